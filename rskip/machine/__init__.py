@@ -1,1 +1,1 @@
-"""What a program runs on: processor and devices, torchrun's processes, worker processes, versions."""
+"""The machine: CPU and devices, torchrun's processes, worker processes, installed versions."""

@@ -1,4 +1,4 @@
-"""Checks of this environment: Python, packages, PyTorch and the folder of downloads."""
+"""Checks this environment: Python, packages, PyTorch and the download cache."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from rskip.machine.environment import available_cores, constraints_file, install
 from rskip.machine.extras import install_command, package_of, requirements
 from rskip.machine.findings import Findings
 
-# the oldest Python that rskip runs on and the newest that it was tested with
+# the oldest supported and the newest tested Python
 PYTHONS = ((3, 10), (3, 13))
 _NOT_SHOWN = ("all", "pictures", "dev", "docs", "release")
 
 
 def check_machine(findings: Findings) -> None:
-    """Python, platform, cores."""
+    """Checks Python, platform and cores."""
     findings.show("Python", f"{platform.python_version()} ({sys.executable})")
     oldest, newest = (f"{major}.{minor}" for major, minor in PYTHONS)
     if sys.version_info[:2] > PYTHONS[1]:
-        findings.notes.append(f"Python {platform.python_version()} is newer than the tested ones, {oldest} to {newest}")
+        note = f"Python {platform.python_version()} is newer than the tested versions, {oldest} to {newest}"
+        findings.notes.append(note)
     findings.show("platform", f"{platform.platform()}, {available_cores()} CPU cores for this process")
     if sys.prefix == sys.base_prefix:
         findings.notes.append(
-            f"this is not a virtual environment: rskip is installed into {sys.prefix} itself"
+            f"this is not a virtual environment: rskip is installed in {sys.prefix}"
         )
 
 
 def check_packages(findings: Findings) -> None:
-    """Installed versions against the tested ones, and requirements that are missing."""
+    """Compares installed with tested versions, and finds missing requirements."""
     tested = read_tested_versions()
     for package in ("rskip", "torch", "torchvision", "onnxruntime"):
         findings.show(package, installed_version(package) or "not installed")
@@ -42,7 +43,7 @@ def check_packages(findings: Findings) -> None:
         if installed[package] not in (tested_version, None):
             findings.notes.append(
                 f"{package} {installed[package]} is not the tested version {tested_version}: "
-                f"in case of trouble, pip install {package}=={tested_version}"
+                f"if it causes problems, pip install {package}=={tested_version}"
             )
     for requirement in requirements():
         if installed_version(package_of(requirement)) is None:
@@ -50,7 +51,7 @@ def check_packages(findings: Findings) -> None:
 
 
 def check_extras(findings: Findings) -> None:
-    """The extras whose packages are all installed, and the others, which nothing asks for until they are needed."""
+    """Lists the extras whose packages are all installed, and the other extras."""
     names = [name for name in metadata.metadata("rskip").get_all("Provides-Extra") or [] if name not in _NOT_SHOWN]
     there = [name for name in names if all(map(installed_version, map(package_of, requirements(name))))]
     others = [name for name in names if name not in there]
@@ -60,7 +61,7 @@ def check_extras(findings: Findings) -> None:
 
 
 def check_pytorch(findings: Findings) -> bool:
-    """PyTorch's devices, and whether torchvision fits. Returns whether PyTorch can be imported."""
+    """Checks PyTorch's devices and whether torchvision fits. Returns whether PyTorch can be imported."""
     try:
         import torch
     except Exception as error:
@@ -70,7 +71,7 @@ def check_pytorch(findings: Findings) -> bool:
         return False
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     names = ", ".join(torch.cuda.get_device_name(index) for index in range(count))
-    findings.show("GPU", names or "none that PyTorch can use; training runs on the CPU (--cpu)")
+    findings.show("GPU", names or "none that PyTorch can use; training runs on the CPU")
     try:
         import torchvision
 
@@ -86,9 +87,9 @@ def check_pytorch(findings: Findings) -> bool:
 
 
 def check_cache(findings: Findings) -> None:
-    """Where downloads are kept, and how much lies there."""
+    """Shows the folder of the download cache and its size."""
     folder = cache_folder()
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
     findings.show(
-        "downloads", f"{folder} ({size / 1e6:.1f} MB; the environment variable RSKIP_DATA moves it)"
+        "downloads", f"{folder} ({size / 1e6:.1f} MB; set RSKIP_DATA to use another folder)"
     )

@@ -1,4 +1,4 @@
-"""What a run ran on: code, packages, machine, without names or paths of it; and the tested versions."""
+"""Describes the environment of a run (code, packages, machine, without its name or paths), and the tested versions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PACKAGES = (
     "num2words",
     "ctranslate2",
 )
-# Code that a run may use although git doesn't track it.
+# Code that a run may use even if git doesn't track it.
 _CODE = ("rskip/*.py", "rskip/*.[ch]", "fairseq_compat/*.py", "user_dir/*.py", "recipes/*.py")
 _CONSTRAINT = re.compile(
     r'(?P<name>[\w.-]+)==(?P<version>[\w.+]+)(; python_version (?P<sign><|>=) "(?P<python>[\d.]+)")?'
@@ -39,7 +39,7 @@ class _Processor(TypedDict):
 
 
 class Machine(_Processor, total=False):
-    """The machine in a run record. Holds the keys that rskip reads.
+    """The machine in a run record, with the keys that rskip reads.
 
     gpu: the first GPU; None without a GPU. gpus: the number of GPUs that the run used; 1 if the key is missing.
     """
@@ -53,7 +53,7 @@ class _Commit(TypedDict):
 
 
 class Git(_Commit, total=False):
-    """The checkout that a program is from. `dirty` is true if code or tracked files differ from the commit."""
+    """The git checkout of the code. `dirty` is true if code or tracked files differ from the commit."""
 
     dirty: bool
 
@@ -72,19 +72,19 @@ def installed_version(package: str) -> str | None:
 
 
 def training_threads() -> int:
-    """Threads of a training: OMP_NUM_THREADS where it is set, else all cores that this process may use."""
+    """Threads of a training: OMP_NUM_THREADS if it is set, otherwise all cores that this process may use."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     return int(given) if given.isdecimal() and int(given) > 0 else available_cores()
 
 
 def number_in_environment(name: str, default: int) -> int:
-    """The value of an environment variable of torchrun.
+    """Reads an environment variable of torchrun.
 
-    :raises ValueError: the variable is set, but not to a number.
+    :raises ValueError: the variable is not a number.
     """
     given = os.environ.get(name, str(default))
     if not given.isdecimal():
-        raise ValueError(f"{name} is {given!r} in the environment: expected a number, as torchrun sets it; unset it")
+        raise ValueError(f"{name} is {given!r} in the environment: expected a number, as torchrun sets it, or unset")
     return int(given)
 
 
@@ -94,16 +94,16 @@ def available_cores() -> int:
 
 
 def gpu_name() -> str | None:
-    """The first GPU's name as PyTorch knows it, None on a machine without one."""
+    """PyTorch's name of the first GPU; None without a GPU."""
     import torch
 
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
 
 
 def gpus_to_use(asked: int | None) -> int:
-    """How many GPUs a run takes: as many as are asked for, else one where there is one; 0 is the CPU.
+    """The number of GPUs of a run: `asked`, otherwise one if available. 0 is the CPU.
 
-    :raises SettingError: more than this machine has.
+    :raises SettingError: `asked` is more than this machine has.
     """
     import torch
 
@@ -111,12 +111,12 @@ def gpus_to_use(asked: int | None) -> int:
     if asked is None:
         return min(present, 1)
     if not 0 <= asked <= present:
-        raise SettingError.of_value("gpus", asked, f"0 (the CPU) to {present}, which PyTorch sees here")
+        raise SettingError.of_value("gpus", asked, f"0 (the CPU) to {present}, the number of GPUs that PyTorch finds")
     return asked
 
 
 def _git_state() -> dict[str, Any] | None:
-    """None where the package is not in a git checkout of its own (or git is missing)."""
+    """The state of the package's git checkout; None if it has none or git is missing."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
@@ -159,22 +159,22 @@ def _cpu_model() -> str:
 
 
 def constraints_file() -> Path:
-    """Where constraints.txt lies."""
+    """The path of constraints.txt."""
     package = Path(__file__).resolve().parents[1]
     for path in (package / "constraints.txt", package.parent / "constraints.txt"):
         if path.exists():
             return path
-    raise FileNotFoundError(f"constraints.txt is neither in {package} nor beside it: install rskip again")
+    raise FileNotFoundError(f"constraints.txt is neither in {package} nor next to it: reinstall rskip")
 
 
 def read_tested_versions(
     path: Path | None = None, *, python: tuple[int, ...] = sys.version_info[:2]
 ) -> dict[str, str]:
-    """Tested version of each package, for a version of Python.
+    """Reads the tested version of each package for a version of Python.
 
-    :param path: a file of lines `name==version`, some with `; python_version < "3.11"` (or >=); comments
-        begin with #. Default: `constraints_file()`.
-    :raises ValueError: another line.
+    :param path: a file with lines `name==version`, some with `; python_version < "3.11"` (or >=). Comments begin with
+        #. Default: `constraints_file()`.
+    :raises ValueError: a line has another format.
     """
     path = path or constraints_file()
     versions = {}

@@ -1,4 +1,4 @@
-"""What rskip's extras bring: the error for what is missing, and the command that installs it."""
+"""The extras of rskip: the error for a missing package, and the command that installs it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MARKER = re.compile(r"""extra == ["']([\w-]+)["']|python_version < ["'](\d+)\.(
 
 
 class MissingExtra(ImportError, ValueError):
-    """A module that an extra of rskip brings is missing."""
+    """Raised if a module is missing that an extra of rskip installs."""
 
 
 @contextmanager
@@ -24,9 +24,9 @@ def extra(*names: str, what: str = "") -> Iterator[None]:
         with extra("plots", what="a plot"):
             import matplotlib
 
-    :param names: the extra, or several of which each brings what is imported.
-    :param what: what needs the module, as the error says it; "": the first extra's name.
-    :raises MissingExtra: the import fails. It is an ImportError and a ValueError.
+    :param names: the extra, or several extras that each install the module.
+    :param what: what needs the module, for the error; "": the name of the first extra.
+    :raises MissingExtra: the import fails. This is an ImportError and a ValueError.
     """
     try:
         yield
@@ -41,13 +41,13 @@ def extra(*names: str, what: str = "") -> Iterator[None]:
 
 
 def advice(*names: str) -> str:
-    """How to install the extra, or one of several, in words."""
+    """The advice to install the extra, or one of several."""
     which = f"the extra {names[0]}" if len(names) == 1 else f"one of the extras {', '.join(names)}"
     return f"install {which} with {install_command(names[0] if len(names) == 1 else 'EXTRA')}"
 
 
 def install_command(name: str) -> str:
-    """The command that adds an extra to this installation: to the checkout, the wheel or the release that it is of."""
+    """The command that adds an extra to this installation, which is a checkout, a wheel or a release."""
     root = Path(__file__).resolve().parents[2]
     if (root / "setup.py").is_file():
         return f'pip install -e "{root}[{name}]"'
@@ -55,7 +55,7 @@ def install_command(name: str) -> str:
 
 
 def _origin() -> str:
-    """` @ URL` of the wheel, folder or repository that rskip was installed from; "" if it is from an index."""
+    """` @ URL` of the wheel, folder or repository that rskip was installed from; "" for an index."""
     try:
         recorded = json.loads(metadata.distribution("rskip").read_text("direct_url.json") or "{}")
     except metadata.PackageNotFoundError:
@@ -67,7 +67,7 @@ def _origin() -> str:
 
 
 def requirements(name: str = "") -> list[str]:
-    """What rskip requires, or what an extra brings on this Python; such as `msgspec>=0.20`, as its metadata has it."""
+    """The requirements of rskip, or of an extra, on this Python, such as `msgspec>=0.20`, from its metadata."""
     found = []
     for line in metadata.requires("rskip") or []:
         requirement, _, marker = line.partition(";")

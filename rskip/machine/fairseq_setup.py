@@ -23,33 +23,33 @@ HOOK = Path(fairseq_compat.__file__).parent / "site_files"
 
 
 def is_installed() -> bool:
-    """True if fairseq 0.12.2 and its real needs are there."""
+    """True if fairseq 0.12.2 and its requirements are installed."""
     return installed_version("fairseq") == FAIRSEQ and not missing_needs()
 
 
 def missing_needs() -> list[str]:
-    """What fairseq and rskip's tasks with it need, the extra `fairseq`, and is not installed."""
+    """The missing requirements of the extra `fairseq`."""
     return [each for each in requirements("fairseq") if installed_version(package_of(each)) is None]
 
 
 def site_folder() -> Path:
-    """Where the start-up hook belongs: beside fairseq, or in this environment if it sees another one's fairseq."""
+    """The folder of the start-up hook: that of fairseq, or of this environment if fairseq is outside it."""
     found = Path(str(metadata.distribution("fairseq").locate_file("")))
     folders = [Path(folder) for folder in (*site.getsitepackages(), site.getusersitepackages())]
     return found if found in folders else Path(sysconfig.get_path("purelib"))
 
 
 def hook_is_installed() -> bool:
-    """True if each Python process of this environment runs the present start-up hook. fairseq is installed."""
+    """True if each Python process of this environment runs the current start-up hook. Needs fairseq."""
     files = [(path, site_folder() / path.name) for path in HOOK.iterdir()]
     return all(path.is_file() and path.read_bytes() == ours.read_bytes() for ours, path in files)
 
 
 def install_hook() -> None:
-    """Copies the start-up hook, and lists its files among fairseq's, with which pip then removes them."""
+    """Copies the start-up hook and lists its files among fairseq's, so that pip removes them together."""
     folder = site_folder()
     for path in sorted(HOOK.iterdir()):
-        partial = folder / f"{path.name}.partial"  # processes that start meanwhile read .pth files
+        partial = folder / f"{path.name}.partial"  # processes that start at this moment read .pth files
         shutil.copyfile(path, partial)
         partial.replace(folder / path.name)
     records = [Path(str(path.locate())) for path in metadata.files("fairseq") or [] if path.name == "RECORD"]
@@ -61,13 +61,13 @@ def install_hook() -> None:
 
 
 def compiler() -> str | None:
-    """Path of the C++ compiler: $CXX, or the first of g++, c++ and clang++ that there is."""
+    """The path of the C++ compiler: $CXX, or the first of g++, c++ and clang++ on the PATH."""
     names = [*os.environ.get("CXX", "").split()[:1], *COMPILERS]
     return next(filter(None, map(shutil.which, names)), None)
 
 
 def check_tools() -> None:
-    """Raises where a tool is missing, before anything is downloaded."""
+    """Raises an error if a tool is missing, before anything is downloaded."""
     if compiler() is None:
         raise FileNotFoundError(
             "fairseq needs a C++ compiler; none of g++, c++, clang++ is on the PATH: install one "
@@ -87,10 +87,10 @@ def check_tools() -> None:
 
 @dataclass(frozen=True)
 class Step:
-    """A part of the installation.
+    """A step of the installation.
 
     :param line: a description for the user.
-    :param command: of pip.
+    :param command: the command of pip.
     :param environment: environment variables in addition to this process's.
     """
 
@@ -100,7 +100,7 @@ class Step:
 
 
 def installation_steps() -> list[Step]:
-    """Installs the missing requirements of fairseq, then fairseq without its own list of requirements.
+    """The steps: the missing requirements of fairseq, then fairseq without its list of requirements.
 
     pip refuses the metadata of that list.
     """
@@ -111,7 +111,7 @@ def installation_steps() -> list[Step]:
         Step(
             f"installing fairseq {FAIRSEQ}; compiling it takes about half a minute",
             [*pip, "--no-deps", f"fairseq=={FAIRSEQ}"],
-            # fairseq is compiled in an environment of its own: older pips heed the first there, newer ones the second
+            # pip compiles fairseq in a separate environment. Older pips use the first variable there, newer the second.
             {"PIP_CONSTRAINT": constraints, "PIP_BUILD_CONSTRAINT": constraints},
         ),
     ]

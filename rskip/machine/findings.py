@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Findings:
-    """Lines of the report, things that are wrong, and things that are only worth knowing."""
+    """Lines of the report, problems (`wrong`), and notes."""
 
     lines: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Progress on a terminal or in a log, by tqdm."""
+"""Shows progress on a terminal or in a log, with tqdm."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _BEGINNING = "{desc}: {n:,} of {total:,}{unit}"
 
 
 class Progress(tqdm):
-    """tqdm's bar where the stream is a terminal; elsewhere nothing, or a line at least `log` seconds after another.
+    """tqdm's bar if the stream is a terminal; otherwise nothing, or lines at least `log` seconds apart.
 
-    :param name: of the work.
-    :param total: how much there is; None: not known.
-    :param done: how much of it an earlier run has done.
-    :param unit: what is counted; "B" is shown in kB, MB and so on.
-    :param log: seconds; None: no lines in a log.
-    :param own_text: what is shown is what `set_description_str` was given last, and no bar.
-    :param shown: of several processes one shows a bar or lines.
-    :param stream: default: stderr.
+    :param name: the name of the work.
+    :param total: the amount of work; None: unknown.
+    :param done: the amount that an earlier run has done.
+    :param unit: the counted unit; "B" is shown in kB, MB and so on.
+    :param log: seconds between lines; None: no lines.
+    :param own_text: show only the last text given to `set_description_str`, without a bar.
+    :param shown: whether this process shows progress; only one of several does.
+    :param stream: the stream; default: stderr.
     """
 
-    monitor_interval = 0  # tqdm's thread, which is for bars that are seldom looked at
+    monitor_interval = 0  # no monitor thread, which is for bars that are seldom updated
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ class Progress(tqdm):
             self.bar_format = _BEGINNING + ", {rate_fmt}, {remaining} left"
 
     def display(self, msg: str | None = None, pos: int | None = None) -> Any:
-        """Called by tqdm when it is time."""
+        """Called by tqdm when the display is due."""
         if self._log is None:
             return super().display(msg, pos)
         if msg is None and (line := str(self)):
             print(line, file=self._stream, flush=True)
 
     def note(self, line: str) -> None:
-        """Any line, above the bar."""
+        """Prints a line above the bar."""
         if self._log is None:
             self.write(line, file=self._stream)
         else:

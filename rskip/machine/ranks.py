@@ -1,4 +1,4 @@
-"""The processes that torchrun started."""
+"""The processes (ranks) that torchrun started."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-_MISTAKE = 2  # exit status of a user's mistake, which the first failing rank reports
-_REPORTING_SECONDS = 1.0  # torchrun ends all processes when one has ended
+_MISTAKE = 2  # exit status for a user's mistake, which the first failing rank reports
+_REPORTING_SECONDS = 1.0  # torchrun ends all processes when one ends
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those that torchrun started; without torchrun, the only one.
+    """This process among those that torchrun started. Without torchrun it is the only one.
 
     rank: its number, from 0.
-    count: of the processes.
+    count: the number of processes.
     local_rank: its number on this machine, from 0.
     """
 
@@ -52,7 +52,7 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that writes what is written once, and prints."""
+        """Whether this process is the one that prints and writes shared files."""
         return self.rank == 0
 
     def share(self, items: Iterable[Item]) -> Iterator[Item]:
@@ -68,14 +68,14 @@ class Ranks:
         advice: str = "",
         timeout: timedelta | None = None,
     ) -> Iterator[None]:
-        """Within the block the ranks know each other, through PyTorch's `backend`.
+        """Within the block the ranks form a process group of PyTorch's `backend`.
 
-        A group that the program has already is used and left. (To begin a second one under the same torchrun is not
-        safe: it may find what the first one left in torchrun's store.)
+        An existing group is used and kept. (A second group under the same torchrun is not safe: it may read what the
+        first one left in torchrun's store.)
 
-        :param device: this process's GPU, which becomes the current one and NCCL connects at once; None: none, or
-            NCCL connects when it is first used.
-        :param advice: the end of the message where another rank stopped.
+        :param device: this process's GPU, which becomes the current device and which NCCL connects immediately; None:
+            no GPU, or NCCL connects on first use.
+        :param advice: the end of the error message if another rank stopped.
         :param timeout: how long ranks wait for each other; None: PyTorch's default (nccl: 10 minutes, others: 30).
         :raises ValueError: another rank stopped.
         """
@@ -94,22 +94,22 @@ class Ranks:
             yield
         except RuntimeError as error:
             if lost_rank(error):
-                raise ValueError(f"another process of this torchrun stopped, see its message{advice}") from error
+                raise ValueError(f"another process of this torchrun stopped: see its message{advice}") from error
             raise
         finally:
             if own:
                 distributed.destroy_process_group()
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The ranks' sum of a tensor, when all ranks are here; the tensor itself stays as it is."""
+        """The sum of a tensor over all ranks, which all call this. The tensor itself is not changed."""
         return self._reduce(tensor, "SUM")
 
     def min(self, tensor: Tensor) -> Tensor:
-        """The same, their minimum."""
+        """The minimum of a tensor over all ranks."""
         return self._reduce(tensor, "MIN")
 
     def max(self, tensor: Tensor) -> Tensor:
-        """The same, their maximum."""
+        """The maximum of a tensor over all ranks."""
         return self._reduce(tensor, "MAX")
 
     def _reduce(self, tensor: Tensor, operation: str) -> Tensor:
@@ -121,7 +121,7 @@ class Ranks:
         return reduced
 
     def wait(self) -> None:
-        """Until all ranks are here."""
+        """Waits until all ranks call this."""
         if self.count > 1:
             import torch
 
@@ -129,9 +129,9 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """A block after which all ranks continue or none: where one fails by a user's mistake, all end.
+        """A block after which either all ranks continue or none: if one fails by a user's mistake, all end.
 
-        The first rank that failed raises its error; the others end silently, so it is reported once.
+        The first failed rank raises its error. The others end silently, so that it is reported once.
         """
         if self.count == 1:
             yield
@@ -151,6 +151,6 @@ class Ranks:
         self.leave(_MISTAKE)
 
     def leave(self, status: int) -> NoReturn:
-        """Ends this process silently, when the rank that reports why has had time to do so."""
+        """Ends this process silently, after a delay in which the rank with the error can report it."""
         time.sleep(_REPORTING_SECONDS)
         raise SystemExit(status)

@@ -1,4 +1,4 @@
-"""What people read on a terminal or in a log: durations, columns of text."""
+"""Formats durations and columns for a terminal or a log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 
 def duration(seconds: float) -> str:
-    """In hours and minutes, minutes and seconds, or seconds."""
+    """Formats seconds as hours and minutes, minutes and seconds, or seconds."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes = int(seconds // 60)
@@ -14,7 +14,7 @@ def duration(seconds: float) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,), indent: str = "") -> str:
-    """Lines of columns of even width, without a last line end; flush right but for those numbered in `left`."""
+    """Formats rows as aligned columns, without a final line end. Columns are flush right, except those in `left`."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(

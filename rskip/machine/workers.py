@@ -1,4 +1,4 @@
-"""Processes that end when the one that they work for does; and workers, each a fresh Python that ignores SIGINT."""
+"""Child processes that end with their parent, and workers: new Python processes that ignore SIGINT."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _job: Callable[[Any], Any]  # a worker's own
 
 
 class WorkerProcesses:
-    """`count` processes, started at once, in each of which `begin(*arguments)` is called first.
+    """`count` processes, started immediately, each of which first calls `begin(*arguments)`.
 
-    They end when they are closed, and when this process ends, whatever ends it.
+    They end when they are closed, and when this process ends for any reason.
 
-    pool: takes what they are to do; `BrokenProcessPool` says that one of them was ended from outside.
+    pool: accepts their jobs. It raises `BrokenProcessPool` if one of the processes was killed from outside.
     """
 
     def __init__(self, count: int, begin: Callable[..., None], *arguments: Any) -> None:
@@ -41,7 +41,7 @@ class WorkerProcesses:
         self._processes = set(multiprocessing.active_children()) - others
 
     def close(self) -> None:
-        """Ends them, in the middle of what they do."""
+        """Kills the processes, even in the middle of a job."""
         for process in self._processes:
             process.terminate()
         self.pool.shutdown(cancel_futures=True)
@@ -49,7 +49,7 @@ class WorkerProcesses:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Blocks SIGINT, also in the processes that the block starts: the keyboard's is this process's to handle."""
+    """Blocks SIGINT in the block and in the processes that it starts; only this process handles Ctrl-C."""
     if sys.platform == "win32":
         yield
         return
@@ -61,12 +61,12 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def in_order(job: Callable[[Task], Result], tasks: Iterable[Task], *, workers: int) -> Generator[Result, None, None]:
-    """The results of `job(task)`, in the tasks' order. Few tasks are asked for before they are needed.
+    """Yields the results of `job(task)`, in the order of the tasks. Reads only a few tasks ahead.
 
-    With one worker the job runs in this process. Other workers are processes that end with the iteration.
+    With one worker, the job runs in this process. Otherwise the workers are processes that end with the iteration.
 
-    :param job: pickles; each worker has one, which may keep what it computes.
-    :raises OSError: a worker was ended from outside, or memory is exhausted; besides what `job` raises.
+    :param job: can be pickled. Each worker has its own copy, which may cache results.
+    :raises OSError: a worker was killed from outside, or memory ran out. Errors of `job` are raised too.
     """
     fewer = "use fewer workers" if workers > 1 else "free some"
     processes = WorkerProcesses(workers, _keep_job, job) if workers > 1 else None
@@ -82,34 +82,31 @@ def in_order(job: Callable[[Task], Result], tasks: Iterable[Task], *, workers: i
         while under_way:
             yield under_way.popleft().result()
     except BrokenProcessPool as error:
-        problem = "a worker process was ended, perhaps for want of memory"
+        problem = "a worker process was killed, perhaps out of memory"
         raise OSError(f"{problem}: {fewer}; run it again to resume") from error
     except MemoryError as error:
-        raise OSError(f"memory is exhausted: {fewer}; run it again to resume") from error
+        raise OSError(f"memory ran out: {fewer}; run it again to resume") from error
     finally:
         if processes is not None:
             processes.close()
 
 
 def ending_with_this() -> Callable[[], None] | None:
-    """A `preexec_fn` that has Linux kill the child when this thread, which starts it, ends or is killed.
-
-    None on other systems.
-    """
+    """A `preexec_fn` with which Linux kills the child when this thread, its starter, ends. None on other systems."""
     if sys.platform != "linux":
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 
     def bind() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it was killed meanwhile
+        if os.getppid() != parent:  # the parent was killed before the call
             os.kill(os.getpid(), signal.SIGKILL)
 
     return bind
 
 
 def end_with_parent() -> None:
-    """On Linux, has this process killed when the thread that started it ends."""
+    """On Linux, makes the kernel kill this process when the thread that started it ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -1,5 +1,5 @@
-"""Typed settings: read from YAML, JSON and `key=value`, checked against their type, refused with what is wrong.
+"""Reads typed settings from YAML, JSON and `key=value`, and checks them.
 
-Settings are msgspec Structs or dataclasses. `text` reads YAML, JSON and `key=value` as plain values, `check` makes
-settings of them, `errors` says what is wrong with one.
+Settings are msgspec Structs or dataclasses. `text` reads YAML, JSON and `key=value` as plain values, `check` converts
+these to settings, and `errors` describes a wrong setting.
 """

@@ -1,4 +1,4 @@
-"""Plain values to typed settings, strictly: no value is converted but whole numbers to floats, no key is left over."""
+"""Converts plain values to typed settings. Only whole numbers are converted (to floats); unknown keys are errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rskip.settings.errors import SettingError, joined, nearest, shown_key
 
 T = TypeVar("T")
 
-_TOO_LARGE = 2**64  # for whole numbers: no setting exceeds a PyTorch seed
+_TOO_LARGE = 2**64  # limit of whole numbers: the largest settings are PyTorch seeds
 
 
 def convert(content: Any, kind: type[T], *, name: str = "", source: str = "") -> T:
@@ -29,9 +29,9 @@ def convert(content: Any, kind: type[T], *, name: str = "", source: str = "") ->
     most 64 bits. Meta's `extra` may hold `expected`, the words for an error, and `also`, further floats that are
     allowed. A type's own check, `__post_init__`, may raise SettingError too.
 
-    :param name: of the setting, which begins the names of its parts in errors.
-    :param source: where the content is from, such as a file's path.
-    :raises SettingError: the first value that is wrong, key that is unknown, or key that is missing.
+    :param name: the setting's name; in errors the names of its parts begin with it.
+    :param source: the origin of the content, such as the path of a file.
+    :raises SettingError: a value is wrong, or a key is unknown or missing. Names the first one.
     """
     try:
         return _convert(content, _type_info(kind), name)  # type: ignore[arg-type]
@@ -40,11 +40,12 @@ def convert(content: Any, kind: type[T], *, name: str = "", source: str = "") ->
 
 
 def check(settings: Any) -> None:
-    """Checks every field of a Struct or dataclass that was made in Python, for its `__post_init__`.
+    """Checks every field of a Struct or dataclass. Called by the `__post_init__` of settings that are made in Python.
 
-    Values get the form that they have from a file: whole numbers become floats and lists tuples where the type says so.
+    Values are converted as when they are read from a file: where the type says so, whole numbers become floats, and
+    lists become tuples.
 
-    :raises SettingError: the first value that is wrong.
+    :raises SettingError: a value is wrong. Names the first one.
     """
     set_field = msgspec.structs.force_setattr if isinstance(settings, msgspec.Struct) else object.__setattr__
     for field in fields_of(type(settings)):
@@ -53,14 +54,14 @@ def check(settings: Any) -> None:
 
 
 class Checked:
-    """A dataclass of this base checks its fields when it is made, by whomever: `convert` leaves it to that."""
+    """Base of dataclasses that check their fields on creation. `convert` leaves the check to them."""
 
     def __post_init__(self) -> None:
         check(self)
 
 
 def to_plain(settings: Any) -> Any:
-    """Settings as plain values, as JSON has them: the same order of keys as the fields', tuples as lists."""
+    """Converts settings to plain values as in JSON: keys in the order of the fields, tuples as lists."""
     return msgspec.json.decode(msgspec.json.encode(settings))
 
 
@@ -210,7 +211,7 @@ def _not_a_mapping(name: str, value: Any, expected: str) -> SettingError:
 
 
 def _fits(value: Any, info: types.Type) -> bool:
-    """Whether the value needs no more than a look: of many, names and errors would take most of the time."""
+    """Whether the value has the type already. This check saves the time of making names and errors for many values."""
     if isinstance(info, types.UnionType):
         return any(_fits(value, kind) for kind in info.types)
     if isinstance(info, types.NoneType):
@@ -235,12 +236,12 @@ def _is_of(value: Any, info: types.Type) -> bool:
         return info.pattern is None or _pattern(info.pattern).search(value) is not None
     if isinstance(info, types.CustomType):
         return isinstance(value, info.cls)
-    raise AssertionError(f"no check of {info}")
+    raise AssertionError(f"no check for {info}")
 
 
 @cache
 def _pattern(pattern: str) -> re.Pattern[str]:
-    """The pattern as JSON Schema means it, whose `$` is the very end: Python's would allow a line end before it."""
+    """Compiles a JSON Schema pattern, whose `$` is the very end. Python's `$` also matches before a last line end."""
     return re.compile(re.sub(r"(?<!\\)\$", r"\\Z", pattern))
 
 
@@ -265,7 +266,7 @@ def _limit(limit: float) -> str:
 
 
 def describe(info: types.Type) -> str:
-    """What a value of the type is, in words that follow "expected"."""
+    """Describes the values of a type, in words that follow "expected"."""
     if isinstance(info, types.Metadata):
         return (info.extra or {}).get("expected") or describe(info.type)
     if isinstance(info, types.UnionType):

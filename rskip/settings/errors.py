@@ -1,4 +1,4 @@
-"""What is wrong with a setting, in its parts: Python, the command line and fairseq each name it as their users do."""
+"""Errors in settings, in separate parts, so that Python, the command line and fairseq can each use their own names."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from functools import partial
 from typing import Any
 
 UNKNOWN = "unknown key"
-_SHORT = 80  # characters of a value or a list that an error gives whole
+_SHORT = 80  # an error shows values and lists of up to this many characters in full
 
 
 class SettingError(ValueError):
-    """A setting that can't be used. Its text is `sentence()`.
+    """Raised for a wrong setting. Its text is `sentence()`.
 
-    :param name: the setting, its levels joined by dots, such as `train.lr`; "" for a whole file.
-    :param problem: what is wrong with it, as words that follow its name, such as `is 0`.
-    :param expected: what it has to be; "" where `problem` says it.
+    :param name: the setting's name, with levels joined by dots, such as `train.lr`; "" for a whole file.
+    :param problem: what is wrong, in words that follow the name, such as `is 0`.
+    :param expected: the expected value; "" if `problem` says it.
     :param advice: what to do.
-    :param instead: the setting to give in place of this one.
-    :param source: where it was given, such as a file.
+    :param instead: the setting to use instead of this one.
+    :param source: where the setting was given, such as a file.
     """
 
     def __init__(
@@ -31,29 +31,29 @@ class SettingError(ValueError):
 
     @classmethod
     def of_value(cls, name: str, value: object, expected: str, *, advice: str = "", source: str = "") -> SettingError:
-        """`name` has a value that it can't have."""
+        """The error for a wrong value of `name`."""
         return cls(name, f"is {shown(value)}", expected=expected, advice=advice, source=source)
 
     @classmethod
     def of_unknown_key(
         cls, name: str, key: object, known: Iterable[str], *, listed: str = "", source: str = ""
     ) -> SettingError:
-        """`name`, a mapping, has a key that nobody knows.
+        """The error for an unknown key of the mapping `name`.
 
-        :param listed: where a reader finds the known keys, which many of them make too long for a line.
+        :param listed: the place that lists the known keys, if they are too many for one line.
         """
         known = list(known)
         near, keys = nearest(key, known), ", ".join(known)
         hint = f"did you mean {near[0]}?" if near else f"known keys: {keys}"
         if not near and listed and len(keys) > _SHORT:
             like = ", ".join(difflib.get_close_matches(shown_key(key), known, n=3, cutoff=0))
-            hint = f"the most alike of {len(known)} keys: {like}; all are in {listed}"
+            hint = f"the closest of {len(known)} keys: {like}; {listed} has all"
         return cls(joined(name, shown_key(key)), UNKNOWN, advice=hint, source=source)
 
     def sentence(self, name: str | None = None, *, instead: str | None = None) -> str:
-        """One line that says what was given, what is expected, and what to do.
+        """One line that says what was given, what was expected, and what to do.
 
-        :param name: what the setting is called where the sentence is read, such as --beam; `instead` likewise.
+        :param name: the setting's name for the reader, such as --beam; `instead` likewise.
         """
         name, instead = self.name if name is None else name, self.instead if instead is None else instead
         what = (self.problem, name) if self.problem == UNKNOWN else (name, self.problem)
@@ -64,11 +64,11 @@ class SettingError(ValueError):
         return line if len(line.splitlines()) == 1 else " ".join(line.split())
 
     def within(self, name: str = "", *, source: str = "") -> SettingError:
-        """The same of a setting that lies in the mapping `name`, or that was given in `source`."""
+        """The same error for a setting in the mapping `name`, or given in `source`."""
         return self.named(joined(name, self.name), source=source)
 
     def named(self, name: str, *, source: str = "") -> SettingError:
-        """The same of a setting that is called `name`, or that was given in `source`."""
+        """The same error for a setting with the name `name`, or given in `source`."""
         return SettingError(name, self.problem, **{**self._further, "source": source or self.source})
 
     @property
@@ -76,38 +76,38 @@ class SettingError(ValueError):
         return {name: getattr(self, name) for name in ("expected", "advice", "instead", "source")}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(SettingError, self.name, self.problem, **self._further), ()  # from a worker process
+        return partial(SettingError, self.name, self.problem, **self._further), ()  # pickled by worker processes
 
 
 def joined(*names: str) -> str:
-    """Names of levels as one dotted name; empty ones are left out."""
+    """Joins the names of levels by dots; skips empty names."""
     return ".".join(name for name in names if name)
 
 
 def shown(value: object) -> str:
-    """A value as an error shows it, cut where it is long."""
+    """A value as an error shows it; a long value is truncated."""
     try:
         text = repr(value)
-    except (RecursionError, ValueError):  # the second of a number with more digits than Python writes
-        text = f"a {type(value).__name__} that is too long to be shown"
+    except (RecursionError, ValueError):  # ValueError: a number with more digits than Python prints
+        text = f"a {type(value).__name__} that is too long to show"
     return text if len(text) <= _SHORT else f"{text[:_SHORT - 3]}..."
 
 
 def shown_key(key: object) -> str:
-    """A mapping's key as an error shows it: as it is where it prints, else as Python writes it."""
+    """A mapping's key as an error shows it: unchanged if it is printable, otherwise as its repr."""
     return key if isinstance(key, str) and key.isprintable() and 0 < len(key) <= _SHORT else shown(key)
 
 
 def nearest(name: object, known: Iterable[str], *, count: int = 1) -> list[str]:
-    """The known names that are most like `name`, the most alike first; none where none is alike."""
+    """The known names closest to `name`, the closest first; empty if none is similar."""
     text = name if isinstance(name, str) else shown(name)
     return difflib.get_close_matches(text[:_SHORT], list(known), n=count, cutoff=0.5)
 
 
 def did_you_mean(name: object, known: Iterable[str], *, before: str = "", after: str = "") -> str:
-    """` (did you mean 'x'?)` with the nearest known name, or nothing where none is alike.
+    """` (did you mean 'x'?)` with the closest known name; "" if none is similar.
 
-    `before` and `after` complete the suggestion, so that it is a whole spec.
+    `before` and `after` complete the suggestion, for example to a complete spec.
     """
     found = nearest(name, known)
     return f" (did you mean {before + found[0] + after!r}?)" if found else ""

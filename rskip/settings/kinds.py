@@ -1,4 +1,4 @@
-"""Numbers that settings of several kinds are."""
+"""Types of numbers that several settings share."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A paper: what connections and pretrained models say that they are from.
+"""`Paper`: the source of a connection or a pretrained model.
 
-It checks itself without msgspec, since `rskip.connections` needs PyTorch only.
+It checks its fields without msgspec, since `rskip.connections` needs only PyTorch.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from rskip.settings.errors import SettingError
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper, and where in it; None for what is not known.
+    """A paper and a part of it. Unknown fields are None.
 
-    :param part: such as Eq. 4.
+    :param part: the part, such as Eq. 4.
     :raises SettingError: a field is neither text nor None, or the title is None.
     """
 

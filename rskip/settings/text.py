@@ -1,4 +1,4 @@
-"""YAML, JSON and `key=value` as plain values: `5e-3` is a number, and a key that is given twice is an error."""
+"""Reads YAML, JSON and `key=value` as plain values. `5e-3` is a number, and a repeated key is an error."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from rskip.settings.errors import SettingError, shown_key
 
 MAX_DEPTH, MAX_VALUES = 100, 1_000_000
 
-# YAML 1.1, which PyYAML follows, takes 5e-3 (no point) for text; YAML 1.2 and people take it for a number.
+# In YAML 1.1, which PyYAML implements, 5e-3 (without a point) is text. In YAML 1.2 it is a number.
 _FLOAT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 
 
 @cache
 def _loader() -> Any:
-    """PyYAML's safe loader with the two rules more; JSON is read without PyYAML."""
+    """PyYAML's safe loader with these two rules. JSON is read without PyYAML."""
     import yaml
 
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # C: five times as fast
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # C loader: five times as fast
         pass
 
     def mapping_without_repeated_keys(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -46,9 +46,9 @@ def _loader() -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """The file's content as plain values.
+    """Reads the content of a YAML file as plain values.
 
-    :raises SettingError: it is not YAML, or a key is given twice; names the file and the line.
+    :raises SettingError: the content is not YAML, or a key is given twice. Names the file and the line.
     """
     return parse_yaml(read_text(path), source=str(path))
 
@@ -67,12 +67,12 @@ def parse_yaml(text: str, *, source: str) -> Any:
         return yaml.load(text, Loader=_loader())
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = f", line {min(mark.line + 1, len(text.splitlines()) or 1)}" if mark else ""  # not the one after the last
+        line = f", line {min(mark.line + 1, len(text.splitlines()) or 1)}" if mark else ""  # never after the last line
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise SettingError("", f"not valid YAML: {problem}", source=f"{source}{line}") from None
     except SettingError:
         raise
-    except (ValueError, TypeError, AttributeError, LookupError) as error:  # PyYAML's, of what is not of its tag
+    except (ValueError, TypeError, AttributeError, LookupError) as error:  # from PyYAML: a value doesn't fit its tag
         raise SettingError("", f"not valid YAML: {error}", source=source) from None
 
 
@@ -94,7 +94,7 @@ def _refuse_nesting(events: Iterable[Any], source: str) -> None:
             anchor, values = event.anchor, 1
         elif isinstance(event, AliasEvent):
             if any(event.anchor == each for each, _, _ in within):
-                raise SettingError("", f"*{event.anchor} stands for what it is in", source=source)
+                raise SettingError("", f"*{event.anchor} refers to a value that contains it", source=source)
             values, levels = known.get(event.anchor, (1, 0))
         elif isinstance(event, CollectionEndEvent):
             anchor, values, levels = within.pop()
@@ -114,9 +114,9 @@ def _nested(source: str) -> SettingError:
 
 
 def read_json(path: Path) -> Any:
-    """The file's content as plain values.
+    """Reads the content of a JSON file as plain values.
 
-    :raises SettingError: it is not JSON, or a key is given twice; names the file.
+    :raises SettingError: the content is not JSON, or a key is given twice. Names the file.
     """
     return parse_json(read_text(path), source=str(path))
 
@@ -139,7 +139,7 @@ def parse_json(text: str, *, source: str) -> Any:
 
 
 def _depth(content: Any) -> int:
-    """Levels of lists and mappings."""
+    """The number of levels of nested lists and mappings."""
     level, depth = [content], 0
     while level := [each for each in level if isinstance(each, (dict, list))]:
         depth += 1
@@ -157,10 +157,10 @@ def _object_without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any
 
 
 def parse_overrides(texts: Sequence[str], *, source: str = "override") -> dict[str, Any]:
-    """Texts `dotted.key=value`, the value in YAML, as keys and values; of a key that is given twice the last.
+    """Parses texts `dotted.key=value`, with values in YAML. The last value of a repeated key counts.
 
-    :param source: what they are given with, for errors.
-    :raises SettingError: a text without `=`, or whose value is not YAML.
+    :param source: the flag that they were given with, for errors.
+    :raises SettingError: a text has no `=`, or its value is not YAML.
     """
     overrides = {}
     for text in texts:
@@ -173,9 +173,9 @@ def parse_overrides(texts: Sequence[str], *, source: str = "override") -> dict[s
 
 
 def set_dotted(content: dict[str, Any], key: str, value: Any) -> Any:
-    """Sets a dotted key in nested mappings, in place; returns the value before, None where there was none.
+    """Sets a dotted key in nested mappings in place. Returns the former value, or None if there was none.
 
-    :raises SettingError: a level of the key is one value, not a mapping.
+    :raises SettingError: a level of the key is a single value, not a mapping.
     """
     *parents, last = key.split(".")
     inner = content
@@ -189,7 +189,7 @@ def set_dotted(content: dict[str, Any], key: str, value: Any) -> Any:
 
 
 def read_text(path: Path) -> str:
-    """The file's text, without a byte order mark. Raises `SettingError` if the file is not UTF-8."""
+    """Reads the text of a file, without its byte order mark. Raises `SettingError` if the file is not UTF-8."""
     return decoded(path.read_bytes(), source=str(path)).replace("\r\n", "\n").replace("\r", "\n")
 
 

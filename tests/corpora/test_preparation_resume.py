@@ -85,7 +85,7 @@ def test_ended_in_every_way_it_ends_with_the_same_bytes(
     os.kill(command.children[-1], signal.SIGKILL)
     status, (line,) = command.end()
     assert status == 2
-    assert line.startswith("rskip prepare: error: a worker process was ended, perhaps for want of memory: use fewer")
+    assert line.startswith("rskip prepare: error: a worker process was killed, perhaps out of memory: use fewer")
 
     command = Command(program, stub, output, until="reports/train-000004.json")
     command.process.send_signal(signal.SIGINT)
@@ -100,7 +100,7 @@ def test_ended_in_every_way_it_ends_with_the_same_bytes(
     command = Command(program, stub, output, until="begun")
     command.children += [worker for child in command.children for worker in children_of(child)]
     command.process.send_signal(signal.SIGTERM)
-    assert command.end() == (143, ["rskip: terminated; the same command resumes where it stopped"])
+    assert command.end() == (143, ["rskip: terminated; repeat the command to resume"])
     assert len(command.children) >= 2  # fairseq-preprocess and its worker
 
     assert not output.exists()

@@ -139,7 +139,7 @@ def test_memory_that_runs_out_is_not_the_sentences_doing_and_nothing_is_lost(
 
     with monkeypatch.context() as context:
         context.setattr(PairTokeniser, "words", exhausted)
-        with pytest.raises(OSError, match="^memory is exhausted: "):
+        with pytest.raises(OSError, match="^memory ran out: "):
             made(corpus, mirror, output)
     done = sorted(output.with_name(f"{output.name}.partial").glob("words/train-*.en"))
     assert len(done) == 2 and not output.exists()

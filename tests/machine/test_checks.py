@@ -71,14 +71,14 @@ def test_missing_fairseq(installed):
     installed(fairseq=None)
     found = findings(fairseq_checks.check_fairseq)
     assert found.wrong == found.notes == []
-    assert found.lines == [f"{'fairseq':<20} not installed; training with it needs `rskip setup-fairseq`"]
+    assert found.lines == [f"{'fairseq':<20} not installed; to train with it, run `rskip setup-fairseq`"]
 
 
 def test_another_fairseq_and_missing_needs(answer, installed):
     answer()
     installed(fairseq="0.12.3", bitarray=None)
     assert findings(fairseq_checks.check_fairseq).wrong == [
-        "fairseq 0.12.3 is installed, the patches are for 0.12.2: rskip setup-fairseq",
+        "fairseq 0.12.3 is installed, but the patches are for 0.12.2: run rskip setup-fairseq",
         "fairseq needs bitarray: rskip setup-fairseq",
     ]
 
@@ -88,7 +88,7 @@ def test_missing_hook_and_failing_import(answer):
     found = findings(fairseq_checks.check_fairseq)
     assert sum(line.endswith(" NOT active") for line in found.lines) == len(NAMES)
     wrong = found.wrong
-    assert wrong[0] == "the start-up hook, which patches fairseq, did not run: rskip setup-fairseq"
+    assert wrong[0] == "the start-up hook, which patches fairseq, did not run: run rskip setup-fairseq"
     assert wrong[1] == "fairseq can't be imported (ValueError: mutable default): rskip setup-fairseq"
     assert len(wrong) == 2
 
@@ -97,7 +97,7 @@ def test_patches_that_can_not_be_examined(monkeypatch):
     failed = subprocess.CompletedProcess([], 1, stderr="Traceback\n  ...\nImportError: no module")
     monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: failed)
     (wrong,) = findings(fairseq_checks.check_fairseq).wrong
-    assert wrong.startswith("the patches can't be examined (ImportError: no module): install rskip again")
+    assert wrong.startswith("the patches can't be checked (ImportError: no module): reinstall rskip")
 
 
 def test_untested_version_is_worth_knowing_and_not_wrong(installed):
@@ -130,7 +130,7 @@ def test_newer_python_is_worth_knowing_and_not_wrong(monkeypatch):
     assert findings(checks.check_machine).notes == []
     monkeypatch.setattr(checks, "PYTHONS", ((3, 8), (3, 9)))
     (note,) = findings(checks.check_machine).notes
-    assert note.endswith("is newer than the tested ones, 3.8 to 3.9")
+    assert note.endswith("is newer than the tested versions, 3.8 to 3.9")
 
 
 def test_downloads(tmp_path, monkeypatch):

@@ -70,7 +70,7 @@ def test_a_group_of_its_own_is_ended_and_a_rank_that_stopped_is_a_users_error(
     for name in ("init_process_group", "destroy_process_group"):
         monkeypatch.setattr(distributed, name, lambda *_, name=name, **__: calls.append(name))
     for error, expected in (
-        (distributed.DistNetworkError("closed"), "^another process of this torchrun stopped, see its message; again$"),
+        (distributed.DistNetworkError("closed"), "^another process of this torchrun stopped: see its message; again$"),
         (RuntimeError("[Gloo] connection closed by peer"), "^another process of this torchrun stopped"),
         (RuntimeError("mine"), "^mine$"),
     ):

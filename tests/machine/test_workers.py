@@ -55,10 +55,10 @@ def test_what_the_job_raises_is_raised() -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_memory_that_runs_out_is_an_oserror(workers: int) -> None:
     """As is a worker that is ended from outside."""
-    with pytest.raises(OSError, match=r"^memory is exhausted: (use fewer workers|free some); run it again to resume$"):
+    with pytest.raises(OSError, match=r"^memory ran out: (use fewer workers|free some); run it again to resume$"):
         list(in_order(bytearray, [1, sys.maxsize], workers=workers))
     if workers > 1:
-        with pytest.raises(OSError, match="^a worker process was ended, perhaps for want of memory: use fewer workers"):
+        with pytest.raises(OSError, match="^a worker process was killed, perhaps out of memory: use fewer workers"):
             list(in_order(signal.raise_signal, [signal.SIGKILL] * 2, workers=workers))
 
 

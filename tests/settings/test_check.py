@@ -144,8 +144,8 @@ def test_of_many_known_keys_the_most_alike_are_named_and_where_all_are() -> None
         convert({"lrate": 1}, Many)
     with pytest.raises(SettingError) as caught:
         convert({"foo": 1}, Many)
-    assert caught.value.advice.startswith("the most alike of 6 keys: ") and caught.value.advice.count(",") == 2
-    assert caught.value.advice.endswith(f"; all are in {__name__}.{Many.__qualname__}")
+    assert caught.value.advice.startswith("the closest of 6 keys: ") and caught.value.advice.count(",") == 2
+    assert caught.value.advice.endswith(f"; {__name__}.{Many.__qualname__} has all")
 
 
 def test_an_error_comes_out_of_another_process_as_it_is() -> None:

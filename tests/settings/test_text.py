@@ -31,7 +31,7 @@ def test_numbers_of_yaml(text: str, value: object) -> None:
         (parse_yaml, "[1, 2]: 3", "here, line 1: not valid YAML: a key is a list or a mapping: expected a name"),
         (parse_yaml, "[" * 5_000, "here: nested more than 100 levels deep"),
         (parse_yaml, "{a: " * 200_000, "here: nested more than 100 levels deep"),
-        (parse_yaml, "&a [*a]", "here: *a stands for what it is in"),
+        (parse_yaml, "&a [*a]", "here: *a refers to a value that contains it"),
         (parse_yaml, BOMB, "here: holds more than 1,000,000 values"),
         (parse_yaml, "2001-99-99", "here: not valid YAML: month must be in 1..12"),
         (parse_yaml, "!!timestamp x", "here: not valid YAML: "),

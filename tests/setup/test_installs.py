@@ -124,7 +124,7 @@ def test_a_wheel_works_away_from_the_checkout(wheel: Path, tmp_path: Path):
     run_well(*pip_of("ours", environment), "install", "--no-deps", "--no-compile", wheel, folder=tmp_path)
     assert "prepare" in run_well(environment.parent / "rskip", "--help", folder=tmp_path)
     told = run(environment.parent / "rskip", "doctor", folder=tmp_path)
-    assert "  - the start-up hook, which patches fairseq, did not run: rskip setup-fairseq\n" in told.stdout
+    assert "  - the start-up hook, which patches fairseq, did not run: run rskip setup-fairseq\n" in told.stdout
     run_well(environment.parent / "rskip", "setup-fairseq", folder=tmp_path)
     assert run_well(environment.parent / "rskip", "doctor", folder=tmp_path).endswith("nothing is wrong\n")
     assert len(run_well(environment.parent / "rskip", "zoo", "list", folder=tmp_path).splitlines()) >= 9

@@ -41,7 +41,7 @@ def test_the_demo_ends_with_real_sentences_translated(
 
 
 def test_what_comes_before_loading(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"^the device 'gpu' can't be used, try cpu: [^\n]+$"):
+    with pytest.raises(ValueError, match=r"^the device 'gpu' can't be used \([^\n]+\): try cpu$"):
         load(root, TRANSLATOR, device="gpu")
     monkeypatch.setattr("rskip.zoo.loading.load_entry", lambda *args, **settings: pytest.fail("loads"))
     monkeypatch.setattr(torch.hub, "_check_module_exists", lambda name: name != "msgspec")

@@ -155,7 +155,7 @@ def test_what_is_refused_before_any_file_is_looked_for(
     in_registry: Path, make_entry: MakeEntry, published: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rskip.zoo.loading.model_folder", lambda entry, root: pytest.fail("looks for files"))
-    no_device = "can't be used, try cpu: "
+    no_device = "can't be used ("
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"dtype": "int8"}, f"{CLASSIFIER} can't compute in 'int8': expected one of float32, bfloat16, float16"),
         ({"dtype": torch.float64}, f"{CLASSIFIER} can't compute in 'float64': expected one of"),
@@ -163,7 +163,7 @@ def test_what_is_refused_before_any_file_is_looked_for(
         ({"device": 3.5}, f"the device '3.5' {no_device}"),
         ({"device": "hpu"}, f"the device 'hpu' {no_device}"),
         ({"device": "cuda:99"}, f"the device 'cuda:99' {no_device}"),
-        ({"device": "meta"}, "the device 'meta' holds no weights, try cpu"),
+        ({"device": "meta"}, "the device 'meta' can't hold weights: try cpu"),
     ]
     for settings, message in wrong:
         with pytest.raises(ValueError) as caught:

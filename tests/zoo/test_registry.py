@@ -52,7 +52,7 @@ PATHS = "expected a path within the folder: model.safetensors, or one that ends 
 WRONG: list[tuple[tuple[str | int, ...], Any, str]] = [
     (("licence",), ..., "licence is missing: expected text"),
     (("license",), "MIT", "unknown key license; did you mean licence?"),
-    (("a\nb",), 1, "unknown key 'a\\nb'; the most alike of 19 keys: "),
+    (("a\nb",), 1, "unknown key 'a\\nb'; the closest of 19 keys: "),
     (("name",), NAME, "name is a key: expected the model's name only before its entry"),
     (("task",), 5, "task is 5: expected text"),
     (("connection",), "", "connection is '': expected text"),
