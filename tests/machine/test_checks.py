@@ -79,7 +79,7 @@ def test_another_fairseq_and_missing_needs(answer, installed):
     installed(fairseq="0.12.3", bitarray=None)
     assert findings(fairseq_checks.check_fairseq).wrong == [
         "fairseq 0.12.3 is installed, but the patches are for 0.12.2: run rskip setup-fairseq",
-        "fairseq needs bitarray: rskip setup-fairseq",
+        "fairseq needs bitarray: run rskip setup-fairseq",
     ]
 
 
@@ -89,7 +89,7 @@ def test_missing_hook_and_failing_import(answer):
     assert sum(line.endswith(" NOT active") for line in found.lines) == len(NAMES)
     wrong = found.wrong
     assert wrong[0] == "the start-up hook, which patches fairseq, did not run: run rskip setup-fairseq"
-    assert wrong[1] == "fairseq can't be imported (ValueError: mutable default): rskip setup-fairseq"
+    assert wrong[1] == "fairseq can't be imported (ValueError: mutable default): run rskip setup-fairseq"
     assert len(wrong) == 2
 
 

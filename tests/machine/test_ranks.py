@@ -29,7 +29,7 @@ def test_ranks_are_torchruns(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("variables", "error"),
     [
-        ({"WORLD_SIZE": "two"}, r"^WORLD_SIZE is 'two' in the environment: expected a number, as torchrun sets it; "),
+        ({"WORLD_SIZE": "two"}, r"^WORLD_SIZE is 'two' in the environment: expected a number, as torchrun sets it"),
         ({"WORLD_SIZE": "2", "RANK": "x"}, r"^RANK is 'x' in the environment"),
         ({"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "-1"}, r"^LOCAL_RANK is '-1' in the environment"),
         ({"WORLD_SIZE": "2", "RANK": "2"}, r"^RANK is 2 and WORLD_SIZE 2 in the environment: expected a rank below 2$"),
