@@ -1,4 +1,4 @@
-"""A λ that nobody has to search: it starts by the model's depth, and may be learned from there. This project's own."""
+"""ASkip: a λ that is initialised from the model's depth and may be learned. It was introduced by this project."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from rskip.connections.rskip import softplus_inverse
 from rskip.connections.spec import ConnectionSpec
 from rskip.settings.errors import SettingError
 
-_LEAST = 1.05  # that a learned λ starts as: its floor is 1
-_FAVOURED = 2.0  # the logit of y₂ in a mixture of y₁ to y₃, beside 0
+_LEAST = 1.05  # minimum initial value of a learned λ, which is always above 1
+_FAVOURED = 2.0  # initial logit of y₂ in a mixture of y₁ to y₃; the other logits start at 0
 
 
 def _check(spec: ConnectionSpec) -> None:
     options = dict(spec.options)
     if "rate" in options and "form" in options:
-        expected = f"no rate with form={options['form']}, which is the learned form's; leave rate out"
-        raise SettingError.of_value("connection", str(spec), expected)
+        expected = f"rate only with form=learned, not with form={options['form']}"
+        raise SettingError.of_value("connection", str(spec), expected, advice="leave rate out")
 
 
 def _fold(spec: ConnectionSpec) -> Fold | None:
@@ -50,16 +50,17 @@ def _fold(spec: ConnectionSpec) -> Fold | None:
     fold=_fold,
 )
 class ASkip(Connection):
-    """An adaptive λ, by `form`; α is DeepNorm's factor by depth (`depth_scale`).
+    """An adaptive λ. `form` selects the formula; α is DeepNorm's factor for this depth (`depth_scale`).
 
-    - learned: y = norm(λx + f), λ = 1 + softplus(b + c·a): b by which λ is α at first (1.05 where α is less), c the
-      `rate`, by which Adam's learning rate is multiplied, and a learned, 0 at first.
+    - learned: y = norm(λx + f) with λ = 1 + softplus(b + c·a). a is learned and starts at 0. b is fixed such that λ
+      starts at α, or at 1.05 if α is less. c is `rate`, which multiplies Adam's learning rate.
     - depth: y = norm(αx + f).
-    - recursive: 2rSkip, y = norm₂(x + norm₁(x + f)), where norm₁'s gain starts as 1/α in place of 1.
-    - mixture: y = Σ_k s_k y_k for k = 1 to 3, y_k of rSkip's recursion, s = softmax(m), m learned, (0, 2, 0) at first.
+    - recursive: y = norm₂(x + norm₁(x + f)), which is 2rSkip with norm₁'s gain starting at 1/α instead of 1.
+    - mixture: y = Σ_k s_k y_k for k = 1 to 3, where y_k is rSkip's k-th recursion and s = softmax(m). m is learned
+      and starts at (0, 2, 0).
 
-    Members: `norm` (learned, depth), `offset` (1), which is a (learned), `norms` (recursive, mixture), `logits` (3),
-    which is m (mixture).
+    Members: `norm` (learned, depth), `offset` (a, of shape (1); learned), `norms` (recursive, mixture), `logits`
+    (m, of shape (3); mixture).
     """
 
     def __init__(
@@ -101,14 +102,14 @@ class ASkip(Connection):
 
     @property
     def scale(self) -> float | Tensor:
-        """λ: α, or the learned one ()."""
+        """λ: α as a number, or the learned λ as a scalar tensor."""
         if self.form != "learned":
             return self.first
         return 1 + functional.softplus(self._start + self.rate * at_least_float32(self.offset)).squeeze(0)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         offset = state_dict.get(f"{prefix}offset")
-        if offset is not None and not offset.shape:  # of a version before 0.1.0
+        if offset is not None and not offset.shape:  # saved before 0.1.0
             state_dict[f"{prefix}offset"] = offset[None]
         super()._load_from_state_dict(state_dict, prefix, *args)
 

@@ -1,4 +1,4 @@
-"""Admin: the post-norm block with a learned factor of each feature of x, started by a profiling pass."""
+"""Admin: the post-norm block with one learned factor per feature of x. A profiling pass initialises the factors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rskip.settings.paper import Paper
     ),
 )
 class Admin(WSkip):
-    """y = norm(ω ⊙ x + f): ω, one number a feature, is 1 until `admin_profiling` sets it.
+    """y = norm(ω ⊙ x + f). ω has one value per feature and is 1 until `admin_profiling` sets it.
 
     Members: `skip_weight` (C), `norm`.
     """
@@ -41,16 +41,16 @@ class Admin(WSkip):
 
 @contextmanager
 def admin_profiling(stack: nn.Module, positions: Tensor | None = None) -> Iterator[None]:
-    """Within the block one forward pass sets ω of the stack's Admin connections, in the order of their calls.
+    """Sets ω of the stack's Admin connections during the one forward pass that runs inside this context.
 
-    The first has ω = 1, the next ω² = Var(ω·x) + Var(f) of the one before: variances of all features at all positions.
-    If anything is raised in the block, ω is as it was.
+    The connections are set in call order. The first gets ω = 1. Each later one gets ω² = Var(ω·x) + Var(f) of the
+    connection before it, where a variance covers all features and positions. If the context raises, ω is restored.
 
-    :param stack: an encoder or a decoder; one without Admin connections is left as it is.
-    :param positions: (B, T), true where a token stands; None: everywhere. Padding is left out, which the paper's code
-        counts.
-    :raises ValueError: positions is no mask of x's positions, a variance isn't finite, or the block ends without one
-        forward pass of the whole stack, or with more.
+    :param stack: an encoder or a decoder. A stack without Admin connections stays unchanged.
+    :param positions: (B, T), true at tokens; None: every position. Padding is excluded here, but counted in the
+        paper's code.
+    :raises ValueError: `positions` is not a mask of x's positions, a variance is not finite, or the context ends
+        without exactly one forward pass of the whole stack.
     """
     squared = torch.ones(())
     connections = [each for each in stack.modules() if isinstance(each, Admin)]
@@ -61,16 +61,17 @@ def admin_profiling(stack: nn.Module, positions: Tensor | None = None) -> Iterat
         nonlocal squared
         assert isinstance(connection, Admin)
         if connection in seen:
-            raise ValueError("admin_profiling: expected one forward pass of an encoder or a decoder: a block ran twice")
+            raise ValueError("admin_profiling: a block ran twice: run one forward pass of one encoder or decoder")
         seen.add(connection)
         x, f = (at_least_float32(_at(positions, each)) for each in inputs)
         if not len(x):
-            raise ValueError("admin_profiling: expected a batch with tokens, and positions has none")
+            raise ValueError("admin_profiling: positions marks no token: expected a batch with at least one token")
         with torch.no_grad():
             connection.skip_weight.fill_(sqrt(squared))
             squared = squared * x.var(correction=0) + f.var(correction=0)
         if not squared.isfinite():
-            raise ValueError(f"admin_profiling: the variance of block {len(seen)} is {squared.item():g}")
+            problem = f"the variance of block {len(seen)} is {squared.item():g}"
+            raise ValueError(f"admin_profiling: {problem}: expected a finite value; check batch and initial weights")
 
     try:
         with ExitStack() as hooks:
@@ -79,7 +80,7 @@ def admin_profiling(stack: nn.Module, positions: Tensor | None = None) -> Iterat
             yield
         if len(seen) < len(connections):
             ran = f"{len(seen)} of {len(connections)} blocks ran"
-            raise ValueError(f"admin_profiling: expected a forward pass of the whole stack: {ran}")
+            raise ValueError(f"admin_profiling: {ran}: expected one forward pass of the whole stack")
     except BaseException:
         with torch.no_grad():
             for connection, weight in zip(connections, before, strict=True):
@@ -97,6 +98,6 @@ def _at(positions: Tensor | None, values: Tensor) -> Tensor:
 
 
 def is_profiled(stack: nn.Module) -> bool:
-    """Whether ω of any of the stack's Admin connections isn't 1, or it has none."""
+    """True if any ω in the stack differs from 1, or if the stack has no Admin connection."""
     weights = [each.skip_weight for each in stack.modules() if isinstance(each, Admin)]
     return not weights or any(bool((weight != 1).any()) for weight in weights)

@@ -1,4 +1,4 @@
-"""Attention residuals: each branch is fed an attention over the embedding and the sums of earlier branches' outputs."""
+"""Attention residuals: each branch's input is an attention over the embedding and sums of earlier sublayer outputs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rskip.settings.paper import Paper
 
 
 class DepthAttention(SelfInitialised):
-    """h = Σ_i softmax_i(w·RMS(v_i)) v_i over tensors v_i of one shape (..., C), at each position by itself.
+    """h = Σ_i softmax_i(w·RMS(v_i)) v_i over tensors v_i of one shape (..., C), separately at each position.
 
-    w starts at 0, which makes it their mean. The softmax is in float32 or better. Members: `query` (w, C), `norm`.
+    w starts at 0, so h starts as the mean. The softmax is in float32 or better. Members: `query` (w, C), `norm`.
     """
 
     def __init__(self, features: int) -> None:
@@ -43,7 +43,7 @@ class DepthAttention(SelfInitialised):
 
 
 class AttnResStack(StackConnection):
-    """The state is the embedding and the sums so far; the stack's output attends to all of them.
+    """The state holds the embedding and the sums so far. The stack's output is an attention over all of them.
 
     Members: `attention`.
     """
@@ -80,11 +80,11 @@ class AttnResStack(StackConnection):
     ),
 )
 class AttnRes(Connection):
-    """f = F(norm(h)), h = Σ_i softmax_i(w·RMS(b_i)) b_i, and f is added to the last b, or begins the next one.
+    """f = F(norm(h)) with h = Σ_i softmax_i(w·RMS(b_i)) b_i. f is added to the last b_i, or starts the next one.
 
-    b_0 is the stack's input and b_1 to b_N are sums of branches' outputs: branch l of L in the stack belongs to sum
-    ⌈lN/L⌉, so their sizes differ by one at most. w = 0 at first. The first branch is fed norm(b_0).
-    Members: `norm`, and but for the first `attention`.
+    b_0 is the stack's input; b_1 to b_N are sums of sublayer outputs. Branch l of L belongs to sum ⌈lN/L⌉, so the
+    sizes of the sums differ by at most one. w starts at 0. The first branch receives norm(b_0).
+    Members: `norm`, and `attention` in every block except the first.
     """
 
     def __init__(
@@ -98,9 +98,9 @@ class AttnRes(Connection):
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.blocks = blocks
-        sums = _block(place.sublayer - 1, place, blocks)  # that earlier branches' outputs belong to
+        sums = _block(place.sublayer - 1, place, blocks)  # number of sums that earlier branches contribute to
         self.begins = _block(place.sublayer, place, blocks) != sums
-        self.values = 1 + sums  # tensors of its state
+        self.values = 1 + sums  # number of tensors in its state
         self.norm = build_norm(norm, features, feature_dim)
         self.attention = DepthAttention(features) if place.sublayer > 1 else None
 
@@ -121,5 +121,5 @@ class AttnRes(Connection):
 
 
 def _block(sublayer: int, place: Place, blocks: int) -> int:
-    """The sum that a branch's output is added to, from 1; 0 before the first."""
+    """The number of the sum, from 1, that a branch's output is added to; 0 before the first branch."""
     return -(-sublayer * min(blocks, place.sublayers) // place.sublayers)

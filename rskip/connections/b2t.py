@@ -1,4 +1,4 @@
-"""B2T: the post-norm block whose layer adds its own input once more before its last normalisation."""
+"""B2T: post-norm blocks; each layer adds its own input once more before its last normalisation."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from rskip.settings.paper import Paper
     ),
 )
 class B2T(Connection):
-    """y = norm(x + f), and in a layer's last block y = norm(x + f + b), where b is the layer's input.
+    """y = norm(x + f). In a layer's last block y = norm(x + f + b), where b is the layer's input.
 
-    Within a layer the state is (x, b), between layers x. The paper's code can also multiply all initial weights
-    by L^(-1/2), with L layers; this one doesn't. Members: `norm`.
+    The state is (x, b) within a layer and x between layers. The paper's code can also multiply all initial weights by
+    L^(-1/2) for L layers; this module does not. Members: `norm`.
     """
 
     def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:

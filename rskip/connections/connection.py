@@ -17,8 +17,8 @@ from rskip.settings.errors import shown
 
 State = Tensor | tuple[Tensor, ...]
 
-# Where a branch may be normalised inside. In attention each head's queries, keys and values, what all heads give,
-# before the output map, and what that map gives; the feed-forward branch's hidden features, before its last map.
+# Positions inside a branch that can be normalised. In attention: each head's queries, keys and values, the joined heads
+# before the output map, and that map's output. In a feed-forward branch: the hidden features before its last map.
 InnerNorm = Literal["query", "key", "value", "heads", "output", "hidden"]
 INNER_NORMS: tuple[InnerNorm, ...] = get_args(InnerNorm)
 
@@ -73,22 +73,22 @@ class Connection(SelfInitialised):
 
     @property
     def branch_gain(self) -> float:
-        """What the branch's value, output and feed-forward weights are multiplied by when a model is made."""
+        """Factor for the initial values of the branch's value, output and feed-forward weights."""
         return 1.0
 
     @property
     def inner_norms(self) -> Mapping[InnerNorm, str]:
-        """Which normalisations (`ln`, `rms`) a model builds inside the branch, and where."""
+        """The normalisations (`ln`, `rms`) that a model must build inside the branch, by their position."""
         return {}
 
     @property
     def scales_heads(self) -> bool:
-        """Whether a model multiplies what each head of the branch gives by a learned number, 1 at first."""
+        """Whether a model must multiply each head's output by a learned factor that starts at 1."""
         return False
 
     @property
     def host_needs(self) -> tuple[HostNeed, ...]:
-        """What the model must supply. Without it this module computes, or starts as, another connection."""
+        """What the model must supply. Without it, this module computes or starts as a different connection."""
         asked: dict[HostNeed, bool] = {
             "inner_norms": bool(self.inner_norms),
             "scales_heads": self.scales_heads,
@@ -101,43 +101,44 @@ class Connection(SelfInitialised):
     def no_weight_decay(self) -> frozenset[str]:
         """Names of the parameters that take no weight decay: all with fewer than two dimensions.
 
-        A class whose small matrices aren't to fall to 0 either, such as mixing weights, adds their names.
+        A class adds the names of small matrices that must not decay to 0 either, such as mixing weights.
         """
         return _without_decay(self)
 
     def as_norms(self) -> NormalisedSum | None:
-        """The formula as sums and normalisations, which the compiled kernels compute; None if it has another form."""
+        """The formula as sums and normalisations, for the compiled kernels; None if it has another form."""
         return None
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         """The formula of y where the state is x. The result may be of a wider type than x."""
-        advice = "no combine" if self.passes_x else "no formula of x and f alone: call before and after"
-        raise NotImplementedError(f"{type(self).__name__} has {advice}")
+        problem = "does not define combine" if self.passes_x else "passes on more than x: call before and after"
+        raise NotImplementedError(f"{type(self).__name__} {problem}")
 
     def forward(self, x: Tensor, f: Tensor) -> Tensor:
-        """y, of x's shape and type, where the state is x; `after` gives the same.
+        """y, with x's shape and type, for connections whose state is x. `after` returns the same.
 
-        :raises TypeError: x, f or what `combine` gives is no tensor of floats, or x or f alone is in float64.
-        :raises ValueError: x and f are not of one shape with these features, or `combine` gives another one.
+        :raises TypeError: x, f or the result of `combine` is not a floating-point tensor, or only one of x and f is
+            float64.
+        :raises ValueError: x and f differ in shape or have another number of features, or `combine` changed the shape.
         """
         if not (isinstance(x, Tensor) and isinstance(f, Tensor) and x.dtype == f.dtype and x.is_floating_point()):
             _check_types(x, f)
         if x.shape != f.shape or x.dim() <= max(self.feature_dim, 0) or x.shape[self.feature_dim] != self.features:
             raise ValueError(
-                f"x and f must have one shape, with {self.features} features along dimension "
+                f"x and f must have the same shape, with {self.features} features along dimension "
                 f"{self.feature_dim}, not {tuple(x.shape)} and {tuple(f.shape)}"
             )
         y = self.combine(x, f)
         if not (isinstance(y, Tensor) and y.is_floating_point()):
             given = f"one of {y.dtype}" if isinstance(y, Tensor) else f"a {type(y).__name__}"
-            raise TypeError(f"{type(self).__name__}.combine must return a tensor of floats, not {given}")
+            raise TypeError(f"{type(self).__name__}.combine must return a floating-point tensor, not {given}")
         if y.shape != x.shape:
-            shapes = f"{tuple(x.shape)}, as x is, not {tuple(y.shape)}"
-            raise ValueError(f"{type(self).__name__}.combine must return a tensor of shape {shapes}")
+            shapes = f"{tuple(x.shape)}, not {tuple(y.shape)}"
+            raise ValueError(f"{type(self).__name__}.combine must return a tensor of x's shape {shapes}")
         return y if y.dtype == x.dtype else y.to(x.dtype)
 
     def of_features(self, values: Tensor, x: Tensor) -> Tensor:
-        """`values` (C), one a feature, in a shape that goes with x's."""
+        """`values` (C), one per feature, reshaped to broadcast with x."""
         return values.view(-1, *[1] * (x.dim() - 2)) if self.feature_dim == 1 else values
 
     def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
@@ -168,9 +169,10 @@ def overrides(kind: type[Connection], *names: str) -> bool:
 
 
 class StackConnection(SelfInitialised):
-    """What a stack of blocks does with its input and its output: nothing, unless its family has one of its own.
+    """Opens and closes a stack of blocks. This base class leaves input and output unchanged.
 
-    It is built as the family's connections are, once a stack. C features. Names of members are checkpoint API.
+    A family may derive its own class. It is built once per stack, with the same settings as the family's connections.
+    C is the number of features. Names of members are checkpoint API.
     """
 
     def enter(self, x: Tensor) -> State:
@@ -178,7 +180,7 @@ class StackConnection(SelfInitialised):
         return x
 
     def leave(self, state: State) -> Tensor:
-        """The stack's output (..., C) from the last block's state; a closing normalisation comes after."""
+        """The stack's output (..., C) from the last block's state, before a closing normalisation."""
         return one_tensor(state, self)
 
     @property
@@ -199,42 +201,42 @@ def _without_decay(module: nn.Module) -> frozenset[str]:
 
 
 def _warn_of_what_stays(module: Connection | StackConnection, inherited: object) -> None:
-    """Warns if a class has its own parameters but inherits reset_parameters, which doesn't reset them."""
+    """Warns if a class has its own parameters but inherits a reset_parameters that does not reset them."""
     own = [name for name, _ in module.named_parameters(recurse=False)]
     if own and type(module).reset_parameters is inherited:
         name = type(module).__name__
-        advice = "write reset_parameters in the class: call super().reset_parameters and set the initial values"
-        warnings.warn(f"{name}.reset_parameters leaves {', '.join(own)} as it is: {advice}", stacklevel=3)
+        advice = "define reset_parameters in the class: call super().reset_parameters and set the initial values"
+        warnings.warn(f"{name}.reset_parameters does not reset {', '.join(own)}: {advice}", stacklevel=3)
 
 
 def one_tensor(state: State, user: nn.Module) -> Tensor:
-    """The state of a family that passes on x alone. TypeError where it is another family's."""
+    """Checks the state of a family that passes on only x. Raises TypeError for another family's state."""
     if not isinstance(state, Tensor):
-        raise TypeError(f"{type(user).__name__} takes one tensor as state, not {_shown_state(state)}")
+        raise TypeError(f"{type(user).__name__} expects one tensor as state, not {_shown_state(state)}")
     return state
 
 
 def tensors(state: State, user: nn.Module, count: int | None = None) -> tuple[Tensor, ...]:
-    """The state of a family that passes on several, `count` of them if it is given.
+    """Checks the state of a family that passes on several tensors; `count` is their number, if known.
 
-    :raises TypeError: it is another family's, or the stack's input itself.
+    :raises TypeError: the state belongs to another family, or is the stack's input itself.
     :raises RuntimeError: a connection would lose its gradients.
     """
     if not isinstance(state, tuple) or count not in (None, len(state)):
         several = f"a tuple of {count} tensors" if count else "a tuple of tensors"
-        taken = f"{several} as state, as its stack's enter(x) gives"
-        advice = "; every block of a stack must run, in order" if isinstance(state, tuple) else ""
-        raise TypeError(f"{type(user).__name__} takes {taken}, not {_shown_state(state)}{advice}")
+        taken = f"{several} as state, such as its stack's enter(x) returns"
+        advice = "; run every block of the stack, in order" if isinstance(state, tuple) else ""
+        raise TypeError(f"{type(user).__name__} expects {taken}, not {_shown_state(state)}{advice}")
     if isinstance(user, Connection) and not torch.is_grad_enabled() and all(each.requires_grad for each in state):
         raise RuntimeError(
-            f"{type(user).__name__} got a state that needs gradients where gradients are off, so that they would be "
+            f"{type(user).__name__} got a state that requires gradients while gradients are off, so they would be "
             "lost: pass use_reentrant=False to checkpoint, or detached tensors if you need no gradients"
         )
     return state
 
 
 def opened(*state: Tensor) -> State:
-    """The first state of a family that passes on several, for `enter`; detached if gradients are off."""
+    """The first state of a family that passes on several tensors, for `enter`; detached if gradients are off."""
     return state if torch.is_grad_enabled() else tuple(each.detach() for each in state)
 
 
@@ -245,12 +247,12 @@ def _shown_state(state: object) -> str:
 
 
 def _check_types(x: object, f: object) -> None:
-    """Mixed precision has x and f of different types, but none of them in float64."""
+    """Raises TypeError unless x and f are floating-point tensors. Their types may differ, but not if one is float64."""
     for name, tensor in (("x", x), ("f", f)):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name} must be a tensor, not {shown(tensor)}")
         if not tensor.is_floating_point():
-            raise TypeError(f"{name} must be a tensor of floats, not of {tensor.dtype}")
+            raise TypeError(f"{name} must be a floating-point tensor, not {tensor.dtype}")
     assert isinstance(x, Tensor) and isinstance(f, Tensor)
     if (x.dtype == torch.float64) != (f.dtype == torch.float64):
-        raise TypeError(f"x and f must be of one type: x is of {x.dtype}, f of {f.dtype}")
+        raise TypeError(f"x and f must have the same type if one is float64: x is {x.dtype}, f is {f.dtype}")

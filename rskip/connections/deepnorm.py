@@ -1,4 +1,4 @@
-"""DeepNorm: the post-norm block with a skip and initial weights scaled by the model's depth."""
+"""DeepNorm: the post-norm block whose skip and initial weights are scaled according to the model's depth."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def _fold(spec: ConnectionSpec) -> Fold:
 
 
 def depth_scale(place: Place) -> float:
-    """DeepNorm's α (Table 1): 0.81(N⁴M)^(1/16) in an encoder of N layers beside a decoder of M.
+    """DeepNorm's α (Table 1): 0.81(N⁴M)^(1/16) in an encoder of N layers with a decoder of M layers.
 
-    In any other stack the fourth root of its number of blocks: (3M)^(1/4) in a decoder, (2N)^(1/4) in a stack alone.
+    In any other stack it is the fourth root of the number of blocks: (3M)^(1/4) in a decoder of M layers with an
+    encoder, (2N)^(1/4) in a model of one stack with N layers.
     """
     if place.stack == "encoder" and place.other_layers:
         return 0.81 * (place.layers**4 * place.other_layers) ** 0.0625
@@ -44,11 +45,15 @@ def depth_scale(place: Place) -> float:
     ),
 )
 class DeepNorm(XSkip):
-    """y = norm(αx + f), and value, output and feed-forward weights start multiplied by a gain, both by depth.
+    """y = norm(αx + f). A gain multiplies the initial value, output and feed-forward weights.
 
-    Of N encoder and M decoder layers: in the encoder α = 0.81(N⁴M)^(1/16), gain 0.87(N⁴M)^(-1/16); in the decoder
-    α = (3M)^(1/4), gain (12M)^(-1/4); in a stack of N layers alone α = (2N)^(1/4), gain (8N)^(-1/4). (torchscale's code
-    has an encoder gain of 1.15 for 0.87.) Members: `norm`.
+    With N encoder and M decoder layers (Wang et al. 2022, Table 1):
+
+    - encoder: α = 0.81(N⁴M)^(1/16), gain 0.87(N⁴M)^(-1/16); torchscale's code has 1.15 instead of 0.87.
+    - decoder: α = (3M)^(1/4), gain (12M)^(-1/4).
+    - a model of one stack with N layers: α = (2N)^(1/4), gain (8N)^(-1/4).
+
+    Members: `norm`.
     """
 
     def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:

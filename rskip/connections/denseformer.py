@@ -1,4 +1,4 @@
-"""DenseFormer: pre-norm layers whose input is a learned average of all earlier layers' outputs."""
+"""DenseFormer: pre-norm layers whose input is a learned weighted sum of all earlier layers' outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rskip.settings.paper import Paper
 
 
 class DenseFormerStack(StackConnection):
-    """The state is x and the outputs so far, of which the embedding is the first."""
+    """The state holds x and the outputs so far, beginning with the embedding."""
 
     def __init__(self, features: int, *, norm: str) -> None:
         super().__init__()
@@ -46,15 +46,15 @@ class DenseFormerStack(StackConnection):
     ),
 )
 class DenseFormer(Connection):
-    """y = x + f, where f = F(norm(x)); in layer l's last block then x = Σ_j a_j·X_j, j from 0 to l.
+    """y = x + f, where f = F(norm(x)). After layer l's last block x = Σ_j a_j·X_j for j from 0 to l.
 
-    X_0 is the embedding and X_l what layer l gave before that sum; a is one-hot on X_l at first, the pre-norm stack.
-    Members: `norm`, in a layer's last block `weights` (l + 1).
+    X_0 is the embedding; X_l is layer l's output before that sum. a starts one-hot on X_l, so the stack starts as
+    pre-norm. Members: `norm`, and in a layer's last block `weights` (l + 1).
     """
 
     def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:
         super().__init__(features, feature_dim=feature_dim)
-        self.outputs = place.layer + 1  # tensors of its state
+        self.outputs = place.layer + 1  # number of tensors in its state
         self.norm = build_norm(norm, features, feature_dim)
         self.weights = nn.Parameter(torch.zeros(place.layer + 1)) if place.ends_layer else None
         self._start()

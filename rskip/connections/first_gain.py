@@ -12,10 +12,8 @@ from rskip.connections.norms import Normalisation
 class FirstGain(Normalisation):
     """A normalisation whose gain starts at `first_gain`.
 
-    It takes over all that a normalisation of `build_norm` consists of, but is none of torch's types, whose gains models
-    set to 1. Members: the normalisation's.
-
-    kind: the normalisation's type.
+    It takes over the members of a normalisation from `build_norm`. It is not one of torch's types, because models
+    reset the gains of those to 1. `kind` is the type of the normalisation. Members: the normalisation's.
     """
 
     def __init__(self, norm: Normalisation, first_gain: float) -> None:
@@ -26,7 +24,7 @@ class FirstGain(Normalisation):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Sets the gain to its initial value, the bias to 0, and running statistics as `nn.BatchNorm2d` does."""
+        """Sets the gain to `first_gain` and the bias to 0, and resets running statistics as `nn.BatchNorm2d` does."""
         for name, parameter in self.named_parameters():
             nn.init.constant_(parameter, self.first_gain if name == "weight" else 0.0)
         if dict(self.named_buffers()):

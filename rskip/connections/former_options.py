@@ -13,7 +13,7 @@ def _warn(name: str, annotation: str) -> None:
 
 
 def Number(default: float, *, positive: bool = False, least: float = -MOST, most: float = MOST) -> Option:
-    """A number from `least` to `most`. With `positive` it is at least 1e-6."""
+    """A number from `least` to `most`; with `positive` at least 1e-6."""
     _warn("Number", "float, or Annotated[float, Bounds(ge=..., le=...)]")
     return Option(float, default, Bounds(max(LEAST, least) if positive else least, most))
 

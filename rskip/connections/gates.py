@@ -12,10 +12,14 @@ from rskip.connections.norms import at_least_float32
 class Gate(nn.Module):
     """S(z) = σ(zW + b), or with a hidden layer S(z) = σ(tanh(zW_f + b_f)W_ff + b_ff).
 
-    z: (..., inputs), features last, so that on images each linear map is a 1×1 convolution.
-    S: (..., outputs), in float32 or better: in half precision 1 - S vanishes for a gate that is nearly open.
-    bias: initial value of b or b_ff; b_f starts at 0. Members: `hidden` (where there is one), `output`.
+    z is (..., inputs) with features last; on images each linear map then acts as a 1×1 convolution. S is
+    (..., outputs), in float32 or better, because in half precision 1 - S vanishes for a gate that is nearly open.
     Source: Srivastava et al. 2015 (without hidden layer); SAS paper, Eq. 2 (with it).
+
+    :param hidden: size of the hidden layer; None: no hidden layer.
+    :param bias: initial value of b or b_ff; b_f starts at 0.
+
+    Members: `hidden` (if there is one), `output`.
     """
 
     def __init__(self, inputs: int, outputs: int, *, hidden: int | None = None, bias: float = 0) -> None:
@@ -27,7 +31,7 @@ class Gate(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self, weight_init: Fill = nn.init.xavier_uniform_) -> None:
-        """Weights by `weight_init`, the last bias to its initial value, the hidden one to 0."""
+        """Fills the weights with `weight_init`; sets the last bias to its initial value and the hidden bias to 0."""
         if self.hidden is not None:
             self.hidden.reset_parameters(weight_init)
         self.output.reset_parameters(weight_init)
@@ -42,10 +46,10 @@ class Gate(nn.Module):
 
 
 def scaling_gate(features: int, form: str, *, bias: float = 0) -> Gate:
-    """SAS's gate over [x; f]: one factor a position. `form` is "full", with a hidden layer, or "single"."""
+    """SAS's gate over [x; f]: one factor per position. `form` is "full" (with a hidden layer) or "single"."""
     return Gate(2 * features, 1, hidden=features if form == "full" else None, bias=bias)
 
 
 def transform_gate(features: int, *, bias: float = 0) -> Gate:
-    """Highway's gate over x: one factor a feature and position."""
+    """Highway's gate over x: one factor per feature and position."""
     return Gate(features, features, bias=bias)

@@ -1,4 +1,4 @@
-"""Highway connections: a gate divides the output between the input and the branch."""
+"""Highway connections: a gate weighs the input against the branch."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from rskip.settings.paper import Paper
     ),
 )
 class Highway(Connection):
-    """y = T ⊙ f + (1-T) ⊙ x, where `gate` says what T is.
+    """y = T ⊙ f + (1-T) ⊙ x, with a gate T.
 
-    "transform": T = σ(xW + b), one factor a feature. "single" and "full": SAS's gates over [x; f], one
-    factor a position. "shortcut": the transform gate, but on the shortcut alone, y = f + (1-T) ⊙ x.
-    bias: initial value of the gate's last bias; negative, so that blocks start by carrying x.
+    :param gate: "transform": T = σ(xW + b), one factor per feature. "single" and "full": SAS's gates over [x; f], one
+        factor per position. "shortcut": the transform gate on only the shortcut, y = f + (1-T) ⊙ x.
+    :param bias: initial value of the gate's last bias. A negative value makes blocks start by passing x through.
+
     Members: `gate`.
     """
 
@@ -46,7 +47,7 @@ class Highway(Connection):
         self.gate = scaling_gate(features, gate, bias=bias) if scalar else transform_gate(features, bias=bias)
 
     def factor(self, x: Tensor, f: Tensor) -> Tensor:
-        """T: of x's shape, or with one feature where the gate gives one factor a position."""
+        """T, with x's shape, or with one feature if the gate has one factor per position."""
         z = torch.cat([x, f], dim=self.feature_dim) if self.form in ("single", "full") else x
         return self.gate(z.movedim(self.feature_dim, -1)).movedim(-1, self.feature_dim)
 

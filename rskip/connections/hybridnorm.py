@@ -1,4 +1,4 @@
-"""HybridNorm: attention of normalised queries, keys and values, and post-norm feed-forward blocks."""
+"""HybridNorm: attention with normalised queries, keys and values, and post-norm feed-forward blocks."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from rskip.settings.paper import Paper
     ),
 )
 class HybridNorm(Connection):
-    """y = x + f; the block before a feed-forward one gives norm(x + f), which is that one's x and F's input.
+    """y = x + f. The block before a feed-forward block returns norm(x + f), which is x and F's input in the next one.
 
-    Every attention normalises the queries, keys and values of each head, that to the encoder too. With `first=prenorm`
-    the blocks of the stack's first layer are x + F(norm(x)). Members: `norm`, in blocks that have one.
+    Every attention, including cross-attention, normalises the queries, keys and values of each head. With
+    `first=prenorm` the blocks of the stack's first layer are x + F(norm(x)). Members: `norm`, in blocks with one.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Hyper-connections and their manifold-constrained form: several streams, mixed around every branch."""
+"""Hyper-connections and their manifold-constrained form: several streams that are mixed around every branch."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rskip.connections.sinkhorn import sinkhorn
 from rskip.settings.paper import Paper
 
 Streams = Annotated[int, Bounds(1, 64)]
-SMALL = 0.01  # initial factor of what is computed from the data
+SMALL = 0.01  # initial factor of the data-dependent part
 
 
 class CopiedStreams(StackConnection):
-    """n copies of x at the start, h (..., n, C), and the streams' sum at the end."""
+    """The stack starts with n copies of x, h (..., n, C), and ends with the sum of the streams."""
 
     def __init__(self, features: int, *, streams: int, **settings: Any) -> None:
         super().__init__()
@@ -45,10 +45,10 @@ class StreamsConnection(Connection):
     streams: int
 
     def mixed(self, streams: Tensor, weights: Tensor, outputs: Tensor) -> tuple[Tensor, State]:
-        """What `before` gives: the branch's input, and what `after` needs.
+        """The result of `before`: the branch's input, and what `after` needs.
 
         :param streams: h (..., n, C).
-        :param weights: α beside R (..., n, 1 + n).
+        :param weights: α and R, concatenated (..., n, 1 + n).
         :param outputs: β (..., n).
         """
         dtype = torch.promote_types(weights.dtype, streams.dtype)
@@ -63,18 +63,18 @@ class StreamsConnection(Connection):
 
 
 def streams_of(state: State, user: CopiedStreams | StreamsConnection) -> Tensor:
-    """The state as h (..., n, C). ValueError where it isn't that, such as the stack's input itself."""
+    """The state as h (..., n, C). Raises ValueError for another shape, such as that of the stack's input."""
     streams = one_tensor(state, user)
     if streams.shape[-2:] != (user.streams, user.features):
-        taken = f"(..., {user.streams}, {user.features}) as state, as its stack's enter(x) gives"
-        raise ValueError(f"{type(user).__name__} takes {taken}, not {tuple(streams.shape)}")
+        taken = f"(..., {user.streams}, {user.features}) as state, such as its stack's enter(x) returns"
+        raise ValueError(f"{type(user).__name__} expects {taken}, not {tuple(streams.shape)}")
     return streams
 
 
 class _Sums(torch.autograd.Function):
     """Σ_j w_jk·h_j (..., m, C) of w (..., n, m) and h (..., n, C).
 
-    As `wᵀ @ h` but for speed: of many small matrices on a CPU, a transposed first factor takes three times as long.
+    Equal to `wᵀ @ h`, but faster: for many small matrices on a CPU, a transposed first factor triples the time.
     """
 
     generate_vmap_rule = True
@@ -112,9 +112,9 @@ class _Sums(torch.autograd.Function):
 class HyperConnection(StreamsConnection):
     """h_k ← Σ_j R_jk·h_j + β_k·f, where f = F(norm(Σ_j α_j·h_j)).
 
-    With form="static" α (n), R (n, n) and β (n) are learned; with form="dynamic" to each is added what stream j's
-    normalised values z_j make of it, a·tanh(z_j·W). They start as α one-hot at the block's number modulo n, R = 1,
-    β = 1, a = 0.01, W = 0: with the streams' copies, as the pre-norm block.
+    α (n), R (n, n) and β (n) are learned. With form="dynamic" a data-dependent term a·tanh(z_j·W) is added to each,
+    where z_j are stream j's normalised values. Initially α is one-hot at the block's number modulo n, R is the
+    identity, β = 1, a = 0.01 and W = 0: on copied streams this is the pre-norm block.
     Members: `norm`, `input_weights` (α), `stream_weights` (R), `output_weights` (β); dynamic: `stream_norm`,
     `mixing` (C, 1 + n) and `output_mixing` (C, 1) for W, `mixing_scale` and `output_scale` for a.
     """
@@ -146,7 +146,7 @@ class HyperConnection(StreamsConnection):
 
     @property
     def no_weight_decay(self) -> frozenset[str]:
-        """Includes R: decay is for what depends on the data, W (Zhu et al. 2025, section 4, Implementation)."""
+        """Includes R: only the data-dependent W takes decay (Zhu et al. 2025, section 4, Implementation)."""
         return super().no_weight_decay | {"stream_weights"}
 
     def _start(self) -> None:
@@ -194,10 +194,10 @@ class HyperConnection(StreamsConnection):
 class ManifoldHyperConnection(StreamsConnection):
     """h_k ← Σ_j R_jk·h_j + β_k·f, where f = F(norm(Σ_j α_j·h_j)) and α = σ(u), β = 2σ(v), R = sinkhorn(w).
 
-    (u, v, w) = a·RMS(h_1, ..., h_n)·φ + b, from all streams' nC values divided by their root mean square: n, n and n²
-    numbers a position. sinkhorn makes exp(w) doubly stochastic by `iterations` divisions of its rows, then its columns,
-    by their sums. They start as a = 0.01 for each of the three and b = 0: α about 1/2, β about 1, R about 1/n, with
-    which copied streams are a pre-norm block; φ is drawn, so that streams part. In float32 or better.
+    (u, v, w) = a·RMS(h_1, ..., h_n)·φ + b, where RMS divides all nC values by their root mean square. u, v and w have
+    n, n and n² values per position, in float32 or better. sinkhorn makes exp(w) doubly stochastic: it divides rows,
+    then columns, by their sums, `iterations` times. Initially a = 0.01 and b = 0, so α is about 1/2, β about 1 and R
+    about 1/n: on copied streams this is nearly the pre-norm block. φ is drawn at random, so the streams diverge.
     Members: `norm`, `mixing` (φ, rows for outputs), `scale` (a, 3), `bias` (b).
     """
 

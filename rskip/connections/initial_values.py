@@ -1,4 +1,4 @@
-"""Initial values that a module sets itself, whichever way its model initialises."""
+"""Initial values that a module sets itself, however its model is initialised."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 
 class SelfInitialised(nn.Module):
-    """A module whose `reset_parameters` sets all its values, and which runs it in Hugging Face's `from_pretrained`.
+    """A module that runs its own `reset_parameters` in Hugging Face's `from_pretrained`.
 
-    There transformers allocates what the checkpoint lacks and gives every module to the model's `_init_weights`, which
-    knows the types of torch.nn only. It then sets `_is_hf_initialized` on the module. At that moment this module sets
-    its values, except for tensors that transformers has marked in the same way: they were loaded.
+    There, transformers allocates the parameters that the checkpoint lacks and passes every module to the model's
+    `_init_weights`, which knows only the types of torch.nn. It then sets `_is_hf_initialized` on the module. At that
+    moment this module sets its values. Tensors that transformers has marked in the same way were loaded and stay.
     """
 
     reset_parameters: Callable[..., None]
@@ -38,17 +38,17 @@ class SelfInitialised(nn.Module):
 
 
 def _transformers_initialises() -> bool:
-    """Whether transformers is initialising a model at this moment: then it replaces the functions of nn.init."""
+    """Whether transformers is initialising a model now: it replaces the functions of nn.init meanwhile."""
     return nn.init.zeros_.__module__ == "transformers.initialization"
 
 
 def is_loaded(tensor: Tensor) -> bool:
-    """Whether transformers is initialising a model, and has loaded this tensor of it."""
+    """Whether transformers is initialising a model and has already loaded this tensor."""
     return _transformers_initialises() and getattr(tensor, "_is_hf_initialized", False)
 
 
 def fill(parameter: Any, values: Tensor | Sequence[float]) -> None:
-    """Sets a parameter to these values, also if it is distributed (a DTensor)."""
+    """Sets a parameter to these values. The parameter may be distributed (a DTensor)."""
     if is_loaded(parameter):
         return
     with torch.no_grad():
@@ -61,13 +61,13 @@ def fill(parameter: Any, values: Tensor | Sequence[float]) -> None:
 
 
 def draw(weight: Tensor, weight_init: Callable[[Tensor], object]) -> None:
-    """Fills a weight by `weight_init`."""
+    """Fills a weight with `weight_init`, unless it was loaded."""
     if not is_loaded(weight):
         weight_init(weight)
 
 
 def one_hot(index: int, size: int, value: float = 1.0) -> list[float]:
-    """`size` numbers, `value` at this index, which may be negative, and 0 elsewhere."""
+    """`size` numbers: `value` at this index, which may be negative, and 0 elsewhere."""
     values = [0.0] * size
     values[index] = value
     return values

@@ -1,4 +1,4 @@
-"""LAuReL: a residual connection with learned weights, or with a learned low-rank map of x beside x."""
+"""LAuReL: a residual connection with learned weights, or with a learned low-rank map of x in addition to x."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rskip.settings.paper import Paper
 def _check(spec: ConnectionSpec) -> None:
     options = dict(spec.options)
     if options.get("form") == "rw" and "rank" in options:
-        expected = "no rank with form=rw, which has no low-rank map"
+        expected = "rank only with form=lr, since form=rw has no low-rank map"
         raise SettingError.of_value("connection", str(spec), expected, advice="leave rank out")
 
 
@@ -39,10 +39,11 @@ def _check(spec: ConnectionSpec) -> None:
     ),
 )
 class Laurel(Connection):
-    """y = x + BAx + f with form="lr", A of `rank` rows, or y = αf + βx with form="rw", two numbers a block.
+    """y = x + BAx + f with form="lr", or y = αf + βx with form="rw".
 
-    With a normalisation, which is for text, f = F(norm(x)). A block starts as x + f: B = 0, or α = β = 1.
-    Members: `down` (A) and `up` (B), or `branch_scale` (α) and `skip_scale` (β), each (1); `norm` (with one).
+    A has `rank` rows; α and β are one number each per block. With a normalisation (text only) f = F(norm(x)). Every
+    block starts as x + f: B = 0, or α = β = 1.
+    Members: `down` (A) and `up` (B), or `branch_scale` (α) and `skip_scale` (β), each (1); `norm` (if given).
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Laurel(Connection):
         self.norm = None if norm is None else build_norm(norm, features, feature_dim)
 
     def reset_parameters(self, weight_init: Callable[[Tensor], object] | None = None) -> None:
-        """Like `Connection.reset_parameters`. `weight_init` fills A; None: A starts as in `nn.Linear`."""
+        """Sets all initial values. `weight_init` fills A; None: A starts as in `nn.Linear`."""
         super().reset_parameters()
         if self.form == "lr":
             self.down.reset_parameters(weight_init)

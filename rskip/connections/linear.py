@@ -18,8 +18,8 @@ class Linear(nn.Linear):
 
     Trainers that build models on the meta device call `reset_parameters` of every module, in any order.
 
-    first_weight: fills the weight; None: as `nn.Linear` does. first_bias: the bias's initial value; None: as
-    `nn.Linear` does. gain: multiplies the weight.
+    `first_weight` fills the weight, and `first_bias` is the bias's initial value; None means as in `nn.Linear`.
+    `gain` multiplies the initial weight.
     """
 
     first_weight: Fill | None = None
@@ -38,14 +38,14 @@ class Linear(nn.Linear):
 
 
 class LinearMap(SelfInitialised):
-    """xWᵀ + b within a connection. It is not an `nn.Linear`, whose weights and biases models fill anew.
+    """xWᵀ + b within a connection. It is not an `nn.Linear`, because models overwrite the initial values of those.
 
     It starts as an `nn.Linear`; then its owner calls `reset_parameters`.
 
     :param first_weight: fills the weight; None: as `nn.Linear` does.
     :param first_bias: the bias's initial value; None: there is no bias.
 
-    Members: `weight`, `bias` (with one).
+    Members: `weight`, `bias` (if there is one).
     """
 
     def __init__(self, inputs: int, outputs: int, *, first_weight: Fill | None, first_bias: float | None) -> None:
@@ -56,7 +56,7 @@ class LinearMap(SelfInitialised):
         self.weight, self.bias = drawn.weight, drawn.bias
 
     def reset_parameters(self, weight_init: Fill | None = None) -> None:
-        """Sets the initial values; `weight_init` fills the weight in the place of `first_weight`."""
+        """Sets the initial values. `weight_init` fills the weight instead of `first_weight`."""
         fill = weight_init or self.first_weight
         if fill is None:
             nn.Linear.reset_parameters(self)  # type: ignore[arg-type]

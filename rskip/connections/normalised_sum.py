@@ -20,8 +20,8 @@ _FORMULA = ("branch_input", "combine", "before", "after", "forward")
 class NormalisedSum:
     """y_k = norm_k(scale·x + y_{k-1}) for k = 1..n, y_0 = branch_scale·f, y = y_n; without norms y = scale·x + y_0.
 
-    The branch's input is branch_norm(x), or x without one. All normalisations are `LayerNorm`, or all are `RMSNorm`,
-    and norm_1 to norm_n have one eps.
+    The branch's input is branch_norm(x), or x if that is None. The normalisations are either all `LayerNorm` or all
+    `RMSNorm`, and norm_1 to norm_n share one eps.
     """
 
     norms: Sequence[nn.Module] = ()
@@ -33,7 +33,7 @@ class NormalisedSum:
 def normalised_sum(connection: Connection) -> NormalisedSum | None:
     """The result of the connection's `as_norms`; None if the kernels can't compute it.
 
-    A class that overrides one of the formula's methods doesn't inherit `as_norms`: it may define its own.
+    A class that overrides one of the formula's methods must define its own `as_norms`; an inherited one is ignored.
     """
     if vars(connection).keys() & {*_FORMULA, "as_norms"} or not _states_own_formula(type(connection)):
         return None

@@ -31,11 +31,11 @@ from rskip.settings.paper import Paper
     ),
 )
 class NormFormer(PreNorm):
-    """y = x + f, where f = F(norm(x)); with `res_scale` w ⊙ x + f in a feed-forward block, w learned, 1 at first.
+    """y = x + f, where f = F(norm(x)). With `res_scale`, y = w ⊙ x + f in feed-forward blocks; w is learned from 1.
 
-    Self-attention multiplies what each head gives by a learned number and normalises its output; the feed-forward
-    branch normalises its hidden features. Attention to the encoder is a plain pre-norm block, as in fairseq. (fairseq
-    0.12.2 scales heads after the output map; here it is before, as in the paper.) Members: `norm`, `skip_weight` (C).
+    Self-attention multiplies each head's output by a learned factor and normalises its own output. The feed-forward
+    branch normalises its hidden features. Cross-attention is a plain pre-norm block, as in fairseq. Heads are scaled
+    before the output map, as in the paper; fairseq 0.12.2 scales them after it. Members: `norm`, `skip_weight` (C).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Normalisations of a connection's output: eps 1e-5 by default, statistics in float32 or better; where features lie.
+"""Normalisations: eps is 1e-5 by default, and statistics are computed in float32 or better.
 
 Shapes: (B, T, C) with feature_dim=-1 for text, (N, C, H, W) with feature_dim=1 for images. Member names are
 torch.nn's (`weight`, `bias`, `running_mean`, ...); they are checkpoint API.
@@ -18,14 +18,14 @@ from rskip.connections.initial_values import SelfInitialised
 from rskip.settings.errors import SettingError, did_you_mean, shown
 
 EPS = 1e-5
-MOMENTUM = 0.1  # of batch normalisation's running statistics
+MOMENTUM = 0.1  # for batch normalisation's running statistics
 NORMS = ("ln", "rms", "gn1", "bn")
-NORMS_OF_IMAGES = ("gn1", "bn")  # which no text has
+NORMS_OF_IMAGES = ("gn1", "bn")  # not available on text
 NORMS_OF_TEXT = "ln or rms: bn and gn1 are for images (feature_dim=1), on text their statistics would count the padding"
 
 
 def check_features(features: int, feature_dim: int) -> None:
-    """ValueError unless `features` is a whole number from 1 to 10^8 and `feature_dim` is -1 or 1."""
+    """Raises ValueError unless `features` is a whole number from 1 to 10^8 and `feature_dim` is -1 or 1."""
     if isinstance(features, bool) or not isinstance(features, int) or features < 1:
         raise ValueError(f"features must be a whole number of at least 1, not {shown(features)}")
     if features > 10**8:
@@ -37,18 +37,18 @@ def check_features(features: int, feature_dim: int) -> None:
 
 
 def at_least_float32(z: Tensor) -> Tensor:
-    """float16 and bfloat16 as float32; float32 and float64 as they are."""
+    """Converts float16 and bfloat16 to float32; leaves float32 and float64 unchanged."""
     return z.to(torch.promote_types(z.dtype, torch.float32))
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """A context in which matrix products on this device have their factors' type."""
+    """A context without autocast on this device: matrix products keep their factors' type."""
     here = torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
     return torch.autocast(device.type, enabled=False) if here else nullcontext()
 
 
 class Normalisation(SelfInitialised):
-    """The base of all normalisations here."""
+    """Base class of all normalisations in this module."""
 
 
 class LayerNorm(Normalisation, nn.LayerNorm):
@@ -65,7 +65,7 @@ class LayerNorm(Normalisation, nn.LayerNorm):
     def forward(self, z: Tensor) -> Tensor:
         weight: Tensor = self.weight
         bias: Tensor = self.bias
-        if z.dtype == torch.float32 != weight.dtype:  # F.layer_norm takes a wider gain than its input, not a narrower
+        if z.dtype == torch.float32 != weight.dtype:  # F.layer_norm refuses a gain narrower than its input
             weight, bias = at_least_float32(weight), at_least_float32(bias)
         if self.feature_dim == -1:
             return F.layer_norm(z, self.normalized_shape, weight, bias, self.eps)
@@ -74,7 +74,7 @@ class LayerNorm(Normalisation, nn.LayerNorm):
 
 
 class RMSNorm(Normalisation, nn.RMSNorm):
-    """Division by the root mean square of the features at each position; a gain and no bias.
+    """Division by the root mean square of the features at each position, with a gain but without a bias.
 
     Source: Zhang and Sennrich 2019.
     """
@@ -86,7 +86,7 @@ class RMSNorm(Normalisation, nn.RMSNorm):
         self.feature_dim = feature_dim
 
     def forward(self, z: Tensor) -> Tensor:
-        # F.rms_norm computes in float32 inside, but its fused form wants input and gain of one type.
+        # F.rms_norm computes in float32 internally, but its fused form needs input and gain of the same type.
         same = z if z.dtype == self.weight.dtype else at_least_float32(z)
         weight = self.weight.to(same.dtype)
         if self.feature_dim == -1:
@@ -96,27 +96,26 @@ class RMSNorm(Normalisation, nn.RMSNorm):
 
 
 class GroupNorm(Normalisation, nn.GroupNorm):
-    """Group normalisation with one group: over all features and positions of each example, for images alone.
+    """Group normalisation with one group, over all features and positions of each example; only for images.
 
-    It is layer normalisation over C×H×W with a gain and a bias for each feature. Source: Wu and He 2018.
+    It is layer normalisation over C×H×W with one gain and one bias per feature. Source: Wu and He 2018.
     """
 
     def __init__(self, features: int, *, eps: float = EPS) -> None:
         super().__init__(1, features, eps=eps)
 
     def forward(self, z: Tensor) -> Tensor:
-        # F.group_norm sums in float32, but wants input and gain of one type
+        # F.group_norm sums in float32, but needs input and gain of the same type
         same = z if z.dtype == self.weight.dtype else at_least_float32(z)
         return F.group_norm(same, 1, self.weight, self.bias, self.eps).to(z.dtype)
 
 
 class BatchNorm(Normalisation, nn.BatchNorm2d):
-    """Batch normalisation of each feature over batch and positions, for images alone.
+    """Batch normalisation of each feature over batch and positions; only for images.
 
-    The running statistics stay float32 in a module that is converted to half precision, whose resolution
-    would stop them from moving. Source: Ioffe and Szegedy 2015.
-
-    counts_batches: whether a forward in training adds 1 to num_batches_tracked, see `take_batch_counts`.
+    Running statistics stay in float32 when the module is converted to half precision, where small updates would round
+    to 0. `counts_batches` says whether a training forward adds 1 to num_batches_tracked (see `take_batch_counts`).
+    Source: Ioffe and Szegedy 2015.
     """
 
     def __init__(self, features: int, *, eps: float = EPS) -> None:
@@ -128,7 +127,7 @@ class BatchNorm(Normalisation, nn.BatchNorm2d):
         if self.training and self.num_batches_tracked is not None:
             if self.counts_batches or momentum is None:
                 self.num_batches_tracked.add_(1)
-            if momentum is None:  # the average of all batches, which torch.optim.swa_utils.update_bn asks for
+            if momentum is None:  # average over all batches, as torch.optim.swa_utils.update_bn requests
                 momentum = 1 / int(self.num_batches_tracked)
         weight, bias = at_least_float32(self.weight), at_least_float32(self.bias)
         return F.batch_norm(
@@ -137,7 +136,7 @@ class BatchNorm(Normalisation, nn.BatchNorm2d):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         exact = {name: getattr(self, name) for name in ("running_mean", "running_var")}
-        nn.Module._apply(self, fn, recurse)  # FirstGain, of another type, calls this too
+        nn.Module._apply(self, fn, recurse)  # not super(): FirstGain, which is of another type, calls this too
         for name, value in exact.items():
             converted = getattr(self, name)
             if converted.dtype in (torch.float16, torch.bfloat16):
@@ -146,10 +145,10 @@ class BatchNorm(Normalisation, nn.BatchNorm2d):
 
 
 def take_batch_counts(model: nn.Module) -> list[Tensor]:
-    """num_batches_tracked of every BatchNorm in the model, which from here on leave it to the caller.
+    """Returns num_batches_tracked of every BatchNorm in the model. From then on the caller must update them.
 
-    One call then updates the counts of all layers: `torch._foreach_add_(counts, 1)` after a forward in training. A
-    norm without momentum, which averages all batches, still counts them itself.
+    `torch._foreach_add_(counts, 1)` after each training forward updates all of them in one call. A norm without
+    momentum averages over all batches and still counts them itself.
     """
     norms = [module for module in model.modules() if isinstance(module, BatchNorm) and module.momentum is not None]
     for norm in norms:
@@ -158,7 +157,7 @@ def take_batch_counts(model: nn.Module) -> list[Tensor]:
 
 
 def set_eps(module: nn.Module, eps: float) -> None:
-    """Sets what every normalisation within the module adds to the variance, or to the mean square.
+    """Sets the eps that every normalisation within the module adds to the variance or mean square.
 
     :raises SettingError: eps is not a number of at least 0.
     """
@@ -176,10 +175,13 @@ def _check_eps(eps: float) -> None:
 def build_norm(
     norm: str, features: int, feature_dim: int = -1, *, eps: float = EPS
 ) -> LayerNorm | RMSNorm | GroupNorm | BatchNorm:
-    """The normalisation `norm` (one of NORMS) of `features` features along `feature_dim` (-1 or 1).
+    """Builds the normalisation `norm` for `features` features along `feature_dim`.
 
-    It also closes a stack of blocks whose spec has a `closing_norm`. SettingError for an unknown name, for
-    gn1 and bn on text (feature_dim=-1), and for an eps that is not a number of at least 0.
+    Use it too for the normalisation that closes a stack whose spec has a `closing_norm`.
+
+    :param norm: one of NORMS.
+    :param feature_dim: -1 (text) or 1 (images).
+    :raises SettingError: the name is unknown, gn1 or bn is used on text, or eps is not a number of at least 0.
     """
     check_features(features, feature_dim)
     _check_eps(eps)

@@ -1,4 +1,4 @@
-"""Options of a connection: annotated parameters of its class, such as `init: float = 0`; specs give their values."""
+"""Options of a connection: annotated parameters of its class, such as `init: float = 0`, which a spec can set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPTION_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Bounds:
-    """The smallest and the largest value of a number: `rank: Annotated[int, Bounds(1, 4096)] = 16`."""
+    """The minimum and maximum of a number: `rank: Annotated[int, Bounds(1, 4096)] = 16`."""
 
     ge: float = -MOST
     le: float = MOST
@@ -32,8 +32,8 @@ Positive = Annotated[float, Bounds(ge=LEAST)]
 class Option:
     """An option of a family.
 
-    :param kind: bool, int, float, or str for one of `words`.
-    :param words: the values of a text option, in lower case, without spaces and commas.
+    :param kind: bool, int, float, or str (one of `words`).
+    :param words: the values of a text option, in lower case, without spaces or commas.
     """
 
     kind: type
@@ -47,10 +47,10 @@ class Option:
             object.__setattr__(self, "default", plain_number(self.default))
         for word in self.words:
             if not (word and word == "".join(word.split()).lower() and "," not in word):
-                raise ValueError(f"expected words in lower case, without spaces and commas, not {word!r}")
+                raise ValueError(f"expected lower-case words without spaces or commas, not {word!r}")
 
     def read(self, text: str) -> OptionValue:
-        """Converts `text` to a value. Raises `SettingError`, without a name, for an invalid text."""
+        """Converts `text` to a value. Raises a `SettingError` without a name for invalid text."""
         value: OptionValue | None
         if self.kind is bool:
             expected, value = "true or false", {"true": True, "false": False}.get(text)
@@ -99,7 +99,7 @@ def _evaluated(annotation: Any, connection: type) -> Any:
         return annotation
     try:
         return eval(annotation, inspect.getattr_static(connection, "__init__").__globals__)
-    except Exception:  # a name that only type checkers import: not an option's annotation
+    except Exception:  # a name that only type checkers import, so not the annotation of an option
         return None
 
 
@@ -119,5 +119,5 @@ def _option(annotation: Any, default: Any) -> Option | None:
 
 
 def plain_number(value: float) -> float:
-    """Whole numbers as int, so that 2.0 is written 2; others, and those too large to be exact, as float."""
+    """Converts whole numbers to int, so that 2.0 is written 2, unless they are too large to be exact."""
     return int(value) if math.isfinite(value) and value == int(value) and abs(value) < 2**53 else float(value)

@@ -1,4 +1,4 @@
-"""Where a connection stands in its model, for families whose formula depends on it."""
+"""Position of a block in its model, for families whose formula depends on it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ _LEAST = {"sublayer": 1, "sublayers": 1, "layer": 1, "layers": 1, "other_layers"
 
 @dataclass(frozen=True)
 class Place:
-    """A block's place in its stack; all counts are from 1.
+    """A block position: where a block is in its stack. All counts start at 1.
 
-    :param stack: encoder or decoder; network on images, and where attention and feed-forward are one block.
-    :param branch: self_attn, encoder_attn or ffn; block in a network.
-    :param sublayer: the block, of `sublayers` in the stack.
-    :param layer: the layer that it is in, of `layers`; in a network each block is a layer.
-    :param other_layers: layers of the other stack, 0 where there is none.
-    :raises SettingError: named `place.layer` and so on, what can't be so.
+    :param stack: "encoder" or "decoder"; "network" for images, and if attention and feed-forward are one block.
+    :param branch: "self_attn", "encoder_attn" or "ffn"; "block" in a network.
+    :param sublayer: number of the block in the stack.
+    :param sublayers: number of blocks in the stack.
+    :param layer: number of the layer that contains the block. In a network each block is one layer.
+    :param layers: number of layers in the stack.
+    :param other_layers: number of layers in the other stack; 0 if there is no other stack.
+    :raises SettingError: a value is not valid; the error is named after it, such as `place.layer`.
     """
 
     stack: str
@@ -52,12 +54,12 @@ class Place:
 
     @property
     def precedes_ffn(self) -> bool:
-        """Whether the layer's next block is its feed-forward one. A decoder with two blocks per layer has no attention
-        to an encoder."""
+        """Whether the layer's next block is its feed-forward block. A decoder with two blocks per layer has no
+        cross-attention."""
         crosses = self.stack == "decoder" and self.sublayers > 2 * self.layers
         return self.branch == ("encoder_attn" if crosses else "self_attn")
 
     @property
     def ends_layer(self) -> bool:
-        """Whether the block is its layer's last."""
+        """Whether the block is the last of its layer."""
         return self.sublayer * self.layers == self.layer * self.sublayers

@@ -1,4 +1,4 @@
-"""The pre-norm connection: the branch is fed a normalised input, and the sum stays as it is."""
+"""The pre-norm connection: the branch's input is normalised, and the sum is not."""
 
 from __future__ import annotations
 

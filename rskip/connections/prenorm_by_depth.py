@@ -31,7 +31,7 @@ from rskip.settings.paper import Paper
     ),
 )
 class LayerNormScaling(PreNorm):
-    """y = x + f, where f = F(norm(x)/√l) in layer l of the stack, from 1. Members: `norm`."""
+    """y = x + f, where f = F(norm(x)/√l) in the stack's l-th layer, counted from 1. Members: `norm`."""
 
     def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:
         super().__init__(features, norm=norm, feature_dim=feature_dim)
@@ -58,7 +58,7 @@ class LayerNormScaling(PreNorm):
     ),
 )
 class MixLN(Connection):
-    """Post-norm, y = norm(x + f), in the first ⌊ratio·L⌋ of L layers, and pre-norm, y = x + F(norm(x)), after them.
+    """Post-norm, y = norm(x + f), in the first ⌊ratio·L⌋ of L layers; pre-norm, y = x + F(norm(x)), in the rest.
 
     Members: `norm`.
     """
@@ -73,7 +73,7 @@ class MixLN(Connection):
         feature_dim: int = -1,
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)
-        self.postnorm = place.layer <= math.floor(ratio * place.layers + 1e-9)  # 0.58 · 50 is 28.999...
+        self.postnorm = place.layer <= math.floor(ratio * place.layers + 1e-9)  # 0.58 · 50 is 28.999... in floats
         self.norm = build_norm(norm, features, feature_dim)
 
     def branch_input(self, x: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class MixLN(Connection):
 class Keel(Connection):
     """y = norm₂(αx + f), where f = F(norm₁(x)) and α is the number of blocks in the stack.
 
-    Members: `norm`, which is norm₁, `output_norm`.
+    Members: `norm` (norm₁), `output_norm` (norm₂).
     """
 
     def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:

@@ -1,4 +1,4 @@
-"""The families of connections that a spec can name, and what each says of itself."""
+"""The registry of connection families that a spec can name, with the properties of each."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ ConnectionClass = TypeVar("ConnectionClass", bound="type[Connection]")
 
 
 class UnknownFamily(SettingError):
-    """A spec of a family that nobody has registered."""
+    """A spec names a family that is not registered."""
 
 
 @dataclass(frozen=True)
 class Factor:
-    """The λ before a family's name: `word` is the constructor's name for it.
+    """The λ before a family's name.
 
-    An `integer` one is at least 1; any other is a number from 1e-6 to 1e6.
+    :param word: name of the constructor's parameter for it.
+    :param integer: whether λ is an integer of at least 1; otherwise it is a number from 1e-6 to 1e6.
     """
 
     word: str
@@ -40,11 +41,12 @@ class Factor:
 
 @dataclass(frozen=True)
 class Fold:
-    """The simpler connection that a trained one becomes: the same function of x and f, up to the norm's eps.
+    """A simpler connection that computes the same function of x and f as a trained one, up to the norm's eps.
 
-    :param connection: spec of the simpler one, which is given `factor` times f: a factor for the branch's last linear
-        map, a number or one a feature (C). A function finds it from the trained connection.
-    :param renamed: members to those of the simpler one, where they differ.
+    :param connection: spec of the simpler connection. It receives `factor` times f.
+    :param factor: factor for the branch's last linear map: one number, or one per feature (C). A function computes it
+        from the trained connection.
+    :param renamed: names of members that differ, trained name to simpler name.
     """
 
     connection: str
@@ -58,36 +60,38 @@ class Fold:
 
 @dataclass(frozen=True)
 class Family:
-    """One family of connections: the class that computes it, and what a spec may say of it.
+    """One family of connections: the class that computes it, and what a spec may contain.
 
     :param name: lower-case letters, digits and underscores, a letter first.
-    :param connection: built as `connection(features, feature_dim=..., **settings)`, where settings hold the factor
-        under its word, `norm` where the family takes any, and every option.
+    :param connection: the class, built as `connection(features, feature_dim=..., **settings)`. The settings contain the
+        factor under its word, `norm` if the family takes normalisations, and every option.
     :param formula: y in terms of x and f.
-    :param source: where that is from, with every option; for people.
-    :param paper: that the family is from; one without a paper has `source` as its title.
+    :param source: the source of the formula and of every option, for readers.
+    :param paper: the paper that introduced the family. A family without one has `source` as its title.
     :param factor: its λ, if it takes one.
-    :param norms: the normalisations it takes; None among them stands for having none.
-    :param default_norm: the one meant where a spec names none.
-    :param without_norm: why one is needed; `{factor}` in it is the spec's λ.
-    :param closing_norm: whether a stack of such blocks ends with one more normalisation; a function decides it by the
-        spec.
-    :param stack: what the stack of blocks does first and last, built as `stack(features, **settings)`; None: nothing.
+    :param norms: the normalisations that it takes; None stands for no normalisation.
+    :param default_norm: the normalisation of a spec that names none.
+    :param without_norm: why a normalisation is required; `{factor}` in it is the spec's λ.
+    :param closing_norm: whether a stack of such blocks ends with one more normalisation, or a function of the spec that
+        decides it.
+    :param stack: the class that opens and closes the stack, built as `stack(features, **settings)`, or None.
     :param check: raises ValueError for a spec whose parts contradict each other.
-    :param fold: the simpler connection that one of a spec becomes for inference; None where there is none.
+    :param fold: maps a spec to the simpler connection that it becomes for inference, or to None.
 
     `register_connection` reads the following from the class, unless the caller passes them:
 
     :param options: its options by name: the annotated parameters of the class (see `options_of`).
-    :param passes: what blocks pass on: "x", or "streams" (several tensors of x's shape) if the class overrides `before`
-        or `after`. The caller must pass "history", for blocks that also read the outputs of all earlier layers.
+    :param passes: what blocks pass on: "x" (one tensor), or "streams" (several tensors of x's shape) if the class
+        overrides `before` or `after`. The caller must pass "history" for dense (cross-layer) blocks, which also read
+        the outputs of all earlier layers.
     :param needs_place: whether the class takes `place`, a Place: true if its constructor has that parameter
         without a default.
-    :param needs_branch: whether a model must build the modules that `inner_norms` and `scales_heads` ask for: true if
+    :param needs_branch: whether a model must build the modules that `inner_norms` and `scales_heads` describe: true if
         the class overrides them.
-    :param needs_profile: whether a pass over data sets its initial values: the class's own `needs_profile`.
+    :param needs_profile: whether a pass over data sets its initial values: the class's `needs_profile`.
     :param text_only: whether features must come last, or a function of the spec that decides it. True if blocks pass on
-        more than x or need a profiling pass, or if the class overrides `branch_input` and closes its stack.
+        more than x or need a profiling pass, or if the class overrides `branch_input` and its stacks have a closing
+        normalisation.
     """
 
     name: str
@@ -116,7 +120,8 @@ class Family:
         if self.default_norm is not None and self.default_norm not in self.norms:
             raise self._wrong("default_norm", f"one of its norms, not {self.default_norm!r}")
         if self.factor is not None and re.match(r"e\d", self.name):
-            raise self._wrong("its name", "not e and a digit at its beginning, which a λ before it would take up")
+            expected = "a name that does not begin with e and a digit, which would be read as part of λ"
+            raise self._wrong("its name", expected)
         for name, option in self.options.items():
             if not (isinstance(option, Option) and OPTION_NAME.fullmatch(name)):
                 expected = "an Option, named by lower-case letters, digits and underscores"
@@ -124,40 +129,40 @@ class Family:
         if self.passes not in get_args(Passed):
             raise self._wrong("passes", f"{', '.join(get_args(Passed))}, not {self.passes!r}")
         if self.passes == "x" and not passes_x(self.connection):
-            raise self._wrong("passes", "streams or history, since its class has its own before or after")
+            raise self._wrong("passes", "streams or history, since its class overrides before or after")
         self._check_constructor()
 
     def _check_constructor(self) -> None:
-        """Whether the class is built with what a spec gives it."""
+        """Raises ValueError unless the constructor accepts the settings of a spec."""
         of_norm = () if self.norms == (None,) else ("norm",)
         of_factor = () if self.factor is None else (self.factor.word,)
         words = ("feature_dim", *of_norm, *of_factor, *self.options, *(("place",) if self.needs_place else ()))
         try:
             inspect.signature(self.connection).bind(1, **dict.fromkeys(words))
         except TypeError as error:
-            raise self._wrong("its class", f"one that is built with (features, {', '.join(words)}): {error}") from None
+            raise self._wrong("its class", f"a constructor with (features, {', '.join(words)}): {error}") from None
 
     def _wrong(self, name: str, expected: str) -> ValueError:
         return _wrong(self.name, name, expected)
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What it needs beyond x and f: "place", "branch", "profile", "streams", "history"."""
+        """What it needs in addition to x and f, out of "place", "branch", "profile", "streams" and "history"."""
         needs = {"place": self.needs_place, "branch": self.needs_branch, "profile": self.needs_profile}
         passed = () if self.passes == "x" else (self.passes,)
         return tuple(name for name, needed in needs.items() if needed) + passed
 
     @property
     def works_on(self) -> tuple[str, ...]:
-        """Text, and images where they take it in some form: ("text", "images")."""
+        """("text",) or ("text", "images"). Images are included if any spec of the family works on them."""
         return ("text",) if self.text_only is True or self.passes != "x" else ("text", "images")
 
 
 def _read_class(name: str, cls: type[Connection], fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of Family: those that the caller passed, and the rest as read from the class."""
+    """The fields of Family: the caller's, completed by those read from the class."""
     factor = fields.get("factor")
     if not (isinstance(cls, type) and issubclass(cls, Connection)):
-        raise _wrong(name, "its class", f"one derived from Connection, not {cls!r}")
+        raise _wrong(name, "its class", f"a class derived from Connection, not {cls!r}")
     if not (factor is None or isinstance(factor, Factor)):
         raise _wrong(name, "factor", f"a Factor, not {factor!r}")
     place = inspect.signature(cls).parameters.get("place")
@@ -186,7 +191,7 @@ def _wrong(family: str, name: str, expected: str) -> ValueError:
 
 _families: dict[str, Family] = {}
 
-# Published weights use these names. A user's class may take any other family's name: it may be older than the family.
+# Published weights use these names. A user's class may take any other name: the class may be older than our family.
 _KEPT = ("highway", "prenorm", "rskip", "sas", "wskip", "xskip")
 _OWN = __name__.partition(".")[0] + "."
 
@@ -196,17 +201,18 @@ def register_connection(
 ) -> Callable[[ConnectionClass], ConnectionClass]:
     """Class decorator that registers a Connection under a name for specs.
 
-    The same class may be registered again, since its module may be imported twice. Your own class may replace one of
-    rskip's families if no published weights use it.
+    The same class may be registered again, because its module may be imported twice. Your own class may replace one of
+    rskip's families unless published weights use that family.
 
     :param name: lower-case letters, digits and underscores, a letter first.
     :param fields: the other fields of `Family`. Most are read from the class.
-    :raises ValueError: another class has the name, or the name, a field or the class is invalid.
+    :raises ValueError: another class has the name, or the name, a field or the class is not valid.
     """
     if not (isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_]*", name)):
-        raise ValueError(f"a connection's name is lower-case letters, digits and underscores, not {name!r}")
+        expected = "lower-case letters, digits and underscores, a letter first"
+        raise ValueError(f"connection name: expected {expected}, not {name!r}")
     if not (isinstance(formula, str) and isinstance(source, str)):
-        raise ValueError(f"connection {name}: formula and source: expected texts")
+        raise ValueError(f"connection {name}: formula and source: expected strings")
     unpublished = Paper(source.strip() or name, None, None)
 
     def register(cls: ConnectionClass) -> ConnectionClass:
@@ -223,14 +229,15 @@ def register_connection(
 
 
 def list_connections() -> list[Family]:
-    """Every known family, by name."""
+    """All registered families, sorted by name."""
     return [_families[name] for name in sorted(_families)]
 
 
 def find_family(name: str, *, before: str = "", after: str = "") -> Family:
-    """The family called `name`, which stands between `before` and `after` in a spec.
+    """Finds a family by its name.
 
-    UnknownFamily, named `connection`, where there is none; it names the nearest known one.
+    :param before: the part of the spec before the name, for the error message; `after` likewise.
+    :raises UnknownFamily: it does not exist. The error is named `connection` and suggests the nearest known family.
     """
     if name not in _families:
         suggestion = did_you_mean(name, _families, before=before, after=after)

@@ -1,4 +1,4 @@
-"""ResiDual: a post-norm stream, and the sum of all branches beside it."""
+"""ResiDual: a post-norm stream, and a second stream that sums all sublayer outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rskip.settings.paper import Paper
 
 
 class ResidualDualStack(StackConnection):
-    """r₀ = x₀, and the stack's output x + norm(r). Members: `norm`."""
+    """Starts with r = x; the stack's output is x + norm(r). Members: `norm`."""
 
     def __init__(self, features: int, *, norm: str) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class ResidualDualStack(StackConnection):
     ),
 )
 class ResidualDual(Connection):
-    """x ← norm(x + f), r ← r + f, where f = F(x); r, which nothing bounds, is in float32 or better. Members: `norm`."""
+    """x ← norm(x + f), r ← r + f, where f = F(x). r is unbounded, so it is in float32 or better. Members: `norm`."""
 
     def __init__(self, features: int, *, norm: str, feature_dim: int = -1) -> None:
         super().__init__(features, feature_dim=feature_dim)

@@ -1,4 +1,4 @@
-"""The rSkip paper's connections: the input enters with a factor (xskip, wskip), or several times (rskip)."""
+"""The rSkip paper's connections: the input is multiplied by a factor (xskip, wskip) or added several times (rskip)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAPER = Paper(
 
 
 def _fold_xskip(spec: ConnectionSpec) -> Fold | None:
-    """LN(λx + βf) = LN(x + (β/λ)f), and RMS and gn1 likewise; batch normalisation's running statistics have a scale."""
+    """LN(λx + βf) = LN(x + (β/λ)f); likewise RMS and gn1, but not bn, whose running statistics depend on the scale."""
     settings = spec.settings
     factor = settings["branch_scale"] / settings["scale"]
     return Fold(f"1xskip+{spec.norm}", factor) if spec.norm in ("ln", "rms", "gn1") else None
@@ -48,7 +48,7 @@ def _fold_rskip(spec: ConnectionSpec) -> Fold | None:
     fold=_fold_xskip,
 )
 class XSkip(Connection):
-    """y = norm(λx + βf): λ is `scale`, β is `branch_scale`. Members: `norm`, None without a normalisation."""
+    """y = norm(λx + βf), where λ is `scale` and β is `branch_scale`. Members: `norm`, which may be None."""
 
     def __init__(
         self, features: int, *, scale: float, norm: str | None, branch_scale: Positive = 1, feature_dim: int = -1
@@ -84,7 +84,7 @@ class XSkip(Connection):
     fold=_fold_rskip,
 )
 class RSkip(Connection):
-    """y_1 = norm_1(x + f), y_k = norm_k(x + y_{k-1}), y = y_λ: λ is `recursion`.
+    """y_1 = norm_1(x + f), y_k = norm_k(x + y_{k-1}), y = y_λ, where λ is `recursion`.
 
     Members: `norms.0` to `norms.<λ-1>`.
     """
@@ -110,7 +110,7 @@ class RSkip(Connection):
 def _check_wskip(spec: ConnectionSpec) -> None:
     settings = spec.settings
     if settings["floor"] and settings["init"] <= settings["floor"]:
-        expected = f"an init above the floor, not {settings['init']} with a floor of {settings['floor']}"
+        expected = f"init greater than floor, not init={settings['init']} with floor={settings['floor']}"
         raise SettingError.of_value("connection", str(spec), expected)
 
 
@@ -123,10 +123,10 @@ def _check_wskip(spec: ConnectionSpec) -> None:
     check=_check_wskip,
 )
 class WSkip(Connection):
-    """y = norm(w ⊙ x + f): w, one number a feature, starts as `init`. Members: `skip_weight` (C), `norm`.
+    """y = norm(w ⊙ x + f). w has one value per feature and starts at `init`. Members: `skip_weight` (C), `norm`.
 
-    w is `skip_weight`, p, itself. With a `rate` c it is p₀ + c(p - p₀), where p₀ is p's first value: Adam then moves w
-    at c times the learning rate, SGD at c². With a `floor` above 0 that number goes through floor + softplus(.).
+    Let p be `skip_weight`, p₀ its initial value and c `rate`. Then w = p₀ + c(p - p₀), so w = p with c = 1. Adam moves
+    w at c times the learning rate, and SGD at c² times. With a `floor` above 0, w = floor + softplus(p₀ + c(p - p₀)).
     """
 
     def __init__(
@@ -167,5 +167,5 @@ class WSkip(Connection):
 
 
 def softplus_inverse(y: float) -> float:
-    """The z with log(1 + exp(z)) = y > 0."""
+    """The z that solves log(1 + exp(z)) = y, for y > 0."""
     return y + math.log(-math.expm1(-y))

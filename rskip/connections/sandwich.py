@@ -25,7 +25,7 @@ from rskip.settings.paper import Paper
     ),
 )
 class Sandwich(Connection):
-    """y = x + norm₂(f), where f = F(norm₁(x)). Members: `norm`, `branch_norm`, which is norm₂."""
+    """y = x + norm₂(f), where f = F(norm₁(x)). Members: `norm` (norm₁), `branch_norm` (norm₂)."""
 
     def __init__(self, features: int, *, norm: str, feature_dim: int = -1) -> None:
         super().__init__(features, feature_dim=feature_dim)
@@ -40,7 +40,7 @@ class Sandwich(Connection):
 
 
 class PeriLNStack(StackConnection):
-    """Peri-LN's normalisation of the embedding. Members: `norm`."""
+    """Normalises the stack's input. Members: `norm`."""
 
     def __init__(self, features: int, *, norm: str) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class PeriLNStack(StackConnection):
     ),
 )
 class PeriLN(Sandwich):
-    """y = x + norm₂(f), where f = F(norm₁(x)), in a stack whose input is normalised too. Members as Sandwich's."""
+    """y = x + norm₂(f), where f = F(norm₁(x)), in a stack whose input is normalised too. Members: as in Sandwich."""
 
     @property
     def host_needs(self) -> tuple[HostNeed, ...]:

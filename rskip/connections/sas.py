@@ -21,7 +21,7 @@ def _check(spec: ConnectionSpec) -> None:
     options = dict(spec.options)
     if options.get("norm_term") is False and (spec.norm != "ln" or "gamma" in options):
         pointless = "gamma=free" if "gamma" in options else f"+{spec.norm}"
-        expected = f"no {pointless} with norm_term=false, which leaves sas no normalised term"
+        expected = f"{pointless} only with norm_term=true, since norm_term=false removes the normalised term"
         raise SettingError.of_value("connection", str(spec), expected, advice=f"leave {pointless} out")
 
 
@@ -41,14 +41,15 @@ def _check(spec: ConnectionSpec) -> None:
     ),
 )
 class SAS(Connection):
-    """y = αx + βf + γ norm(x + f), where α, β and γ are one factor a position each.
+    """y = αx + βf + γ norm(x + f), where α, β and γ are gates with one value per position (SAS paper, Eq. 4).
 
-    :param gate: the gates' form, "full" σ(tanh([x; f]W_f + b_f)W_ff + b_ff) or "single" σ([x; f]W + b).
-    :param gamma: "tied" γ = (1-α)(1-β), or "free", from a third gate whose bias starts at 0.
-    :param norm_term: whether the normalised term is there at all.
-    :param alpha_bias, beta_bias: initial value of the gates' last biases.
-    :param host: the block around Eq. 4, which the paper leaves open for Transformers. "postnorm": f = F(x). "prenorm":
-        f = F(norm(x)), and one normalisation closes the stack, as in tensor2tensor since 2018; for text.
+    :param gate: "full": σ(tanh([x; f]W_f + b_f)W_ff + b_ff), Eq. 2. "single": σ([x; f]W + b).
+    :param gamma: "tied": γ = (1-α)(1-β). "free": γ has its own gate, whose bias starts at 0.
+    :param norm_term: whether to add the normalised term γ norm(x + f).
+    :param alpha_bias: initial value of the last bias in α's gate.
+    :param beta_bias: initial value of the last bias in β's gate.
+    :param host: the block around Eq. 4, which the paper does not specify for Transformers. "postnorm": f = F(x).
+        "prenorm" (text only): f = F(norm(x)), and one normalisation closes the stack, as in tensor2tensor since 2018.
 
     Members: `alpha_gate`, `beta_gate`, `gamma_gate` (gamma=free), `norm` (unless norm_term is false), `branch_norm`
     (host=prenorm).
@@ -80,7 +81,7 @@ class SAS(Connection):
         return x if self.branch_norm is None else self.branch_norm(x)
 
     def factors(self, x: Tensor, f: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """α, β and γ, each of x's shape with one feature; γ is None without the normalised term."""
+        """α, β and γ, each with x's shape but one feature; γ is None without the normalised term."""
         both = torch.cat([x, f], dim=self.feature_dim).movedim(self.feature_dim, -1)  # (..., 2C)
         alpha = self.alpha_gate(both).movedim(-1, self.feature_dim)
         beta = self.beta_gate(both).movedim(-1, self.feature_dim)
@@ -100,9 +101,9 @@ class SAS(Connection):
         return y
 
     def _as_one_function(self, x: Tensor, f: Tensor) -> bool:
-        """Whether `SASFunction` is the formula, memory traffic is its cost, and no hook wants to see gates or norm.
+        """Whether to use `SASFunction`: formula and types match, memory traffic dominates, and no hook is registered.
 
-        torch.compile makes one kernel of the formula.
+        It is not used under torch.compile, because the compiler fuses the formula into one kernel.
         """
         if x.device.type == "cpu" or torch.compiler.is_compiling():
             return False

@@ -1,8 +1,8 @@
-"""SAS with its gradients as one function, for half precision. R rows (positions), C features.
+"""SAS and its gradients as one autograd function, for half precision. R rows (positions), C features.
 
-Written out, autograd keeps and moves several times as much: its factors are float32, as 1 - S must be near S = 1, and
-make float32 of all that they multiply. Here the factors alone, one a row and gate, are float32; both gates are one
-matrix product, and x and f get one gradient each, not the sum of three.
+With plain autograd, the gates' factors are float32, because 1 - S needs the precision near S = 1, and so is everything
+that they multiply. That takes several times the memory and traffic. Here only the factors, one per row and gate, are
+float32. Both gates are one matrix product, and x and f get one gradient each instead of a sum of three.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from torch import Tensor
 
 
 class SASFunction(torch.autograd.Function):
-    """y = αx + βf + (1-α)(1-β) LN(x + f), α and β = σ(tanh([x; f]Wᵀ + b) · v + c), one a row (SAS paper, Eq. 2, 4).
+    """y = αx + βf + (1-α)(1-β) LN(x + f), where α, β = σ(tanh([x; f]Wᵀ + b) · v + c), one per row.
 
-    x, f: (..., C). W: (2C, 2C) and b: (2C), α's rows above β's. v: (2, C). c: (2). All of one type.
+    Source: SAS paper, Eq. 2 and 4. x and f are (..., C), W (2C, 2C) and b (2C) with α's rows above β's, v (2, C) and
+    c (2). All have the same type.
     """
 
     @staticmethod
@@ -58,14 +59,14 @@ class SASFunction(torch.autograd.Function):
         of_factors = torch.bmm(both, column)[:, :, 0].float()
         of_gamma = torch.bmm(normalised[:, None], column)[:, :, 0].float()
         of_logits = (of_factors - of_gamma * (1 - factors).flip(1)) * factors * (1 - factors)  # (R, 2)
-        scale = output_weight.flatten()[:, None]  # (2C, 1), what every row of W is multiplied by on the way back
+        scale = output_weight.flatten()[:, None]  # (2C, 1), factor of each row of W in the backward pass
         row = of_logits.to(dtype)
-        of_hidden = torch.ops.aten.tanh_backward(row[:, :, None], hidden).flatten(1)  # over scale
+        of_hidden = torch.ops.aten.tanh_backward(row[:, :, None], hidden).flatten(1)  # divided by scale
         of_normalised = torch.mul(of_y, gamma, out=torch.empty_like(of_y))
         of_total, of_norm_weight, of_norm_bias = torch.ops.aten.native_layer_norm_backward(
             of_normalised, total, (features,), mean, deviation, norm_weight, norm_bias, [True, True, True]
         )
-        of_both = torch.empty_like(both)  # contiguous, which broadcasting may not leave it
+        of_both = torch.empty_like(both)  # contiguous; the result of broadcasting may not be
         torch.addcmul(of_total[:, None], factors[:, :, None], of_y[:, None], out=of_both)
         of_both = of_both.flatten(1).addmm_(of_hidden, scale * weight)
         return (

@@ -1,4 +1,4 @@
-"""Branches that start small: ReZero by one learned factor a block, LayerScale by one a feature."""
+"""Branches that start small: ReZero has one learned factor per block, LayerScale one per feature."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rskip.settings.paper import Paper
     ),
 )
 class ReZero(Connection):
-    """y = x + αf: α, one number, starts as `init`, and there is no normalisation. Members: `alpha` (1)."""
+    """y = x + αf, without normalisation. α is one learned number and starts at `init`. Members: `alpha` (1)."""
 
     def __init__(self, features: int, *, init: float = 0, feature_dim: int = -1) -> None:
         super().__init__(features, feature_dim=feature_dim)
@@ -66,10 +66,10 @@ def _fold_layer_scale(spec: ConnectionSpec) -> Fold | None:
     ),
 )
 class LayerScale(Connection):
-    """y = x + γ ⊙ f, one γ a feature: with a normalisation, which is for text, f = F(norm(x)).
+    """y = x + γ ⊙ f, with one γ per feature. With a normalisation (text only) f = F(norm(x)).
 
-    γ starts as `init`, where that is 0 by the stack's depth: 0.1 up to 18 layers, 1e-5 up to 24, 1e-6 above.
-    Members: `branch_weight` (C), `norm` (with one).
+    γ starts at `init`. If that is 0, γ starts at 0.1 in stacks of up to 18 layers, 1e-5 up to 24, and 1e-6 above.
+    Members: `branch_weight` (C), `norm` (if given).
     """
 
     def __init__(

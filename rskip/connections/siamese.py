@@ -14,9 +14,9 @@ from rskip.settings.paper import Paper
 
 
 class SiameseStack(StackConnection):
-    """X = Y = x at the start, and the stack's output norm(norm(X) + norm(Y)).
+    """Starts with X = Y = x; the stack's output is norm(norm(X) + norm(Y)).
 
-    Members: `post_norm` (of X), `pre_norm` (of Y), `norm`.
+    Members: `post_norm` (for X), `pre_norm` (for Y), `norm`.
     """
 
     def __init__(self, features: int, *, norm: str) -> None:
@@ -49,7 +49,7 @@ class SiameseStack(StackConnection):
 class Siamese(Connection):
     """X ← norm₁(X), f = F(norm₃(X + norm₂(Y))), X ← X + f/√s, Y ← Y + f.
 
-    s counts the stack's blocks up to the end of this layer: 2l in layer l of an encoder, as in the paper's code, and by
+    s is the number of blocks up to the end of this layer: 2l in layer l of an encoder, as in the paper's code, and by
     the same rule 3l in a decoder. Members: `post_norm` (norm₁), `pre_norm` (norm₂), `norm` (norm₃).
     """
 

@@ -1,4 +1,4 @@
-"""Doubly stochastic matrices, many at a time."""
+"""Sinkhorn normalisation of many small matrices at once."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from torch import Tensor
 
 from rskip.connections.norms import without_autocast
 
-EPS = 1e-6  # DeepSeek's, added to every number and to every sum
+EPS = 1e-6  # DeepSeek's value, added to every entry and to every sum
 
 
 def sinkhorn(logits: Tensor, iterations: int) -> Tensor:
-    """exp(logits) with rows, then columns, divided by their sums, so many times (..., n, n): doubly stochastic.
+    """Makes exp(logits) (..., n, n) doubly stochastic: `iterations` times, divides rows, then columns, by their sums.
 
     Source: Sinkhorn and Knopp 1967.
     """
-    lines = (logits.softmax(-1) + EPS).reshape(-1, logits.size(-1) ** 2)  # a matrix each, its rows divided once
+    lines = (logits.softmax(-1) + EPS).reshape(-1, logits.size(-1) ** 2)  # one matrix per line, its rows divided once
     return _Divided.apply(lines, 2 * iterations - 1).view_as(logits)
 
 
 def _divisions(lines: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Each division by the sums of columns, of rows, of columns, ...: quotients and divisors (R, n²), and `same`.
+    """Yields each division by the sums of columns, rows, columns, ...: quotients and divisors (R, n²), and `same`.
 
-    same: (n², n²), 1 where two numbers share a column or row; a product with it has beside each number its sum.
+    `same` (n², n²) is 1 where two entries share the column or row. A product with it replaces each entry by its sum.
     """
     n = math.isqrt(lines.size(-1))
     eps, eye, ones = lines.new_full((), EPS), torch.eye(n, dtype=lines.dtype, device=lines.device), lines.new_ones(n, n)
@@ -40,7 +40,7 @@ def _divisions(lines: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor, Tens
 
 
 class _Divided(torch.autograd.Function):
-    """The last quotients of `_divisions`. It keeps the first matrices alone: the backward pass divides again."""
+    """The last quotients of `_divisions`. It stores only the first matrices; the backward pass divides again."""
 
     generate_vmap_rule = True
 

@@ -1,4 +1,4 @@
-"""The text that names a connection, `[λ]family[+norm][:option=value,...]`, and the module that it names."""
+"""Connection strings (specs), `[λ]family[+norm][:option=value,...]`, and the modules that they name."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from rskip.settings.errors import SettingError, did_you_mean, shown
 from rskip.settings.paper import Paper
 
 Options = tuple[tuple[str, OptionValue], ...]
-_LONGEST = 500  # characters of a spec
+_LONGEST = 500  # maximum number of characters in a spec
 _FORM = "[λ]family[+norm][:option=value,...], such as 2rskip+ln or sas:gate=single"
-_MOST = 100  # of an integer λ: each is a normalisation
+_MOST = 100  # maximum of an integer λ, which is a number of normalisations
 _IN_WORDS: dict[HostNeed, str] = {
     "inner_norms": "normalise inside the branch (connection.inner_norms)",
     "scales_heads": "scale the branch's heads (connection.scales_heads)",
@@ -41,15 +41,16 @@ _SPEC = re.compile(
 
 @dataclass(frozen=True)
 class ConnectionSpec:
-    """A connection's name in parts, checked and canonical: equal connections have equal specs.
+    """A connection string in parts, checked and canonical: equal connections have equal specs.
+
+    `str(spec)` is the connection string, which `parse_connection` reads.
 
     :param family: name of a registered family, such as xskip or rskip (`list_connections`).
-    :param factor: the λ before it; None where the family takes none.
-    :param norm: ln, rms, gn1 or bn, the family's default where none is given; None for no normalisation.
+    :param factor: the λ before the name; None if the family takes none.
+    :param norm: ln, rms, gn1 or bn; if None, the family's default or no normalisation.
     :param options: (name, value) pairs that differ from their defaults, sorted.
-
-    `str(spec)` is the text that parses back to it. SettingError, named `connection`, for whatever a family does
-    not take, with what is valid and the nearest valid spec.
+    :raises SettingError: named `connection`: the family does not take one of the parts. The message says what is valid,
+        with the nearest valid spec.
     """
 
     family: str
@@ -79,12 +80,12 @@ class ConnectionSpec:
 
     @property
     def slug(self) -> str:
-        """The spec in letters, digits, `_` and `-`, for names of files and runs: `0.5xskip` is `0p5xskip`."""
+        """The spec in letters, digits, `_` and `-`, for names of files and runs: `0.5xskip` becomes `0p5xskip`."""
         return _NUMBER.sub(_number_slug, str(self)).translate(str.maketrans("+:=,", "_-_-"))
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the family's class is built with: factor, normalisation and every option, also by default."""
+        """The arguments for the family's class: factor, normalisation and every option, including defaults."""
         family = find_family(self.family)
         settings: dict[str, Any] = {name: option.default for name, option in family.options.items()}
         settings.update(self.options)
@@ -96,35 +97,35 @@ class ConnectionSpec:
 
     @property
     def scale(self) -> float | None:
-        """xskip's λ, by which x is multiplied; None for other families."""
+        """xskip's λ, which multiplies x; None for other families."""
         return self.settings.get("scale")
 
     @property
     def recursion(self) -> int | None:
-        """rskip's λ, how often x is added; None for other families."""
+        """rskip's λ, the number of times that x is added; None for other families."""
         return self.settings.get("recursion")
 
     @property
     def closing_norm(self) -> str | None:
-        """The normalisation that closes a stack of such blocks (see build_norm); None where none does."""
+        """The normalisation that closes a stack of such blocks (see `build_norm`), or None."""
         closes = find_family(self.family).closing_norm
         return self.norm if (closes(self) if callable(closes) else closes) else None
 
     @property
     def paper(self) -> Paper:
-        """The paper that the connection is from."""
+        """The paper that introduced the connection."""
         return find_family(self.family).paper
 
     @property
     def fold(self) -> Fold | None:
-        """The simpler connection that it becomes for inference; None where there is none."""
+        """The simpler connection that it becomes for inference, or None."""
         return find_family(self.family).fold(self)
 
 
 def parse_connection(text: str) -> ConnectionSpec:
-    """Reads `[λ]family[+norm][:option=value,...]`, in any case.
+    """Reads a connection string, `[λ]family[+norm][:option=value,...]`, in upper or lower case.
 
-    SettingError, named `connection`, for text that names none, with what is valid and the nearest known spec.
+    :raises SettingError: named `connection`: the text is not valid. The message says what is, with the nearest spec.
     """
     match = _SPEC.fullmatch(text.strip().lower()) if isinstance(text, str) and len(text) <= _LONGEST else None
     if match is None:
@@ -148,14 +149,17 @@ def build_connection(
     host_supplies: HostNeed | Collection[HostNeed] = (),
     eps: float | None = None,
 ) -> Connection:
-    """The connection that `spec` names, for `features` features along `feature_dim`: -1 on text, 1 on images.
+    """Builds the connection that `spec` names.
 
-    :param place: where it stands in its model, for families whose `needs_place` is true.
-    :param host_supplies: those of the connection's `host_needs` that the model supplies, any of HOST_NEEDS. A
-        UserWarning names the rest. Pass HOST_NEEDS if nothing is trained, as in an analysis.
-    :param eps: what every normalisation inside adds to the variance; None: 1e-5, or what your own class chose.
-    :raises SettingError: named `connection`: a spec that is not valid, one that `check_connection` refuses, or a
-        family that needs a place and is given none.
+    :param spec: connection string, such as `2rskip+ln`, or a ConnectionSpec.
+    :param features: number of features C of x and f.
+    :param feature_dim: dimension of the features: -1 for text (B, T, C), 1 for images (N, C, H, W).
+    :param place: the block position, for families whose `needs_place` is true.
+    :param host_supplies: those of the connection's `host_needs` that the model supplies, out of HOST_NEEDS. A
+        UserWarning names the others. Pass HOST_NEEDS if nothing is trained, as in an analysis.
+    :param eps: value that every normalisation inside adds to the variance; None: 1e-5, or the choice of your own class.
+    :raises SettingError: named `connection`: the spec is not valid, `check_connection` refuses it, or the family needs
+        `place` and got None.
     """
     if not isinstance(spec, ConnectionSpec):
         spec = parse_connection(spec)
@@ -165,7 +169,7 @@ def build_connection(
     settings = spec.settings
     if family.needs_place:
         if not isinstance(place, Place):
-            expected = f"a place in a model, which {family.name} depends on"
+            expected = f"a block position, which {family.name} depends on"
             example = 'Place("encoder", "ffn", sublayer=2, sublayers=12, layer=1, layers=6, other_layers=6)'
             raise _wrong(str(spec), expected, advice=f"pass place={example}")
         settings["place"] = place
@@ -188,14 +192,16 @@ def build_connection(
 
 
 def described_needs(needs: Iterable[HostNeed]) -> str:
-    """What a model must do for these `host_needs`, for a message."""
+    """What a model must do to meet these `host_needs`, as words for a message."""
     return " and to ".join(_IN_WORDS[need] for need in needs)
 
 
 def build_stack_connection(spec: str | ConnectionSpec, features: int, *, eps: float | None = None) -> StackConnection:
-    """What a stack of `spec`'s blocks, on text, does with its input and its output; `eps` as in `build_connection`.
+    """Builds the module that opens and closes a stack of `spec`'s blocks, on text.
 
-    SettingError, named `connection`, for a spec that is not valid.
+    The arguments are those of `build_connection`.
+
+    :raises SettingError: named `connection`: the spec is not valid.
     """
     if not isinstance(spec, ConnectionSpec):
         spec = parse_connection(spec)
@@ -208,9 +214,9 @@ def build_stack_connection(spec: str | ConnectionSpec, features: int, *, eps: fl
 
 
 def check_connection(spec: str | ConnectionSpec, feature_dim: int) -> None:
-    """Whether a valid `spec` suits text (feature_dim=-1) or images (1).
+    """Checks that a spec works on text (feature_dim=-1) or on images (1).
 
-    SettingError, named `connection`, for gn1 and bn on text, and for families of text and several streams on images.
+    :raises SettingError: named `connection`: gn1 or bn on text; a text-only or multi-stream family on images.
     """
     if not isinstance(spec, ConnectionSpec):
         spec = parse_connection(spec)
@@ -221,10 +227,10 @@ def check_connection(spec: str | ConnectionSpec, feature_dim: int) -> None:
         return
     if family.passes != "x":
         passed = "several streams" if family.passes == "streams" else "earlier layers' outputs"
-        raise _wrong(str(spec), f"a connection for images, and {family.name} passes on {passed}, on text alone")
+        raise _wrong(str(spec), f"a connection for images; {family.name} passes on {passed} and works only on text")
     if family.text_only(spec) if callable(family.text_only) else family.text_only:
         which = str(spec) if callable(family.text_only) else family.name
-        raise _wrong(str(spec), f"a connection for images, and {which} is for text (feature_dim=-1)")
+        raise _wrong(str(spec), f"a connection for images; {which} works only on text (feature_dim=-1)")
 
 
 def _wrong(spec: object, expected: str, *, advice: str = "") -> SettingError:
@@ -232,7 +238,7 @@ def _wrong(spec: object, expected: str, *, advice: str = "") -> SettingError:
 
 
 def _read_factor(factor: object) -> float | None:
-    """A number or None; infinity for one that is too large for a float, which no family takes."""
+    """A number or None. One that is too large for a float becomes infinity, which every family refuses."""
     if factor is None:
         return None
     if isinstance(factor, bool) or not isinstance(factor, Real):
@@ -244,7 +250,7 @@ def _read_factor(factor: object) -> float | None:
 
 
 def _read_options(options: object) -> Options:
-    """Pairs of a name and a value, which may be anything yet."""
+    """Pairs of a name and a value; the values are not checked yet."""
     pairs: list[Any] = list(options) if isinstance(options, Iterable) else [options]
     for pair in pairs:
         if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], str)):
@@ -256,12 +262,12 @@ def _check_factor(family: Family, factor: float | None, rest: str) -> float | No
     name, given = family.name, _write_number(factor) + family.name + rest
     if family.factor is None:
         if factor is not None:
-            raise _wrong(given, f"no λ before {name}", advice=f"write {shown(name + rest)}")
+            raise _wrong(given, f"{name} without a λ before it", advice=f"write {shown(name + rest)}")
         return None
     most = _MOST if family.factor.integer else MOST
     valid = "an integer of at least 1" if family.factor.integer else f"a number from {LEAST:g} to {MOST:g}"
     if factor is None:
-        raise _wrong(given, f"a λ before {name}, {valid}", advice=f"write {'1' + name + rest!r}")
+        raise _wrong(given, f"a λ before {name}: {valid}", advice=f"write {'1' + name + rest!r}")
     if not LEAST <= factor <= most:
         bound = f" and at most {_MOST}" if family.factor.integer and factor > most else ""
         raise _wrong(given, f"{valid}{bound} as λ, not {factor:g}")
@@ -284,7 +290,7 @@ def _check_norm(family: Family, factor: str, norm: str | None, options: Options)
         write = " or ".join(f"{name}+{valid}{rest}" for valid in named)
         raise _wrong(given, f"a normalisation{reason}", advice=f"write {write}")
     if not named:
-        raise _wrong(given, f"no normalisation of {family.name}", advice=f"write {name + rest!r}")
+        raise _wrong(given, f"{family.name} without a normalisation", advice=f"write {name + rest!r}")
     suggestion = did_you_mean(norm, named, before=f"{name}+", after=rest)
     raise _wrong(given, f"{family.name} with {' or '.join(named)}{suggestion}")
 
@@ -294,9 +300,9 @@ def _check_options(family: Family, given: str, options: Options) -> Options:
     names = [name for name, _ in options]
     for name, value in sorted(options, key=itemgetter(0)):
         if names.count(name) > 1:
-            raise _wrong(given, f"option {shown(name)} once")
+            raise _wrong(given, f"option {shown(name)} only once")
         if name not in family.options:
-            options_of = f"options of {family.name}, {', '.join(sorted(family.options))}"
+            options_of = f"options of {family.name} ({', '.join(sorted(family.options))})"
             valid = options_of if family.options else f"{family.name} without options"
             raise _wrong(given, f"{valid}, not {shown(name)}{did_you_mean(name, family.options)}")
         try:
@@ -320,7 +326,7 @@ def _write_number(value: float | None) -> str:
 def _write_value(value: object) -> str:
     try:
         return str(value).lower()
-    except (RecursionError, ValueError):  # the second of a number with more digits than Python writes
+    except (RecursionError, ValueError):  # ValueError: more digits than Python converts
         return shown(value)
 
 

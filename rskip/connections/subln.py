@@ -26,11 +26,11 @@ from rskip.settings.paper import Paper
     ),
 )
 class SubLN(PreNorm):
-    """y = x + f, where f = F(norm(x)), and F normalises what its last map reads: the heads, or the hidden features.
+    """y = x + f, where f = F(norm(x)). F also normalises the input of its last map: the heads, or the hidden features.
 
-    Value, output and feed-forward weights start multiplied by a gain. Of N encoder and M decoder layers it is
-    √(ln(3M)·ln(2N)/3) in the encoder and √ln(3M) in the decoder; in a stack of N layers alone √ln(2N). Attention to
-    the encoder has neither gain nor inner normalisation, as in torchscale. Members: `norm`.
+    A gain multiplies the initial value, output and feed-forward weights. With N encoder and M decoder layers it is
+    √(ln(3M)·ln(2N)/3) in the encoder and √ln(3M) in the decoder. In a model of one stack with N layers it is √ln(2N).
+    Cross-attention has neither gain nor inner normalisation, as in torchscale. Members: `norm`.
     """
 
     def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:

@@ -78,10 +78,10 @@ def test_a_pass_that_is_none_is_refused_and_leaves_the_weights(x):
     model = Blocks("admin").double()
     padding = torch.zeros(2, 5, dtype=torch.bool)
     for positions, passes, message in (
-        (None, lambda: (model(x), model(x)), "expected one forward pass of an encoder or a decoder: a block ran twice"),
-        (None, lambda: None, "expected a forward pass of the whole stack: 0 of 4 blocks ran"),
+        (None, lambda: (model(x), model(x)), "a block ran twice: run one forward pass of one encoder or decoder"),
+        (None, lambda: None, "0 of 4 blocks ran: expected one forward pass of the whole stack"),
         (None, lambda: model(x * math.inf), "the variance of block 1 is nan"),
-        (padding, lambda: model(x), "expected a batch with tokens, and positions has none"),
+        (padding, lambda: model(x), "positions marks no token: expected a batch with at least one token"),
         (padding.long(), lambda: model(x), r"positions must be \(2, 5\) of torch.bool, not \(2, 5\) of torch.int64"),
         (padding[:1], lambda: model(x), r"positions must be \(2, 5\) of torch.bool, not \(1, 5\) of torch.bool"),
     ):

@@ -159,7 +159,7 @@ def test_inputs_of_other_shapes_are_refused():
         (last, -1, torch.zeros(2, 4, 3), torch.zeros(2, 4, 3)),
         (second, 1, images.movedim(1, -1), images.movedim(1, -1)),
     ):
-        with pytest.raises(ValueError, match=f"one shape, with 4 features along dimension {dimension}, not") as error:
+        with pytest.raises(ValueError, match=f"same shape, with 4 features along dimension {dimension}, not") as error:
             connection(left, right)
         assert str(tuple(left.shape)) in str(error.value) and str(tuple(right.shape)) in str(error.value)
 
@@ -170,13 +170,13 @@ def test_inputs_that_are_no_tensors_of_floats_of_one_type_are_refused():
     for left, right, message in (
         (x, None, "f must be a tensor, not None"),
         (None, x, "x must be a tensor, not None"),
-        (x, x.long(), "f must be a tensor of floats, not of torch.int64"),
-        (x.bool(), x.bool(), "x must be a tensor of floats, not of torch.bool"),
-        (x, x.double(), "x and f must be of one type: x is of torch.float32, f of torch.float64"),
+        (x, x.long(), "f must be a floating-point tensor, not torch.int64"),
+        (x.bool(), x.bool(), "x must be a floating-point tensor, not torch.bool"),
+        (x, x.double(), "x and f must have the same type if one is float64: x is torch.float32, f is torch.float64"),
     ):
         with pytest.raises(TypeError, match=message):
             connection(left, right)
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="the same shape"):
         connection(torch.tensor(1.0), torch.tensor(1.0))
     assert connection(x, x.bfloat16()).dtype == torch.float32, "mixed precision"
 
@@ -184,9 +184,9 @@ def test_inputs_that_are_no_tensors_of_floats_of_one_type_are_refused():
 def test_a_combine_that_gives_something_else_is_refused():
     x = torch.ones(2, 3, 4)
     for result, error, message in (
-        (None, TypeError, r"Own\.combine must return a tensor of floats, not a NoneType"),
-        (x.long(), TypeError, "must return a tensor of floats, not one of torch.int64"),
-        (x[:1], ValueError, r"must return a tensor of shape \(2, 3, 4\), as x is, not \(1, 3, 4\)"),
+        (None, TypeError, r"Own\.combine must return a floating-point tensor, not a NoneType"),
+        (x.long(), TypeError, "must return a floating-point tensor, not one of torch.int64"),
+        (x[:1], ValueError, r"must return a tensor of x's shape \(2, 3, 4\), not \(1, 3, 4\)"),
     ):
         connection = type("Own", (Connection,), {"combine": lambda self, x, f, result=result: result})(4)
         with pytest.raises(error, match=message):

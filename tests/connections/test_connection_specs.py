@@ -241,33 +241,35 @@ ERRORS = {  # text: what is expected in place of it, and advice
     "101rskip+ln": "an integer of at least 1 and at most 100 as λ, not 101",
     "0rskip+ln": "an integer of at least 1 as λ, not 0",
     "-1rskip+ln": "an integer of at least 1 as λ, not -1",
-    "rskip+ln": "a λ before rskip, an integer of at least 1; write '1rskip+ln'",
+    "rskip+ln": "a λ before rskip: an integer of at least 1; write '1rskip+ln'",
     "0xskip": "a number from 1e-06 to 1e+06 as λ, not 0",
     "-2xskip+ln": "a number from 1e-06 to 1e+06 as λ, not -2",
-    "xskip": "a λ before xskip, a number from 1e-06 to 1e+06; write '1xskip'",
-    "2prenorm+ln": "no λ before prenorm; write 'prenorm+ln'",
+    "xskip": "a λ before xskip: a number from 1e-06 to 1e+06; write '1xskip'",
+    "2prenorm+ln": "prenorm without a λ before it; write 'prenorm+ln'",
     "wskip:init=2": (
         "a normalisation; write wskip+ln:init=2 or wskip+rms:init=2 or wskip+gn1:init=2 or wskip+bn:init=2"
     ),
     "prenorm+bn": "prenorm with ln or rms (did you mean 'prenorm+ln'?)",
-    "highway+ln": "no normalisation of highway; write 'highway'",
+    "highway+ln": "highway without a normalisation; write 'highway'",
     "2rskip+rsm": "rskip with ln or rms or gn1 or bn (did you mean '2rskip+rms'?)",
     "2xskip+": "xskip with ln or rms or gn1 or bn",
-    "highway:gaet=full": "options of highway, bias, gate, not 'gaet' (did you mean 'gate'?)",
+    "highway:gaet=full": "options of highway (bias, gate), not 'gaet' (did you mean 'gate'?)",
     "2rskip+ln:init=1": "rskip without options, not 'init'",
     "sas:gate=singel": "gate to be full or single (did you mean 'single'?)",
     "sas:norm_term=no": "norm_term to be true or false",
     "sas:alpha_bias=high": "alpha_bias to be a number from -1e+06 to 1e+06",
     "wskip+ln:init=nan": "init to be a number from -1e+06 to 1e+06",
-    "wskip+ln:floor=1": "an init above the floor, not 1 with a floor of 1",
+    "wskip+ln:floor=1": "init greater than floor, not init=1 with floor=1",
     "1xskip:branch_scale=0": "branch_scale to be a number from 1e-06 to 1e+06",
     "sas:": "option=value, separated by commas, not ''",
     "sas:gate": "option=value, separated by commas, not 'gate'",
     "sas:gate=": "option=value, separated by commas, not 'gate='",
-    "sas:gate=full,gate=single": "option 'gate' once",
-    "sas+bn:norm_term=false": "no +bn with norm_term=false, which leaves sas no normalised term; leave +bn out",
+    "sas:gate=full,gate=single": "option 'gate' only once",
+    "sas+bn:norm_term=false": (
+        "+bn only with norm_term=true, since norm_term=false removes the normalised term; leave +bn out"
+    ),
     "sas:gamma=free,norm_term=false": (
-        "no gamma=free with norm_term=false, which leaves sas no normalised term; leave gamma=free out"
+        "gamma=free only with norm_term=true, since norm_term=false removes the normalised term; leave gamma=free out"
     ),
 }
 
@@ -299,7 +301,7 @@ def test_bn_and_gn1_are_for_images_and_prenorm_for_text():
         assert error.expected == refusal(build_norm, "bn", 8).expected
         build_connection(spec, 8, feature_dim=1)
     assert refusal(build_norm, "bn", 8).expected.startswith("ln or rms: bn and gn1 are for images")
-    assert "prenorm is for text" in str(refusal(build_connection, "prenorm+ln", 8, feature_dim=1))
+    assert "prenorm works only on text" in str(refusal(build_connection, "prenorm+ln", 8, feature_dim=1))
     wrong = str(refusal(build_norm, "rmsnorm", 8))
     assert wrong == "norm is 'rmsnorm': expected ln or rms or gn1 or bn (did you mean 'rms'?)"
 

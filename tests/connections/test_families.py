@@ -419,29 +419,29 @@ def test_layerscale_starts_by_depth(layers, value):
 
 PLACED = 'pass place=Place("encoder", "ffn", sublayer=2, sublayers=12, layer=1, layers=6, other_layers=6)'
 REFUSED = [  # spec, feature_dim, what is expected in its place
-    ("deepnorm", -1, f"a place in a model, which deepnorm depends on; {PLACED}"),
-    ("b2t", -1, f"a place in a model, which b2t depends on; {PLACED}"),
-    ("layerscale", 1, f"a place in a model, which layerscale depends on; {PLACED}"),
-    ("hyper", 1, "a connection for images, and hyper passes on several streams, on text alone"),
-    ("residual_dual", 1, "a connection for images, and residual_dual passes on several streams, on text alone"),
-    ("denseformer", 1, "a connection for images, and denseformer passes on earlier layers' outputs, on text alone"),
-    ("admin", 1, "a connection for images, and admin is for text (feature_dim=-1)"),
-    ("attnres", 1, "a connection for images, and attnres passes on earlier layers' outputs, on text alone"),
+    ("deepnorm", -1, f"a block position, which deepnorm depends on; {PLACED}"),
+    ("b2t", -1, f"a block position, which b2t depends on; {PLACED}"),
+    ("layerscale", 1, f"a block position, which layerscale depends on; {PLACED}"),
+    ("hyper", 1, "a connection for images; hyper passes on several streams and works only on text"),
+    ("residual_dual", 1, "a connection for images; residual_dual passes on several streams and works only on text"),
+    ("denseformer", 1, "a connection for images; denseformer passes on earlier layers' outputs and works only on text"),
+    ("admin", 1, "a connection for images; admin works only on text (feature_dim=-1)"),
+    ("attnres", 1, "a connection for images; attnres passes on earlier layers' outputs and works only on text"),
     ("attnres:blocks=0", -1, "blocks to be a whole number from 1 to 1000000"),
-    ("keel", 1, "a connection for images, and keel is for text (feature_dim=-1)"),
-    ("layerscale+ln", 1, "a connection for images, and layerscale+ln is for text (feature_dim=-1)"),
-    ("hybridnorm", 1, "a connection for images, and hybridnorm is for text (feature_dim=-1)"),
-    ("normformer", 1, "a connection for images, and normformer is for text (feature_dim=-1)"),
-    ("subln", 1, "a connection for images, and subln is for text (feature_dim=-1)"),
-    ("laurel+rms", 1, "a connection for images, and laurel+rms is for text (feature_dim=-1)"),
+    ("keel", 1, "a connection for images; keel works only on text (feature_dim=-1)"),
+    ("layerscale+ln", 1, "a connection for images; layerscale+ln works only on text (feature_dim=-1)"),
+    ("hybridnorm", 1, "a connection for images; hybridnorm works only on text (feature_dim=-1)"),
+    ("normformer", 1, "a connection for images; normformer works only on text (feature_dim=-1)"),
+    ("subln", 1, "a connection for images; subln works only on text (feature_dim=-1)"),
+    ("laurel+rms", 1, "a connection for images; laurel+rms works only on text (feature_dim=-1)"),
     ("hyper:streams=0", -1, "streams to be a whole number from 1 to 64"),
     ("mhc:iterations=1.5", -1, "iterations to be a whole number from 1 to 1000"),
     ("mixln:ratio=1.5", -1, "ratio to be a number from 0 to 1"),
-    ("laurel:form=rw,rank=3", -1, "no rank with form=rw, which has no low-rank map; leave rank out"),
+    ("laurel:form=rw,rank=3", -1, "rank only with form=lr, since form=rw has no low-rank map; leave rank out"),
     ("hyper:form=fast", -1, "form to be dynamic or static"),
-    ("askip+ln:form=depth,rate=1", -1, "no rate with form=depth, which is the learned form's; leave rate out"),
-    ("sas:host=prenorm", 1, "a connection for images, and sas:host=prenorm is for text (feature_dim=-1)"),
-    ("rezero+ln", -1, "no normalisation of rezero; write 'rezero'"),
+    ("askip+ln:form=depth,rate=1", -1, "rate only with form=learned, not with form=depth; leave rate out"),
+    ("sas:host=prenorm", 1, "a connection for images; sas:host=prenorm works only on text (feature_dim=-1)"),
+    ("rezero+ln", -1, "rezero without a normalisation; write 'rezero'"),
 ]
 
 
@@ -474,11 +474,11 @@ def test_a_place_that_cannot_be_is_refused(changes, expected):
 def test_the_stacks_input_itself_is_no_state(spec):
     connection = build_connection(spec, 4, place=Place("encoder", "ffn", 2, 4, 1, 2, 2))
     x = torch.zeros(2, 3, 4)
-    with pytest.raises((TypeError, ValueError), match=r" as state, as its stack's enter\(x\) gives, not "):
+    with pytest.raises((TypeError, ValueError), match=r" as state, such as its stack's enter\(x\) returns, not "):
         connection.before(x)
-    with pytest.raises((TypeError, ValueError), match=r" as state, as its stack's enter\(x\) gives, not "):
+    with pytest.raises((TypeError, ValueError), match=r" as state, such as its stack's enter\(x\) returns, not "):
         build_stack_connection(spec, 4).leave(x)
-    with pytest.raises(NotImplementedError, match="no formula of x and f alone: call before and after"):
+    with pytest.raises(NotImplementedError, match="passes on more than x: call before and after"):
         connection(x, x)
 
 

@@ -157,7 +157,7 @@ def test_ones_own_class_that_does_not_set_its_parameters_says_so(monkeypatch):
             self.shift = nn.Parameter(torch.zeros(3))
 
     for module, name in ((build_connection("gskip", 4), "gain"), (Shifted(), "shift")):
-        with pytest.warns(UserWarning, match=rf"\.reset_parameters leaves {name} as it is: write reset_parameters"):
+        with pytest.warns(UserWarning, match=rf"\.reset_parameters does not reset {name}: define reset_parameters"):
             module.reset_parameters()
 
 
@@ -165,5 +165,5 @@ def test_models_of_images_supply_all_and_refuse_what_they_do_not():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         preact_resnet(8, "sas")
-        with pytest.raises(ValueError, match="deepnorm is for text"):
+        with pytest.raises(ValueError, match="deepnorm works only on text"):
             preact_resnet(8, "deepnorm")
