@@ -27,8 +27,8 @@ class Adaptation:
     """What `adapt` did to a model.
 
     :param spec: the connection.
-    :param hosts: the kinds of blocks that were adapted, with their number.
-    :param kept: parameters that stay, new name to old name, where the name changed.
+    :param hosts: the kinds of blocks that were adapted, and how many of each.
+    :param kept: parameters that were kept under another name, new name to old name.
     :param new: names of parameters that the model did not have. They have the family's initial values.
     :param dropped: names of the removed parameters.
     """
@@ -40,7 +40,7 @@ class Adaptation:
     dropped: tuple[str, ...]
 
     def __str__(self) -> str:
-        """The connection and the blocks, then the names; `*` stands for the numbers of layers."""
+        """A summary: connection and blocks, then the parameters' names, where `*` stands for layer numbers."""
         blocks = ", ".join(f"{count} × {name}" for name, count in self.hosts.items())
         moved = [f"{_without_numbers(old)} -> {_without_numbers(new)}" for new, old in self.kept.items()]
         lines = [f"{self.spec} in {blocks}"]
@@ -57,26 +57,26 @@ def _without_numbers(name: str) -> str:
 def adapt(
     model: nn.Module, connection: str | ConnectionSpec, *, host_supplies: HostNeed | Collection[HostNeed] = ()
 ) -> nn.Module:
-    """Replaces the residual additions of a model of a known library, in place.
+    """Replaces the residual additions in a model of a known library, in place.
 
-    The blocks' normalisations become part of the connections. Trained weights stay wherever the new function has the
-    same part: all weights of the branches, and normalisations of the same kind in the same position. New parameters
-    have the family's initial values. `adaptation(model)` tells what was kept and what is new. With the connection that
-    the library computes itself, such as `prenorm+ln` in a timm ViT, the outputs stay bit-equal.
+    The blocks' normalisations become part of the connections. Trained weights are kept for every part that the new
+    function shares with the old one: all weights of the branches, and normalisations of the same kind in the same
+    position. New parameters have the family's initial values. `adaptation(model)` lists what was kept and what is new.
+    With the connection that the library itself computes, such as `prenorm+ln` in a timm ViT, outputs stay bit-equal.
 
-    :param model: its blocks are known (`rskip.nn.HOSTS`): torch.nn.TransformerEncoder and Decoder, ResNets of
-        torchvision and timm, timm's ViTs, Hugging Face's BERT, GPT-2 and Llama.
+    :param model: a model with known blocks (`rskip.nn.HOSTS`): torch.nn.TransformerEncoder and TransformerDecoder,
+        ResNets of torchvision and timm, timm's ViTs, Hugging Face's BERT, GPT-2 and Llama.
     :param connection: connection string such as `2rskip+ln`.
-    :param host_supplies: what you do for the connection yourself, any of HOST_NEEDS (`build_connection`).
+    :param host_supplies: what you do for the connection yourself, out of HOST_NEEDS (`build_connection`).
     :returns: the same model.
-    :raises SettingError: no block of the model is known, a block's code differs from the tested versions
-        or is overridden, the model is adapted already, or these blocks don't support the connection. The model is then
+    :raises SettingError: no block of the model is known, a block's code differs from the tested versions or is
+        overridden, the model is already adapted, or these blocks do not support the connection. The model is then
         unchanged.
     """
     spec = connection if isinstance(connection, ConnectionSpec) else parse_connection(connection)
     if (before := adaptation(model)) is not None:
-        advice = "adapt a model that is new"
-        raise SettingError("model", f"is adapted to {before.spec} already", advice=advice)
+        advice = "build the model again, and adapt that one"
+        raise SettingError("model", f"is already adapted to {before.spec}", advice=advice)
     found = _find_blocks(model)
     hosts = list(dict.fromkeys(host for _, host, _ in found))
     for host in hosts:
@@ -87,7 +87,7 @@ def adapt(
     images = [(host, block) for _, host, block in found if host.is_of_images]
     stacks = _find_stacks(model, [(name, host, block) for name, host, block in found if not host.is_of_images])
     old = {id(parameter): name for name, parameter in model.named_parameters()}
-    built = [stack.build(spec, stacks, host_supplies) for stack in stacks]  # raises before anything is changed
+    built = [stack.build(spec, stacks, host_supplies) for stack in stacks]  # may raise; nothing has changed yet
     connections = image_connections(spec, images)
     for stack, residuals in zip(stacks, built, strict=True):
         stack.join(spec, residuals)
@@ -106,15 +106,16 @@ def adapt(
 
 
 def adaptation(model: nn.Module) -> Adaptation | None:
-    """What `adapt` did to this model; None if it is not adapted."""
+    """What `adapt` did to this model, or None if it is not adapted."""
     return model.__dict__.get("rskip_adaptation")
 
 
 class _Stack:
     """The blocks of one host in one container of the model.
 
-    :param name: the container's.
-    :raises SettingError: the blocks differ in width, in where they normalise, or have normalisations of unknown kinds.
+    :param name: name of the container.
+    :raises SettingError: the blocks differ in width or in the position of their normalisations, or the kind of a
+        normalisation is unknown.
     """
 
     def __init__(self, model: nn.Module, name: str, host: Host, blocks: list[Any]) -> None:
@@ -128,7 +129,7 @@ class _Stack:
         for block in blocks:
             if (host.features(block), host.post_norm(block)) != (self.features, self.post_norm):
                 problem = f"has different blocks of {host.name} in {name or 'one container'}"
-                raise SettingError("model", problem, expected="blocks of one width, which normalise in one position")
+                raise SettingError("model", problem, expected="blocks of one width and with one normalisation position")
             for branch in self.branches:
                 _, norm = self.norm_of(block, branch)
                 if _kind(norm) is None:
@@ -137,7 +138,7 @@ class _Stack:
                     raise SettingError("model", problem, expected="a LayerNorm or RMSNorm", advice=advice)
 
     def norm_of(self, block: Any, branch: str) -> tuple[Member, nn.Module]:
-        """The host's normalisation of a branch, and where the block has it."""
+        """The host's normalisation of a branch, and its position in the block."""
         *path, name = self.host.norms[branch].split(".")
         owner = block.get_submodule(".".join(path))
         return (owner, name), getattr(owner, name)
@@ -145,7 +146,7 @@ class _Stack:
     def build(
         self, spec: ConnectionSpec, stacks: Sequence[_Stack], supplies: HostNeed | Collection[HostNeed]
     ) -> Residuals:
-        """The connections of these blocks, on their devices, of their types and in their mode."""
+        """Builds the connections of these blocks, with each block's device, type and mode."""
         _, norm = self.norm_of(self.blocks[0], self.branches[0])
         others = [stack for stack in stacks if stack is not self]
         crossed = ["cross_attention" in stack.branches for stack in (self, *others)]
@@ -168,7 +169,7 @@ class _Stack:
         return residuals
 
     def join(self, spec: ConnectionSpec, residuals: Residuals) -> None:
-        """Gives each block its residuals and its new forward, and the connections the host's normalisations."""
+        """Gives each block its residuals and new forward, and moves the host's normalisations into the connections."""
         for block, layer in zip(self.blocks, residuals, strict=True):
             for branch in self.branches:
                 (owner, name), norm = self.norm_of(block, branch)
@@ -182,7 +183,7 @@ class _Stack:
             block.residuals = layer
         first, last = self.blocks[0], self.blocks[-1]
         first.spec_record = as_in(first, SpecRecord(str(spec)))
-        # its parameters belong to the block that uses them
+        # the block that uses them owns the parameters
         home = first if type(residuals.stack).leave is StackConnection.leave else last
         if any(True for _ in residuals.stack.parameters()):
             home.stack = as_in(home, residuals.stack)
@@ -196,7 +197,7 @@ class _Stack:
 def _find_blocks(model: nn.Module) -> list[tuple[str, Host, Any]]:
     """The known blocks of the model, with their names and hosts, in order.
 
-    :raises SettingError: there is none, or one of them stands twice in its container.
+    :raises SettingError: the model has no known block, or uses one block twice in a container.
     """
     found: dict[tuple[str, int], tuple[str, Host, Any]] = {}
     first_names: dict[int, str] = {}
@@ -207,22 +208,22 @@ def _find_blocks(model: nn.Module) -> list[tuple[str, Host, Any]]:
         container = name.rpartition(".")[0]
         if (container, id(module)) in found:
             problem = f"uses one block of {host.name} several times, as {found[container, id(module)][0]} and {name}"
-            raise SettingError("model", problem, expected="blocks of their own, since each has its own connections")
-        if first_names.setdefault(id(module), name) == name:  # not its container under another name
+            raise SettingError("model", problem, expected="a separate block each time, with its own connections")
+        if first_names.setdefault(id(module), name) == name:  # skips a container that has a second name
             found[container, id(module)] = name, host, module
     if not found:
         known = ", ".join(sorted({host.name for host in HOSTS.values()}))
-        problem = f"is a {type(model).__module__}.{type(model).__qualname__}, and none of its blocks is known"
+        problem = f"is a {type(model).__module__}.{type(model).__qualname__} without any known block"
         advice = f"use rskip.nn.Residuals in your own block ({GUIDE})"
         raise SettingError("model", problem, expected=f"a model with blocks of {known}", advice=advice)
     return list(found.values())
 
 
 def _find_stacks(model: nn.Module, found: Sequence[tuple[str, Host, Any]]) -> list[_Stack]:
-    """The blocks by the container that they are in.
+    """The blocks, grouped by their container.
 
-    :raises SettingError: a container such as `layers.0` holds one block, and others like it the others; or a container
-        holds blocks of two kinds.
+    :raises SettingError: several containers such as `layers.0` hold one block each, or one container holds blocks of
+        two kinds.
     """
     containers: dict[tuple[str, Host], list[Any]] = {}
     for name, host, block in found:
@@ -230,7 +231,7 @@ def _find_stacks(model: nn.Module, found: Sequence[tuple[str, Host, Any]]) -> li
     alone = [(re.sub(r"\d+", "N", name), host) for (name, host), blocks in containers.items() if len(blocks) == 1]
     for pattern, host in alone:
         if "N" in pattern and alone.count((pattern, host)) > 1:
-            problem = f"has one block of {host.name} in each {pattern}, so the order of its blocks is not known"
+            problem = f"has one block of {host.name} in each {pattern}, so their order is unknown"
             advice = "put the blocks themselves into a ModuleList or Sequential"
             raise SettingError("model", problem, expected="the blocks of a stack in one container", advice=advice)
     kinds: dict[str, Host] = {}
@@ -242,7 +243,7 @@ def _find_stacks(model: nn.Module, found: Sequence[tuple[str, Host, Any]]) -> li
 
 
 def _take_over(norm: nn.Module, connection: Connection, spec: ConnectionSpec, *, post_norm: bool) -> None:
-    """Puts the host's normalisation in the place of the connection's, if both are of one kind in one position."""
+    """Replaces the connection's normalisation by the host's if both have the same kind and position."""
     slot = _slot(connection, spec, post_norm=post_norm)
     if slot is None or spec.norm != _kind(norm):
         return
@@ -252,7 +253,7 @@ def _take_over(norm: nn.Module, connection: Connection, spec: ConnectionSpec, *,
     if isinstance(mine, LayerNorm) and norm.bias is not None and not hooked:
         mine.weight, mine.bias, mine.eps = norm.weight, norm.bias, _eps(norm)  # type: ignore[assignment]
     else:
-        owner._modules[name] = norm  # whose formula may round differently
+        owner._modules[name] = norm  # the host's module itself, since its formula may round differently
 
 
 def _slot(connection: Connection, spec: ConnectionSpec, *, post_norm: bool) -> Member | None:
@@ -273,9 +274,9 @@ def _slot(connection: Connection, spec: ConnectionSpec, *, post_norm: bool) -> M
 
 
 def _close(final: Member, spec: ConnectionSpec, block: nn.Module, features: int, *, post_norm: bool) -> None:
-    """Leaves the host's final normalisation as the closing one, or puts another one or none in its place.
+    """Keeps the host's final normalisation as the closing one, replaces it, or removes it.
 
-    A post-norm stack that has one in addition to its blocks' keeps it with post-norm connections.
+    If a post-norm stack has a final normalisation in addition to its blocks', post-norm connections keep it.
     """
     owner, name = final
     norm = getattr(owner, name)
@@ -294,6 +295,6 @@ def _kind(norm: nn.Module) -> str | None:
 
 
 def _eps(norm: Any) -> float:
-    """What the normalisation adds to the variance."""
+    """The value that the normalisation adds to the variance."""
     eps = getattr(norm, "eps", getattr(norm, "variance_epsilon", None))
     return 1e-5 if eps is None else float(eps)

@@ -1,4 +1,4 @@
-"""The residual blocks of images: each has one connection, which leaves its branch as it is."""
+"""Residual blocks of image models: each has one connection, which does not change the branch."""
 
 from __future__ import annotations
 
@@ -14,29 +14,27 @@ from rskip.settings.errors import SettingError
 
 
 def image_place(block: int, blocks: int) -> Place:
-    """The place of a network's block, from 1, each of which is a layer."""
+    """The position of a block in a network. Blocks are numbered from 1, and each is one layer."""
     return Place("network", "block", block, blocks, block, blocks)
 
 
 def image_connection(spec: ConnectionSpec, features: int, place: Place | None = None) -> Connection:
     """The connection that `spec` names, for x and f of shape (N, features, H, W).
 
-    :raises SettingError: it is for text only, or feeds the branch something other than the block's input, or changes
-        what is inside the branch.
+    :raises SettingError: it works only on text, changes the branch's input, or changes the inside of the branch.
     """
     connection = build_connection(spec, features, feature_dim=1, place=place, host_supplies=HOST_NEEDS)
     x = torch.zeros(1, features, 1, 1)
     if connection.before(x)[0] is not x or connection.host_needs:
-        expected = "a connection that changes neither the branch's input nor what is inside it, for blocks of images"
+        expected = "a connection that changes neither the input nor the inside of the branch, for image blocks"
         raise SettingError.of_value("connection", str(spec), expected)
     return connection
 
 
 def image_connections(spec: ConnectionSpec, blocks: Sequence[tuple[Host, Any]]) -> list[Connection]:
-    """The connections of a model's blocks, on their devices, of their types and in their mode; each is a layer of one
-    network.
+    """Builds the connections of a model's blocks, with each block's device, type and mode. Each block is one layer.
 
-    :raises SettingError: as `image_connection` does.
+    :raises SettingError: see `image_connection`.
     """
     connections = []
     for number, (host, block) in enumerate(blocks, start=1):
@@ -48,7 +46,7 @@ def image_connections(spec: ConnectionSpec, blocks: Sequence[tuple[Host, Any]]) 
 def join_images(
     spec: ConnectionSpec, blocks: Sequence[tuple[Host, Any]], connections: Sequence[Connection]
 ) -> None:
-    """Gives each block its connection and its new forward."""
+    """Gives each block its connection and new forward."""
     for (host, block), connection in zip(blocks, connections, strict=True):
         block.__class__ = adapted_class(host, type(block))  # type: ignore[arg-type]
         block.connection = connection

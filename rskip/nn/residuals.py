@@ -26,7 +26,7 @@ from rskip.connections.spec import described_needs
 from rskip.nn.spec_record import SpecRecord
 from rskip.settings.errors import SettingError, did_you_mean, shown
 
-# What a branch may be called, and the block position (Place.branch) that the name stands for.
+# The allowed names of branches, each with the block position (Place.branch) that it stands for.
 BRANCH_NAMES = {
     **dict.fromkeys(("attention", "attn", "self_attention", "self_attn", "mixer"), "self_attn"),
     **dict.fromkeys(("cross_attention", "cross_attn", "encoder_attn"), "encoder_attn"),
@@ -37,7 +37,7 @@ _TRANSFORMERS = (("self_attn", "ffn"), ("self_attn", "encoder_attn", "ffn"))
 
 
 class Residual(nn.Module):
-    """One residual connection, called with its branch: the new state is after(kept, F(input)).
+    """One residual connection. Calling it with a branch F returns the new state, after(kept, F(input)).
 
     Members: `connection`.
     """
@@ -50,9 +50,9 @@ class Residual(nn.Module):
         """Runs the branch and joins its output with the state.
 
         :param state: what `Residuals.enter` or the residual before this one returned.
-        :param branch: a module or function F; it is called as `branch(input, *args, **kwargs)`. If it returns a tuple,
-            such as an attention's output and weights, the first value is F(x).
-        :raises TypeError: the branch returns something other than a tensor or a tuple that begins with one.
+        :param branch: a module or function F, called as `branch(input, *args, **kwargs)`. If it returns a tuple, such
+            as an attention's output and weights, F(x) is the first value.
+        :raises TypeError: the branch does not return a tensor or a tuple that begins with a tensor.
         """
         given, kept = self.before(state)
         output = branch(given, *args, **kwargs)
@@ -63,7 +63,7 @@ class Residual(nn.Module):
         return self.after(kept, f)
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        """The branch's input, and the value to pass to `after`. Use both if you need all that your branch returns."""
+        """The branch's input, and the value to pass to `after`. Use both methods to get all outputs of your branch."""
         return self.connection.before(state)
 
     def after(self, kept: State, f: Tensor) -> State:
@@ -73,9 +73,9 @@ class Residual(nn.Module):
     def scale_branch(self, *linears: nn.Linear | Tensor) -> None:
         """Multiplies initial weights by the connection's branch gain, which is 1 in most families.
 
-        Call it once, after your own initialisation. In an attention branch pass the value and output maps, in a
-        feed-forward branch all maps (Wang et al. 2022, section 4.2). A tensor may be a part of a weight, such as the
-        rows that compute the values.
+        Call it once, after your own initialisation. Pass the value and output maps of an attention branch, and all maps
+        of a feed-forward branch (Wang et al. 2022, section 4.2). A tensor may be a slice of a weight, such as the rows
+        that compute the values.
         """
         with torch.no_grad():
             for linear in linears:
@@ -83,7 +83,7 @@ class Residual(nn.Module):
 
 
 class LayerResiduals(nn.Module):
-    """The residual connections of one layer; each is an attribute with the name of its branch."""
+    """The residual connections of one layer. Each is an attribute named after its branch."""
 
     def __init__(self, residuals: Mapping[str, Residual]) -> None:
         super().__init__()
@@ -95,11 +95,11 @@ class LayerResiduals(nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             known = ", ".join(name for name, _ in self.named_children())
-            raise AttributeError(f"this layer has no branch {name!r}: its branches are {known}") from None
+            raise AttributeError(f"this layer has no branch {name!r}; its branches are {known}") from None
 
 
 class Residuals(nn.Module):
-    """All residual connections of a stack of layers, with what opens and closes the stack.
+    """All residual connections of a stack of layers, including what opens and closes the stack.
 
     The state starts as `enter(x)`, passes through every residual in order, and ends as the stack's output `leave(s)`::
 
@@ -111,26 +111,26 @@ class Residuals(nn.Module):
             s = residual.ffn(s, layer.ffn)
         x = self.residuals.leave(s)
 
-    The normalisations belong to the connections, so the layers have none of their own. Tensors are (..., C) with C
-    features. Members: `layers.<i>.<branch>.connection`, `stack`, `closing_norm` where the family has one, and
-    `spec_record`, which refuses a state dict that was saved with another connection.
+    The connections contain the normalisations, so your layers must not have any. Tensors are (..., C) with C features.
+    Members: `layers.<i>.<branch>.connection`, `stack`, `closing_norm` if the family has one, and `spec_record`, which
+    refuses a state dict that was saved with another connection.
 
     :param connection: connection string such as `2rskip+ln`, or a ConnectionSpec; docs/connections.md lists them.
     :param features: C.
     :param layers: number of layers.
-    :param branches: names of each layer's branches, in order. A name is one of BRANCH_NAMES. For other names pass a
-        mapping from your name to one of these, such as {"convolution": "attention", "mlp": "ffn"}. A layer with
-        parallel attention and feed-forward has one branch, "block".
+    :param branches: names of each layer's branches, in order, out of BRANCH_NAMES. For other names pass a mapping from
+        your name to one of these, such as {"convolution": "attention", "mlp": "ffn"}. A layer with parallel attention
+        and feed-forward has one branch, "block".
     :param stack: "encoder" or "decoder"; None: "decoder" if there is cross-attention. A decoder without cross-attention
         is a decoder-only model.
-    :param other_layers: number of layers of the encoder or decoder at the other side; 0 for a model of one stack.
-    :param eps: what normalisations add to the variance.
+    :param other_layers: number of layers in the other stack of an encoder-decoder; 0 for a model with one stack.
+    :param eps: value that normalisations add to the variance.
     :param closing_norm: whether `leave` also applies the normalisation that closes a pre-norm stack. Pass False if your
         model has its own final normalisation.
-    :param host_supplies: what your model does for connections that ask for more than x and F(x), any of HOST_NEEDS
+    :param host_supplies: what your model does for connections that need more than x and F(x), out of HOST_NEEDS
         (`build_connection`).
     :raises SettingError: the connection, a branch's name or another argument is not valid, or the connection needs
-        something from the model that `host_supplies` doesn't name.
+        something from the model that `host_supplies` does not name.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Residuals(nn.Module):
         :raises ValueError: x has another number of features.
         """
         if x.shape[-1:] != (self.features,):
-            raise ValueError(f"x must be (..., {self.features}), with features last, not {tuple(x.shape)}")
+            raise ValueError(f"x must have shape (..., {self.features}), with features last, not {tuple(x.shape)}")
         return self.stack.enter(x)
 
     def leave(self, state: State) -> Tensor:
@@ -203,16 +203,16 @@ class Residuals(nn.Module):
         return (self[layer] for layer in range(len(self)))
 
     def connections(self) -> Iterator[Connection]:
-        """Every connection, in the order in which the state passes through them."""
+        """All connections, in the order in which the state passes through them."""
         for layer in self:
             for residual in layer.children():
                 assert isinstance(residual, Residual)
                 yield residual.connection
 
     def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
-        """Sets every parameter to its initial value: call it after `to_empty` or an initialiser that filled them.
+        """Sets every parameter to its initial value. Call it after `to_empty`, or after your model's initialiser.
 
-        :param weight_init: fills the weights of gates' linear maps. Pass your model's own initialisation.
+        :param weight_init: fills the weights of gates' linear maps; pass your model's own initialisation.
         """
         for connection in self.connections():
             connection.reset_parameters(weight_init)
@@ -222,7 +222,7 @@ class Residuals(nn.Module):
 
     @property
     def no_weight_decay(self) -> frozenset[str]:
-        """Names of the parameters that an optimiser should not decay, as in `named_parameters()` of this module."""
+        """Names of the parameters without weight decay, as in `named_parameters()` of this module."""
         names = set()
         for prefix, module in self.named_modules():
             if isinstance(module, (Connection, StackConnection)):
@@ -241,7 +241,7 @@ def _read_branches(branches: Sequence[str] | Mapping[str, str]) -> dict[str, str
         raise SettingError.of_value("branches", branches, f"a tuple of names, such as ({branches!r},)")
     named = branches if isinstance(branches, Mapping) else dict(zip(branches, branches, strict=True))
     if not named or len(named) != len(branches):
-        raise SettingError.of_value("branches", branches, "one name or more, each of them once")
+        raise SettingError.of_value("branches", branches, "at least one name, without duplicates")
     positions = {}
     for name, kind in named.items():
         if kind not in BRANCH_NAMES:
@@ -249,10 +249,10 @@ def _read_branches(branches: Sequence[str] | Mapping[str, str]) -> dict[str, str
             mapping = f"or a mapping such as {{{name!r}: 'attention'}}"
             raise SettingError.of_value("branches", kind, f"{known}, {mapping}")
         if not (isinstance(name, str) and name.isidentifier()) or hasattr(nn.Module, name):
-            raise SettingError.of_value("branches", name, "a name that can be an attribute of a torch.nn.Module")
+            raise SettingError.of_value("branches", name, "a valid attribute name for a torch.nn.Module")
         positions[name] = BRANCH_NAMES[kind]
     if "block" in positions.values() and set(positions.values()) != {"block"}:
-        raise SettingError.of_value("branches", branches, "only blocks, or no block: name the branches of a layer")
+        raise SettingError.of_value("branches", branches, "either only blocks, or a layer's branches without blocks")
     return positions
 
 
@@ -273,8 +273,7 @@ def _check_needs(
     positions: tuple[str, ...],
     host_supplies: HostNeed | Collection[HostNeed],
 ) -> None:
-    """Raises SettingError if the connections need something that the model doesn't supply; this module opens and
-    closes the stack."""
+    """Raises SettingError if the connections need something that neither the model nor this module supplies."""
     supplied = {"stack", *((host_supplies,) if isinstance(host_supplies, str) else host_supplies)}
     for need in supplied:
         if need not in HOST_NEEDS:
@@ -283,8 +282,8 @@ def _check_needs(
     needs = {need for connection in connections for need in connection.host_needs}
     if missing := [need for need in HOST_NEEDS if need in needs and need not in supplied]:
         advice = f"do so and pass host_supplies={missing}, or choose another connection"
-        expected = f"a model that says it can {described_needs(missing)}"
+        expected = f"a model that can {described_needs(missing)}"
         raise SettingError.of_value("connection", str(spec), expected, advice=advice)
     if "inner_norms" in needs and positions not in _TRANSFORMERS:
-        expected = "branches (attention, ffn) or (attention, cross_attention, ffn), which its formula names"
+        expected = "branches (attention, ffn) or (attention, cross_attention, ffn), as its formula requires"
         raise SettingError.of_value("connection", str(spec), expected)

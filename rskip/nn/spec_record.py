@@ -1,4 +1,4 @@
-"""The connection's name in a model's state, so that a state of another connection is refused."""
+"""Stores the spec in a model's state dict, so that the state of another connection is refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rskip.settings.errors import SettingError
 
 
 class SpecRecord(nn.Module):
-    """Stores a spec in the state dict, as the bytes of its text, and compares it when a state is loaded.
+    """Stores a spec in the state dict, as bytes, and compares it when a state dict is loaded.
 
     :param spec: canonical connection string.
     """
@@ -22,24 +22,24 @@ class SpecRecord(nn.Module):
         return torch.tensor(list(self.spec.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Compares the spec of a state that is loaded.
+        """Compares the spec with that of a state dict to load.
 
-        :raises SettingError: it is another one.
+        :raises SettingError: they differ.
         """
         stored = bytes(state.tolist()).decode(errors="replace")
         if stored != self.spec:
             advice = f"build the model with {stored!r}, or train this one from the start"
-            raise SettingError.of_value("connection", self.spec, f"{stored}, as in the state", advice=advice)
+            raise SettingError.of_value("connection", self.spec, f"{stored}, as in the state dict", advice=advice)
 
     def extra_repr(self) -> str:
         return self.spec
 
 
 class Moved(nn.Module):
-    """Takes the place of a stack's first normalisation, which is part of a connection now.
+    """Replaces a stack's first normalisation, which is now part of a connection.
 
-    Its `weight` has two dimensions, so that the library's own model refuses an adapted model's state, and an adapted
-    model the library's, also where names may be missing (`strict=False`, Hugging Face's `from_pretrained`).
+    Its `weight` has two dimensions. Therefore a model of the library refuses an adapted model's state and vice versa,
+    even if names may be missing (`strict=False`, Hugging Face's `from_pretrained`).
     """
 
     def __init__(self) -> None:

@@ -195,7 +195,7 @@ def test_branches_may_have_any_names():
         ({"branches": ("train", "ffn")}, "branches is 'train'"),
         ({"branches": {"train": "ffn"}}, "can be an attribute"),
         ({"branches": "ffn"}, "a tuple of names"),
-        ({"branches": ("block", "ffn")}, "only blocks, or no block"),
+        ({"branches": ("block", "ffn")}, "either only blocks, or"),
         ({"stack": "encoder", "branches": ("attn", "cross_attn", "ffn")}, "decoder, since the layers"),
         ({"layers": 0}, "layers is 0"),
         ({"eps": -1}, "eps is -1"),
@@ -210,8 +210,8 @@ def test_what_is_wrong_is_told(settings, told):
 
 def test_wrong_states_are_told():
     residuals = Residuals("mhc", 8, layers=2)
-    with pytest.raises(ValueError, match=r"x must be \(..., 8\), with features last, not \(2, 4\)"):
+    with pytest.raises(ValueError, match=r"x must have shape \(..., 8\), with features last, not \(2, 4\)"):
         residuals.enter(torch.ones(2, 4))
-    with pytest.raises(AttributeError, match="no branch 'mlp': its branches are attention, ffn"):
+    with pytest.raises(AttributeError, match="no branch 'mlp'; its branches are attention, ffn"):
         residuals[0].mlp  # noqa: B018
     assert parse_connection("mhc") == residuals.spec

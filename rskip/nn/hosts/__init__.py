@@ -1,4 +1,4 @@
-"""The blocks that `rskip.adapt` knows, one file for each kind."""
+"""The blocks that `rskip.adapt` knows, one file per kind."""
 
 from rskip.nn.hosts import (  # noqa: F401  # they register
     bert,

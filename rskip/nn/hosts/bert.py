@@ -25,7 +25,7 @@ MODELS = {
 
 
 class BertBlock(TransformersBlock):
-    """The forward of `BertLayer`, and of its `BertAttention`, `BertSelfOutput` and `BertOutput` without the sums."""
+    """The forward of `BertLayer` with `BertAttention`, `BertSelfOutput` and `BertOutput`, without their additions."""
 
     def forward(
         self,

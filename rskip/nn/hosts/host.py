@@ -24,11 +24,11 @@ Member = tuple[nn.Module, str]
 
 
 class AdaptedBlock(nn.Module):
-    """What an adapted block has in addition to its library's members. Each host derives its block from this class.
+    """The part of an adapted block that its library does not have. Each host derives its block from this class.
 
-    The first block of a stack opens it, and the last one closes it, so the model around the blocks stays as it is.
-    Members: `residuals`; in the first block `spec_record`; in the first or the last one `stack`, and in the last one
-    `closing_norm`, for connections that have them.
+    The first block of a stack opens it and the last block closes it, so the model around the blocks does not change.
+    Members: `residuals`; in the first block `spec_record`; for connections that have them, `stack` in the first or last
+    block, and `closing_norm` in the last block.
     """
 
     host: ClassVar[Host]
@@ -36,12 +36,12 @@ class AdaptedBlock(nn.Module):
     residuals: LayerResiduals
 
     def enter(self, x: Any) -> State:
-        """The state from the block's input: in a stack's first block, the opened stack."""
+        """The state from the block's input. The first block of a stack opens the stack."""
         opening: StackConnection | None = self.__dict__.get("opening")
         return x if opening is None else opening.enter(x)
 
     def leave(self, state: State) -> Any:
-        """The block's output: in a stack's last block, one tensor."""
+        """The block's output. The last block of a stack returns one tensor."""
         closing: StackConnection | None = self.__dict__.get("closing")
         if closing is None:
             return state
@@ -54,13 +54,13 @@ class AdaptedBlock(nn.Module):
 
 
 class AdaptedImageBlock(AdaptedBlock):
-    """An adapted block of images, which keeps its normalisations. Members: `connection`; in the model's first block
+    """An adapted image block, which keeps its own normalisations. Members: `connection`; in the model's first block
     `spec_record`."""
 
     connection: Connection
 
     def join(self, shortcut: Tensor, f: Tensor) -> Tensor:
-        """y from the shortcut of the block's input, and the branch's output."""
+        """y from the shortcut of the block's input and the branch's output."""
         _, kept = self.connection.before(shortcut)
         return one_tensor(self.connection.after(kept, f), self.connection)
 
@@ -71,22 +71,22 @@ class Host:
 
     :param name: for messages, such as "timm ViT".
     :param block: path of the block's class.
-    :param adapted: the class with the new forward; an adapted block is of a class derived from this and its own. For
-        blocks of images it derives from AdaptedImageBlock, and `norms` is empty.
-    :param sources: paths of the functions that compute the block, whose source is compared.
+    :param adapted: the class with the new forward. An adapted block's class derives from it and from the block's own
+        class. For image blocks it derives from AdaptedImageBlock, and `norms` is empty.
+    :param sources: paths of the functions that compute the block; their source is compared with the tested versions'.
     :param digests: `digest_of(sources)` in each tested version of the library, by version.
-    :param features: C of a block.
-    :param norms: the path of each branch's normalisation in the block, by the branch's name for `Residuals`. A block
-        without that normalisation doesn't have the branch.
+    :param features: returns C of a block.
+    :param norms: path of each branch's normalisation in the block, by the branch's name for `Residuals`. A block
+        without that normalisation does not have the branch.
     :param post_norm: whether a block normalises after the addition.
-    :param final_norm: the member's name of the normalisation that closes the stack, in the module that owns the stack's
-        container; None: there is none.
-    :param check: raises SettingError for a block with options that the new forward doesn't know.
-    :param check_model: called with the model and the spec before anything is changed; raises SettingError for a model
-        that can't be adapted to it.
-    :param stack: "encoder" or "decoder"; None: as `Residuals` finds it.
-    :param supplies: the `host_needs` that this host fulfils.
-    :param finish: called with the adapted model and the spec, for what the library stores beside the weights.
+    :param final_norm: name of the normalisation that closes the stack, in the module that owns the stack's container,
+        or None.
+    :param check: raises SettingError for a block with options that the new forward does not support.
+    :param check_model: called with the model and the spec before anything is changed; raises SettingError if they do
+        not fit.
+    :param stack: "encoder" or "decoder"; None: see `Residuals`.
+    :param supplies: the `host_needs` that this host supplies.
+    :param finish: called with the adapted model and the spec, to change what the library stores with the weights.
     """
 
     name: str
@@ -111,16 +111,16 @@ class Host:
 
     @property
     def is_of_images(self) -> bool:
-        """Whether its blocks are those of images."""
+        """Whether this is the host of image blocks."""
         return issubclass(self.adapted, AdaptedImageBlock)
 
     def check_sources(self) -> None:
-        """SettingError unless the library computes the block as a tested version does."""
+        """Raises SettingError unless the library computes the block like one of the tested versions."""
         if digest_of(self.sources) not in self.digests.values():
             version = getattr(importlib.import_module(self.library), "__version__", "of an unknown version")
             expected = f"the block of {self.library} {', '.join(self.digests)}"
             advice = "install one of these versions, or use rskip.nn.Residuals in your own block"
-            problem = f"has blocks of {self.library} {version}, which computes {self.block} in another way"
+            problem = f"has blocks of {self.library} {version}, which computes {self.block} differently"
             raise SettingError("model", problem, expected=expected, advice=advice)
 
 
@@ -128,18 +128,18 @@ HOSTS: dict[str, Host] = {}
 
 
 def register_host(host: Host) -> None:
-    """Makes a host known to `adapt`, by the path of its block's class."""
+    """Registers a host for `adapt`, by the path of its block's class."""
     HOSTS[host.block] = host
 
 
 def find_host(block: nn.Module) -> Host | None:
-    """The host of a block, which is of the library's class or of one derived from it; None for any other module.
+    """The host of a block whose class is the library's or derived from it; None for any other module.
 
-    :raises SettingError: the block is adapted already, or its class or the block itself has another forward.
+    :raises SettingError: the block is already adapted, or its class or the block itself has another forward.
     """
     if isinstance(block, AdaptedBlock):
-        advice = "adapt a model that is new"
-        raise SettingError("model", f"has blocks that are adapted already, of {block.host.name}", advice=advice)
+        advice = "build the model again, and adapt that one"
+        raise SettingError("model", f"has blocks of {block.host.name} that are already adapted", advice=advice)
     for kind in type(block).__mro__:
         host = HOSTS.get(_path(kind))
         if host is not None:
@@ -149,7 +149,7 @@ def find_host(block: nn.Module) -> Host | None:
 
 
 def _check_overrides(block: nn.Module, known: type[nn.Module], host: Host) -> None:
-    """SettingError if the block or its class replaces a function of the known class that computes the block."""
+    """Raises SettingError if the block or its class replaces one of the functions that compute the block."""
     names = [path.rpartition(".")[2] for path in host.sources if path.startswith(f"{host.block}.")]
     functions = [(name, *(inspect.unwrap(getattr(kind, name)) for kind in (type(block), known))) for name in names]
     own = [name for name, mine, theirs in functions if mine is not theirs or name in vars(block)]
@@ -161,16 +161,16 @@ def _check_overrides(block: nn.Module, known: type[nn.Module], host: Host) -> No
 
 @cache
 def adapted_class(host: Host, block: type[nn.Module]) -> type[AdaptedBlock]:
-    """The class of an adapted block: the host's new forward before the library's class.
+    """The class of an adapted block, derived from the host's new forward and the library's class.
 
-    It has the library's name, by which libraries find blocks that stay on one device or that FSDP wraps.
+    It keeps the library's name, because libraries use it to find blocks that stay on one device or that FSDP wraps.
     """
     members = {"__module__": block.__module__, "host": host, "library_class": block}
     return type(block.__name__, (host.adapted, block), members)
 
 
 def as_in(block: nn.Module, module: AnyModule) -> AnyModule:
-    """The module on the block's device, of its type and in its mode."""
+    """The module with the block's device, type and mode."""
     weight = next((parameter for parameter in block.parameters() if parameter.is_floating_point()), None)
     module.train(block.training)
     return module if weight is None else module.to(weight.device, weight.dtype)

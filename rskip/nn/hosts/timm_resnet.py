@@ -36,7 +36,7 @@ class TimmBottleneck(AdaptedImageBlock):
 
 
 def _joined(block: Any, x: Tensor, f: Tensor) -> Tensor:
-    """y before its activation, from the block's input and what the branch's last normalisation gives."""
+    """y before its activation, from the block's input and the output of the branch's last normalisation."""
     if block.se is not None:
         f = block.se(f)
     if block.drop_path is not None:

@@ -1,7 +1,7 @@
 """torch.nn.TransformerEncoderLayer and TransformerDecoderLayer, and thus nn.Transformer; tested with torch 2.15.
 
-PyTorch computes an encoder layer in one fused kernel if nothing is trained (`torch.backends.mha`), and skips padding
-with nested tensors. Adapted layers compute what PyTorch computes otherwise, so positions that are padding are not 0.
+At inference PyTorch computes an encoder layer in one fused kernel (`torch.backends.mha`) and skips padding with nested
+tensors. Adapted layers take PyTorch's other path, so their outputs at padding are not 0.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class TorchEncoderLayer(AdaptedBlock):
         block: Any = self
         x = src if isinstance(src, Tensor) else src[0]
         if x.is_nested:
-            advice = "pass a padded one and src_key_padding_mask"
-            raise TypeError(f"an adapted TransformerEncoderLayer takes a tensor, not a nested one: {advice}")
+            advice = "pass a padded tensor and src_key_padding_mask"
+            raise TypeError(f"an adapted TransformerEncoderLayer does not support nested tensors: {advice}")
         of_mask = F._none_or_dtype(src_mask)
         padding = F._canonical_mask(src_key_padding_mask, "src_key_padding_mask", of_mask, "src_mask", x.dtype)
         mask = F._canonical_mask(src_mask, "src_mask", None, "", x.dtype, check_other=False)
@@ -71,7 +71,7 @@ def _final_norm(owner: nn.Module) -> str | None:
 
 
 def _without_nested_tensors(model: nn.Module, spec: str) -> None:
-    """A nested tensor would go to the fused kernel."""
+    """Turns off nested tensors, which would need the fused kernel."""
     for each in model.modules():
         if isinstance(each, nn.TransformerEncoder) and isinstance(each.layers[0], AdaptedBlock):
             each.use_nested_tensor = False

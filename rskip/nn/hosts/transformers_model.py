@@ -1,4 +1,4 @@
-"""What the Hugging Face hosts share: the class of an adapted model, its saving and loading."""
+"""The class of an adapted Hugging Face model, with its saving and loading."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPEC = "rskip_connection"  # in a model's config
 
 
 class TransformersBlock(AdaptedBlock):
-    """A block whose state, if it is a tuple, leaves as a list: of a tuple the library would record the first tensor."""
+    """A block that returns a tuple state as a list, because the library would record only a tuple's first tensor."""
 
     def enter(self, x: Any) -> State:
         return super().enter(tuple(x) if isinstance(x, list) else x)
@@ -28,9 +28,9 @@ class TransformersBlock(AdaptedBlock):
 
 
 class AdaptedModel:
-    """What an adapted Hugging Face model has in addition to its library's class.
+    """The part of an adapted Hugging Face model that its library's class does not have.
 
-    Its config names the connection, so `type(model).from_pretrained(folder)` and `type(model)(config)` are adapted too.
+    Its config contains the spec, so `type(model).from_pretrained(folder)` and `type(model)(config)` are adapted too.
     """
 
     config: Any
@@ -44,13 +44,13 @@ class AdaptedModel:
             advice = "load it with its library's class, then call rskip.adapt"
             raise SettingError("model", f"has no {SPEC} in its config", advice=advice)
         super().__init__(config, *args, **settings)  # type: ignore[call-arg]
-        loaded = torch.empty(0).is_meta  # whose initial values don't matter
+        loaded = torch.empty(0).is_meta  # from_pretrained loads the values later
         adapt(self, spec, host_supplies=HOST_NEEDS if loaded else ())  # type: ignore[arg-type]
 
     def _set_gradient_checkpointing(
         self, enable: bool = True, gradient_checkpointing_func: Any = None, **settings: Any
     ) -> None:
-        """Refuses reentrant checkpoints of states of several tensors, whose gradients they would lose."""
+        """Refuses reentrant checkpoints for states of several tensors, because gradients would be lost."""
         kept = getattr(gradient_checkpointing_func, "keywords", {})
         if enable and kept.get("use_reentrant", True) and any(_passes_several(each) for each in self.modules()):
             problem = f"{getattr(self.config, SPEC)} loses gradients in reentrant checkpoints"
@@ -67,12 +67,12 @@ class AdaptedModel:
 def from_pretrained(kind: type, folder: Any, **settings: Any) -> Any:
     """Loads an adapted Hugging Face model that `save_pretrained` wrote.
 
-    The library's own class refuses such a folder, since its sizes don't match.
+    The library's own class refuses such a folder, because the shapes do not match.
 
     :param kind: the library's class or one of its Auto classes, such as `AutoModelForCausalLM`.
     :param folder: folder, or name on the Hub.
     :param settings: passed to the class's `from_pretrained`.
-    :raises SettingError: the model there is not an adapted one.
+    :raises SettingError: the saved model is not adapted.
     """
     if not issubclass(kind, find_member("transformers.PreTrainedModel")):
         find_class = find_member("transformers.models.auto.auto_factory._get_model_class")
@@ -83,14 +83,14 @@ def from_pretrained(kind: type, folder: Any, **settings: Any) -> Any:
 
 @cache
 def adapted_model_class(kind: type) -> type:
-    """The class of an adapted model. It has the library's name, which the library writes into configs and looks up."""
+    """The class of an adapted model. It keeps the library's name, which is written into configs and looked up."""
     if issubclass(kind, AdaptedModel):
         return kind
     return type(kind.__name__, (AdaptedModel, kind), {"__module__": kind.__module__})
 
 
 def check_model(model: nn.Module, spec: str) -> None:
-    """Raises SettingError for a model whose config names another connection, and for one with changed layers."""
+    """Raises SettingError if the model's config names another connection, or if its layers were changed."""
     for name, module in model.named_modules():
         stored = getattr(getattr(module, "config", None), SPEC, spec)
         if stored != spec:
@@ -98,7 +98,7 @@ def check_model(model: nn.Module, spec: str) -> None:
             raise SettingError.of_value("connection", spec, expected, advice=f"change or remove config.{SPEC}")
         if type(module).__module__.partition(".")[0] == "peft":
             advice = "adapt the model first, then pass it to peft"
-            raise SettingError("model", "has adapters of peft, which would save without the connection", advice=advice)
+            raise SettingError("model", "has peft adapters, which would be saved without the connection", advice=advice)
         if getattr(module, "is_quantized", False):
             advice = "adapt and train it in floating point, then quantise it"
             raise SettingError("model", f"is quantised{f' in {name}' if name else ''}", advice=advice)
@@ -121,7 +121,7 @@ def finish(model: nn.Module, spec: str) -> None:
 
 
 def _leave_hidden_states(model: Any, args: Any, settings: dict[str, Any], output: Any) -> Any:
-    """Makes each of `hidden_states` one tensor: what the stack would give if it ended there, before its last norm."""
+    """Makes each of `hidden_states` one tensor: the stack's output if it ended there, without the closing norm."""
     stack = next(
         stack
         for each in model.modules()
@@ -131,7 +131,7 @@ def _leave_hidden_states(model: Any, args: Any, settings: dict[str, Any], output
         return output
     if isinstance(output, tuple):
         if settings.get("output_hidden_states", model.config.output_hidden_states):
-            expected = "return_dict=True, since hidden states are made of streams or history here"
+            expected = "return_dict=True, since this connection's hidden states consist of several tensors"
             raise SettingError.of_value("return_dict", False, expected)
     elif (states := output.get("hidden_states")) is not None:
         between = [None if state is None else stack.leave(_as_state(state)) for state in states[1:-1]]
