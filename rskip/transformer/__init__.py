@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer in plain PyTorch, each block given its connection."""
+"""An encoder-decoder Transformer in plain PyTorch, with a residual connection of your choice."""
 
 from rskip.transformer.config import TransformerConfig
 from rskip.transformer.encoder import Memory

@@ -1,4 +1,4 @@
-"""The architectures by name: `transformer_<connection>[_<size>]`, as fairseq-train's `--arch` takes it."""
+"""Architectures by name, `transformer_<connection>[_<size>]`, for fairseq-train's `--arch`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONNECTIONS = {
 
 
 class Size(NamedTuple):
-    """The size of a Transformer: features, features inside the feed-forward branch, heads, layers of each stack."""
+    """The size of a Transformer: features, FFN dimension, heads, and layers per stack."""
 
     features: int
     inner_features: int
@@ -24,7 +24,7 @@ class Size(NamedTuple):
     layers: int
 
     def parameters(self, vocabulary: int) -> int:
-        """Weights of its linear maps and of one shared embedding; biases and norms are not counted."""
+        """Number of weights in its linear maps and one shared embedding, without biases and norms."""
         attention, feed_forward = 4 * self.features**2, 2 * self.features * self.inner_features
         return vocabulary * self.features + self.layers * (3 * attention + 2 * feed_forward)
 
@@ -40,9 +40,9 @@ SIZES = {
 
 
 def architecture(connection: str, size: str) -> str:
-    """The name of an architecture: `transformer_rskip_ln_tiny`, or without a suffix for the size base.
+    """The name of an architecture, such as `transformer_rskip_ln_tiny`; size base has no suffix.
 
-    :param connection: its name, a key of CONNECTIONS.
+    :param connection: a key of CONNECTIONS.
     :param size: a key of SIZES.
     """
     return f"transformer_{connection}" + ("" if size == "base" else f"_{size}")

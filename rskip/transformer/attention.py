@@ -28,28 +28,28 @@ class KeyValue:
 
 
 def additive_mask(hidden: Tensor, like: Tensor) -> Tensor:
-    """0 where `hidden` is false and -inf where it is true, in the type of `like`: what is added to scores."""
+    """An additive mask in the type of `like`: 0 where `hidden` is false, -inf where it is true."""
     zeros = torch.zeros(hidden.shape, dtype=like.dtype, device=like.device)
     return zeros.masked_fill_(hidden, float("-inf"))
 
 
 def _backend(query: Tensor) -> AbstractContextManager[None]:
-    """On CPUs the backward pass of torch's fused attention is slower than plain matrix products, in bfloat16 six-fold
-    (docs/speed.md), so training there goes without it."""
+    """A context that avoids torch's fused attention in training on CPUs, where its backward pass is slower than plain
+    matrix products: six times slower in bfloat16 (docs/speed.md)."""
     if query.device.type == "cpu" and query.requires_grad:
         return sdpa_kernel(SDPBackend.MATH)
     return nullcontext()
 
 
 def build_inner_norm(connection: Connection, where: InnerNorm, features: int) -> nn.Module | None:
-    """The normalisation that the connection has at this place in its branch, or None."""
+    """The normalisation that the connection has at this position in its branch, or None."""
     norm = connection.inner_norms.get(where)
     return None if norm is None else build_norm(norm, features)
 
 
 class MultiHeadAttention(nn.Module):
-    """softmax(QKᵀ/√D)V in H heads (Vaswani et al. 2017, section 3.2.2). Member names are fairseq's but for what
-    a connection has inside the branch."""
+    """softmax(QKᵀ/√D)V in H heads (Vaswani et al. 2017, section 3.2.2). Member names are fairseq's, except for the
+    parts that a connection adds inside the branch."""
 
     def __init__(
         self, features: int, heads: int, *, memory_features: int | None = None, dropout: float = 0.0
@@ -78,7 +78,7 @@ class MultiHeadAttention(nn.Module):
         self.output_norm: nn.Module | None = None
 
     def build_inside(self, connection: Connection) -> None:
-        """Builds what the connection of this branch has inside it: members `head_scale` and `<where>_norm`."""
+        """Builds the parts that the connection adds inside this branch: members `head_scale` and `<where>_norm`."""
         features = self.out_proj.out_features
         head_features = features // self.heads
         self.query_norm = build_inner_norm(connection, "query", head_features)
@@ -99,7 +99,7 @@ class MultiHeadAttention(nn.Module):
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, T, C) -> (B, H, T, D)
 
     def project(self, memory: Tensor, first: FirstValues | None = None) -> KeyValue:
-        """Keys and values of `memory` (B, S, C); `first`: the first layer's values, in self-attention."""
+        """Keys and values of `memory` (B, S, C). `first` holds the first layer's values, in self-attention."""
         key, value = self._split(self.k_proj(memory)), self._split(self.v_proj(memory))
         if self.key_norm is not None:
             key = self.key_norm(key)
@@ -119,7 +119,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Attends from x (B, T, C) to `memory`.
 
-        `mask` (broadcast to B, H, T, S) is true where a key may be seen, or of x's type and added to the scores.
+        `mask` (broadcast to B, H, T, S) is boolean, true at visible keys, or has x's type and is added to scores.
         """
         query = self._query(x)
         with _backend(query):
@@ -134,19 +134,19 @@ class MultiHeadAttention(nn.Module):
         return self.output(y.transpose(1, 2).flatten(2))
 
     def output(self, y: Tensor) -> Tensor:
-        """The branch's output of what the heads give, side by side. Shape: (B, T, C) -> (B, T, C)."""
+        """The branch's output from the concatenated heads. Shape: (B, T, C) -> (B, T, C)."""
         if self.head_scale is not None:
             y = self.scale_heads(y)
         f = self.out_proj(y if self.heads_norm is None else self.heads_norm(y))
         return f if self.output_norm is None else self.output_norm(f)
 
     def scale_heads(self, y: Tensor) -> Tensor:
-        """What each head gives times its number. Shape: (..., C) -> (..., C)."""
+        """Multiplies each head's output by its learned factor. Shape: (..., C) -> (..., C)."""
         assert self.head_scale is not None
         return (y.unflatten(-1, (self.heads, -1)) * self.head_scale[:, None]).flatten(-2)
 
     def weights(self, x: Tensor, memory: KeyValue, mask: Tensor | None = None) -> Tensor:
-        """The attention's weights, softmax in float32, averaged over heads. Shape: (B, T, S)."""
+        """Attention weights, averaged over heads; the softmax is in float32. Shape: (B, T, S)."""
         query = self._query(x).float()
         scores = query @ memory.key.float().transpose(2, 3) / math.sqrt(query.size(-1))  # (B, H, T, S)
         if mask is not None:
@@ -156,7 +156,7 @@ class MultiHeadAttention(nn.Module):
 
 @contextmanager
 def record_weights(attention: MultiHeadAttention) -> Iterator[list[Tensor]]:
-    """Within the block, every call of `attention` adds its weights (B, T, S) to the list that this gives."""
+    """A context in which every call of `attention` appends its weights (B, T, S) to the list that it yields."""
     recorded: list[Tensor] = []
 
     def record(module: nn.Module, inputs: tuple) -> None:

@@ -1,4 +1,4 @@
-"""The hyper-parameters of an encoder-decoder Transformer, and of its stacks alone."""
+"""The hyperparameters of an encoder-decoder Transformer."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class StackConfig(Checked):
 
     @property
     def output_is_embedding(self) -> bool:
-        """Whether the output projection is the matrix of the decoder's embeddings."""
+        """Whether the output projection shares the matrix of the decoder's embeddings."""
         return self.share_decoder_input_output_embed
 
     @property
@@ -116,11 +116,11 @@ class StackConfig(Checked):
 
 @dataclass(frozen=True)
 class TransformerConfig(StackConfig):
-    """Everything that decides a Transformer's shape: `StackConfig`, and the tokens that it reads and writes.
+    """All hyperparameters of a Transformer over tokens: `StackConfig`, and the vocabularies and positions.
 
-    Vocabulary sizes count every symbol of the dictionary, special ones included. `output_bias` and `start` have no flag
-    in fairseq: with a bias the output projection adds a number to each token's logit, and targets start with the
-    dictionary's end (`</s>`), as fairseq's do, or its beginning (`<s>`).
+    Vocabulary sizes count every symbol of the dictionary, including special symbols. `output_bias` and `start` have no
+    flag in fairseq. With `output_bias` the output projection adds one learned value per token to its logit. Targets
+    start with the dictionary's end symbol (`</s>`), as in fairseq, or with its beginning symbol (`<s>`).
     """
 
     source_vocabulary: Size
@@ -157,8 +157,8 @@ class TransformerConfig(StackConfig):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TransformerConfig:
-        """The configuration that `to_dict` gave.
+        """The configuration from a result of `to_dict`.
 
-        :raises SettingError: a value of another type, or an unknown key; the nearest known one is named.
+        :raises SettingError: a value has the wrong type, or a key is unknown; the nearest known key is suggested.
         """
         return convert(values, cls)

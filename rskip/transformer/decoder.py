@@ -24,8 +24,9 @@ from rskip.transformer.value_residual import FirstValues
 class Decoder(EmbeddingModule):
     """Embeddings, a stack of decoder layers and the projection to the vocabulary.
 
-    left_padded: whether prefixes may begin with padding. None: not known; then it is looked for on a CPU, and taken to
-    be so on other devices, where a look would wait for the device and the mask costs fused attention.
+    :param left_padded: whether prefixes may begin with padding. None: unknown; then it is checked on a CPU, and assumed
+        on other devices, where the check would wait for the device. Left padding needs a mask, which rules out fused
+        attention.
     """
 
     left_padded: bool | None = None
@@ -53,8 +54,8 @@ class Decoder(EmbeddingModule):
     def features(self, prefix: Tensor, memory: Memory | None, state: IncrementalState | None = None) -> Tensor:
         """The last layer's output at every position of `prefix` (B, T). Shape: (B, T, C).
 
-        With a state, which also holds the memory, `prefix` (B, K) is the last token of each beam. It is added to the
-        state, and no layer is dropped.
+        With a state, which also contains the memory, `prefix` (B, K) is the last token of each beam. It is added to the
+        state, and LayerDrop is off.
         """
         config = self.config
         caches: Iterable[LayerCache | None]
@@ -84,25 +85,26 @@ class Decoder(EmbeddingModule):
         return self.decode(prefix, memory)
 
     def decoder_layers(self) -> list[DecoderLayer]:
-        """The layers, by their type."""
+        """The layers, typed as decoder layers."""
         return cast("list[DecoderLayer]", list(self.layers))
 
     @torch.no_grad()
     def start(self, memory: Memory, *, attention: bool = False) -> IncrementalState:
         """The state before the first token, with one beam for each sentence of `memory`.
 
-        The memory's keys and values are computed here, once. `attention`: the state has each step's attention over it.
+        The memory's keys and values are computed here, once. With `attention`, the state also stores each step's
+        attention over the memory.
         """
         projected = [layer.encoder_attn.project(memory.states) for layer in self.decoder_layers()]
         return IncrementalState(projected, memory.mask, position=self.config.padding_index, attention=attention)
 
     @torch.no_grad()
     def step(self, tokens: Tensor, state: IncrementalState) -> Tensor:
-        """Logits (B, K, V) of what follows `tokens` (B, K) in each beam of each sentence; the state takes them in."""
+        """Logits (B, K, V) for the token after `tokens` (B, K) in each beam. `tokens` are appended to the state."""
         return self.output_projection(self.features(tokens, None, state))
 
     def _left_padding_mask(self, prefix: Tensor, x: Tensor) -> Tensor | None:
-        """(B, 1, T, T), added to scores, or None: without padding on the left, causal order hides it."""
+        """Additive mask (B, 1, T, T), or None without left padding, because causal order hides padding on the right."""
         if self.left_padded is False:
             return None
         padding = prefix.eq(self.config.padding_index)

@@ -1,4 +1,4 @@
-"""Dropout that is fast on CPUs too."""
+"""Dropout that is also fast on CPUs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor, nn
 class Dropout(nn.Module):
     """Zeroes each element with probability `p` in training and scales the others by 1 / (1 - p).
 
-    On CPUs torch draws one 32-bit number an element, on one thread: a tenth of a small Transformer's training step.
-    Here one 64-bit draw serves four elements, which rounds `p` to a multiple of 2⁻¹⁶ (docs/speed.md has the gain).
+    On CPUs torch draws one 32-bit number per element on one thread, a tenth of a small Transformer's training step.
+    Here one 64-bit draw serves four elements, which rounds `p` to a multiple of 2⁻¹⁶ (speed-up: docs/speed.md).
     """
 
     def __init__(self, p: float) -> None:

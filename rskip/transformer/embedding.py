@@ -20,9 +20,9 @@ def build_token_embedding(vocabulary: int, features: int, padding_index: int) ->
 
 
 class EmbeddingModule(nn.Module):
-    """What both stacks begin with: embeddings of tokens and positions, their normalisation, dropout.
+    """The input of both stacks: embeddings of tokens and positions, their normalisation, and dropout.
 
-    Its members belong to the stack itself, as in fairseq (`encoder.embed_tokens`), so the stacks derive from it.
+    The stacks derive from it, because its members belong to the stack itself in fairseq (`encoder.embed_tokens`).
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class EmbeddingModule(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def embed(self, tokens: Tensor, positions: Tensor, *, length: int) -> Tensor:
-        """Tokens and their positions, of which the sentence has `length`. Shape: (B, T), (B, T) -> (B, T, C)."""
+        """Embeds tokens and their positions, in a sentence of `length`. Shape: (B, T), (B, T) -> (B, T, C)."""
         x = self.embed_tokens(tokens) * self.embed_scale  # (B, T, C)
         if self.embed_positions is not None:
             self.embed_positions.grow(length)

@@ -20,10 +20,10 @@ from rskip.transformer.value_residual import FirstValues
 
 @dataclass
 class Memory:
-    """What the decoder attends to: states (B, S, C) and padding (B, S), true at padding.
+    """The encoder's output for the decoder: states (B, S, C) and padding (B, S), true at padding.
 
-    padded: whether there is any padding. None: not known; then it is looked for on a CPU, and taken to be there on
-    other devices, where a look would wait for the device.
+    :param padded: whether there is any padding. None: unknown; then it is checked on a CPU, and assumed on other
+        devices, where the check would wait for the device.
     """
 
     states: Tensor
@@ -32,40 +32,40 @@ class Memory:
 
     @cached_property
     def mask(self) -> Tensor | None:
-        """(B, 1, 1, S), added to scores; None without padding."""
+        """Additive mask (B, 1, 1, S), or None without padding."""
         if self.padded is None and self.padding.device.type == "cpu":
             self.padded = bool(self.padding.any())
         return None if self.padded is False else additive_mask(self.padding[:, None, None], self.states)
 
     def reorder(self, index: Tensor) -> Memory:
-        """The rows that `index` names, in its order."""
-        padded = None if self.padded else self.padded  # the rows with padding may be left out
+        """The rows at `index`, in that order."""
+        padded = None if self.padded else self.padded  # rows with padding may not be selected
         return Memory(self.states.index_select(0, index), self.padding.index_select(0, index), padded)
 
 
 class EncoderStack(nn.Module):
-    """Encoder layers over vectors, whatever they stand for; `config` is what derives from it to have.
+    """Encoder layers over any vectors. A derived class must have `config`.
 
-    Its members belong to the encoder itself, as in fairseq (`encoder.layers`), so encoders derive from it.
+    Encoders derive from it, because its members belong to the encoder itself in fairseq (`encoder.layers`).
     """
 
     config: StackConfig
 
     def build_layers(self, config: StackConfig) -> None:
-        """Makes the layers and what closes their stack."""
+        """Builds the layers and the closing normalisation."""
         numbers = range(1, config.encoder_layers + 1)
         self.layers = nn.ModuleList(EncoderLayer(config, number) for number in numbers)
         self.stack_connection = build_stack_connection(config.encoder_connection, config.encoder_embed_dim)
         self.layer_norm = build_closing_norm(config.encoder_connection, config.encoder_embed_dim)
 
     def encoder_layers(self) -> list[EncoderLayer]:
-        """The layers, by their type."""
+        """The layers, typed as encoder layers."""
         return cast("list[EncoderLayer]", list(self.layers))
 
     def run_layers(self, x: Tensor, padding: Tensor, *, padded: bool | None = None) -> Memory:
-        """The first layer's input x (B, S, C), its padding (B, S) true where nothing stands, to a memory.
+        """Runs the layers on x (B, S, C), with `padding` (B, S) true at padding, and returns the memory.
 
-        padded: see `Memory`.
+        :param padded: see `Memory`.
         """
         config, memory = self.config, Memory(x, padding, padded)
         passed: State = self.stack_connection.enter(x)
@@ -92,7 +92,7 @@ class Encoder(EmbeddingModule, EncoderStack):
         self.build_layers(config)
 
     def encode(self, source: Tensor, *, padded: bool | None = None) -> Memory:
-        """Source tokens (B, S), padded on either side, to a memory. padded: see `Memory`."""
+        """Encodes source tokens (B, S), padded on either side, and returns the memory. `padded`: see `Memory`."""
         positions = token_positions(source, self.config.padding_index)
         x = self.embed(source, positions, length=source.size(1))
         return self.run_layers(x, source.eq(self.config.padding_index), padded=padded)

@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy straight from features. N tokens, C features, V vocabulary."""
+"""Label-smoothed cross-entropy computed directly from features. N tokens, C features, V vocabulary."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CHUNK = 256  # rows at a time: the float32 logits of one chunk stay in a CPU's last-level cache
-KERNEL_CHUNK = 512  # a kernel makes no float32 copy
-GPU_LOGITS = 2**28  # logits at a time, 1 GiB in float32: 8,192 rows of 32,768 words
+CHUNK = 256  # rows per chunk: its float32 logits stay in a CPU's last-level cache
+KERNEL_CHUNK = 512  # rows per chunk with a kernel, which makes no float32 copy
+GPU_LOGITS = 2**28  # logits per chunk, 1 GiB in float32: 8,192 rows with a vocabulary of 32,768
 
-# Of logits, labels, `confidence` and `with_gradient`: as `_cross_entropy`, with the gradient in place of the logits.
+# Has the parameters of `_cross_entropy` except for `scale`; it writes the gradient into the logits.
 Kernel = Callable[..., tuple[Tensor, Tensor]]
 FindKernel = Callable[[Tensor], Kernel | None]
 
 
 class _ChunkedLoss(torch.autograd.Function):
-    """Computes the gradients along with the loss, so that no more than one chunk of logits ever exists.
+    """Computes the gradients together with the loss, so at most one chunk of logits exists at a time.
 
-    In float16 they want the loss scale before they are rounded, which the backward pass is the first to know: it
+    In float16 the gradients need the loss scale before rounding. It is known only in the backward pass, which therefore
     computes the chunks again.
     """
 
@@ -66,9 +66,9 @@ def _chunked(
     with_gradients: bool,
     scale: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Loss, negative log-likelihood, and the loss's gradients for features and weight, times `scale`.
+    """Loss, negative log-likelihood, and the loss's gradients with respect to features and weight, times `scale`.
 
-    counts: 1 or, for a row of zeros that has no part in the sums, 0 (N,); None: all rows count.
+    `counts` (N,) is 1, or 0 for rows that the sums leave out, which must be zeros. None: all rows count.
     """
     vocabulary = weight.size(0)
     smoothing = epsilon / (vocabulary - 1)
@@ -107,7 +107,7 @@ def _chunked(
 
 
 def _chunk_size(features: Tensor, vocabulary: int, kernel: Kernel | None) -> int:
-    """Rows of a chunk."""
+    """Number of rows per chunk."""
     if features.is_cpu:
         return CHUNK if kernel is None else KERNEL_CHUNK
     chunks = -(-len(features) * vocabulary // GPU_LOGITS)
@@ -117,7 +117,8 @@ def _chunk_size(features: Tensor, vocabulary: int, kernel: Kernel | None) -> int
 def _cross_entropy(
     logits: Tensor, labels: Tensor, *, confidence: float, with_gradient: bool, scale: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Negative log-likelihoods (N,), log-normalisers (N,), and softmax - confidence at the label, scaled (N, V)."""
+    """Negative log-likelihoods (N,), log-normalisers (N,), and the scaled gradient (N, V): softmax, minus confidence at
+    the label."""
     exact = torch.promote_types(logits.dtype, torch.float32)
     columns = labels[:, None]
     probabilities = logits.softmax(1, dtype=exact)
@@ -140,23 +141,21 @@ def label_smoothed_cross_entropy(
     padding_index: int,
     find_kernel: FindKernel = lambda features: None,
 ) -> tuple[Tensor, Tensor]:
-    """Sum over tokens of the label-smoothed and of the plain negative log-likelihood, in nats.
+    """Sums of the label-smoothed and of the plain negative log-likelihood over tokens, in nats.
 
-    Scalars, in float32 (float64 for float64 features).
+    It equals fairseq's label_smoothed_cross_entropy of the logits `features @ weight.T`: the true token gets
+    1 - epsilon, and the V - 1 others share epsilon. The full logits are never in memory. On a CPU padding is skipped;
+    on a GPU it is computed but not summed, because counting it would wait for the GPU. Under autocast the products are
+    in autocast's type.
 
-    Equals fairseq's label_smoothed_cross_entropy of the logits `features @ weight.T`: the true token gets 1 - epsilon,
-    the V - 1 others share epsilon. The whole of the logits is never in memory. On a CPU padding costs nothing; on a GPU
-    it is computed and left out of the sums, as to count it would be to wait for the GPU. Only the first result has a
-    gradient. Under autocast the products are in its type.
-
-    Args:
-        features: the decoder's last output, (N, C) or (B, T, C).
-        weight: the output projection, (V, C), of the features' type.
-        target: true tokens, (N,) or (B, T).
-        epsilon: label smoothing, in [0, 1).
-        padding_index: targets that don't count.
-        find_kernel: returns a fast cross-entropy for tensors like the features, or None;
-            such as `rskip.cpu.loss.cross_entropy_kernel`.
+    :param features: the decoder's last output, (N, C) or (B, T, C).
+    :param weight: the output projection (V, C), of the features' type.
+    :param target: true tokens, (N,) or (B, T).
+    :param epsilon: label smoothing, in [0, 1).
+    :param padding_index: targets with this index do not count.
+    :param find_kernel: returns a fast cross-entropy for tensors like the features, such as
+        `rskip.cpu.loss.cross_entropy_kernel`, or None.
+    :returns: two scalars in float32 (float64 for float64 features). Only the first has a gradient.
     """
     kind = features.device.type
     if torch.is_autocast_enabled(kind):
@@ -167,7 +166,7 @@ def label_smoothed_cross_entropy(
         rows, labels = rows[real], labels[real]
     else:
         rows, counts = rows.masked_fill(~real[:, None], 0), real
-    if not torch.is_grad_enabled():  # the function itself can't tell, and would compute gradients for nobody
+    if not torch.is_grad_enabled():  # inside the function this is unknown, and gradients would be wasted
         rows, weight = rows.detach(), weight.detach()
     with torch.autocast(kind, enabled=False):
         loss, nll = _ChunkedLoss.apply(rows, weight, labels, counts, epsilon, find_kernel(rows))

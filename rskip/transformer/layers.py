@@ -1,9 +1,9 @@
-"""The layers of both stacks: branches joined by the connections that they are given.
+"""The layers of both stacks: branches and their residual connections.
 
-A State passes from branch to branch: the tensor x, or the tensors that the connections pass on.
+A State passes from branch to branch: the tensor x, or the several tensors that the connections pass on.
 
-B batch, T target length, S source length, H heads, C features. Member names are checkpoint API: fairseq's where the
-part is the same, and `<branch>_connection` for the connection that joins a branch.
+B batch, T target length, S source length, H heads, C features. Member names are checkpoint API: fairseq's for the parts
+that fairseq has too, and `<branch>_connection` for a branch's connection.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rskip.transformer.value_residual import FirstValues, build_value_residual
 
 
 class TransformerLayer(nn.Module):
-    """What an encoder layer and a decoder layer share: self-attention and a feed-forward branch."""
+    """Base of encoder and decoder layers: self-attention and a feed-forward branch."""
 
     def __init__(
         self,
@@ -75,14 +75,14 @@ class EncoderLayer(TransformerLayer):
         )
 
     def forward(self, passed: State, mask: Tensor | None, first: FirstValues | None = None) -> State:
-        """What connections pass on, of tensors (B, S, C); mask (B, 1, 1, S), added to scores, or None."""
+        """Runs the layer on a state of tensors (B, S, C). `mask` (B, 1, 1, S) is added to the scores, unless None."""
         x, kept = self.self_attn_connection.before(passed)
         attended = self.self_attn(x, self.self_attn.project(x, first), mask)
         return self.feed_forward(self.self_attn_connection.after(kept, self.dropout(attended)))
 
 
 class DecoderLayer(TransformerLayer):
-    """Self-attention, attention to the encoder's memory, then feed-forward."""
+    """Self-attention, cross-attention to the encoder's memory, then feed-forward."""
 
     def __init__(self, config: StackConfig, number: int) -> None:
         """The layer of this number, from 1."""
@@ -116,10 +116,10 @@ class DecoderLayer(TransformerLayer):
         first: FirstValues | None = None,
         cache: LayerCache | None = None,
     ) -> State:
-        """What connections pass on, of tensors (B, T, C); memory (B, S, C); `mask` None means plainly causal.
+        """Runs the layer on a state of tensors (B, T, C), with memory (B, S, C). `mask` None means causal.
 
-        With a cache T is K, the next position of each beam. The cache takes it in, and has the memory's keys and
-        values.
+        With a cache, T is K: the next position of each beam, which is appended to the cache. The cache also contains
+        the memory's keys and values.
         """
         x, kept = self.self_attn_connection.before(passed)
         own = self.self_attn.project(x, first)
@@ -139,7 +139,7 @@ class DecoderLayer(TransformerLayer):
 
 
 def _places(stack: str, layer: int, layers: int, other_layers: int) -> dict[str, Place]:
-    """Where the layer's branches stand."""
+    """The positions of the layer's blocks."""
     branches = BRANCHES[stack]
     before = (layer - 1) * len(branches)
     sublayers = layers * len(branches)
@@ -154,7 +154,7 @@ def _build_connection(spec: str, features: int, place: Place) -> Connection:
 
 
 def scale_branch(connection: Connection, *linears: Linear) -> None:
-    """Gives the weights of a branch the gain that its connection asks for."""
+    """Multiplies the weights of a branch by its connection's gain."""
     gain = connection.branch_gain
     if gain != 1:
         with torch.no_grad():

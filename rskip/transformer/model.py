@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer, and what it shares with models that read something else than tokens."""
+"""The encoder-decoder Transformer, and the base that it shares with models that do not read tokens."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rskip.transformer.state import IncrementalState
 
 
 class EncoderDecoder(nn.Module):
-    """What a model with this decoder does, whatever its encoder reads. B batch, T target length, V target vocabulary.
+    """Base of models with this decoder and any encoder. B batch, T target length, V target vocabulary.
 
-    Tokens are indices of a dictionary; padding is `config.padding_index`, on either side.
+    Tokens are indices into a dictionary. Padding is `config.padding_index`, on either side.
     """
 
     config: StackConfig
@@ -25,21 +25,21 @@ class EncoderDecoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where it is."""
+        """The model's device."""
         return self.decoder.embed_tokens.weight.device
 
     @property
     def precision(self) -> str:
-        """The number format that it computes in: "float32", "bfloat16", ..."""
+        """The number format of its computations: "float32", "bfloat16", ..."""
         return str(self.decoder.embed_tokens.weight.dtype).removeprefix("torch.")
 
     def move(self, device: torch.device) -> None:
-        """Moves it to the device."""
+        """Moves the model to the device."""
         self.to(device)
 
     @property
     def max_positions(self) -> int | None:
-        """The maximum length of a target in tokens, including its end; None without a limit."""
+        """The maximum target length in tokens, including the end symbol; None without a limit."""
         return self.config.max_target_positions if self.config.decoder_learned_pos else None
 
     def decode(self, prefix: Tensor, memory: Memory) -> Tensor:
@@ -51,7 +51,7 @@ class EncoderDecoder(nn.Module):
         return self.decoder.start(memory, attention=attention)
 
     def step(self, tokens: Tensor, state: IncrementalState) -> Tensor:
-        """Logits (B, K, V) of what follows `tokens` (B, K) in each beam of each sentence; the state takes them in."""
+        """Logits (B, K, V) for the token after `tokens` (B, K) in each beam. `tokens` are appended to the state."""
         return self.decoder.step(tokens, state)
 
     def reorder(self, state: IncrementalState, parents: Tensor, sentences: Tensor | None = None) -> None:
@@ -60,10 +60,10 @@ class EncoderDecoder(nn.Module):
 
 
 class Transformer(EncoderDecoder):
-    """An encoder-decoder Transformer (Vaswani et al. 2017) whose every block is joined by a chosen connection.
+    """An encoder-decoder Transformer (Vaswani et al. 2017) with a chosen connection in every block.
 
-    S source length. Parameter names are fairseq's wherever the part is the same, so a stock checkpoint loads through
-    `rskip.checkpoint`.
+    S is the source length. Parameter names are fairseq's for the parts that fairseq has too, so `rskip.checkpoint` can
+    load fairseq's own checkpoints.
     """
 
     config: TransformerConfig
@@ -82,7 +82,7 @@ class Transformer(EncoderDecoder):
 
     @property
     def max_source_positions(self) -> int | None:
-        """The maximum length of a source in tokens, including its end; None without a limit."""
+        """The maximum source length in tokens, including the end symbol; None without a limit."""
         return self.config.max_source_positions if self.config.encoder_learned_pos else None
 
     @property
@@ -92,7 +92,7 @@ class Transformer(EncoderDecoder):
 
     @property
     def connection(self) -> str:
-        """The spec of its connections; where they differ, the encoder's / the decoder's."""
+        """The spec of its connections; if they differ, "encoder's / decoder's"."""
         return " / ".join(dict.fromkeys((self.config.encoder_connection, self.config.decoder_connection)))
 
     @property
@@ -101,7 +101,7 @@ class Transformer(EncoderDecoder):
         return self.config.max_source_positions
 
     def encode(self, source: Tensor, *, padded: bool | None = None) -> Memory:
-        """Source tokens (B, S) to the memory that the decoder attends to. padded: see `Memory`."""
+        """Encodes source tokens (B, S) into the memory for the decoder. `padded`: see `Memory`."""
         return self.encoder.encode(source, padded=padded)
 
     def forward(self, source: Tensor, prefix: Tensor) -> Tensor:

@@ -12,10 +12,10 @@ _growing = Lock()
 
 
 def token_positions(tokens: Tensor, padding_index: int) -> Tensor:
-    """Positions of tokens, counted over real tokens from `padding_index` + 1; padding gets `padding_index`.
+    """Positions of tokens: real tokens are counted from `padding_index` + 1, and padding gets `padding_index`.
 
-    Shape: (B, T) -> (B, T). Fairseq's numbering, so that its learned positions load unchanged and padding on either
-    side changes nothing.
+    This is fairseq's numbering, so its learned positions load unchanged, and padding on either side has no effect.
+    Shape: (B, T) -> (B, T).
     """
     real = tokens.ne(padding_index)
     return torch.cumsum(real, dim=1) * real + padding_index
@@ -24,7 +24,7 @@ def token_positions(tokens: Tensor, padding_index: int) -> Tensor:
 class SinusoidalPositions(nn.Module):
     """Fixed sine and cosine embeddings (Vaswani et al. 2017, section 3.5), in fairseq's order: sines, then cosines.
 
-    Shape: positions (B, T) -> (B, T, C). The table grows when a longer sentence comes.
+    Shape: positions (B, T) -> (B, T, C). The table grows when a longer sentence arrives.
     """
 
     table: Tensor
@@ -44,10 +44,10 @@ class SinusoidalPositions(nn.Module):
         return table
 
     def grow(self, length: int) -> None:
-        """Makes room for sentences of `length` tokens, also while other threads read the table."""
+        """Enlarges the table for sentences of `length` tokens. Other threads may read it meanwhile."""
         needed = length + self.padding_index + 1
         if needed > self.table.size(0):
-            # an ordinary tensor, also where this is called for inference: the model may be trained later
+            # an ordinary tensor even in inference mode, because the model may be trained later
             with _growing, torch.inference_mode(False):
                 if needed > self.table.size(0):
                     self.table = self._make_table(max(needed, 2 * self.table.size(0))).to(self.table)
@@ -76,11 +76,11 @@ class LearnedPositions(nn.Embedding):
         return self.weight
 
     def grow(self, length: int) -> None:
-        """Refuses sentences of more than the learned positions."""
+        """Raises ValueError for sentences that are longer than the learned positions."""
         if length > self.length:
             raise ValueError(
-                f"a sentence of {length} tokens is longer than the {self.length} positions that this model learned: "
-                "split it or cut it"
+                f"a sentence has {length} tokens, but this model has only {self.length} learned positions: "
+                "split or shorten the sentence"
             )
 
 

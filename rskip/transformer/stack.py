@@ -1,4 +1,4 @@
-"""What the encoder's and the decoder's stacks of layers share: LayerDrop, activation checkpointing, closing norm."""
+"""Shared parts of the encoder's and decoder's stacks: LayerDrop, activation checkpointing, closing norm."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rskip.transformer.value_residual import FirstValues
 
 
 def layers_to_run(layers: nn.ModuleList, layerdrop: float, *, training: bool) -> Iterator[nn.Module]:
-    """All layers; in training each is left out with probability `layerdrop` (Fan et al. 2020)."""
+    """All layers; in training each is skipped with probability `layerdrop` (Fan et al. 2020)."""
     for layer in layers:
         if not (training and layerdrop > 0 and torch.rand(()).item() < layerdrop):
             yield layer
@@ -30,7 +30,7 @@ def run_layer(
 
 
 def compile_layers(*stacks: nn.ModuleList, backend: str = "inductor") -> None:
-    """Has torch.compile compile the layers when they are first run: each kind once, for any number and length of
+    """Compiles the layers with torch.compile on their first run: each kind once, for any number and length of
     sentences."""
     for layers in stacks:
         for layer in layers:
@@ -38,6 +38,6 @@ def compile_layers(*stacks: nn.ModuleList, backend: str = "inductor") -> None:
 
 
 def build_closing_norm(connection: str, features: int) -> nn.Module | None:
-    """The normalisation that ends a stack whose connection leaves its output unnormalised (pre-norm), or None."""
+    """The normalisation that closes a stack whose connection does not normalise its output (pre-norm), or None."""
     norm = parse_connection(connection).closing_norm
     return build_norm(norm, features) if norm else None

@@ -14,15 +14,15 @@ from torch import Tensor
 
 from rskip.transformer.attention import KeyValue
 
-_FEWEST = 64  # positions, until then none are looked for that no beam sees
+_FEWEST = 64  # number of positions below which unused ones are not removed
 
 
 @dataclass
 class LayerCache:
     """The keys and values of one decoder layer.
 
-    memory: those of the memory (B, H, S, D). target: those of the positions so far (B, H, N, D). attention: (B, K, S),
-    the weights over the memory at the last step, if requested.
+    `memory` has those of the memory (B, H, S, D), `target` those of the positions so far (B, H, N, D). `attention`
+    (B, K, S) has the last step's weights over the memory, if requested.
     """
 
     memory: KeyValue
@@ -53,11 +53,11 @@ class LayerCache:
 
 
 class IncrementalState:
-    """The target so far, and each layer's keys and values of the target and of the memory.
+    """The target so far, with each layer's keys and values of the target and the memory.
 
-    length: number of positions so far. position: (1, 1), the embedding index of the last one. memory_mask:
-    (B, 1, 1, S), added to scores, or None without padding. mask: (B, 1, K, N), added to scores, 0 for the positions
-    that a beam sees.
+    `length` is the number of positions so far, and `position` (1, 1) the embedding index of the last one.
+    `memory_mask` (B, 1, 1, S) is added to scores; it is None without padding. `mask` (B, 1, K, N) is added to scores
+    too; it is 0 at the positions that a beam sees.
 
     :param memory: each layer's keys and values of the memory.
     :param position: the embedding index before the first position.
@@ -92,7 +92,7 @@ class IncrementalState:
     def reorder(self, parents: Tensor, sentences: Tensor | None = None) -> None:
         """Beam k of each sentence continues beam `parents[:, k]`.
 
-        `parents` (B', K') are beams of the same sentence; `sentences` (B') the sentences that stay, None all.
+        `parents` (B', K') are beams of the same sentence. `sentences` (B') are the sentences to keep; None keeps all.
         """
         if sentences is not None:
             self.mask = self.mask.index_select(0, sentences)
@@ -105,7 +105,7 @@ class IncrementalState:
             self._leave_out_unseen()
 
     def _leave_out_unseen(self) -> None:
-        """Keeps what a beam sees. Only on a CPU: another device would have to be waited for."""
+        """Removes positions that no beam sees. It runs only on a CPU, because it would wait for another device."""
         seen = self.mask[:, 0].eq(0).any(1)  # (B, N)
         most = int(seen.sum(1).max())
         positions = seen.int().argsort(dim=1, descending=True, stable=True)[:, :most]

@@ -1,4 +1,4 @@
-"""Building a model whose parameters are then loaded."""
+"""Builds a model without random initialisation, for loading its parameters afterwards."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-# nn.init's come here as themselves, and what they call doesn't
+# functions of nn.init arrive here as themselves, but the functions that they call do not
 _DRAWS = {Tensor.normal_, Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_}
 
 
 class _Zeros(TorchFunctionMode):
-    """Zeros in place of each parameter that is drawn."""
+    """Replaces each random draw of a parameter by zeros."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -29,9 +29,9 @@ class _Zeros(TorchFunctionMode):
 
 @contextmanager
 def undrawn() -> Iterator[None]:
-    """Within the block normally and uniformly drawn parameters are zeros, and nothing that is drawn shows outside.
+    """A context in which normally and uniformly drawn parameters become zeros. The random state outside is unchanged.
 
-    For models whose every parameter is loaded next: drawing a large one's takes longer than reading its file.
+    Use it for models whose parameters are all loaded next: for a large model, drawing takes longer than reading.
     """
     with torch.random.fork_rng(devices=[]), _Zeros():
         yield

@@ -1,7 +1,7 @@
-"""The value residual: every self-attention after a stack's first mixes the values of the first into its own.
+"""The value residual: each later self-attention of a stack mixes the first one's values into its own.
 
 Source: Zhou et al. 2025, Value Residual Learning (Identity-ResFormer and Learnable-ResFormer). B batch, H heads,
-T positions, D features of a head.
+T positions, D features per head.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class FirstValues:
 class ValueResidual(nn.Module):
     """λ₁V₁ + λ₂V, from the first layer's values V₁ and a layer's own V.
 
-    λ₁ and λ₂ are 1/2, or start there and are learned. In the first layer V₁ is V. Member: `factors` (2), λ₁ and λ₂
-    if they are learned.
+    λ₁ and λ₂ are 1/2, or start at 1/2 and are learned. In the first layer V₁ is V. Member: `factors` (2), which are
+    λ₁ and λ₂, if they are learned.
     """
 
     def __init__(self, *, learned: bool, layer: int) -> None:
-        """layer: its number in the stack, from 1."""
+        """Builds the factors of a layer, which is numbered from 1 in its stack."""
         super().__init__()
         self.is_first = layer == 1
         self.factors = nn.Parameter(torch.full((2,), 0.5)) if learned and not self.is_first else None
@@ -43,7 +43,7 @@ class ValueResidual(nn.Module):
     def forward(self, own: Tensor, first: FirstValues) -> Tensor:
         """The values that the layer attends to, in the shape of its own."""
         if self.is_first:
-            if first.values is None:  # already set when activations are recomputed
+            if first.values is None:  # it is already set when activations are recomputed
                 first.values = own
             return own
         assert first.values is not None
@@ -53,5 +53,5 @@ class ValueResidual(nn.Module):
 
 
 def build_value_residual(kind: str, layer: int) -> ValueResidual | None:
-    """The value residual of a layer, by `value_residual` in the model's configuration. Layers are numbered from 1."""
+    """The value residual of a layer (numbered from 1), as the configuration's `value_residual` says, or None."""
     return None if kind == "none" else ValueResidual(learned=kind == "learned", layer=layer)

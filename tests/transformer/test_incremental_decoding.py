@@ -58,7 +58,7 @@ def test_positions_grow_beyond_the_configured_length(build, source):
 
 def test_learned_positions_refuse_a_longer_sentence(build, source, prefix):
     model = build(decoder_learned_pos=True, max_target_positions=5)
-    with pytest.raises(ValueError, match="sentence of 6 tokens is longer than the 5 positions"):
+    with pytest.raises(ValueError, match="sentence has 6 tokens, but this model has only 5 learned positions"):
         model(source, prefix)
 
 
