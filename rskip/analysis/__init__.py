@@ -1,1 +1,1 @@
-"""Look inside a model: signals, gradients, ratios and gates of its residual blocks, as data and as figures."""
+"""Analyses of a model's residual blocks: signals, gradients, ratios and gates, as data and as figures."""

@@ -1,11 +1,11 @@
-"""What `rskip analyse` measures, in Python: signals, gradients, ratios and gates of models' residual blocks.
+"""The analyses behind `rskip analyse`: signals, gradients, ratios and gates of models' residual blocks.
 
     from rskip.analysis.analyses import gradients
 
     gradients(["1xskip", "2rskip+ln"], depths=[20, 110], data="data/cifar10").rows
 
-A model is a connection (at initialisation), the path of a trained one, a name that `rskip zoo list` shows, or a
-`Subject`.
+A model under analysis is a connection string (a model at initialisation), the path of a trained model, a name from
+`rskip zoo list`, or a `Subject`.
 """
 
 from __future__ import annotations
@@ -42,37 +42,37 @@ from rskip.zoo.registry import WEIGHTS, read_registry, registry_file
 Model = str | Path | Subject
 Rows = list[dict[str, Any]]
 
-TASK = "vision"  # of a connection, where none is given
+TASK = "vision"  # default for connections
 _FAMILY = re.compile(r"([+-]?[\d.]*)([a-z][a-z0-9_]*)((?:[+:].*)?)")
 _BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
 def signals(models: Sequence[Model], **options: Any) -> Measurement:
-    """RMS of x, f and y at every block, and of text the similarity of y's positions. See `SignalRecorder`.
+    """RMS of x, f and y at every block, and on text the cosine similarity of y's positions. See `SignalRecorder`.
 
-    :param options: `depths` and `task` as for `find_subjects`; `progress`, a bar where stderr is a terminal; and fields
-        of `Conditions`.
+    :param options: `depths` and `task`, see `find_subjects`; `progress`, which shows a bar if stderr is a terminal; and
+        fields of `Conditions`.
     """
     return _measure("signals", models, _signal_rows, **options)
 
 
 def gradients(models: Sequence[Model], **options: Any) -> Measurement:
-    """The norm of the loss's gradient at every block's output. See `SignalRecorder`; options as for `signals`.
+    """The norm of the loss gradient at every block's output. See `SignalRecorder`; options are those of `signals`.
 
-    :raises ValueError: a frozen or packed model.
+    :raises ValueError: a model is frozen or packed.
     """
     return _measure("gradients", models, _gradient_rows, **options)
 
 
 def ratios(models: Sequence[Model], **options: Any) -> Measurement:
-    """Ratios of x to F(x) at every block. See `rskip.analysis.ratios`; options as for `signals`."""
+    """Ratios of x to F(x) at every block. See `rskip.analysis.ratios`; options are those of `signals`."""
     return _measure("ratios", models, _ratio_rows, **options)
 
 
 def gates(models: Sequence[Model], **options: Any) -> Measurement:
-    """Means and histograms of the gates at every block. See `GateRecorder`; options as for `signals`.
+    """Means and histograms of the gates at every block. See `GateRecorder`; options are those of `signals`.
 
-    :raises ValueError: a model without gates.
+    :raises ValueError: a model has no gates.
     """
     return _measure("gates", models, _gate_rows, **options)
 
@@ -85,19 +85,21 @@ ANALYSES: dict[str, Callable[..., Measurement]] = {
 def find_subjects(
     models: Sequence[Model], conditions: Conditions, *, depths: Sequence[int] = (), task: str | None = None
 ) -> list[Subject]:
-    """Every model, and a connection's at every depth.
+    """All models under analysis; connections at every depth.
 
-    :param models: each is a connection, else a path that exists, else a name that `rskip zoo list` shows.
-    :param depths: of models at initialisation; none: the task's usual one.
-    :param task: whose model a connection is put in (TASK where none is given), or that a trained one must be of.
-    :raises SettingError: a model that is none of these, a depth for a trained one, two of one label and depth.
-    :raises ValueError, OSError: as `Task.subject`.
+    :param models: each is a connection string, an existing path, or a name from `rskip zoo list`, tried in this order.
+    :param depths: depths of models at initialisation; empty: the task's default.
+    :param task: the task whose model gets a connection (default: TASK), and the expected task of a trained model.
+    :raises SettingError: a model is none of these, a trained model is given a depth, or two models have the same label
+        and depth.
+    :raises ValueError: see `Task.subject`.
+    :raises OSError: see `Task.subject`.
     """
     found: dict[tuple[str, int], Subject] = {}
     for model in models:
         for subject in _find(model, conditions, depths, task):
             if found.setdefault((subject.label, subject.depth), subject) is not subject:
-                problem = f"are twice the model {subject.label}, depth {subject.depth}"
+                problem = f"contain the model {subject.label}, depth {subject.depth}, twice"
                 raise SettingError("models", problem, expected="each once")
     return list(found.values())
 
@@ -135,11 +137,12 @@ def _find(model: Model, conditions: Conditions, depths: Sequence[int], task: str
 
 def _no_depth(name: str, depths: Sequence[int]) -> None:
     if depths:
-        raise SettingError("depth", f"is given, but {name} is no connection at initialisation", advice="leave it out")
+        problem = f"is given, but {name} is not a connection at initialisation"
+        raise SettingError("depth", problem, advice="leave it out")
 
 
 def _trained(path: Path, conditions: Conditions, task: str | None) -> Subject:
-    """The model at a path, by the first task that reads it, or the one that is given."""
+    """The model at a path, read by `task`, or by the first task that can read it."""
     label = path.name if path.is_dir() else f"{path.absolute().parent.name}/{path.name}"
     for each in [find_task(task)] if task else tasks().values():
         try:
@@ -147,18 +150,18 @@ def _trained(path: Path, conditions: Conditions, task: str | None) -> Subject:
         except (ValueError, OSError) as error:
             if task or isinstance(error, NotAnalysable):
                 raise
-    raise ValueError(f"{path} holds no model that can be analysed; give its task to see what is wrong")
+    raise ValueError(f"{path} is not a model that can be analysed; give its task to see what is wrong")
 
 
 def _unknown(text: str, no_spec: SettingError, names: Sequence[str]) -> SettingError:
-    """What is neither; where its family is one, what is wrong with the rest of the connection."""
+    """The error for a text that is none of these. For a known family it says what is wrong with the rest."""
     families = [family.name for family in list_connections()]
     match = _FAMILY.fullmatch(text.lower())
     if match and match[2] in families:
         return no_spec
     specs = [match[1] + family + match[3] for family in families] if match else []
     near = nearest(text, [*names, *specs])
-    expected = "a connection, a path, or a name of `rskip zoo list`"
+    expected = "a connection, a path, or a name from `rskip zoo list`"
     return SettingError.of_value("model", text, expected, advice=f"did you mean {near[0]}?" if near else "")
 
 
@@ -175,7 +178,7 @@ def _measure(
     conditions = convert(fields, Conditions)
     subjects = find_subjects(models, conditions, depths=depths, task=task)
     if not subjects:
-        raise SettingError("models", "are none", expected="one or more")
+        raise SettingError("models", "are empty", expected="at least one model")
     rows: Rows = []
     modes = set()
     count = len(subjects) * math.ceil(conditions.examples / conditions.batch_size)
@@ -212,9 +215,9 @@ def _counted(batches: Iterator[Batch], bar: Progress) -> Iterator[Batch]:
 
 @contextmanager
 def _batch_norm(model: nn.Module, mode: str) -> Iterator[bool]:
-    """Within the block batch normalisations use the batch's statistics, or the running ones, which stay as they are.
+    """A context in which batch normalisations use the batch's statistics, or the running ones, without updating them.
 
-    Gives whether there are any. The rest of the model is in evaluation mode.
+    It yields whether the model has any. The rest of the model is in evaluation mode.
     """
     training = {module: module.training for module in model.modules()}
     norms = [module for module in model.modules() if issubclass(kind_of(module), _BatchNorm)]
@@ -232,7 +235,7 @@ def _batch_norm(model: nn.Module, mode: str) -> Iterator[bool]:
 
 
 def _take_in(recorder: SignalRecorder | RatioRecorder | GateRecorder, batches: Iterator[Batch]) -> None:
-    """The forward pass of every batch."""
+    """Runs the forward pass of every batch."""
     with torch.no_grad():
         for batch in batches:
             with recorder.recording(batch.masks):
@@ -243,7 +246,7 @@ def _signal_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Ba
     _take_in(recorder := SignalRecorder(blocks), batches)
     names = ("x_rms", "f_rms", "y_rms", "similarity")
     found = [recorder.values(block) for block in blocks]
-    there = [name for name in names if any(name in values for values in found)]  # no similarity of images
+    there = [name for name in names if any(name in values for values in found)]  # images have no similarity
     return [block.place | _only(values, *there) for block, values in zip(blocks, found, strict=True)]
 
 
@@ -256,18 +259,18 @@ def _gradient_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[
         missing = [name for name, parameter in subject.model.named_parameters() if parameter.grad is None]
         subject.model.zero_grad(set_to_none=True)
         if missing:
-            raise ValueError(f"{subject.label}: the loss gives no gradient to {missing[0]}: each parameter needs one")
+            raise ValueError(f"{subject.label}: the loss has no gradient for {missing[0]}: expected one per parameter")
     return [block.place | _only(recorder.values(block), "gradient") for block in blocks]
 
 
 def _check_trainable(subject: Subject) -> None:
     for name, module in subject.model.named_modules():
         if isinstance(module, (PackedLinear, Int8Linear)):
-            problem = f"{subject.label}: {name} is packed for inference, which gives no gradients"
-            raise ValueError(f"{problem}: build the model by `rskip.checkpoint.build_transformer`")
+            problem = f"{subject.label}: {name} is packed for inference and has no gradient"
+            raise ValueError(f"{problem}: build the model with `rskip.checkpoint.build_transformer`")
     for name, parameter in subject.model.named_parameters():
         if not parameter.requires_grad:
-            raise ValueError(f"{subject.label}: {name} is frozen, which gives no gradient: call requires_grad_()")
+            raise ValueError(f"{subject.label}: {name} is frozen and has no gradient: call requires_grad_()")
 
 
 def _ratio_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Batch], conditions: Conditions) -> Rows:
@@ -277,7 +280,7 @@ def _ratio_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Bat
 
 def _gate_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Batch], conditions: Conditions) -> Rows:
     if not any(named_gates(block.connection) for block in blocks):
-        raise ValueError(f"{subject.label} has no gates: expected a connection with gates, as sas or highway")
+        raise ValueError(f"{subject.label} has no gates: expected a connection with gates, such as sas or highway")
     _take_in(recorder := GateRecorder(blocks), batches)
     return recorder.rows()
 

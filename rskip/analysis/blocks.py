@@ -1,4 +1,4 @@
-"""A model's residual blocks in the order in which they compute, numbered as the papers number them."""
+"""A model's residual blocks in the order of computation, numbered as in the papers."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from torch import Tensor, nn
 from rskip.connections import Connection
 
 _SUFFIX = "_connection"
-_ORDER = ("self_attn", "encoder_attn", "ffn")  # in a Transformer's layer
+_ORDER = ("self_attn", "encoder_attn", "ffn")  # within a Transformer layer
 
 OnCall = Callable[["Block", Tensor, Tensor, Tensor], None]
 
 
 @dataclass(frozen=True)
 class Block:
-    """A residual block, known by its connection.
+    """A residual block, identified by its connection.
 
-    number: from 1 through the whole model (rSkip Fig. 3, SAS Fig. 4: of 54 blocks 19 to 36 are the middle stage).
-    stage: what holds blocks of one shape: layer1, layer2, layer3 on images; encoder and decoder.
-    name: of the module, such as layer2.0 or encoder.layers.0.ffn.
-    sublayer: self_attn, encoder_attn or ffn; empty on images.
+    :param number: counted from 1 through the whole model (rSkip Fig. 3, SAS Fig. 4: blocks 19 to 36 of 54 are the
+        middle stage).
+    :param stage: group of blocks with one shape: layer1, layer2, layer3 on images; encoder, decoder on text.
+    :param name: name of the module, such as layer2.0 or encoder.layers.0.ffn.
+    :param sublayer: self_attn, encoder_attn or ffn; empty on images.
     """
 
     number: int
@@ -34,20 +35,20 @@ class Block:
 
     @property
     def place(self) -> dict[str, int | str]:
-        """The block in a measurement's row."""
+        """The block's columns in a measurement."""
         return {"block": self.number, "stage": self.stage, "name": self.name, "sublayer": self.sublayer}
 
 
 def residual_blocks(model: nn.Module) -> tuple[Block, ...]:
     """All residual blocks of the model.
 
-    :raises ValueError: it has none, or connections that pass on more than x.
+    :raises ValueError: it has none, or its connections pass on more than x.
     """
     found = [(name, module) for name, module in model.named_modules() if isinstance(module, Connection)]
     if not found:
         raise ValueError(f"{type(model).__name__} has no residual blocks: expected a model built with a connection")
     if more := [type(connection).__name__ for _, connection in found if not connection.passes_x]:
-        raise ValueError(f"{more[0]} passes on more than x: expected a model whose blocks join one x and F(x)")
+        raise ValueError(f"{more[0]} passes on more than x: expected a model whose blocks combine one x and one F(x)")
     first_of_parent: dict[str, int] = {}
 
     def place(index: int) -> tuple[int, int]:
@@ -66,7 +67,7 @@ def residual_blocks(model: nn.Module) -> tuple[Block, ...]:
 
 @contextmanager
 def watching(blocks: Sequence[Block], on_call: OnCall) -> Iterator[None]:
-    """Within the block `on_call(block, x, f, y)` is called whenever a connection has joined x and f to y."""
+    """A context in which `on_call(block, x, f, y)` is called whenever a connection has computed y from x and f."""
 
     def hook(block: Block) -> Callable[..., None]:
         return lambda _, inputs, y: on_call(block, inputs[0], inputs[1], y)
@@ -80,5 +81,5 @@ def watching(blocks: Sequence[Block], on_call: OnCall) -> Iterator[None]:
 
 
 def at(tensor: Tensor, mask: Tensor | None) -> Tensor:
-    """The positions where the mask (B, T) is true, (P, C) of (B, T, C); without a mask the tensor itself."""
+    """The positions (P, C) of a tensor (B, T, C) where the mask (B, T) is true; without a mask, the tensor itself."""
     return tensor if mask is None else tensor[mask]

@@ -1,4 +1,4 @@
-"""What a figure shows: rows of a measurement, one a drawn point or cell, and where each stands. No drawing here."""
+"""The content of a figure: one row per drawn point or cell, and its position. Drawing is in figures.py."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from rskip.settings.errors import SettingError, nearest
 
 Kind = Literal["blocks", "histogram", "updates", "heat_map", "curves", "dots", "cells"]
 Row = dict[str, Any]
-MEAN = "mean"  # in place of a seed: the mean over the seeds
+MEAN = "mean"  # stands in for a seed in rows that are means over seeds
 
-# A measurement's columns that hold values, and the charts that it can be shown as, the usual one first.
+# For each analysis, the columns with values, and the possible charts, the default first.
 _VALUES: Mapping[str, tuple[str, ...]] = {
     "signals": ("x_rms", "f_rms", "y_rms"),
     "gradients": ("gradient",),
     "trace": ("x_rms", "f_rms", "y_rms", "gradient", "alpha", "beta", "gamma"),
 }
-_WHERE_CHOSEN = {"signals": ("similarity",), "trace": ("similarity", *OF_UPDATES)}  # values that are no part of all
+_WHERE_CHOSEN = {"signals": ("similarity",), "trace": ("similarity", *OF_UPDATES)}  # shown only on request
 _KINDS: Mapping[str, tuple[Kind, ...]] = {
     "signals": ("blocks",),
     "gradients": ("blocks",),
@@ -37,7 +37,7 @@ _KINDS: Mapping[str, tuple[Kind, ...]] = {
 }
 
 
-_PLACES = ("model", "seed", "epoch", "update")  # of a learning curve's row
+_PLACES = ("model", "seed", "epoch", "update")  # columns of a learning curve without values
 _USUAL = ("train_loss", "valid_loss", "test_loss", "_error")
 
 
@@ -46,23 +46,23 @@ def _description(text: str) -> Any:
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a measurement a figure shows, and how; an empty choice takes all there is.
+    """The part of a measurement that a figure shows, and the kind of figure. An empty choice selects everything.
 
-    kind, by analysis (the first is what None stands for):
+    The kinds of each analysis, the default first:
 
-        signals, gradients, ratios   blocks: values by block, a panel a stage
-        gates                        blocks: means; histogram: blocks × values, a panel a gate
-        trace                        heat_map: updates × blocks, a panel a run; updates: values over updates, a panel a
-                                     quantity, of `blocks` or, where none is chosen, of each stage's last one
-        curves                       curves: values over epochs or updates, a panel a quantity
-        grid                         dots: a line a model, a point a seed, marked by setting, a panel a quantity;
-                                     cells: models × settings, means over seeds
+        signals, gradients, ratios   blocks: values by block, one panel per stage
+        gates                        blocks: means; histogram: blocks × values, one panel per gate
+        trace                        heat_map: updates × blocks, one panel per run; updates: values over updates, one
+                                     panel per quantity, for `blocks` or by default each stage's last block
+        curves                       curves: values over epochs or updates, one panel per quantity
+        grid                         dots: one line per model, one point per seed, marked by setting, one panel per
+                                     quantity; cells: models × settings, means over seeds
     """
 
-    kind: Annotated[Kind | None, _description("None: the usual one of the analysis")] = None
+    kind: Annotated[Kind | None, _description("None: the default for the analysis")] = None
     title: Annotated[str, _description("above the figure")] = ""
     models: Annotated[tuple[str, ...], _description("in this order")] = ()
-    labels: Annotated[Mapping[str, str], _description("what the figure calls a model")] = {}
+    labels: Annotated[Mapping[str, str], _description("a model's label in the figure")] = {}
     quantities: Annotated[tuple[str, ...], _description("such as y_rms, a ratio's definition, a gate")] = ()
     seeds: tuple[int, ...] = ()
     depths: tuple[int, ...] = ()
@@ -77,12 +77,15 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Chart:
-    """Rows, and the keys that say where each is drawn.
+    """Rows, and the keys that determine where each is drawn.
 
-    columns, panels: a panel for each of the values that these keys have, side by side and one below the other.
-    x, y: of a point, or of a cell where `colour` is the key of its value.
-    line: what one line's points have in common; its repetitions by `seed` are thin lines beside their mean.
-    marker: a line's points are marked by this key's values.
+    :param x: key of a point's or cell's horizontal position.
+    :param y: key of a point's or cell's vertical position.
+    :param columns: keys whose values select the panel's column.
+    :param panels: keys whose values select the panel's row.
+    :param line: key whose value the points of one line share. Each `seed` is a thin line; their mean is a thick one.
+    :param marker: key whose value selects a point's marker.
+    :param colour: key of a cell's value.
     """
 
     kind: Kind
@@ -96,32 +99,32 @@ class Chart:
     colour: str = ""
 
     def to_csv(self) -> str:
-        """What is drawn, exactly."""
+        """The values that are drawn, as CSV."""
         return Measurement(analysis=self.kind, conditions={}, rows=self.rows).to_csv()
 
 
 def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008  (frozen)
-    """What a figure of the measurement shows.
+    """The chart of a measurement that the view selects.
 
-    :raises SettingError: the view names what the measurement has not, or leaves nothing to draw.
+    :raises SettingError: the view names something that the measurement lacks, or nothing is left to draw.
     """
     kinds = _KINDS.get(measurement.analysis, ())
     if not kinds:
         raise SettingError.of_value("analysis", measurement.analysis, " or ".join(_KINDS))
     kind = view.kind or kinds[0]
     if kind not in kinds:
-        raise SettingError.of_value("kind", kind, f"{' or '.join(kinds)}, as of {measurement.analysis}")
+        raise SettingError.of_value("kind", kind, f"{' or '.join(kinds)} for {measurement.analysis}")
     try:
         rows = _histograms(measurement) if kind == "histogram" else _points(measurement, view)
     except KeyError as missing:
-        raise SettingError("rows", f"have no {missing}", expected=f"a measurement of {measurement.analysis}") from None
+        raise SettingError("rows", f"lack {missing}", expected=f"a measurement of {measurement.analysis}") from None
     rows = _chosen(rows, view)
     if kind == "histogram":
         return Chart(kind, rows, "block", "bin", ("quantity",), ("model", "depth"), colour="share")
     if measurement.analysis == "grid":
         trained = {row["model"] for row in rows if row["seed"] is not None}
         if not trained:
-            raise SettingError("", "nothing is left to draw", expected="a record of what is chosen")
+            raise SettingError("", "nothing is left to draw", expected="a record that matches the choice")
         if kind == "cells":
             return Chart(kind, _cells(rows), "setting", "model", (), ("quantity",), colour="value")
         rows = [row for row in rows if row["model"] in trained]
@@ -143,7 +146,7 @@ def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008
 
 
 def learning_curves(records: Iterable[Record]) -> Measurement:
-    """The curves of records: model is the run's name, update counts optimiser steps; an absent figure is None.
+    """Learning curves from run records. `model` is the run's name, `update` counts optimiser steps; None is absent.
 
     :raises SettingError: no record has a curve.
     """
@@ -154,15 +157,15 @@ def learning_curves(records: Iterable[Record]) -> Measurement:
             figures = {key: value for key, value in entry.items() if key not in ("epoch", "update", "iteration")}
             rows.append({"model": record.run, "seed": record.seed, "epoch": entry["epoch"], "update": update} | figures)
     if not rows:
-        raise SettingError("", "no record has a learning curve", expected="a record with an entry an epoch")
+        raise SettingError("", "no record has a learning curve", expected="a record with one entry per epoch")
     keys = list(dict.fromkeys(key for row in rows for key in row))
     return Measurement(analysis="curves", conditions={}, rows=[{key: row.get(key) for key in keys} for row in rows])
 
 
 def joined(measurements: Sequence[Measurement]) -> Measurement:
-    """Measurements of one analysis as one, whose conditions are those that all have.
+    """Joins measurements of one analysis. The result keeps only the conditions that all of them share.
 
-    :raises SettingError: they are of several analyses.
+    :raises SettingError: the measurements are of several analyses.
     """
     first, *others = measurements
     if not others:
@@ -182,8 +185,8 @@ def joined(measurements: Sequence[Measurement]) -> Measurement:
 
 
 def _points(measurement: Measurement, view: View) -> list[Row]:
-    """One row a value: where it was measured, `quantity`, `value`, and the quartiles of ratios."""
-    if measurement.analysis == "grid":  # whose absent values say that a seed diverged, or that there is none
+    """One row per value: where it was measured, `quantity`, `value`, and for ratios the quartiles."""
+    if measurement.analysis == "grid":  # its absent values mean that a seed diverged or is missing
         return [dict(row) for row in measurement.rows]
     rows: list[Row] = []
     for row in measurement.rows:
@@ -206,7 +209,7 @@ def _points(measurement: Measurement, view: View) -> list[Row]:
 
 
 def _histograms(measurement: Measurement) -> list[Row]:
-    """One row a cell: block, gate, the lower edge of the values' bin, and the share of them that lies in it."""
+    """One row per cell: block, gate, the bin's lower edge, and the share of values in the bin."""
     bins = [key for key in measurement.rows[0] if key[1:].isdecimal()] if measurement.rows else []
     return [
         {**_place(row), "quantity": row["gate"], "bin": number / len(bins), "share": row[key]}
@@ -216,7 +219,7 @@ def _histograms(measurement: Measurement) -> list[Row]:
 
 
 def _cells(rows: Sequence[Row]) -> list[Row]:
-    """A row a cell of a grid: the mean over the seeds that didn't diverge, and how many did and didn't."""
+    """One row per cell of a grid: the mean over seeds that did not diverge, and the numbers that did and did not."""
     found: dict[tuple[Value, ...], list[float | None]] = {}
     for row in rows:
         if row["setting"]:
@@ -236,7 +239,7 @@ def _place(row: Mapping[str, Value]) -> Row:
 
 
 def _chosen(rows: list[Row], view: View) -> list[Row]:
-    """The rows that the view takes, models and quantities in the order in which it names them, under their labels."""
+    """The rows that the view selects, with its labels, and its order of models and quantities."""
     known = {row["model"] for row in rows}
     for model in view.labels:
         if model not in known:
@@ -254,7 +257,7 @@ def _chosen(rows: list[Row], view: View) -> list[Row]:
         if name in ("models", "quantities"):
             rows.sort(key=lambda row, key=key, wanted=wanted: wanted.index(row[key]))  # type: ignore[misc]
     if not rows:
-        raise SettingError("", "nothing is left to draw", advice="choose less narrowly")
+        raise SettingError("", "nothing is left to draw", advice="select less narrowly")
     return [{**row, "model": view.labels.get(row["model"], row["model"])} for row in rows]
 
 
@@ -265,7 +268,7 @@ def _not_there(name: str, value: object, known: Iterable[object]) -> SettingErro
 
 
 def _with_means(rows: list[Row], x: str) -> list[Row]:
-    """The rows, and where a line has several seeds their mean at each x that all of them have."""
+    """The rows, and for lines with several seeds their mean at each x that all seeds share."""
     lines: dict[tuple[Value, ...], dict[Value, dict[Value, Row]]] = {}
     for row in rows:
         line = lines.setdefault((row["model"], row["quantity"], row.get("block")), {})

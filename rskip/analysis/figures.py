@@ -1,4 +1,4 @@
-"""A measurement as a picture, PNG or SVG: one style, to be read in print, without colours, and by the colour-blind."""
+"""Figures of measurements, as PNG or SVG, in one style that works in print, in greyscale and for the colour-blind."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# whose lines look the same in every figure; others take what is left
+# these connections' lines look the same in every figure; others get the remaining styles
 _KNOWN = (
     "1xskip+ln", "2rskip+ln", "sas", "2xskip", "1xskip", "0.5xskip", "2xskip+ln", "3rskip+ln", "highway", "wskip+ln",
     "1xskip+bn",
 )  # fmt: skip
 _TEXT = {"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}  # text as text, not as outlines
-_MARKS = 6  # on a line of many points
+_MARKS = 6  # number of markers on a line with many points
 _LINE, _HANDLE = 115, 8  # characters that fit below the panels, and the width of a line's sample in the legend
-_REACH = 3.0  # points around a value in which a pointer finds it
+_REACH = 3.0  # distance from a value, in points, within which a pointer finds it
 
 
-# what quantities that are lines of one panel have in common
+# axis labels for quantities that share a panel
 _TOGETHER = {
     **dict.fromkeys(("alpha", "beta", "gamma", "transform"), "mean of the gate"),
     **dict.fromkeys(("x_rms", "f_rms", "y_rms"), "RMS"),
@@ -59,27 +59,27 @@ _OF_GRIDS: Mapping[str, Callable[[Figure, Chart], list[Drawn]]] = {"dots": draw_
 
 
 def draw(measurement: Measurement, path: Path, view: View = View()) -> None:  # noqa: B008  (frozen)
-    """Draws what the view takes of a measurement.
+    """Draws the part of a measurement that the view selects.
 
     :param path: ends in .png or .svg.
-    :raises ValueError: as `chart` and `check_picture`.
+    :raises ValueError: see `chart` and `check_picture`.
     """
     draw_chart(chart(measurement, view), path, title=view.title)
 
 
 def draw_chart(shown: Chart, path: Path, *, title: str = "", description: str = "") -> None:
-    """Draws a chart; the same bytes for the same chart and matplotlib.
+    """Draws a chart. The same chart and version of matplotlib give the same bytes.
 
-    :param description: is kept in the file.
+    :param description: text to store in the file.
     """
     _draw_figure(shown, path, title=title, description=description)
 
 
 def svg_with_values(shown: Chart) -> str:
-    """The chart as an SVG element in which every point or cell has a target that says its value.
+    """The chart as an SVG element in which every point or cell has a target with its value.
 
-    A target is an invisible `<rect class="value" data-says="...">` over the picture that `draw_chart` makes. Text is
-    text, and groups have no ids, so that several charts fit in one page.
+    A target is an invisible `<rect class="value" data-says="...">` on top of the figure from `draw_chart`. Text stays
+    text, and groups have no ids, so several charts can be in one page.
     """
     with TemporaryDirectory() as folder:
         path = Path(folder, "chart.svg")
@@ -103,7 +103,7 @@ def svg_with_values(shown: Chart) -> str:
 
 
 def _says(shown: Chart, row: Row) -> str:
-    """Where a value is, and what it is."""
+    """The words for a value and its position."""
     keys = dict.fromkeys((shown.line, *shown.columns, *shown.panels, shown.marker, "seed"))
     names = [named(key, row[key]) for key in keys if key and row.get(key) not in (None, "")]
     places = {key: row[key] for key in (shown.x, shown.y) if key != "value"}
@@ -138,7 +138,7 @@ Panel = list[Row]
 
 
 def _panels(shown: Chart) -> list[list[Panel]]:
-    """The rows of each panel, by the figure's rows and columns; a single row of many panels is broken in several."""
+    """The rows of each panel, by the figure's rows and columns. A single row of many panels is wrapped."""
 
     def place(row: Row, keys: Iterable[str]) -> tuple[Any, ...]:
         return tuple(row[key] for key in keys)
@@ -191,7 +191,7 @@ def _draw_lines(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[D
 
 
 def _draw_legends(figure: Figure, styles: dict[Any, dict[str, Any]], marked: Sequence[Any], *, rows: int) -> None:
-    """Outside the panels: below them, or beside many rows of them where lines are many."""
+    """Places the legend outside the panels: below them, or at the side if there are many lines and rows of panels."""
     from matplotlib.lines import Line2D
 
     def lines(labels: Iterable[Any], style: Callable[[Any], dict[str, Any]]) -> list[Line2D]:
@@ -218,7 +218,7 @@ def _draw_legends(figure: Figure, styles: dict[Any, dict[str, Any]], marked: Seq
 
 
 def _line_styles(names: Sequence[Any]) -> dict[Any, dict[str, Any]]:
-    """Each line's; colour, dashes and marker differ, so that one of them is enough."""
+    """The style of each line. Colour, dashes and marker all differ, so that any one of them identifies the line."""
     numbers = {name: _KNOWN.index(name) for name in names if name in _KNOWN}
     free = (number for number in count() if number not in numbers.values())
     return {
@@ -266,9 +266,9 @@ def _is_log(rows: Sequence[Row]) -> bool:
 
 
 def _label_panel(axes: Axes, shown: Chart, grid: list[list[Panel]], number: int, panel: Panel) -> None:
-    """The title says what the columns differ in, the vertical axis what the rows do.
+    """Writes the difference between columns into the title, and that between rows to the vertical axis.
 
-    :param number: of the panel's row.
+    :param number: number of the panel's row.
     """
     column = next(place for place, each in enumerate(grid[number]) if each is panel)
     bottom = number + 1 == len(grid) or not grid[number + 1][column]
@@ -297,7 +297,7 @@ def _label_panel(axes: Axes, shown: Chart, grid: list[list[Panel]], number: int,
 
 
 def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[Drawn]:
-    """Heat maps; a quantity's panels have one scale of colours, logarithmic where values span more than a decade."""
+    """Heat maps. The panels of a quantity share a colour scale, which is logarithmic if values span over a decade."""
     from matplotlib.colors import LogNorm, Normalize, PowerNorm
     from matplotlib.ticker import MaxNLocator
 
@@ -309,7 +309,7 @@ def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[D
         values = [row[shown.colour] for row in rows]
         norm: Normalize
         if shown.kind == "histogram":
-            norm = PowerNorm(0.5, vmin=0, vmax=max(values))  # a few per cent can be seen beside 100
+            norm = PowerNorm(0.5, vmin=0, vmax=max(values))  # keeps a few per cent visible next to 100
         elif _is_log(rows):
             norm = LogNorm(min(values), max(values))
         else:
@@ -327,7 +327,7 @@ def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[D
             for row in panel:
                 at, up = x.index(row[shown.x]), y.index(row[shown.y])
                 drawn_values.append((axes, row, (x_edges[at], y_edges[up], x_edges[at + 1], y_edges[up + 1])))
-            axes.set_facecolor("0.75")  # what has no value
+            axes.set_facecolor("0.75")  # cells without a value
             drawn = axes.pcolormesh(
                 x_edges, y_edges, cells, norm=norm, rasterized=True,
                 cmap="Blues" if shown.kind == "histogram" else COLOUR_MAP,
@@ -347,14 +347,14 @@ def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[D
 
 
 def _edges(places: Sequence[float]) -> np.ndarray:
-    """Between neighbouring places, and as far outside the first and the last one."""
+    """The edges of cells: halfway between neighbouring places, and symmetrically outside the first and last one."""
     middles = [(a + b) / 2 for a, b in zip(places, places[1:], strict=False)]
     first, last = (middles[0], middles[-1]) if middles else (places[0] + 0.5, places[0] - 0.5)
     return np.array([2 * places[0] - first, *middles, 2 * places[-1] - last])
 
 
 def _mark_stages(axes: Axes, shown: Chart, panel: Panel) -> None:
-    """A line where one stage's blocks end and the next one's begin; along a horizontal axis their names too."""
+    """Draws a line between the blocks of two stages and, along a horizontal axis, the names of the stages."""
     stages = {row["block"]: row["stage"] for row in panel}
     blocks = sorted(stages)
     if shown.x == "block":

@@ -1,6 +1,6 @@
-"""Gates: their values at every residual block, as means and histograms (SAS Fig. 3).
+"""Gate values at every residual block, as means and histograms (SAS Fig. 3).
 
-B batch, T positions, C features; on images (N, H, W, C), features last as gates have them.
+B batch, T positions, C features; on images (N, H, W, C), with features last as in gates.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ GatesOf = Callable[[Block], dict[str, Tensor]]
 
 
 def named_gates(connection: Connection) -> dict[str, Gate]:
-    """The connection's gates, each called as its member without `_gate`: alpha, beta, gamma; highway's is transform."""
+    """The connection's gates. A gate is named after its member, without `_gate`: alpha, beta, gamma; transform."""
     members = {name: module for name, module in connection.named_children() if isinstance(module, Gate)}
     return {"transform" if name == "gate" else name.removesuffix("_gate"): gate for name, gate in members.items()}
 
 
 @contextmanager
 def watching_gates(blocks: Sequence[Block]) -> Iterator[GatesOf]:
-    """Within the block, the function that it gives takes the gates' values of a block's last call, by their names.
+    """A context that yields a function, which returns the gate values of a block's last call, by name.
 
-    SAS's gamma is (1-α)(1-β) where it is tied. Shape: (..., 1), or (..., C) where there is one a feature.
+    If SAS's gamma is tied, it is (1-α)(1-β). Shape: (..., 1), or (..., C) for gates with one value per feature.
     """
     found: dict[int, dict[str, Tensor]] = defaultdict(dict)
 
@@ -56,7 +56,7 @@ def watching_gates(blocks: Sequence[Block]) -> Iterator[GatesOf]:
 
 
 class GateRecorder:
-    """Counts the gates' values, block by block and batch by batch, while `recording`; padding left out."""
+    """Counts gate values, block by block and batch by batch, while `recording`. Padding is excluded."""
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         self.blocks = blocks
@@ -65,9 +65,9 @@ class GateRecorder:
 
     @contextmanager
     def recording(self, masks: Mapping[str, Tensor] | None = None) -> Iterator[None]:
-        """Within the block one forward pass is taken in.
+        """A context that records one forward pass.
 
-        :param masks: true where a position is no padding, by stage: (B, T). None: nothing is padded.
+        :param masks: true at positions that are not padding (B, T), by stage. None: nothing is padded.
         """
 
         def on_call(block: Block, *_: Tensor) -> None:
@@ -80,7 +80,7 @@ class GateRecorder:
             yield
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a gate of a block: block, stage, name, sublayer, gate, mean, and the shares h00, h01, ... of BINS."""
+        """One row per gate and block: block, stage, name, sublayer, gate, mean, and shares h00, h01, ... of BINS."""
         rows = []
         for block in self.blocks:
             for number, gate in self._sums:

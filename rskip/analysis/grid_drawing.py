@@ -1,4 +1,4 @@
-"""Grids of connections and settings as pictures: a point a seed beside what a connection costs, or a map of means."""
+"""Figures of a grid of connections and settings: one point per seed and the connection's cost, or a map of means."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LINE, _CELL, _AROUND = 0.17, 0.32, 0.9  # inches: heights of a line of points, of a cell, and of what is around them
-_APART = 0.03  # of a panel's width: between the marks of a line's seeds that diverged
-_DARK = 0.5  # a cell's text is white up to here of its scale
+_LINE, _CELL, _AROUND = 0.17, 0.32, 0.9  # inches: heights of a line of points, a cell, and the margins
+_APART = 0.03  # distance between marks of diverged seeds, as a part of the panel's width
+_DARK = 0.5  # a cell's text is white up to this part of the colour scale
 
-Drawn = tuple["Axes", Row, tuple[float, float, float, float]]  # a value, and its place: left, bottom, right, top
+Drawn = tuple["Axes", Row, tuple[float, float, float, float]]  # a value, and its box: left, bottom, right, top
 
 
 def grid_height(shown: Chart) -> float:
@@ -29,7 +29,7 @@ def grid_height(shown: Chart) -> float:
 
 
 def draw_dots(figure: Figure, shown: Chart) -> list[Drawn]:
-    """A panel a quantity, a line a model: a point a seed, × at the edge where it diverged; the first panel is wide."""
+    """One panel per quantity, one line per model, one point per seed; × at the edge marks a diverged seed."""
     from matplotlib.lines import Line2D
 
     quantities, models, settings = (_in_order(shown.rows, key) for key in ("quantity", "model", "setting"))
@@ -74,7 +74,7 @@ def draw_dots(figure: Figure, shown: Chart) -> list[Drawn]:
 
 
 def draw_grid_cells(figure: Figure, shown: Chart) -> list[Drawn]:
-    """A map of models × settings for each quantity; a cell has its mean, or says that its seeds diverged."""
+    """A map of models × settings for each quantity. A cell contains its mean, or says that its seeds diverged."""
     import numpy as np
 
     quantities, models, settings = (_in_order(shown.rows, key) for key in ("quantity", "model", "setting"))
@@ -102,7 +102,7 @@ def draw_grid_cells(figure: Figure, shown: Chart) -> list[Drawn]:
 
 
 def _diverged(row: Row) -> bool:
-    """Not a cell without a record, which has no seed."""
+    """False for a cell without a record, which has no seed."""
     return row["value"] is None and row["seed"] is not None
 
 

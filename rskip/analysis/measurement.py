@@ -1,4 +1,4 @@
-"""What an analysis found: rows of plain values and the conditions that they hold under; as JSON, CSV and text."""
+"""The result of an analysis: rows of plain values and the conditions of the measurement; as JSON, CSV and text."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rskip.files.whole import atomic_file
 from rskip.machine.environment import Git, Machine
 from rskip.settings.check import check, convert
 
-DIGITS = 5  # significant ones that are kept: two machines' sums differ in later ones
+DIGITS = 5  # significant digits to keep: machines differ in later ones
 
 Value = str | int | float | None
 
 
 class Conditions(TypedDict, total=False):
-    """The conditions that rskip reads; a file may hold others."""
+    """The conditions that rskip reads. A file may contain others."""
 
     git: Git | None
     machine: Machine
@@ -32,9 +32,9 @@ class Conditions(TypedDict, total=False):
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """A table of measured values.
 
-    analysis: signals, gradients, ratios, gates or trace.
-    conditions: what the rows have in common, such as examples, data, BatchNorm's mode, precision, versions, machine.
-    rows: one mapping a row, all with the same keys in the same order; `plain_value` of each.
+    :param analysis: signals, gradients, ratios, gates or trace.
+    :param conditions: common to all rows, such as examples, data, BatchNorm's mode, precision, versions, machine.
+    :param rows: one mapping per row, all with the same keys in the same order; every value is a `plain_value`.
     """
 
     analysis: str
@@ -48,13 +48,13 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         convert(self.conditions, Conditions, name="conditions")
 
     def to_json(self) -> str:
-        """One row a line, so that a change shows in a diff."""
+        """JSON with one row per line, so that diffs are readable."""
         head = json.dumps({"analysis": self.analysis, "conditions": self.conditions}, indent=1)
         rows = ",\n  ".join(json.dumps(row) for row in self.rows)
         return f'{head[:-2]},\n "rows": [\n  {rows}\n ]\n}}\n'
 
     def to_csv(self) -> str:
-        """The rows with a heading; an absent value is empty."""
+        """CSV with a heading. An absent value is empty."""
         text = io.StringIO()
         writer = csv.DictWriter(text, list(self.rows[0]), lineterminator="\n")
         writer.writeheader()
@@ -62,18 +62,21 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         return text.getvalue()
 
     def write(self, path: Path) -> None:
-        """Writes JSON, or CSV where the name ends in .csv, whole or not at all."""
+        """Writes CSV if the name ends in .csv, otherwise JSON, atomically."""
         with atomic_file(path) as temporary:
             temporary.write_text(self.to_csv() if path.suffix == ".csv" else self.to_json(), encoding="utf-8")
 
 
 def read_measurement(path: Path) -> Measurement:
-    """:raises SettingError: one line that names the file and what is wrong."""
+    """Reads a measurement from JSON.
+
+    :raises SettingError: the file is not a measurement. The message names it.
+    """
     return read_state(path, Measurement, advice="restore the file, or measure again")
 
 
 def plain_value(value: Value) -> Value:
-    """A float rounded to DIGITS significant digits, or None where it is not finite: JSON has no number for it."""
+    """A float rounded to DIGITS significant digits, or None if it is not finite, since JSON has no such number."""
     if not isinstance(value, float):
         return value
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None

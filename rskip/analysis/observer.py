@@ -1,4 +1,4 @@
-"""Looks into an image model while it is trained."""
+"""Probes an image model during training."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rskip.analysis.trace import Trace, due
 
 
 class TraceObserver:
-    """Writes the trace of a training: an `rskip.vision.training.Observer`.
+    """Writes the trace of a training; an `rskip.vision.training.Observer`.
 
-    A copy of the model has the iteration's own batch in training's mode: the model may be compiled, and a pass through
-    it would change its statistics. Loss (nats) and the norm of the whole gradient are means over the batch; of several
-    processes, over the first one's part of it.
+    It runs the iteration's batch through a copy of the model in training mode, because the model may be compiled, and
+    an additional pass would change its running statistics. Loss (nats) and the norm of the whole gradient are means
+    over the batch, or with several processes over the first process's part.
 
-    :param every: iterations from one line to the next.
-    :param writes: whether this process writes the file. All take part: statistics may be those of all together.
+    :param every: number of iterations between two lines.
+    :param writes: whether this process writes the file. All processes must call it, because they may share statistics.
     """
 
     def __init__(self, path: Path, *, every: int, writes: bool) -> None:

@@ -1,12 +1,12 @@
-"""Ratios of x to F(x) in a block's output, by three definitions, and x's own scale there.
+"""Ratios of x to F(x) in a block's output, by three definitions, and the scale of x there.
 
-Given the gates' values and the normalisations' statistics, a connection is y = c_x ⊙ x + c_f ⊙ f + a constant, element
-by element (rSkip Eq. 6). P positions of a batch, C features.
+For fixed gate values and normalisation statistics, a connection is y = c_x ⊙ x + c_f ⊙ f + a constant, element by
+element (rSkip Eq. 6). P positions of a batch, C features.
 
-    coefficient   c_x / c_f, of each feature and position: 2rskip+ln gives σ₁/w₁ + 1, λxskip+ln λ
-    norm          ‖x‖ / ‖f‖, of each position
-    contribution  ‖c_x ⊙ x‖ / ‖c_f ⊙ f‖, of each position
-    scale         c_x, of each feature and position
+    coefficient   c_x / c_f, per feature and position: σ₁/w₁ + 1 for 2rskip+ln, λ for λxskip+ln
+    norm          ‖x‖ / ‖f‖, per position
+    contribution  ‖c_x ⊙ x‖ / ‖c_f ⊙ f‖, per position
+    scale         c_x, per feature and position
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rskip.connections.first_gain import kind_of
 from rskip.connections.gates import Gate
 
 DEFINITIONS = ("coefficient", "norm", "contribution", "scale")
-SAMPLE = 100_000  # values of a block and definition that are kept
+SAMPLE = 100_000  # maximum number of values to keep per block and definition
 QUARTILES = {"median": 0.5, "lower": 0.25, "upper": 0.75}
 
 _BatchNorm = nn.modules.batchnorm._BatchNorm
@@ -34,11 +34,11 @@ _Norm = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _BatchNorm)
 
 
 def coefficients(connection: Connection, x: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
-    """c_x and c_f, each of x's shape: the derivatives of y while gates and normalisations' statistics are held fixed.
+    """c_x and c_f, each with x's shape: the derivatives of y with gates and normalisation statistics held fixed.
 
-    Gates are modules of the type `Gate`, normalisations those of `build_norm` or torch.nn.
+    Gates must be modules of the type `Gate`; normalisations must come from `build_norm` or torch.nn.
 
-    :raises ValueError: a normalisation over other dimensions.
+    :raises ValueError: a normalisation is over other dimensions.
     """
     with ExitStack() as stack, torch.enable_grad():
         for module in connection.modules():
@@ -72,22 +72,22 @@ def _held_fixed(norm: Any, inputs: tuple[Tensor], y: Tensor) -> Tensor:
         mean, variance = of_features(norm.running_mean, 0.0), of_features(norm.running_var, 1.0)
     else:
         variance, mean = torch.var_mean(fixed, dim=over, correction=0, keepdim=True)
-    eps = torch.finfo(z.dtype).eps if norm.eps is None else norm.eps  # as nn.RMSNorm takes it
+    eps = torch.finfo(z.dtype).eps if norm.eps is None else norm.eps  # as in nn.RMSNorm
     slope = of_features(norm.weight, 1.0) / (variance + eps) ** 0.5
     affine = (z - mean) * slope + of_features(getattr(norm, "bias", None), 0.0)
-    tolerance = 0.01 * float(y.detach().nan_to_num().abs().max())  # wide: sums differ where means are large
+    tolerance = 0.01 * float(y.detach().nan_to_num().abs().max())  # wide, because sums differ if means are large
     if affine.shape != y.shape or not torch.allclose(affine, y, atol=tolerance, equal_nan=True):
-        raise ValueError(f"{norm} is none of the normalisations whose statistics can be held fixed: see `build_norm`")
+        raise ValueError(f"the statistics of {norm} can't be held fixed: use a normalisation from `build_norm`")
     return affine
 
 
 class RatioRecorder:
-    """Collects the ratios, block by block and batch by batch, while `recording`; padding left out.
+    """Collects the ratios, block by block and batch by batch, while `recording`. Padding is excluded.
 
-    Of a block and definition SAMPLE values are kept: all where there are no more, else drawn at random, with
-    replacement, as many of each batch as it has examples.
+    It keeps up to SAMPLE values per block and definition. If there are more, it draws them at random with replacement,
+    from each batch in proportion to its number of examples.
 
-    :param examples: of all batches together.
+    :param examples: number of examples in all batches together.
     """
 
     def __init__(self, blocks: Sequence[Block], *, examples: int, seed: int) -> None:
@@ -98,9 +98,9 @@ class RatioRecorder:
 
     @contextmanager
     def recording(self, masks: Mapping[str, Tensor] | None = None) -> Iterator[None]:
-        """Within the block one forward pass is taken in.
+        """A context that records one forward pass.
 
-        :param masks: true where a position is no padding, by stage: (B, T). None: nothing is padded.
+        :param masks: true at positions that are not padding (B, T), by stage. None: nothing is padded.
         """
 
         def on_call(block: Block, x: Tensor, f: Tensor, _: Tensor) -> None:
@@ -119,7 +119,7 @@ class RatioRecorder:
         self._kept[block.number, name].append(values.float())
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a definition of a block: block, stage, name, sublayer, definition, median, lower, upper."""
+        """One row per block and definition: block, stage, name, sublayer, definition, median, lower, upper."""
         rows = []
         for block in self.blocks:
             for name in DEFINITIONS:

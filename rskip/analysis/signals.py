@@ -1,5 +1,5 @@
-"""Signals and gradients: the size of x, f and y, how alike y's positions are, the gates' values and the loss gradient
-at every residual block.
+"""Signals and gradients at every residual block: RMS of x, f and y, cosine similarity of y's positions, gate values and
+the loss gradient.
 
 B batch, T positions, C features; on images (N, C, H, W).
 """
@@ -21,18 +21,19 @@ Masks = Mapping[str, Tensor]
 
 
 class SignalRecorder:
-    """Adds up, block by block and batch by batch, what passes through the connections while `recording`.
+    """Accumulates statistics of the connections, block by block and batch by batch, while `recording`.
 
-    RMS: √(mean square over all features, positions and examples), padding left out.
-    Similarity: the cosine between y at two positions, the mean over an example's pairs of positions that are no
-    padding, and over the examples that have two; of batches with masks, which those of text have. It is 1 where y has
-    one direction at all positions: rank collapse (Dong et al. 2021, arXiv 2103.03404; Noci et al. 2022, arXiv
-    2206.03126).
-    Gradient: ‖∂L/∂y‖₂ of each example's own part of y, the mean over the examples (rSkip Fig. 3, SAS Fig. 4); where L
-    is a sum of losses that share nothing, that is the gradient of each example's own loss.
-    Gates: the mean over positions and examples of alpha, beta, gamma (SAS; (1-α)(1-β) where gamma is tied) and of
-    transform (highway).
-    Squares are added up in float64: `3xskip` reaches 1e25 in a deep ResNet.
+    - RMS: √(mean square over all features, positions and examples), without padding.
+    - Similarity, only for batches with masks (text): the mean pairwise cosine similarity of y at two positions, over an
+      example's pairs of positions without padding and over the examples with at least two. It is 1 if y has the same
+      direction at all positions: rank collapse (Dong et al. 2021, arXiv 2103.03404; Noci et al. 2022, arXiv
+      2206.03126).
+    - Gradient: ‖∂L/∂y‖₂ over each example's part of y, averaged over examples (rSkip Fig. 3, SAS Fig. 4). If L is a sum
+      of independent losses, this is the gradient of each example's own loss.
+    - Gates: the mean over positions and examples of alpha, beta, gamma (SAS; (1-α)(1-β) if gamma is tied) and transform
+      (highway).
+
+    Squares are summed in float64, because `3xskip` reaches 1e25 in a deep ResNet.
     """
 
     def __init__(self, blocks: Sequence[Block]) -> None:
@@ -42,11 +43,11 @@ class SignalRecorder:
 
     @contextmanager
     def recording(self, masks: Masks | None = None) -> Iterator[None]:
-        """Within the block one forward pass, and a backward pass where gradients are wanted, is taken in.
+        """A context that records one forward pass, and one backward pass if it runs.
 
-        A block's second call is left out: it repeats the first one, for activation checkpointing.
+        A block's second call is ignored, because activation checkpointing repeats the first one.
 
-        :param masks: true where a position is no padding, by stage: (B, T). None: nothing is padded.
+        :param masks: true at positions that are not padding (B, T), by stage. None: nothing is padded.
         """
         seen: set[int] = set()
 
@@ -74,21 +75,20 @@ class SignalRecorder:
         self._counts[block.number][name] += values.numel()
 
     def values(self, block: Block) -> dict[str, float]:
-        """What was taken in of a block: x_rms, f_rms, y_rms, of text similarity, gates, and gradient after a backward
-        pass."""
+        """The block's statistics: x_rms, f_rms, y_rms, gates, on text similarity, after a backward pass gradient."""
         sums, counts = self._sums[block.number], self._counts[block.number]
         means = {name: sums[name] / counts[name] for name in sums}
         return {name: mean**0.5 if name.endswith("_rms") else mean for name, mean in means.items()}
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a block that was called: block, stage, name, sublayer, and `values`."""
+        """One row per block that was called: block, stage, name, sublayer, and `values`."""
         return [block.place | self.values(block) for block in self.blocks if block.number in self._sums]
 
 
 def similarity(y: Tensor, mask: Tensor) -> Tensor:
-    """The mean cosine between y at two positions of an example, in float64, of each that has two.
+    """The mean pairwise cosine similarity of y's positions, in float64, for each example with at least two positions.
 
-    Shape: (B, T, ...), mask (B, T) -> (at most B). Where y is 0 its cosine is 0.
+    If y is 0, its cosine is 0. Shape: (B, T, ...), mask (B, T) -> (at most B).
     """
     y = y.detach().flatten(2).double().masked_fill(~mask.unsqueeze(2), 0.0)
     directions = torch.nn.functional.normalize(y, dim=2)
@@ -98,5 +98,5 @@ def similarity(y: Tensor, mask: Tensor) -> Tensor:
 
 
 def example_norms(tensor: Tensor) -> Tensor:
-    """The Euclidean norm of each example's part, in float64. Shape: (B, ...) -> (B)."""
+    """The Euclidean norm per example, in float64. Shape: (B, ...) -> (B)."""
     return torch.linalg.vector_norm(tensor.detach(), dim=tuple(range(1, tensor.dim())), dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""How figures look, and what they call things: one style, and the words of axes, titles and legends."""
+"""The style of figures, and the words of their axes, titles and legends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rskip.analysis.charts import MEAN
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
-WIDTH = 7.0  # inches: of a page's text
+WIDTH = 7.0  # inches, the width of a page's text
 STYLE = {
     "font.size": 8.5,
     "axes.titlesize": 8.5,
@@ -35,15 +35,15 @@ STYLE = {
     "legend.frameon": False,
     "legend.handlelength": 2.6,
 }
-# Okabe and Ito's, told apart by the colour-blind; its yellow, faint on white, is left out
+# Okabe and Ito's colours for the colour-blind, without their yellow, which is faint on white
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#56b4e9", "#e69f00", "#7f7f7f")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 COLOUR_MAP = "viridis"
-DECADE = 10.0  # values that span more are drawn on a logarithmic scale
+DECADE = 10.0  # if values span a larger factor, the scale is logarithmic
 
 RATIO = "x : F(x), "
-# What an axis is called: the quantity, and what it is in words.
+# Axis labels, by quantity.
 _WORDS = {
     "x_rms": "RMS of x",
     "f_rms": "RMS of F(x)",
@@ -95,7 +95,7 @@ def word(value: Any) -> str:
 
 
 def label_decades(axis: Axis, values: Sequence[float]) -> None:
-    """The ticks of a logarithmic axis: more of them, and plain numbers, where few decades are shown."""
+    """Sets the ticks of a logarithmic axis. If it shows few decades, there are more ticks, with plain numbers."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     low, high = min(values), max(values)

@@ -1,4 +1,4 @@
-"""A measurement as a table to read: a line a stage for signals and gradients, a line a block for ratios and gates."""
+"""A measurement as a text table: one line per stage for signals and gradients, one per block for ratios and gates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BY_BLOCK = {"ratios": ("definition", "median"), "gates": ("gate", "mean")}
 
 
 def text_form(measurement: Measurement) -> str:
-    """The conditions in a line, and the table."""
+    """The conditions in one line, then the table."""
     conditions = measurement.conditions
     told = [f"{conditions['examples']:,} examples of {conditions['data']}", f"seed {conditions['seed']}"]
     if conditions["batch_norm"]:
@@ -27,7 +27,7 @@ def text_form(measurement: Measurement) -> str:
 
 
 def _by_stage(measurement: Measurement) -> list[list[str]]:
-    """Of each stage's first and last block, and the one over the other."""
+    """Each stage's first and last block, and their ratio."""
     names = [name for name in _FIRST_AND_LAST[measurement.analysis] if name in measurement.rows[0]]
     head = ["model", "depth", "stage", "blocks"]
     table = [[*head, *(f"{name} {part}" for name in names for part in ("first", "last", "first/last"))]]

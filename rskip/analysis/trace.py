@@ -1,4 +1,4 @@
-"""The trace of a training: every block's signals, loss gradient and gates at every n-th update, one JSON line each."""
+"""The trace of a training: every block's signals, loss gradient and gates at every n-th update, as JSON lines."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _OF_BLOCKS = (
 
 
 def due(update: int, *, every: int) -> bool:
-    """Whether an update, counted from 1, has a line: the first and every n-th one has."""
+    """Whether an update, counted from 1, gets a line: the first one and every n-th one do."""
     return update == 1 or update % every == 0
 OF_UPDATES = ("loss", "gradient_norm")
 
 
 class Trace:
-    """The file that a training writes. What a session before wrote of updates after its checkpoint is dropped.
+    """The file that a training writes. Lines of an earlier session for updates after its checkpoint are removed.
 
-    :param done: updates that are done.
+    :param done: number of finished updates.
     """
 
     def __init__(self, path: Path, *, done: int) -> None:
@@ -40,10 +40,10 @@ class Trace:
                     temporary.write_text(kept, encoding="utf-8")
 
     def add(self, update: int, blocks: Sequence[Mapping[str, Any]], **figures: float | None) -> None:
-        """Adds an update's line. Not a number, infinite: null.
+        """Adds one line for an update. Values that are not finite become null.
 
-        :param blocks: rows of a `SignalRecorder`.
-        :param figures: of the whole update: its `loss` and `gradient_norm`.
+        :param blocks: rows from a `SignalRecorder`.
+        :param figures: `loss` and `gradient_norm` of the whole update.
         """
         line = {"update": update, **_plain(figures), "blocks": [_plain(block) for block in blocks]}
         with self.path.open("a", encoding="utf-8") as file:
@@ -51,9 +51,9 @@ class Trace:
 
 
 def read_updates(path: Path) -> list[dict[str, Any]]:
-    """The lines of a trace: `update`, `loss`, `gradient_norm`, `blocks`. One that a kill cut off is left out.
+    """The lines of a trace: `update`, `loss`, `gradient_norm`, `blocks`. A truncated last line is skipped.
 
-    :raises SettingError: a line is no update of a trace; names the file and the line.
+    :raises SettingError: a line is not an update of a trace. The message names the file and the line.
     """
     updates = []
     for number, line in enumerate(read_text(path).splitlines(keepends=True), start=1):
@@ -64,16 +64,18 @@ def read_updates(path: Path) -> list[dict[str, Any]]:
         whole = isinstance(blocks, list) and all(isinstance(block, dict) for block in blocks)
         if not whole or type(content.get("update")) is not int:
             expected = "an update of a training: `update` and `blocks`"
-            raise SettingError("", "is no line of a trace", expected=expected, source=f"{path}, line {number}")
+            raise SettingError("", "is not a line of a trace", expected=expected, source=f"{path}, line {number}")
         updates.append(content)
     return updates
 
 
 def read_trace(path: Path, *, model: str, seed: int) -> Measurement:
-    """A trace as rows, one a block and update, with the update's loss and gradient norm; None: absent, or not finite.
+    """A trace as rows, one per block and update, with the update's loss and gradient norm.
 
-    :param model: its label in the rows.
-    :raises SettingError: as `read_updates`.
+    None means absent or not finite.
+
+    :param model: label for the rows.
+    :raises SettingError: see `read_updates`.
     """
     rows = [
         {"model": model, "seed": seed, "update": each["update"]}

@@ -199,7 +199,7 @@ def test_models_without_gradients_are_refused():
     frozen.maps[1].weight.requires_grad_(False)
     packed = Own()
     packed.maps[1] = PackedLinear(packed.maps[1])
-    for model, part in ((frozen, "maps.1.weight is frozen"), (Cut(), "no gradient to maps.0.weight"),
+    for model, part in ((frozen, "maps.1.weight is frozen"), (Cut(), "no gradient for maps.0.weight"),
                         (packed, "maps.1 is packed")):  # fmt: skip
         with pytest.raises(ValueError, match=part):
             gradients([own_subject(model)], examples=2)

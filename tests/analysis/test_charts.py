@@ -170,13 +170,13 @@ def test_a_view_of_what_is_not_there_is_refused():
         ({"quantities": ("gradient",)}, "quantities is 'gradient': expected x_rms, f_rms, y_rms"),
         ({"depths": (3,)}, "depths is 3: expected 1"),
         ({"models": ("1xskip+ln",), "quantities": ("f_rms",)}, "quantities is 'f_rms'"),
-        ({"kind": "histogram"}, "kind is 'histogram': expected blocks, as of signals"),
+        ({"kind": "histogram"}, "kind is 'histogram': expected blocks for signals"),
     ):
         with pytest.raises(SettingError, match=message):
             chart(SIGNALS, View(**view))
     with pytest.raises(SettingError, match="analysis is 'sizes'"):
         chart(measured("sizes", {"model": "sas"}))
-    with pytest.raises(SettingError, match="rows have no 'median': expected a measurement of ratios"):
+    with pytest.raises(SettingError, match="rows lack 'median': expected a measurement of ratios"):
         chart(measured("ratios", {"model": "sas", **PLACE, "definition": "norm", "lower": 1.0, "upper": 2.0}))
     with pytest.raises(SettingError, match="nothing is left to draw"):
         chart(measured("gates"))

@@ -129,7 +129,7 @@ def test_a_connection_of_ones_own_and_its_normalisation():
     torch.testing.assert_close(c_x / c_f, torch.full_like(x, 0.5))
     scale = ((0.5 * x + f).var((1, 2, 3), correction=0, keepdim=True) + 1e-5).sqrt()
     torch.testing.assert_close(c_f, (1 / scale).expand_as(x))
-    with pytest.raises(ValueError, match="none of the normalisations"):
+    with pytest.raises(ValueError, match="can't be held fixed: use a normalisation"):
         coefficients(Own(nn.GroupNorm(2, 6)), x, f)
 
 
