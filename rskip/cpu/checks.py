@@ -12,7 +12,7 @@ def check_kernels(findings: Findings) -> None:
     found = find_library()
     if found.library is None:
         findings.show("compiled kernels", "none")
-        findings.notes.append(f"PyTorch translates without the compiled kernels: {found.problem}")
+        findings.notes.append(f"translation uses PyTorch without the compiled kernels: {found.problem}")
     else:
         findings.show("compiled kernels", f"with {found.library.instructions} instructions")
 

@@ -1,4 +1,4 @@
-"""Decoding token by token on a CPU by the compiled kernels. B sentences, K beams, S source length, C features."""
+"""Token-by-token decoding on a CPU with the compiled kernels. B sentences, K beams, S source length, C features."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from rskip.cpu.program import CpuStack, Program, unpadded
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.encoder import Memory
 
-_FIRST_SLOTS = 32  # of a sentence, and four a beam
+_FIRST_SLOTS = 32  # initial slots per sentence, plus four per beam
 
 KeysValues = tuple[Tensor, Tensor]
 
 
 class CpuState:
-    """What `CpuDecoder` keeps between steps.
+    """The state of `CpuDecoder` between steps.
 
-    Keys and values lie in slots that a sentence's beams share, and each beam sees those of its own history. So beams
-    are reordered, and sentences leave, by moving lists of slots alone.
-    attention: (B, K, S), the last layer's weights over the memory at the last step, where asked for.
+    Keys and values are in slots that a sentence's beams share. Each beam has a list of the slots in its own history, so
+    reordering beams and removing sentences changes only these lists. `attention` (B, K, S) has the last layer's weights
+    over the memory at the last step, if requested.
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class CpuState:
     ) -> None:
         sentences = padding.size(0)
         self.decoder = decoder
-        self.memory = memory  # of each layer, (places, S, C)
-        self.target: list[KeysValues] = []  # of each layer, (places, slots, C)
-        self.places = torch.arange(sentences, dtype=torch.int32)  # (B) where in these each sentence lies
+        self.memory = memory  # per layer, (places, S, C)
+        self.target: list[KeysValues] = []  # per layer, (places, slots, C)
+        self.places = torch.arange(sentences, dtype=torch.int32)  # (B) each sentence's index in these
         self.source_slots, self.source_counts = unpadded(padding)
-        self.slots = torch.zeros(sentences, 1, _FIRST_SLOTS, dtype=torch.int32)  # (B, K, room), of which `length`
+        self.slots = torch.zeros(sentences, 1, _FIRST_SLOTS, dtype=torch.int32)  # (B, K, room); `length` are used
         self.length = 0
         self.wants_attention = attention
         self.attention: Tensor | None = None
@@ -65,9 +65,9 @@ class CpuState:
 
 
 class CpuDecoder(CpuStack["_Step"]):
-    """Steps as `Decoder`'s, all of whose parts but large linear maps and rare connections the kernels compute.
+    """`Decoder`'s steps by the kernels, except for large linear maps and rare connections, which PyTorch computes.
 
-    Logits equal `Decoder`'s but for rounding: sums are in float32 also within bfloat16.
+    Logits equal `Decoder`'s up to rounding: sums are in float32 even in bfloat16.
     """
 
     def __init__(self, decoder: Decoder, library: Library) -> None:
@@ -84,7 +84,7 @@ class CpuDecoder(CpuStack["_Step"]):
         if memory.padding.shape != memory.states.shape[:2] or memory.padding.dtype != torch.bool:
             raise ValueError(
                 f"the memory's padding is {tuple(memory.padding.shape)} of {memory.padding.dtype}: "
-                f"expected {tuple(memory.states.shape[:2])} of torch.bool, as its states"
+                f"expected {tuple(memory.states.shape[:2])} of torch.bool, to match its states"
             )
         projected = [layer.encoder_attn.project(memory.states) for layer in self.decoder.decoder_layers()]
         joined = [(_joined(each.key), _joined(each.value)) for each in projected]
@@ -101,7 +101,7 @@ class CpuDecoder(CpuStack["_Step"]):
         return self.program(sentences * beams).compute(tokens, state)
 
     def _open_slots(self, state: CpuState, sentences: int, beams: int) -> None:
-        """A slot for the next position of each beam."""
+        """Assigns a slot to the next position of each beam."""
         if not state.target:
             state.target = [_with_slots(each, _FIRST_SLOTS + 4 * beams) for each in state.memory]
         count = state.target[0][0].size(1)
@@ -159,7 +159,7 @@ class _Step:
         self.x = room.x
 
     def compute(self, tokens: Tensor, state: CpuState) -> Tensor:
-        """Logits (B, K, V) of what follows `tokens` (B, K)."""
+        """Logits (B, K, V) for the token after `tokens` (B, K)."""
         (sentences, beams), rows = tokens.shape, tokens.numel()
         self._embed(tokens, state.length)
         self._see(state)

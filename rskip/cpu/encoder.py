@@ -1,4 +1,4 @@
-"""Encoding on a CPU by the compiled kernels. B sentences, S source length, C features."""
+"""Encoding on a CPU with the compiled kernels. B sentences, S source length, C features."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rskip.cpu.program import CpuStack, Program, unpadded
 from rskip.transformer.encoder import Encoder, Memory
 from rskip.transformer.positions import token_positions
 
-LONGEST_SOURCE = 256  # from there on PyTorch's attention is the faster one
-_ROWS = 512  # at once, of each thread: what its cache holds
+LONGEST_SOURCE = 256  # PyTorch's attention is faster for longer sources
+_ROWS = 512  # rows at a time per thread, which fit in its cache
 
 
 class CpuEncoder(CpuStack["_Encoding"]):
-    """Memories as `Encoder`'s, but for rounding: sums are in float32 also within bfloat16."""
+    """Computes `Encoder`'s memories up to rounding: sums are in float32 even in bfloat16."""
 
     def __init__(self, encoder: Encoder, library: Library) -> None:
         super().__init__(encoder, library)

@@ -12,18 +12,18 @@ from rskip.connections.linear import LinearMap
 from rskip.cpu.library import Library, Linear8, Packing8, find_library
 from rskip.cpu.linear import linear_work
 
-_ZERO_POINT = 128  # of rows in 8 bits
-_MOST_AT_ONCE = 32  # features of the output
+_ZERO_POINT = 128  # of 8-bit rows
+_MOST_AT_ONCE = 32  # maximum number of output features at a time
 _TINY = torch.finfo(torch.float32).tiny
 
 
 class Int8Linear(nn.Module):
     """xWᵀ + b in 8-bit integers with 32-bit sums, for inference on a CPU. Shape: (..., in) -> (..., out), float32.
 
-    Weights have one scale per feature of the output, activations one per row, taken from the row itself (dynamic
-    quantisation), so that no row depends on its neighbours.
+    Weights have one scale per output feature. Activations have one scale per row, computed from the row itself (dynamic
+    quantisation), so no row depends on its neighbours.
 
-    :param largest: weights are integers of at most this magnitude; None: what this processor adds exactly.
+    :param largest: maximum magnitude of the integer weights; None: the maximum that this processor adds exactly.
     """
 
     weight: Tensor
@@ -65,7 +65,8 @@ class Int8Linear(nn.Module):
     def _library(self) -> Library:
         library = find_library().library
         if library is None or self.largest > library.largest_weight:
-            raise RuntimeError(f"this processor adds no products of {self.largest}: convert the model to int8 here")
+            problem = f"this processor can't add products of weights up to {self.largest} exactly"
+            raise RuntimeError(f"{problem}: convert the model to int8 on this machine")
         return library
 
     def forward(self, x: Tensor) -> Tensor:
@@ -78,7 +79,7 @@ class Int8Linear(nn.Module):
 
 
 class PackedWeight8:
-    """A weight (out, in) of 8-bit integers with a scale (out,) each, and the bias, as products read them."""
+    """A weight (out, in) of 8-bit integers with its scales (out,) and bias, in the layout that the kernel reads."""
 
     def __init__(self, library: Library, weight: Tensor, scales: Tensor, bias: Tensor | None) -> None:
         self.outputs, self.inputs = weight.shape
@@ -112,14 +113,14 @@ def native_linear8(library: Library, arguments: Linear8, rows: int) -> Tensor:
 
 
 def largest_int8_weight() -> int:
-    """The largest 8-bit weight whose products with activations are added exactly here; 0: there is no such product.
+    """The largest 8-bit weight whose products with activations this processor adds exactly; 0: it has no such product.
 
-    127, or on x86 without VNNI 64, 7 bits: there two products are added in 16 bits, which hold 2 · 255 · 64.
+    It is 127, or on x86 without VNNI 64 (7 bits): there two products are added in 16 bits, which hold 2 · 255 · 64.
     """
     library = find_library().library
     return 0 if library is None else library.largest_weight
 
 
 def in_int8(model: nn.Module) -> bool:
-    """Whether linear maps of the model are in 8 bits: smaller ones may not be."""
+    """Whether the model's linear maps are in 8 bits. Small maps may stay in float32."""
     return any(isinstance(module, Int8Linear) for module in model.modules())

@@ -1,8 +1,8 @@
 """The compiled kernels: their file, the processor's instructions that they use, and their arguments.
 
-Compiled where rskip is installed, if there is a C compiler; they need nothing of PyTorch, which serves without them.
-The environment variable RSKIP_NATIVE bounds the instructions: off, plain, avx2, avx512 or
-avx512bf16; by default all that there are.
+They are compiled during rskip's installation if there is a C compiler. They do not depend on PyTorch, which is used if
+they are missing. The environment variable RSKIP_NATIVE limits the instructions: off, plain, avx2, avx512 or avx512bf16
+(default: all that the processor has).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import torch
 from rskip.settings.errors import SettingError
 
 VARIABLE = "RSKIP_NATIVE"
-TYPES = {torch.float32: 0, torch.bfloat16: 1}  # as in source/kernels.h, which has all that follows too
-BLOCK = 64  # logits whose largest one is kept
+TYPES = {torch.float32: 0, torch.bfloat16: 1}  # these and the structures below must match source/kernels.h
+BLOCK = 64  # logits per block; the kernel stores each block's maximum
 _INTERFACE = 6
-_WORK_TO_SHARE = 2**20  # values; these take about 0.3 ms, and starting a thread takes 0.04 ms
+_WORK_TO_SHARE = 2**20  # minimum number of values to use threads: they take about 0.3 ms, and starting a thread 0.04 ms
 _INSTRUCTIONS = {"plain": 0, "avx2": 1, "avx512": 2, "avx512bf16": 3}
 
 
-_ROWS = None  # for pointers to values of the type that the structure's `type` names
+_ROWS = None  # type of pointers to values whose type is the structure's `type`
 
 
 def _pointers(names: str, dtype: torch.dtype | None = _ROWS) -> dict[str, torch.dtype | None]:
@@ -41,7 +41,7 @@ def _fields(pointers: Iterable[str], sizes: str, numbers: str = "", *, typed: bo
 
 
 class Arguments(ctypes.Structure):
-    """Arguments of a kernel, which keep alive what their pointers point to.
+    """Arguments of a kernel. They keep the targets of their pointers alive.
 
     Tensors, structures and arrays live as long as the arguments that point to them. The first tensor of rows sets
     `type`. If an address is assigned as a number, the caller must keep its target alive.
@@ -181,13 +181,13 @@ ATTEND, RESIDUAL, MAP, EMBED, MAP8 = range(5)
 
 
 class Operation(Arguments):
-    """A kernel's arguments, and which kernel."""
+    """A kernel and its arguments."""
 
     _fields_ = [("arguments", c_void_p), ("kernel", c_int64)]
 
 
 class Operations(Arguments):
-    """Operations that run one after the other, on sentences of `beams` beams each."""
+    """Operations that run in sequence, on sentences with `beams` beams each."""
 
     _fields_ = [("operations", c_void_p), ("count", c_int64), ("beams", c_int64)]
 
@@ -205,15 +205,16 @@ def addresses(tensors: Sequence[torch.Tensor]) -> ctypes.Array:
 
 
 class Library:
-    """The kernels of one file. Each is called with its arguments and how many sentences or rows they are of.
+    """The kernels of one file. Each is called with its arguments and the number of sentences or rows.
 
-    With `work`, about how many numbers are read, a kernel is shared among PyTorch's threads where that is worth it.
+    `work` is the approximate number of values that a kernel reads. If it is large, the kernel is shared among PyTorch's
+    threads.
     """
 
     def __init__(self, path: Path, most: int) -> None:
         functions = ctypes.CDLL(str(path))
         if functions.rskip_interface() != _INTERFACE:
-            raise OSError("it was compiled from another version's source")
+            raise OSError("it was compiled from the source of another version")
         functions.rskip_instructions.restype = c_char_p
         self.attend = _kernel(functions, "attend", Attention)
         self.residual = _kernel(functions, "residual", Residual)
@@ -233,7 +234,7 @@ class Library:
         self.packed_bytes8 = _declared(functions, "packed_bytes8", [c_int64] * 2, c_int64)
         self.packed_bytes = _declared(functions, "packed_bytes", [c_int64] * 3, c_int64)
         functions.rskip_choose(most)
-        self.largest_weight: int = _declared(functions, "largest_weight", [], c_int64)()  # of 8 bits
+        self.largest_weight: int = _declared(functions, "largest_weight", [], c_int64)()  # for 8-bit products
         self.instructions: str = functions.rskip_instructions().decode()
 
 
@@ -253,7 +254,7 @@ def _in_threads(kernel: Any, arguments: Arguments, count: int, *, work: int = 0)
 
 @dataclass(frozen=True)
 class Found:
-    """The library, or why there is none."""
+    """The library, or the reason why it is missing."""
 
     library: Library | None
     problem: str = ""
@@ -263,7 +264,7 @@ class Found:
 def find_library() -> Found:
     """Loads the compiled kernels, once.
 
-    :raises SettingError: RSKIP_NATIVE is no known word.
+    :raises SettingError: RSKIP_NATIVE has an unknown value.
     """
     wanted = os.environ.get(VARIABLE, "").lower() or "avx512bf16"
     if wanted == "off":
@@ -280,15 +281,15 @@ def find_library() -> Found:
 
 
 def native_library(tensor: torch.Tensor) -> Library | None:
-    """The kernels, where they are there and read such a tensor: contiguous float32 or bfloat16 of a CPU."""
+    """The kernels, or None if they are missing or the tensor is not contiguous float32 or bfloat16 on a CPU."""
     suits = tensor.dtype in TYPES and tensor.device.type == "cpu" and tensor.is_contiguous()
     return find_library().library if suits else None
 
 
 def checked_indices(library: Library, indices: torch.Tensor, count: int, what: str) -> torch.Tensor:
-    """The indices as kernels read them: int64 and contiguous.
+    """Converts indices for the kernels, to contiguous int64.
 
-    :param what: the name of the indices in errors.
+    :param what: name of the indices in errors.
     :raises TypeError: the indices are not integers on the CPU.
     :raises IndexError: an index is below 0, or not below `count`.
     """

@@ -1,4 +1,4 @@
-"""Linear maps by the compiled kernels. Shapes: x (R, in), W (out, in), y (R, out)."""
+"""Linear maps with the compiled kernels. Shapes: x (R, in), W (out, in), y (R, out)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch.nn import functional
 from rskip.connections.linear import LinearMap
 from rskip.cpu.library import Library, Linear, Linear8, Packing, native_library
 
-_PRODUCTS_A_NUMBER = 16  # that take as long as a number that is read
+_PRODUCTS_A_NUMBER = 16  # number of products that take as long as reading one value
 
 
 class PackedLinear(nn.Linear):
     """xWᵀ + b over weights packed once, by the compiled kernels, for inference. Shape: (..., in) -> (..., out).
 
-    Takes over a linear map's parameters and packs them on first use. If no kernel fits, such as on another device, it
-    computes like `nn.Linear`. If parameters are changed in place by anything but `load_state_dict`, the
-    module doesn't notice and uses the old weights.
+    It takes over a linear map's parameters and packs them on first use. If no kernel fits, such as on another device,
+    it computes like `nn.Linear`. It does not notice parameters that are changed in place, except by `load_state_dict`,
+    and then uses the old weights.
     """
 
     def __init__(self, linear: nn.Linear | LinearMap) -> None:
@@ -66,7 +66,7 @@ class PackedLinear(nn.Linear):
 
 
 def pack_weight(library: Library, weight: Tensor) -> Tensor:
-    """A contiguous weight as this processor's products read it."""
+    """A contiguous weight in the layout that this processor's products read."""
     outputs, inputs = weight.shape
     packing = Packing(weight=weight, inputs=inputs, outputs=outputs)
     packed = torch.empty(library.packed_bytes(inputs, outputs, packing.type), dtype=torch.uint8)
@@ -84,7 +84,7 @@ def linear_arguments(x: Tensor, weight: Tensor, packed: Tensor, bias: Tensor | N
 
 
 def linear_work(arguments: Linear | Linear8) -> int:
-    """What a row costs, in numbers that are read."""
+    """The cost of one row, in values read."""
     return arguments.inputs * arguments.outputs // _PRODUCTS_A_NUMBER
 
 

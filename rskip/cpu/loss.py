@@ -1,4 +1,4 @@
-"""Log-softmax and cross-entropy by the compiled kernels. N rows, V vocabulary."""
+"""Log-softmax and cross-entropy with the compiled kernels. N rows, V vocabulary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rskip.transformer.label_smoothing import Kernel
 
 
 def cross_entropy_kernel(like: Tensor) -> Kernel | None:
-    """`cross_entropy_` for logits of this tensor's type and device; None without a kernel for them."""
+    """`cross_entropy_` for logits of this tensor's type and device, or None without a kernel for them."""
     library = native_library(like)
     return None if library is None else partial(cross_entropy_, library)
 
@@ -23,10 +23,10 @@ def cross_entropy_(
 ) -> tuple[Tensor, Tensor]:
     """Negative log-likelihoods (N,) of labels (N,) below V, and log-normalisers (N,), in float32.
 
-    logits: (N, V), contiguous. With a gradient, softmax - confidence at the label takes their place.
+    `logits` (N, V) must be contiguous. With a gradient they become softmax, minus confidence at the label.
     """
     if labels.shape != logits.shape[:1]:
-        raise ValueError(f"labels are {tuple(labels.shape)}: expected one for each of the {len(logits)} rows")
+        raise ValueError(f"labels are {tuple(labels.shape)}: expected one label for each of the {len(logits)} rows")
     labels = checked_indices(library, labels, logits.size(1), "labels")
     nll, normalisers = torch.empty(2, len(logits), dtype=torch.float32)
     arguments = CrossEntropy(
@@ -38,7 +38,7 @@ def cross_entropy_(
 
 
 def log_softmax(logits: Tensor) -> Tensor:
-    """log softmax over the last dimension, in float32; by PyTorch where there is no kernel."""
+    """Log-softmax over the last dimension, in float32; PyTorch computes it if there is no kernel."""
     library = native_library(logits)
     if library is None:
         return torch.log_softmax(logits, -1, dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""The number format that a model computes in at inference."""
+"""The number format of a model's computations at inference."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _FEWEST_INT8_WEIGHTS = 2**10  # smaller linear maps gain nothing in int8 and sta
 
 
 def set_precision(model: Model, precision: str) -> Model:
-    """Changes the model, in place, to compute in `precision` from now on, for inference only. Returns the model.
+    """Converts the model in place to compute in `precision`, only for inference. Returns the model.
 
     "float32" and "bfloat16" convert the whole model. "int8" converts only its larger linear maps, and needs the
     compiled kernels on a CPU. If the kernels are compiled, the weights of the other linear maps are packed for them.
     docs/speed.md lists gains and costs.
 
-    :raises ValueError: an unknown precision, one that this device or processor lacks, or a model that is already in
-        int8, whose original weights are lost.
+    :raises ValueError: the precision is unknown, the device or processor does not support it, or the model is already
+        in int8, so its original weights are lost.
     """
     if precision not in PRECISIONS:
         raise ValueError(f"unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
     if precision != "int8" and in_int8(model):
-        raise ValueError(f"the model is in int8 and can't be in {precision} again: load it anew")
+        raise ValueError(f"the model is in int8 and can't be converted to {precision}: load it again")
     device = next(model.parameters()).device
     if precision == "int8":
         if device.type != "cpu":

@@ -1,4 +1,4 @@
-"""What a stack computes of its rows, by the compiled kernels. C features, R rows: the beams of all sentences."""
+"""The computation of a stack as a program for the compiled kernels. C features, R rows: the beams of all sentences."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from rskip.transformer.value_residual import FirstValues
 Activation = Callable[[Tensor], Tensor]
 Steps = TypeVar("Steps")
 
-_FEWEST_ROWS = 16  # that a program is made for; one for more than so many times the rows isn't kept
+_FEWEST_ROWS = 16  # minimum size of a program; one that is larger by more than this factor is replaced
 
 
 class Room(NamedTuple):
-    """Memory for the rows of a stack: its layers' input and output x, what a branch is given, and what it computes."""
+    """Memory for the rows of a stack: its layers' input and output x, the branches' inputs, and their results."""
 
     x: Tensor
     given: Tensor
@@ -56,38 +56,38 @@ class Room(NamedTuple):
 
 
 class Program:
-    """Operations on rows, one after the other.
+    """A sequence of operations on rows.
 
-    The kernels compute packed linear maps, attention, embedding, and connections with `as_norms`. One thread computes
-    all rows of a sentence. The modules themselves compute the rest.
+    The kernels compute packed linear maps, attention, embedding, and connections with `as_norms`. The modules
+    themselves compute the rest. One thread computes all rows of a sentence.
 
     :param like: a tensor of the rows' type.
-    :param rows: the largest number of rows.
+    :param rows: maximum number of rows.
     """
 
     def __init__(self, library: Library, like: Tensor, rows: int) -> None:
         self.library, self.rows, self._like = library, rows, like
-        self._parts: list[Callable[[int, int], None]] = []  # of sentences and beams
+        self._parts: list[Callable[[int, int], None]] = []  # called with the numbers of sentences and beams
         self._operations: list[Operation] = []  # not in a part yet
-        self._work = 0  # of these, a row
-        self._passes_more = False  # whether a connection passes on more than x, which is held here during a run
+        self._work = 0  # of these operations, per row
+        self._passes_more = False  # whether a connection passes on more than x, which is stored here during a run
         self._passed: State | None = None
         self._first_values = FirstValues()
 
     def room(self, features: int, inner_features: int) -> Room:
-        """Buffers of rows of so many features."""
+        """Buffers for rows with these numbers of features."""
         sizes = {name: inner_features if name == "inner" else features for name in Room._fields}
         return Room(**{name: self._like.new_empty(self.rows, size) for name, size in sizes.items()})
 
     def run(self, sentences: int, beams: int) -> None:
-        """Computes the rows of so many sentences."""
+        """Computes the rows of this number of sentences."""
         self._end_part()
         self._passed, self._first_values = None, FirstValues()
         for part in self._parts:
             part(sentences, beams)
 
     def embed(self, module: EmbeddingModule, output: Tensor) -> Embedding:
-        """Embeds the tokens, at the places, that are set in what this gives."""
+        """Adds an embedding. The caller sets tokens and positions in the returned arguments."""
         table = module.embed_tokens.weight
         arguments = Embedding(table=table, output=output, features=table.size(1), scale=module.embed_scale)
         self._put(EMBED, arguments)
@@ -95,7 +95,7 @@ class Program:
         return arguments
 
     def attend(self, seen: Seen, query: Tensor, output: Tensor, heads: int) -> Attention:
-        """Attends to the keys and values that are set in what this gives."""
+        """Adds an attention. The caller sets keys and values in the returned arguments."""
         features = query.size(1)
         arguments = Attention(seen=seen, query=query, output=output, heads=heads, features=features // heads)
         self._put(ATTEND, arguments, work=features)
@@ -112,14 +112,14 @@ class Program:
             self._put_module(activation, output, output)
 
     def last_map(self, linear: nn.Module, x: Tensor) -> Linear | Linear8 | None:
-        """As `map`, to memory that is set in what this gives; None, and nothing is computed, where the module must."""
+        """Like `map`, but the caller sets the output in the returned arguments. None: the module must compute it."""
         native = linear.native_arguments(x) if isinstance(linear, (PackedLinear, Int8Linear)) else None
         if native is not None:
             self._put(MAP if isinstance(native, Linear) else MAP8, native, work=linear_work(native))
         return native
 
     def norm(self, norm: nn.Module | None, x: Tensor) -> None:
-        """x = norm(x), of the norms that close a stack or an embedding, or lie inside a branch."""
+        """x = norm(x), for norms that close a stack or an embedding, or are inside a branch."""
         if norm is None:
             return
         if isinstance(norm, (nn.LayerNorm, RMSNorm)):
@@ -128,7 +128,7 @@ class Program:
             self._put_module(norm, x, x)
 
     def enter(self, stack: StackConnection, room: Room) -> None:
-        """What the stack does with its input x."""
+        """Opens the stack with its input x."""
 
         def compute(rows: int) -> None:
             x = room.x[:rows]
@@ -152,7 +152,7 @@ class Program:
             self._put_part(compute)
 
     def branch_input(self, connection: Connection, room: Room) -> Tensor:
-        """What the connection's branch is fed: x, or what is put into `given`."""
+        """The input of the connection's branch: x, or the result in `given`."""
 
         def compute(rows: int) -> None:
             given, self._passed = connection.before(room.x[:rows] if self._passed is None else self._passed)
@@ -173,7 +173,7 @@ class Program:
         return room.given
 
     def join(self, connection: Connection, room: Room) -> None:
-        """x = connection(x, f), or what else the connection passes on."""
+        """x = connection(x, f), or the several tensors that the connection passes on."""
 
         def compute(rows: int) -> None:
             assert self._passed is not None
@@ -187,7 +187,7 @@ class Program:
             self._put_module(connection, room.x, room.x, room.f)
 
     def self_attention(self, layer: TransformerLayer, seen: Seen, room: Room) -> Attention:
-        """The layer's self-attention and its connection, of keys and values that are set in what this gives."""
+        """Adds the layer's self-attention and connection. The caller sets keys and values in the returned arguments."""
         attention, connection = layer.self_attn, layer.self_attn_connection
         given = self.branch_input(connection, room)
         self.query(attention, given, room)
@@ -203,12 +203,12 @@ class Program:
         return arguments
 
     def query(self, attention: MultiHeadAttention, given: Tensor, room: Room) -> None:
-        """The attention's queries of what its branch is given."""
+        """The attention's queries, from the branch's input."""
         self.map(attention.q_proj, given, room.query)
         self._norm_heads(attention, attention.query_norm, room.query)
 
     def attention_output(self, attention: MultiHeadAttention, room: Room) -> None:
-        """The branch's output of what the heads give, which `query` holds."""
+        """The branch's output from the heads' outputs, which are in `query`."""
         if attention.head_scale is not None:
             self._put_module(attention.scale_heads, room.query, room.query)
         self.norm(attention.heads_norm, room.query)
@@ -216,7 +216,7 @@ class Program:
         self.norm(attention.output_norm, room.f)
 
     def feed_forward(self, layer: TransformerLayer, room: Room) -> None:
-        """The layer's feed-forward branch and its connection."""
+        """Adds the layer's feed-forward branch and its connection."""
         given = self.branch_input(layer.ffn_connection, room)
         self.map(layer.fc1, given, room.inner, activation=layer.activation)
         self.norm(layer.hidden_norm, room.inner)
@@ -224,7 +224,7 @@ class Program:
         self.join(layer.ffn_connection, room)
 
     def _norm_heads(self, attention: MultiHeadAttention, norm: nn.Module | None, x: Tensor) -> None:
-        """x = norm(x), of each head's features."""
+        """x = norm(x), over each head's features."""
         if norm is not None:
             self._put_module(lambda rows: norm(rows.unflatten(-1, (attention.heads, -1))).flatten(-2), x, x)
 
@@ -242,7 +242,7 @@ class Program:
         self._put_part(compute)
 
     def _put_part(self, compute: Callable[[int], None]) -> None:
-        """Something that is no kernel, of so many rows."""
+        """Adds a step that is not a kernel; it is called with the number of rows."""
         self._end_part()
         self._parts.append(lambda sentences, beams: compute(sentences * beams))
 
@@ -260,9 +260,9 @@ class Program:
 
 
 class CpuStack(ABC, Generic[Steps]):
-    """A stack of layers by programs, of which each thread keeps one.
+    """Runs a stack of layers as programs. Each thread keeps one program.
 
-    A stack whose modules or parameters are replaced, or packed anew, needs another.
+    If modules or parameters of the stack are replaced or packed again, build a new one.
     """
 
     def __init__(self, stack: nn.Module, library: Library) -> None:
@@ -272,7 +272,7 @@ class CpuStack(ABC, Generic[Steps]):
         self._addresses = [(each, each.data_ptr()) for each in stack.parameters()]
 
     def current(self) -> bool:
-        """Whether modules, parameters and packed weights are where they were when this was made."""
+        """Whether modules, parameters and packed weights are still the same objects."""
         for held, name, part in self._parts:
             if held.get(name) is not part:
                 return False
@@ -280,26 +280,26 @@ class CpuStack(ABC, Generic[Steps]):
 
     @abstractmethod
     def build(self, rows: int) -> Steps:
-        """What computes up to so many rows."""
+        """A program for up to this number of rows."""
 
     def program(self, rows: int) -> Steps:
-        """This thread's."""
+        """This thread's program."""
         most, program = getattr(self._programs, "kept", (0, None))
         if program is None or not most >= rows >= most // _FEWEST_ROWS:
             most = max(rows, _FEWEST_ROWS)
-            with torch.inference_mode(False):  # for callers outside of it too
+            with torch.inference_mode(False):  # so that callers outside of inference mode can use it too
                 program = self.build(most)
             self._programs.kept = most, program
         return program
 
 
 def unpadded(padding: Tensor) -> tuple[Tensor, Tensor]:
-    """Positions (B, S) that are no padding, in front, and how many of them each sentence has (B)."""
+    """Positions (B, S) that are not padding, moved to the front, and their number per sentence (B)."""
     return padding.to(torch.uint8).sort(dim=1, stable=True)[1].int(), (padding.size(1) - padding.sum(1)).int()
 
 
 def _parts(stack: nn.Module) -> list[tuple[dict[str, Any], str, Any]]:
-    """Each module, parameter and packed weight: what holds it, its name and itself."""
+    """Each module, parameter and packed weight, with its owner and name."""
     return [
         (held, name, part)
         for module in stack.modules()

@@ -1,4 +1,4 @@
-"""Sums and normalisations, computed by the compiled kernels. R rows, C features."""
+"""Sums and normalisations with the compiled kernels. R rows, C features."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def residual_arguments(stated: NormalisedSum, x: Tensor, f: Tensor | None, outpu
     weights = [norm.weight for norm in norms]
     biases = [norm.bias for norm in norms if isinstance(norm, nn.LayerNorm)]
     if any(each.dtype != x.dtype for each in (*weights, *biases)):
-        raise TypeError(f"the norms have other types than x, {x.dtype}: convert the whole model to one type")
+        raise TypeError(f"x is {x.dtype}, but the norms are of another type: convert the whole model to one type")
     return Residual(
         x=x, f=f, output=output, weights=addresses(weights), biases=addresses(biases) if biases else None,
         features=x.size(1), norms=len(weights), scale=stated.scale, branch_scale=stated.branch_scale,

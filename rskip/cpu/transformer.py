@@ -18,12 +18,12 @@ from rskip.transformer.state import IncrementalState
 
 
 def for_inference(model: Any, precision: str | None = None) -> Any:
-    """The model for inference: on a CPU a `CpuTransformer` if the kernels are compiled, otherwise the model.
+    """Prepares a model for inference: on a CPU a `CpuTransformer` if the kernels are compiled, otherwise the model.
 
     :param model: an `EncoderDecoder`, such as a `Transformer`, or a result of this function. It is changed in place.
-    :param precision: see `set_precision`. None: the model stays as it is, and the result uses its current parameters,
+    :param precision: see `set_precision`. None: the model is not converted, and the result uses its current parameters,
         so a model can be tested during training.
-    :raises ValueError: as `set_precision`.
+    :raises ValueError: see `set_precision`.
     """
     if isinstance(model, CpuTransformer):
         model = model.model
@@ -34,12 +34,12 @@ def for_inference(model: Any, precision: str | None = None) -> Any:
 
 
 class CpuTransformer:
-    """A Transformer whose encoder and steps the compiled kernels compute; a `TranslationModel`, as Transformer is.
+    """A Transformer whose encoder and decoding steps run in the compiled kernels; also a `TranslationModel`.
 
-    If no kernel fits (training, float64, another device, an encoder of other inputs than tokens), the Transformer
-    itself computes. All other attributes, such as `state_dict`, are the Transformer's. Threads may share one.
+    If no kernel fits (training, float64, another device, an encoder that does not read tokens), the Transformer itself
+    computes. All other attributes, such as `state_dict`, are the Transformer's. Threads may share one instance.
 
-    model: the Transformer.
+    :param model: the Transformer.
     """
 
     def __init__(self, model: EncoderDecoder) -> None:
@@ -48,7 +48,7 @@ class CpuTransformer:
         self._decoder: CpuDecoder | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if name == "model":  # an object that is being unpickled
+        if name == "model":  # the object is being unpickled
             raise AttributeError(name)
         return getattr(self.model, name)
 
@@ -59,7 +59,7 @@ class CpuTransformer:
         return {"model": self.model, "_encoder": None, "_decoder": None}
 
     def __call__(self, *inputs: Any) -> Tensor:
-        """The model's forward pass, which it computes itself."""
+        """The Transformer's own forward pass."""
         return self.model(*inputs)
 
     @property
@@ -69,27 +69,27 @@ class CpuTransformer:
 
     @property
     def device(self) -> torch.device:
-        """Where it is."""
+        """The model's device."""
         return self.model.device
 
     @property
     def precision(self) -> str:
-        """What it computes in: "float32", "bfloat16", ..., or "int8"."""
+        """The number format of its computations: "float32", "bfloat16", ..., or "int8"."""
         return "int8" if in_int8(self.model) else self.model.precision
 
     @property
     def connection(self) -> str:
-        """The spec of its connections; where they differ, the encoder's / the decoder's."""
+        """The spec of its connections; if they differ, "encoder's / decoder's"."""
         return self.model.connection
 
     @property
     def max_positions(self) -> int | None:
-        """The maximum length of a target in tokens, including its end; None without a limit."""
+        """The maximum target length in tokens, including the end symbol; None without a limit."""
         return self.model.max_positions
 
     @property
     def max_source_positions(self) -> int | None:
-        """The maximum length of a source in tokens, including its end; None without a limit."""
+        """The maximum source length in tokens, including the end symbol; None without a limit."""
         return self.model.max_source_positions
 
     @property
@@ -104,15 +104,18 @@ class CpuTransformer:
         return self.model.trained_source_positions
 
     def move(self, device: torch.device) -> None:
-        """Moves it to the device, where PyTorch computes. Raises `ValueError` if the device lacks its precision."""
+        """Moves the model to the device, where PyTorch computes.
+
+        :raises ValueError: the device does not support the model's precision.
+        """
         if device.type != "cpu" and self.precision == "int8":
-            raise ValueError(f"an int8 model is for CPUs, not for {device}: load it in bfloat16 there")
+            raise ValueError(f"an int8 model runs only on CPUs, not on {device}: load it in bfloat16 there")
         self.model.move(device)
 
     def encode(self, source: Tensor, *inputs: Any, padded: bool | None = None) -> Memory:
-        """The memory of source tokens (B, S), or of the model's other inputs. padded: see `Memory`.
+        """Encodes source tokens (B, S), or the model's other inputs, into the memory. `padded`: see `Memory`.
 
-        Hooks of the encoder's modules don't see what the kernels compute.
+        Hooks on the encoder's modules do not see the kernels' results.
         """
         encoder = self.model.encoder
         if not isinstance(encoder, Encoder):
@@ -134,7 +137,7 @@ class CpuTransformer:
         return self._decoder.start(memory, attention=attention)
 
     def step(self, tokens: Tensor, state: CpuState | IncrementalState) -> Tensor:
-        """Logits (B, K, V) of what follows `tokens` (B, K) in each beam of each sentence; the state takes them in."""
+        """Logits (B, K, V) for the token after `tokens` (B, K) in each beam. `tokens` are appended to the state."""
         return state.decoder.step(tokens, state) if isinstance(state, CpuState) else self.model.step(tokens, state)
 
     def reorder(

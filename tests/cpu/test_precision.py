@@ -131,7 +131,7 @@ def test_int8_after_another_precision(build, source, prefix, monkeypatch):
     direct = set_precision(build("2rskip+ln").float(), "int8")
     packed_first = set_precision(set_precision(build("2rskip+ln").float(), "float32"), "int8")
     assert torch.equal(direct(source, prefix), packed_first(source, prefix))
-    with pytest.raises(ValueError, match="the model is in int8 and can't be in float32 again: load it anew"):
+    with pytest.raises(ValueError, match="the model is in int8 and can't be converted to float32: load it again"):
         set_precision(direct, "float32")
 
 
@@ -173,7 +173,7 @@ def test_a_model_whose_output_projection_is_too_small_for_int8_is_in_int8(build)
     model = set_precision(build(encoder_embed_dim=256, encoder_ffn_embed_dim=256), "int8")
     assert not isinstance(model.decoder.output_projection, Int8Linear)
     assert CpuTransformer(model).precision == "int8"
-    with pytest.raises(ValueError, match="can't be in float32 again"):
+    with pytest.raises(ValueError, match="can't be converted to float32"):
         set_precision(model, "float32")
 
 

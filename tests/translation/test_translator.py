@@ -248,5 +248,5 @@ def test_int8_stays_on_the_cpu(root: Path, monkeypatch: pytest.MonkeyPatch) -> N
     translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de/2rskip_ln", precision="int8")
     assert translator(DOG) == HUND
     monkeypatch.setattr("rskip.translation.translator.usable_device", torch.device)  # as if there were a GPU
-    with pytest.raises(ValueError, match="an int8 model is for CPUs, not for cuda"):
+    with pytest.raises(ValueError, match="an int8 model runs only on CPUs, not on cuda"):
         translator.to("cuda")
