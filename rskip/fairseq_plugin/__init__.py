@@ -1,4 +1,4 @@
-"""What `--user-dir rskip` brings to fairseq: Transformers whose residual connections are chosen by name.
+"""The fairseq plug-in behind `--user-dir rskip`: Transformers whose residual connections are chosen by name.
 
 Importing this package is the only way to register rskip with fairseq. The `user-dir` patch of fairseq_compat imports it
 for `--user-dir rskip`; your own user-dir or Python program imports it itself. Only this package and

@@ -1,6 +1,6 @@
-"""fairseq's Adam in few kernels on a GPU, without apex: `--optimizer rskip_adam`.
+"""fairseq's Adam with few GPU kernels, without apex: `--optimizer rskip_adam`.
 
-Flags, formula and checkpoints are those of `--optimizer adam`. On a CPU it is fairseq's own computation.
+Flags, formula and checkpoints are those of `--optimizer adam`. On a CPU it runs fairseq's own code.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fairseq_compat.one_line_errors import UsageError
 
 NAME = "rskip_adam"
 HALF = (torch.float16, torch.bfloat16)
-_BUCKET = 2**24  # numbers of a half-precision model that have a float32 copy at one time
+_BUCKET = 2**24  # number of half-precision values that have a float32 copy at the same time
 
 
 class FusedAdam(adam.Adam):
     """fairseq's Adam over lists of tensors: on a GPU one fused update for all parameters of the same age.
 
     Parameters in half precision (--memory-efficient-fp16, --memory-efficient-bf16) are updated in float32, as in
-    fairseq, a bucket at a time.
+    fairseq, one bucket at a time.
     """
 
     @property
@@ -37,7 +37,7 @@ class FusedAdam(adam.Adam):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update of all parameters that have a gradient."""
+        """Updates all parameters that have a gradient."""
         if not self.on_gpu:
             return super().step(closure)
         loss = None if closure is None else closure()
@@ -53,14 +53,14 @@ class FusedAdam(adam.Adam):
         return loss
 
     def _grow(self, parameter: Tensor) -> int:
-        """Counts the update in the parameter's state, which is fairseq's. Gives how many it has had."""
+        """Counts the update in the parameter's state, which has fairseq's format, and returns the count."""
         state = self.state[parameter]
         if not state:
             state["step"] = 0
         for name in ("exp_avg", "exp_avg_sq"):
             if name not in state:
                 state[name] = torch.zeros_like(parameter, dtype=torch.float32)
-            elif state[name].device != parameter.device or state[name].dtype != torch.float32:  # of a checkpoint
+            elif state[name].device != parameter.device or state[name].dtype != torch.float32:  # from a checkpoint
                 state[name] = state[name].to(parameter.device, torch.float32)
         state["step"] += 1
         return int(state["step"])
@@ -112,16 +112,16 @@ def _float_copies(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _views(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """`flat` in parts of the tensors' shapes."""
+    """`flat` split into parts with the tensors' shapes."""
     parts = flat.split([each.numel() for each in tensors])
     return [part.view(each.shape) for part, each in zip(parts, tensors, strict=True)]
 
 
 @register_optimizer(NAME, dataclass=adam.FairseqAdamConfig)
 class FairseqAdam(adam.FairseqAdam):
-    """`FusedAdam`, with the scaling and the norm of gradients over lists of tensors.
+    """`FusedAdam`, with scaling and norm of gradients computed over lists of tensors.
 
-    Named as fairseq's: a checkpoint has the optimizer's class name, and goes on under the same alone.
+    It has the name of fairseq's class, because a checkpoint stores it and resumes only with the same name.
     """
 
     def __init__(self, cfg: adam.FairseqAdamConfig, params: Any) -> None:
@@ -148,9 +148,9 @@ class FairseqAdam(adam.FairseqAdam):
 
     @torch.no_grad()
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """Norm of all gradients before clipping, in float32, on the host: the trainer asks whether it is finite.
+        """Norm of all gradients before clipping, in float32 on the host, because the trainer checks that it is finite.
 
-        That is the update's one synchronisation, where fairseq's own has three to five.
+        This is the update's only synchronisation; fairseq's own update has three to five.
         """
         gradients = self._gradients()
         if not gradients:
@@ -168,10 +168,10 @@ class FairseqAdam(adam.FairseqAdam):
 
 
 class FP16Optimizer(optim.FP16Optimizer):
-    """fairseq's wrapper for --fp16 and --bf16, with one copy of all gradients and one of all parameters.
+    """fairseq's wrapper for --fp16 and --bf16, which copies all gradients at once and all parameters at once.
 
-    The float32 masters have fairseq's layout, and so have checkpoints: one flat tensor with --fp16, one for each
-    parameter with --bf16 or --fp16-no-flatten-grads. The class is named as fairseq's for the reason of `FairseqAdam`.
+    The float32 master copies and checkpoints have fairseq's layout: one flat tensor with --fp16, one tensor per
+    parameter with --bf16 or --fp16-no-flatten-grads. Its name is fairseq's for the same reason as `FairseqAdam`'s.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -185,7 +185,7 @@ class FP16Optimizer(optim.FP16Optimizer):
             self._master_gradients = [master.grad for master in self.fp32_params]
 
     def zero_grad(self) -> None:
-        """Drops the model's gradients; the masters' follow with the next copy."""
+        """Drops the model's gradients. The next copy replaces the master copies' gradients."""
         for parameter in self.fp16_params:
             parameter.grad = None
         self._needs_sync = True
@@ -193,7 +193,7 @@ class FP16Optimizer(optim.FP16Optimizer):
             self._multiply_factor = 1.0 / float(self.scaler.loss_scale)
 
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """As fairseq's, on the host: of several processes the factor, which has the sample size, is on the GPU."""
+        """Like fairseq's, but on the host: with several processes the factor, the sample size, is on the GPU."""
         self._multiply_factor = float(self._multiply_factor)
         return super().clip_grad_norm(max_norm, aggregate_norm_fn)
 

@@ -1,4 +1,4 @@
-"""Named architectures: [captioning_]transformer_<connection>_<size>, as in `--arch transformer_rskip_ln_tiny`."""
+"""Named architectures, [captioning_]transformer_<connection>_<size>, such as `--arch transformer_rskip_ln_tiny`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rskip.transformer import TransformerConfig
 from rskip.transformer.architectures import CONNECTIONS, SIZES, Size, architecture
 from rskip.transformer.config import StackConfig
 
-# Captioning's are fewer: those of SAS Table 5, and this project's own.
+# Captioning has fewer: those of SAS Table 5 and this project's own.
 CAPTIONING_CONNECTIONS = ("skip_ln", "rskip_ln", "sas")
 CAPTIONING_SIZES = {"": SIZES["base"], "_small": SIZES["small"], "_tiny": Size(256, 512, 4, 2)}
 
@@ -25,7 +25,7 @@ def _architecture(kind: type[StackConfig], connection: str, size: Size) -> Calla
     features, inner_features, heads, layers = size
 
     def fill_in(args: Namespace) -> None:
-        """Sets what the command line left open. Idempotent: fairseq calls it again when it loads a checkpoint."""
+        """Sets defaults for unset flags. It is idempotent: fairseq calls it again when it loads a checkpoint."""
 
         def default(name: str, value: object) -> None:
             if getattr(args, name, None) is None:
@@ -37,7 +37,7 @@ def _architecture(kind: type[StackConfig], connection: str, size: Size) -> Calla
             default(f"{side}_attention_heads", heads)
             default(f"{side}_layers", layers)
         default("connection", connection)
-        not_defaulted = (*OF_DATA[kind], "encoder_connection", "decoder_connection")  # the data's, --connection's
+        not_defaulted = (*OF_DATA[kind], "encoder_connection", "decoder_connection")  # by data and --connection
         for field in fields(kind):
             if field.default is not MISSING and field.name not in not_defaulted:
                 default(field.name, field.default)

@@ -18,10 +18,10 @@ from rskip.transformer.label_smoothing import label_smoothed_cross_entropy
 
 @register_criterion("rskip_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig)
 class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
-    """Fairseq's label_smoothed_cross_entropy, its flags included, computed without the whole of the logits.
+    """Fairseq's label_smoothed_cross_entropy with its flags, computed without the full logits.
 
-    Falls back to fairseq's own computation where the logits are needed (--report-accuracy, --ignore-prefix-size), and
-    on a CPU in float16 or under autocast.
+    It uses fairseq's own computation if the logits are needed (--report-accuracy, --ignore-prefix-size), and on a CPU
+    in float16 or under autocast.
     """
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[torch.Tensor, int, dict]:
@@ -51,7 +51,7 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Logs as fairseq does; from a GPU the sums come in one transfer, where fairseq waits for each."""
+        """Logs like fairseq, but copies the sums from a GPU in one transfer; fairseq waits for each."""
         super().reduce_metrics(_on_host(logging_outputs))
 
 

@@ -1,4 +1,4 @@
-"""Our decoder behind fairseq's interface. B batch, T target length, C features, V vocabulary."""
+"""Our decoder with fairseq's interface. B batch, T target length, C features, V vocabulary."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _DecoderInterface(FairseqIncrementalDecoder):
 
 
 class ConnectionDecoder(Decoder, _DecoderInterface):
-    """`rskip.transformer`'s decoder, called and answering as fairseq's trainer and generator expect."""
+    """`rskip.transformer`'s decoder with the arguments and results that fairseq's trainer and generator expect."""
 
     def __init__(self, config: StackConfig, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
         super().__init__(config, embed_tokens)
@@ -42,8 +42,8 @@ class ConnectionDecoder(Decoder, _DecoderInterface):
         """Logits (B, T, V), or features (B, T, C), and fairseq's extras.
 
         Outside training, the extra `attn` has the last layer's weights over the source (B, T, S), and with
-        `incremental_state` only the last token is read. With `loss`, what that gives of features and output weight
-        (V, C): parameters may be used within a model's forward alone, or DistributedDataParallel miscounts them.
+        `incremental_state` only the last token is read. With `loss`, returns that function's result for the features
+        and the output weight (V, C). DistributedDataParallel needs parameters to be used within the model's forward.
         """
         memory = memory_of(encoder_out)
         if loss is not None:
@@ -63,18 +63,18 @@ class ConnectionDecoder(Decoder, _DecoderInterface):
         return output, {"attn": weights, "inner_states": []}
 
     def output_layer(self, features: Tensor) -> Tensor:
-        """Features (B, T, C) to logits (B, T, V)."""
+        """Projects features (B, T, C) to logits (B, T, V)."""
         return self.output_projection(features)
 
     def reorder_incremental_state_scripting(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
-        """Keeps the rows of the cache that `new_order` names, in its order."""
+        """Selects the rows `new_order` of the cache, in that order."""
         if _CACHE in incremental_state:
             incremental_state[_CACHE].reorder(torch.zeros_like(new_order)[:, None], new_order)
 
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
-        """The same under the name that fairseq's older generators call."""
+        """Alias that fairseq's older generators call."""
         self.reorder_incremental_state_scripting(incremental_state, new_order)
 
     def max_positions(self) -> int:
-        """The longest target sentence, in tokens."""
+        """The maximum target length in tokens."""
         return self.config.max_target_positions

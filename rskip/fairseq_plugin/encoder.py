@@ -1,4 +1,4 @@
-"""Our encoder behind fairseq's interface. B batch, S source length, C features."""
+"""Our encoder with fairseq's interface. B batch, S source length, C features."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ class _EncoderInterface(FairseqEncoder):
 
 
 class ConnectionEncoder(Encoder, _EncoderInterface):
-    """`rskip.transformer`'s encoder, called and answering as fairseq's trainer and generator expect."""
+    """`rskip.transformer`'s encoder with the arguments and results that fairseq's trainer and generator expect."""
 
     def __init__(self, config: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
         super().__init__(config, embed_tokens)
         self.dictionary = dictionary
 
     def forward(self, src_tokens: Tensor, src_lengths: Tensor | None = None) -> EncoderOut:  # type: ignore[override]
-        """Source tokens (B, S) to fairseq's dictionary of lists, with states as (S, B, C)."""
+        """Encodes source tokens (B, S) into fairseq's dictionary of lists, with states (S, B, C)."""
         return encoder_out_of(self.encode(src_tokens))
 
     def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:
-        """The rows of the batch that `new_order` names, in its order."""
+        """Selects the rows `new_order` of the batch, in that order."""
         return encoder_out_of(memory_of(encoder_out).reorder(new_order))
 
     def max_positions(self) -> int:
-        """The longest source sentence, in tokens."""
+        """The maximum source length in tokens."""
         return self.config.max_source_positions
 
 
 def encoder_out_of(memory: Memory) -> EncoderOut:
-    """Fairseq's dictionary of a memory, which is in it too."""
+    """Fairseq's dictionary for a memory. It also contains the memory itself."""
     return {
         "encoder_out": [memory.states.transpose(0, 1)],
         "encoder_padding_mask": [memory.padding],

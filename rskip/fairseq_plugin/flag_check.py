@@ -1,8 +1,7 @@
-"""Whether fairseq's own parser takes flags: `python -m rskip.fairseq_plugin.flag_check`, which rskip.tasks starts.
+"""Checks flags with fairseq's own parser: `python -m rskip.fairseq_plugin.flag_check`, which rskip.tasks starts.
 
-Reads JSON from standard input: by any name the `program`, the words `before` its flags, and the words of each of its
-`flags`. Writes JSON: by the name of each that is refused the flag that is at fault ("" where it is not one alone), and
-why.
+It reads JSON from standard input: a mapping from any name to `program`, the words `before` its flags, and the words of
+each of its `flags`. It writes JSON: for each refused name, the wrong flag ("" if it is more than one), and the reason.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ class _Refused(Exception):
 
 
 def refusal(program: str, before: Sequence[str], flags: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
-    """The flag that is at fault and why; None: the program takes them."""
+    """The wrong flag and the reason, or None if the program accepts all flags."""
     why = _parse(program, before, flags)
     if why is None:
         return None
     without = {flag: _parse(program, before, {name: flags[name] for name in flags if name != flag}) for flag in flags}
-    others = [flag for flag in flags if without[flag] != why]  # such as arch, without which it takes no other flags
+    others = [flag for flag in flags if without[flag] != why]  # such as arch, which adds most flags
     return next((flag for flag in flags if without[flag] is None), others[0] if len(others) == 1 else ""), why
 
 
 def _parse(program: str, before: Sequence[str], flags: Mapping[str, Sequence[str]]) -> str | None:
     words = [*before, *(word for each in flags.values() for word in each)]
-    sys.argv = [program, *words]  # where fairseq looks for --user-dir
+    sys.argv = [program, *words]  # fairseq looks for --user-dir here
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         try:
             training = program == "fairseq-train"
@@ -41,8 +40,8 @@ def _parse(program: str, before: Sequence[str], flags: Mapping[str, Sequence[str
             parser.error = _refuse
             options.parse_args_and_arch(parser, words)
         except SystemExit:  # --help
-            return "it ends before any work"
-        except Exception as error:  # fairseq evaluates some flags' texts as Python, which may raise anything
+            return "it prints help and exits"
+        except Exception as error:  # fairseq evaluates some flags as Python, which may raise anything
             return " ".join(str(error).split()) or type(error).__name__
     return None
 

@@ -1,4 +1,4 @@
-"""The flags of our models: fairseq's own for Transformers, and the connection's."""
+"""The flags of our models: those of fairseq's Transformers, and those of connections."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from rskip.transformer.config import StackConfig
 
 Config = TypeVar("Config", bound=StackConfig)
 
-# What to do instead of a flag of fairseq's transformer that these models have no part for.
+# Advice for flags of fairseq's transformer that these models do not support.
 _INSTEAD = {
     "encoder_normalize_before": "use --connection prenorm+ln",
     "decoder_normalize_before": "use --connection prenorm+ln",
-    "no_decoder_final_norm": "leave it out, the connection decides the final normalisation",
+    "no_decoder_final_norm": "leave it out; the connection determines the final normalisation",
     "encoder_layers_to_keep": "set --encoder-layers",
     "decoder_layers_to_keep": "set --decoder-layers",
     "offload_activations": "use --checkpoint-activations",
@@ -35,7 +35,7 @@ _INSTEAD = {
 
 PROBE_EVERY = 25  # updates
 
-# What data decides of a configuration, at its smallest: what flags decide is checked before there is data.
+# Minimum values for the fields that data determine, so that flags can be checked before data are read.
 OF_DATA: dict[type[StackConfig], dict[str, Any]] = {
     TransformerConfig: {"source_vocabulary": 1, "target_vocabulary": 1, "padding_index": 0},
     CaptioningConfig: {
@@ -54,24 +54,24 @@ def add_flags(parser: ArgumentParser) -> None:
     TransformerModel.add_args(parser)
     help_text = "residual connection, such as 2rskip+ln"
     parser.add_argument("--connection", metavar="SPEC", help=f"{help_text} (default: the architecture's)")
-    parser.add_argument("--encoder-connection", metavar="SPEC", help=f"{help_text}, of the encoder alone")
-    parser.add_argument("--decoder-connection", metavar="SPEC", help=f"{help_text}, of the decoder alone")
+    parser.add_argument("--encoder-connection", metavar="SPEC", help=f"{help_text}, only for the encoder")
+    parser.add_argument("--decoder-connection", metavar="SPEC", help=f"{help_text}, only for the decoder")
     parser.add_argument(
         "--value-residual",
         choices=("none", "fixed", "learned"),
-        help="mix the first layer's values into each self-attention's, half of both or with learned factors "
+        help="mix the first layer's values into each later self-attention: half of both, or with learned factors "
         "(default: none)",
     )
     parser.add_argument(
         "--probe-file",
         metavar="FILE",
-        help="write RMS of x, F(x) and y, norm of the loss gradient, and gates of every residual block to this file",
+        help="write RMS of x, F(x) and y, norm of the loss gradient, and gates of every residual block to FILE",
     )
     parser.add_argument(
-        "--compile-layers", action="store_true", help="compile the layers by torch.compile (default: no)"
+        "--compile-layers", action="store_true", help="compile the layers with torch.compile (default: no)"
     )
     parser.add_argument(
-        "--probe-every", type=int, metavar="N", help=f"at the first and every N-th update (default: {PROBE_EVERY})"
+        "--probe-every", type=int, metavar="N", help=f"probe the first and every N-th update (default: {PROBE_EVERY})"
     )
 
 
@@ -83,12 +83,12 @@ def _fairseq_flags() -> frozenset[str]:
 
 
 def unsupported_flags(kind: type[StackConfig] = TransformerConfig) -> tuple[str, ...]:
-    """The attributes of fairseq's transformer flags that these models refuse: all that their configuration lacks."""
+    """The attributes of fairseq's transformer flags that these models refuse because their configuration lacks them."""
     return tuple(sorted(_fairseq_flags() - {field.name for field in fields(kind)}))
 
 
 def check_flags(args: Namespace, kind: type[StackConfig] = TransformerConfig) -> None:
-    """Raises `UsageError` for a flag that these models don't support, an invalid connection, sizes that don't fit."""
+    """Raises `UsageError` for an unsupported flag, an invalid connection, or sizes that do not fit together."""
     for name in unsupported_flags(kind):
         value = getattr(args, name, None)
         if value and not (name == "decoder_output_dim" and value == args.decoder_embed_dim):
@@ -97,8 +97,8 @@ def check_flags(args: Namespace, kind: type[StackConfig] = TransformerConfig) ->
             raise UsageError(f"{given} is not supported by rskip's architectures: {advice}")
     for group, settings in GROUPS.items():
         if getattr(args, group, None) is not None:
-            example = f"{group}_{next(iter(settings))}"
-            raise UsageError(f"rskip's architectures don't read the group {group}: give flat settings, as {example}")
+            advice = f"give flat settings such as {group}_{next(iter(settings))}"
+            raise UsageError(f"rskip's architectures don't read the group {group}: {advice}")
     for name in ("connection", "encoder_connection", "decoder_connection"):
         spec = getattr(args, name, None)
         if spec is not None:
@@ -112,35 +112,35 @@ def check_flags(args: Namespace, kind: type[StackConfig] = TransformerConfig) ->
 def _check_probe(args: Namespace, config: StackConfig) -> None:
     every, given = getattr(args, "probe_every", None), getattr(args, "probe_file", None) is not None
     if every is not None and (every < 1 or not given):
-        raise UsageError(f"--probe-every is {every}: expected 1 or more, and --probe-file beside it")
+        raise UsageError(f"--probe-every is {every}: expected 1 or more, together with --probe-file")
     if given and getattr(args, "compile_layers", False):
-        raise UsageError("--probe-file and --compile-layers: no probe looks into a compiled layer, give one of them")
+        raise UsageError("--probe-file and --compile-layers: a compiled layer can't be probed, give only one of them")
     for spec in (config.encoder_connection, config.decoder_connection) if given else ():
         if find_family(parse_connection(spec).family).passes != "x":
-            raise UsageError(f"--probe-file looks at blocks of one x and F(x), and {spec} passes on more: leave it out")
+            raise UsageError(f"--probe-file needs blocks with one x and F(x), but {spec} passes on more: leave it out")
     for scaled in ("fp16", "amp"):
         if given and getattr(args, scaled, False):
-            raise UsageError(f"--probe-file and --{scaled}, which scales the gradients: use --bf16")
+            raise UsageError(f"--probe-file and --{scaled}: --{scaled} scales the gradients; use --bf16 instead")
 
 
 def take_probe(args: Namespace) -> tuple[str | None, int]:
-    """File and interval of a probe, which `args` have no more."""
+    """Removes the file and interval of a probe from `args`, and returns them."""
     file, every = (vars(args).pop(name, None) for name in ("probe_file", "probe_every"))
     return file, every or PROBE_EVERY
 
 
 def take_compile_layers(args: Namespace) -> bool:
-    """Whether layers are to be compiled, which `args` say no more: checkpoints keep them."""
+    """Removes the flag for compiling layers from `args`, because checkpoints store them, and returns it."""
     return bool(vars(args).pop("compile_layers", False))
 
 
 def config_from_args(args: Namespace, source: Dictionary, target: Dictionary) -> TransformerConfig:
-    """The model that the flags describe, over these dictionaries. Raises `UsageError` where they contradict."""
+    """The configuration of a model from flags and dictionaries. Raises `UsageError` if they contradict each other."""
     check_flags(args)
     if args.share_all_embeddings and source != target:
         raise UsageError(
             f"--share-all-embeddings needs one joint dictionary, but source and target have {len(source)} and "
-            f"{len(target)} symbols of their own: run fairseq-preprocess with --joined-dictionary or leave the flag out"
+            f"{len(target)} symbols: run fairseq-preprocess with --joined-dictionary, or leave the flag out"
         )
     dictionaries = {
         "source_vocabulary": len(source),
@@ -151,7 +151,7 @@ def config_from_args(args: Namespace, source: Dictionary, target: Dictionary) ->
 
 
 def captioning_config_from_args(args: Namespace, of_data: Mapping[str, Any]) -> CaptioningConfig:
-    """The captioning model that the flags describe. Raises `UsageError` where they contradict."""
+    """The configuration of a captioning model from the flags. Raises `UsageError` if they contradict each other."""
     check_flags(args, CaptioningConfig)
     return _config(args, CaptioningConfig, of_data)
 

@@ -1,4 +1,6 @@
-"""Our beam search behind fairseq's generator interface. B sentences, S source length, T target length, P prefix length.
+"""Our beam search with fairseq's generator interface.
+
+B sentences, S source length, T target length, P prefix length.
 """
 
 from __future__ import annotations
@@ -31,11 +33,10 @@ _ALIGNMENTS = {"hard": extract_hard_alignment, "soft": extract_soft_alignment}
 
 
 class Transformers:
-    """Our models that compute what fairseq's do, each built once, over the same parameters.
+    """Our models that compute the same as fairseq's models, with the same parameters. Each is built once.
 
-    They are built again where a model has got other parameters, another type or another device. A model that has been
-    prepared for inference gets what makes inference faster, and `precision` where given; one in training stays as it
-    is, so that it is always its latest parameters that decode.
+    A model is built again if its parameters, type or device change. A model that was prepared for inference gets the
+    faster inference and `precision`, if given. A model in training is not converted, so its latest parameters decode.
     """
 
     def __init__(self, precision: str | None = None) -> None:
@@ -43,7 +44,7 @@ class Transformers:
         self._built: WeakKeyDictionary[nn.Module, tuple[object, EncoderDecoder | CpuTransformer]] = WeakKeyDictionary()
 
     def of(self, model: nn.Module) -> Any:
-        """The model as ours. Raises `UsageError` for one that is neither ours nor fairseq's `transformer`."""
+        """Our model for a fairseq model. Raises `UsageError` unless it is ours or fairseq's `transformer`."""
         version = _version(model)
         known = self._built.get(model)
         if known is None or known[0] != version:
@@ -99,21 +100,21 @@ _BUILDERS: dict[type, Callable[[Any], tuple[EncoderDecoder, dict[str, Tensor]]]]
 
 
 def _version(model: nn.Module) -> object:
-    """Differs where the model's parameters do, unless they were written behind autograd's back, as optimizers do."""
+    """A value that changes with the model's parameters, unless they are written outside autograd, as by optimizers."""
     parameters = [(each.data_ptr(), each._version, each.dtype, each.device) for each in model.parameters()]
     return model._is_generation_fast, parameters
 
 
 class BeamSearchGenerator:
-    """Stands in for fairseq's `SequenceGenerator`, and gives the same hypotheses and scores.
+    """Replaces fairseq's `SequenceGenerator`, with the same hypotheses and scores.
 
-    As there, the greatest length max_len_a · S + max_len_b counts the batch's longest source for every sentence, and a
-    model's --max-target-positions bounds it. Hypotheses are on the CPU, and have their attention only where
-    `alignment` is asked for.
+    As in fairseq, the max length is max_len_a · S + max_len_b with the batch's longest source S for every sentence, and
+    at most --max-target-positions. Hypotheses are on the CPU. They contain attention only with `alignment`.
 
-    options: settings of the search; `max_length_b` and `seed` are set for each batch, the seed by torch's generator.
-    alignment: "hard" or "soft" gives each hypothesis its alignment to the source.
-    match_source_length: a hypothesis has as many tokens as its source.
+    :param options: settings of the search. `max_length_b` and `seed` are set for each batch; the seed comes from
+        torch's generator.
+    :param alignment: "hard" or "soft": each hypothesis contains its alignment to the source.
+    :param match_source_length: whether a hypothesis has as many tokens as its source.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class BeamSearchGenerator:
         self.extract_alignment = None if alignment is None else _ALIGNMENTS[alignment]
         self.match_source_length = match_source_length
         for model in self.models:
-            transformers.of(model)  # what can't run is refused here, before any work
+            transformers.of(model)  # refuses unsupported models before any work
 
     @torch.no_grad()
     def generate(
@@ -149,15 +150,15 @@ class BeamSearchGenerator:
         bos_token: int | None = None,
     ) -> list[list[dict[str, Any]]]:
         """Each sentence's finished hypotheses, best first: `tokens` (T), `score`, `positional_scores` (T),
-        `attention` (S, T) and `alignment`, the last two empty where no alignment is asked for.
+        `attention` (S, T) and `alignment`. The last two are empty unless an alignment is requested.
 
-        As fairseq's, it runs the models that it was built for, whatever `models` are.
+        As in fairseq, it runs the models that it was built for and ignores `models`.
 
-        :param sample: a batch of fairseq's; `sample["net_input"]["src_tokens"]` (B, S) is what is read.
-        :param prefix_tokens: (B, P) first tokens that are forced.
-        :param bos_token: the token before the first; default: the end.
+        :param sample: a batch of fairseq's. Only `sample["net_input"]["src_tokens"]` (B, S) is read.
+        :param prefix_tokens: (B, P) forced first tokens.
+        :param bos_token: the token before the first one; default: the end symbol.
         :raises UsageError: the model's output is not a number, a source is longer than the model can read, or lengths
-            contradict.
+            contradict each other.
         """
         assert constraints is None, "the task refuses --constraints"
         source = sample["net_input"]["src_tokens"]
@@ -175,13 +176,13 @@ class BeamSearchGenerator:
         longest = min(int(self.options.max_length_a * source.size(1) + self.options.max_length_b), positions - 1)
         if longest < max(self.options.min_length, 1):
             raise UsageError(
-                f"the greatest length, {longest} for sources of {source.size(1)} tokens, is less than --min-len "
-                f"{self.options.min_length} or 1: give a greater --max-len-a or --max-len-b"
+                f"the max length for sources of {source.size(1)} tokens is {longest}: expected at least --min-len "
+                f"{self.options.min_length} and 1; raise --max-len-a or --max-len-b"
             )
         return self._beam_search(source, prefix, start, replace(self.options, max_length_a=0.0, max_length_b=longest))
 
     def _search_source_length(self, source: Tensor, prefix: Tensor | None, start: int | None) -> list[list[Hypothesis]]:
-        """Sentences of one length at a time. The end, which is no choice then, counts as certain, as in fairseq."""
+        """Translates sentences of one length at a time. The end symbol is forced with probability 1, as in fairseq."""
         lengths = (source.ne(self.special.padding) & source.ne(self.special.end)).sum(1)
         blank = Hypothesis(torch.tensor([self.special.end]), 0.0, torch.zeros(1))
         found = [[blank] for _ in source]
@@ -204,7 +205,7 @@ class BeamSearchGenerator:
             memory: Any = [each.encode(source) for each in decoders]
         except IndexError as error:
             raise UsageError(
-                f"the data have a token that the dictionary lacks ({error}): binarise them again with this dictionary"
+                f"the dictionary lacks a token in the data ({error}): binarise the data again with this dictionary"
             ) from error
         if len(decoders) > 1:
             decoder = EnsembleDecoder(decoders, temperature=options.temperature)

@@ -1,4 +1,4 @@
-"""The checkpoint that a fairseq-train starts from whose connections need a profiling pass (`rskip initialise`)."""
+"""`rskip initialise`: the starting checkpoint for fairseq-train if connections need a profiling pass."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rskip.fairseq_plugin.model import ConnectionModel
 from rskip.files.whole import atomic_file
 
 STACKS = ("encoder", "decoder")
-# What would not be the whole model in float32 on one CPU, and what the checkpoint has no use for.
+# Flags that would change the whole model in float32 on one CPU, or that the checkpoint does not need.
 _SET = {
     "cpu": True, "distributed_world_size": 1, "fp16": False, "bf16": False, "amp": False,
     "memory_efficient_fp16": False, "memory_efficient_bf16": False, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0,
@@ -31,11 +31,11 @@ _SET = {
 
 
 def initialise(words: Sequence[str], output: Path) -> dict[str, list[float]]:
-    """Writes to `output` the model that `fairseq-train *words` would begin with, after its profiling pass.
+    """Writes the initial model of `fairseq-train *words`, after its profiling pass, to `output`.
 
-    The pass is one forward in training mode, with its dropout, of the first epoch's first batch, on the CPU in float32.
-    Gives ω of every block by stack.
+    The pass is one forward pass in training mode, with dropout, on the first epoch's first batch, in float32 on CPU.
 
+    :returns: ω of every block, by stack.
     :raises ValueError: fairseq refuses the words, or none of the model's connections needs the pass.
     """
     args = _parse(words)
@@ -43,13 +43,13 @@ def initialise(words: Sequence[str], output: Path) -> dict[str, list[float]]:
         setattr(args, name, value)
     cfg = convert_namespace_to_omegaconf(args)
     if cfg.dataset.max_tokens is None and cfg.dataset.batch_size is None:
-        raise UsageError("the flags don't say how large a batch is: give --max-tokens or --batch-size")
+        raise UsageError("the size of a batch is not set: give --max-tokens or --batch-size")
     numpy.random.seed(cfg.common.seed)
     utils.set_torch_seed(cfg.common.seed)
     task = tasks.setup_task(cfg.task)
     model = task.build_model(cfg.model)
     if not isinstance(model, ConnectionModel):
-        raise UsageError(f"--arch is {args.arch}: expected an architecture of rskip's")
+        raise UsageError(f"--arch is {args.arch}: expected one of rskip's architectures")
     if not _needs_profile(model):
         connection = model.config.encoder_connection
         raise UsageError(f"--connection is {connection}: expected one that needs a profiling pass, such as admin")
@@ -68,7 +68,7 @@ def initialise(words: Sequence[str], output: Path) -> dict[str, list[float]]:
 
 
 class _Profiling:
-    """A probe that profiles both stacks at the one batch that it is told of."""
+    """A probe that profiles both stacks on one batch."""
 
     updates = 0
 
@@ -84,7 +84,7 @@ class _Profiling:
 
 
 def _weights(model: ConnectionModel, stack: str) -> list[float]:
-    """ω of every block of the stack, in their order."""
+    """ω of every block of the stack, in order."""
     layers = getattr(model, stack).layers
     blocks = [getattr(layer, f"{branch}_connection") for layer in layers for branch in BRANCHES[stack]]
     return [each.skip_weight[0].item() for each in blocks if isinstance(each, Admin)]
@@ -97,16 +97,16 @@ def _needs_profile(model: ConnectionModel) -> bool:
 
 def _parse(words: Sequence[str]) -> Namespace:
     before = sys.argv
-    sys.argv = ["fairseq-train", *words]  # where fairseq looks for --user-dir
+    sys.argv = ["fairseq-train", *words]  # fairseq looks for --user-dir here
     try:
         parser = options.get_training_parser()
         parser.error = _refuse
         return options.parse_args_and_arch(parser, list(words))
     except SystemExit:
-        raise UsageError("--help: expected fairseq-train's data and flags; fairseq-train --help has them") from None
+        raise UsageError("--help: expected fairseq-train's data and flags; see fairseq-train --help") from None
     except UsageError:
         raise
-    except Exception as error:  # fairseq evaluates some flags' texts as Python, which may raise anything
+    except Exception as error:  # fairseq evaluates some flags as Python, which may raise anything
         wordless = "--arch is missing" if isinstance(error, RuntimeError) else type(error).__name__
         _refuse(" ".join(str(error).split()) or wordless)
     finally:

@@ -27,7 +27,7 @@ MODEL_NAME = "rskip_transformer"
 
 
 class ConnectionModel(FairseqEncoderDecoderModel):
-    """What our models share under fairseq's trainer, generator, validator and hub interface."""
+    """Base of our models for fairseq's trainer, generator, validator and hub interface."""
 
     def __init__(self, config: StackConfig, encoder: FairseqEncoder, decoder: ConnectionDecoder) -> None:
         super().__init__(encoder, decoder)
@@ -35,7 +35,7 @@ class ConnectionModel(FairseqEncoderDecoderModel):
         self.probe: Probe | None = None
 
     def prepare_training(self, args: Namespace) -> None:
-        """Takes out of `args`, which checkpoints keep, what they say of a probe and of compiling, and does it."""
+        """Removes the flags for probe and compiling from `args`, because checkpoints store those, and applies them."""
         if take_compile_layers(args):
             compile_layers(self.encoder.layers, self.decoder.layers)
         file, every = take_probe(args)
@@ -43,35 +43,35 @@ class ConnectionModel(FairseqEncoderDecoderModel):
             self.probe = TrainingProbe(self, Path(file), every)
 
     def set_num_updates(self, num_updates: int) -> None:
-        """How many updates are done; fairseq calls it before each batch."""
+        """Sets the number of finished updates. fairseq calls it before each batch."""
         super().set_num_updates(num_updates)
         if self.probe is not None:
             self.probe.updates = num_updates
 
     def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:
-        """As fairseq's, in float32; logarithms without a float32 copy of the logits."""
+        """Like fairseq's, in float32. Logarithms are computed without a float32 copy of the logits."""
         if log_probs:
             return log_softmax(net_output[0])
         return super().get_normalized_probs(net_output, log_probs, sample)
 
     def train(self, mode: bool = True) -> ConnectionModel:
-        """Sets the mode, and on a GPU how it multiplies; raises `UsageError` where it lacks bfloat16."""
+        """Sets the mode, and on a GPU the precision of matrix products. Raises `UsageError` if it lacks bfloat16."""
         weight = self.decoder.output_projection.weight
         if weight.is_cuda:
             set_gpu_arithmetic(weight.device, training=mode)
             if mode and weight.dtype == torch.bfloat16 and not torch.cuda.is_bf16_supported(including_emulation=False):
                 name = torch.cuda.get_device_name(weight.device)
-                raise UsageError(f"--bf16: the GPU {name} doesn't compute bfloat16: use --fp16, or leave it out")
+                raise UsageError(f"--bf16: the GPU {name} doesn't support bfloat16: use --fp16, or leave it out")
         super().train(mode)
         return self
 
     @property
     def active_probe(self) -> Probe | None:
-        """The probe, in a forward pass of training."""
+        """The probe during a forward pass of training."""
         return self.probe if self.training and torch.is_grad_enabled() else None
 
     def all_reduce_grads(self) -> None:
-        """fairseq calls it after the backward passes of an update, for models that reduce gradients themselves."""
+        """Called by fairseq after an update's backward passes, for models that reduce gradients themselves."""
         if self.probe is not None:
             self.probe.end_backward()
 
@@ -81,13 +81,13 @@ class ConnectionModel(FairseqEncoderDecoderModel):
         add_flags(parser)
 
     def prepare_for_inference_(self, cfg: Any) -> None:
-        """Refuses what fairseq-generate would ask of the model and not get."""
+        """Refuses flags of fairseq-generate that the model does not support."""
         if getattr(getattr(cfg, "generation", cfg), "retain_dropout", False):
             raise UsageError("--retain-dropout is not supported by rskip's models: leave it out")
         super().prepare_for_inference_(cfg)
 
     def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, *args: Any, **kwargs: Any) -> Any:
-        """Loads parameters. Those of another architecture are a `UsageError` that names the first that differs."""
+        """Loads parameters. Raises `UsageError` for another architecture, with the first parameter that differs."""
         if strict:
             own = self.state_dict()
             for name in sorted(own.keys() ^ state_dict.keys()):
@@ -95,27 +95,27 @@ class ConnectionModel(FairseqEncoderDecoderModel):
                 raise UsageError(
                     f"the checkpoint is of another architecture: parameter {name} is {where} "
                     f"(connections {self.config.encoder_connection}, {self.config.decoder_connection}); "
-                    "give the flags that it was trained with, or another --save-dir"
+                    "give its training flags, or another --save-dir"
                 )
             for name, tensor in own.items():
                 if tensor.shape != state_dict[name].shape:
                     raise UsageError(
-                        f"the checkpoint is of another architecture: {name} has shape "
+                        f"the checkpoint is of another architecture: parameter {name} has shape "
                         f"{tuple(state_dict[name].shape)} there and {tuple(tensor.shape)} in the model; "
-                        "give the flags and dictionaries that it was trained with, or another --save-dir"
+                        "give its training flags and dictionaries, or another --save-dir"
                     )
         return super().load_state_dict(state_dict, strict, *args, **kwargs)
 
 
 @register_model(MODEL_NAME)
 class ConnectionTransformer(ConnectionModel):
-    """`rskip.transformer.Transformer` as fairseq's."""
+    """`rskip.transformer.Transformer` as a fairseq model."""
 
     config: TransformerConfig
 
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> ConnectionTransformer:
-        """Builds the model that `args` describe over the task's dictionaries."""
+        """Builds the model from `args` and the task's dictionaries."""
         source, target = task.source_dictionary, task.target_dictionary
         config = config_from_args(args, source, target)
         embed_source = build_token_embedding(len(source), config.encoder_embed_dim, source.pad())
@@ -129,7 +129,7 @@ class ConnectionTransformer(ConnectionModel):
             decoder = ConnectionDecoder(config, target, embed_target)
         except ValueError as error:
             raise UsageError(str(error)) from error
-        # what batches look like, which the model could only learn from its device
+        # padding in the batch; without this the model would have to wait for its device
         decoder.left_padded = getattr(getattr(task, "cfg", None), "left_pad_target", None)
         model = cls(config, encoder, decoder)
         model.prepare_training(args)

@@ -1,6 +1,6 @@
-"""`--probe-file FILE --probe-every N`: what passes through the residual blocks while fairseq-train trains.
+"""`--probe-file FILE --probe-every N`: statistics of the residual blocks during fairseq-train.
 
-Hooks look at the update's own forward and backward passes: there is no further pass, and no random number is drawn.
+Hooks record the update's own forward and backward passes. There is no additional pass, and no random number is drawn.
 """
 
 from __future__ import annotations
@@ -21,38 +21,35 @@ from rskip.analysis.trace import Trace, due
 
 
 class Probe(Protocol):
-    """What a model tells of its passes in training.
-
-    updates: how many are done, which the model sets.
-    """
+    """Receives a model's passes in training. The model sets `updates`, the number of finished updates."""
 
     updates: int
 
     def begin_batch(self, masks: Masks) -> None:
-        """Before a batch's forward pass; masks: as `SignalRecorder.recording` has them."""
+        """Called before a batch's forward pass. `masks`: see `SignalRecorder.recording`."""
 
     def end_backward(self) -> None:
-        """After the backward pass of an update's last batch."""
+        """Called after the backward pass of an update's last batch."""
 
 
 class TrainingProbe:
-    """Writes the trace of a training. Of several processes the first one does so, of its own part of each update.
+    """Writes the trace of a training. With several processes the first one writes it, for its part of each update.
 
-    For each batch of an update fairseq's trainer calls the model's `set_num_updates` and `forward`, and after the last
-    one `all_reduce_grads`.
+    fairseq's trainer calls the model's `set_num_updates` and `forward` for each batch of an update, and then
+    `all_reduce_grads`.
 
-    :param every: updates from one that is looked at to the next.
+    :param every: number of updates between two probes.
     """
 
     def __init__(self, model: nn.Module, file: Path, every: int) -> None:
         self._model, self._file, self._every = model, file, every
         self._trace: Trace | None = None
-        self._recorder: SignalRecorder | None = None  # of the update under way, where it has a line
+        self._recorder: SignalRecorder | None = None  # for the current update, if it is probed
         self._meters: Any = {}
         self._batch, self._update = ExitStack(), ExitStack()
         self._backward_done = False
         self._written = 0  # the last update that has a line
-        self.updates = 0  # that are done
+        self.updates = 0  # finished updates
 
     def begin_batch(self, masks: Masks) -> None:
         if get_global_rank() > 0:
@@ -60,14 +57,14 @@ class TrainingProbe:
         if self._trace is None:
             self._trace = Trace(self._file, done=self.updates)
         self._batch.close()
-        if self._backward_done:  # the gradient was not finite: fairseq repeats the batches to see where, and raises
+        if self._backward_done:  # the gradient was not finite: fairseq repeats the batches to locate it, then raises
             self._end_update()
         update = self.updates + 1
         if not due(update, every=self._every) or update == self._written:
             return
         if self._recorder is None:
             self._recorder = SignalRecorder(residual_blocks(self._model))
-            # what fairseq logs of this update; it stops this clock when the update is done
+            # fairseq's log of this update; fairseq stops this clock at the end of the update
             self._meters = self._update.enter_context(metrics.aggregate())
             self._meters.add_meter("train_wall", _AtStop(self._end_update), 0)
         self._batch.enter_context(self._recorder.recording(masks))
@@ -88,7 +85,7 @@ class TrainingProbe:
 
 
 class _AtStop(Meter):
-    """A clock of fairseq's that calls a function when it is stopped."""
+    """One of fairseq's clocks, which calls a function when it is stopped."""
 
     def __init__(self, function: Callable[[], None]) -> None:
         self._function = function

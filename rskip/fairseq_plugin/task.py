@@ -1,6 +1,6 @@
-"""`--task rskip_translation`: fairseq's translation task, decoded by our beam search."""
+"""`--task rskip_translation`: fairseq's translation task with our beam search."""
 
-# fairseq reads a configuration's types themselves, not their names: no postponed annotations here.
+# No postponed annotations here: fairseq reads a configuration's types, not their names.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Optional, get_args
@@ -21,7 +21,7 @@ from rskip.settings.errors import SettingError
 
 TASK_NAME = "rskip_translation"
 
-# Our settings, and the flags that they come from.
+# Our settings, and fairseq's flags for them.
 _FLAGS = {
     "beam": "beam",
     "length_penalty": "lenpen",
@@ -35,7 +35,7 @@ _FLAGS = {
     "top_k": "sampling_topk",
     "top_p": "sampling_topp",
 }
-# What else is done as asked: here, or by fairseq's programs.
+# Other supported settings, applied here or by fairseq's programs.
 _DONE_ELSEWHERE = {
     "match_source_len", "print_alignment", "score_reference", "unnormalized",
     "nbest", "no_beamable_mm", "no_early_stop", "no_seed_provided", "prefix_size", "replace_unk", "sacrebleu",
@@ -44,22 +44,22 @@ _DONE_ELSEWHERE = {
 
 @dataclass
 class TranslationTaskConfig(TranslationConfig):
-    """Fairseq's flags of translation, and for generation the number format and the kind of length penalty."""
+    """Fairseq's flags for translation, and for generation the number format and the kind of length penalty."""
 
     precision: Optional[ChoiceEnum(PRECISIONS)] = field(  # type: ignore[valid-type]  # noqa: UP045
         default=None,
-        metadata={"help": "number format that fairseq-generate and -interactive compute in (default: the model's)"},
+        metadata={"help": "number format of fairseq-generate and fairseq-interactive (default: the model's)"},
     )
     length_penalty_kind: ChoiceEnum(get_args(LengthPenaltyKind)) = field(  # type: ignore[valid-type]
         default="fairseq",
-        metadata={"help": "what --lenpen is an exponent of: the length n (fairseq) or (5+n)/6 (gnmt; papers with 0.6)"},
+        metadata={"help": "base of the exponent --lenpen: the length n (fairseq) or (5+n)/6 (gnmt; papers with 0.6)"},
     )
 
 
 @register_task(TASK_NAME, dataclass=TranslationTaskConfig)
 class BeamSearchTranslationTask(TranslationTask):
-    """Fairseq's `translation` in all but what generates: rskip's beam search, over rskip's models and fairseq's own
-    `transformer`. The same flags give the same hypotheses; sampling draws from the same distribution."""
+    """Fairseq's `translation` with rskip's beam search, for rskip's models and fairseq's own `transformer`. The same
+    flags give the same hypotheses; sampling draws from the same distribution."""
 
     def __init__(self, cfg: TranslationTaskConfig, src_dict: Dictionary, tgt_dict: Dictionary) -> None:
         super().__init__(cfg, src_dict, tgt_dict)
@@ -74,9 +74,9 @@ class BeamSearchTranslationTask(TranslationTask):
         extra_gen_cls_kwargs: Optional[dict[str, Any]] = None,  # noqa: UP045
         prefix_allowed_tokens_fn: Optional[Callable] = None,  # noqa: UP045
     ) -> Any:
-        """What `fairseq_cli` and the hub interface call `generate` of. `args` are fairseq's settings of generation.
+        """Builds the generator for `fairseq_cli` and the hub interface. `args` are fairseq's settings for generation.
 
-        --score-reference gives fairseq's own scorer. Raises `UsageError` for a setting that our search doesn't have.
+        With --score-reference it is fairseq's own scorer. Raises `UsageError` for a setting that our search lacks.
         """
         if getattr(args, "score_reference", False):
             return super().build_generator(models, args)
@@ -89,7 +89,7 @@ class BeamSearchTranslationTask(TranslationTask):
         matches = getattr(args, "match_source_len", False)
         options = replace(search_options(args), length_penalty_kind=self._length_penalty_kind)  # type: ignore[arg-type]
         if options.sampling and matches:
-            raise UsageError("--sampling and --match-source-len: give one of them")
+            raise UsageError("--sampling and --match-source-len: give only one of them")
         return BeamSearchGenerator(
             models,
             self.target_dictionary,
@@ -101,9 +101,9 @@ class BeamSearchTranslationTask(TranslationTask):
 
 
 def search_options(args: Any) -> SearchOptions:
-    """Our settings from fairseq's of generation; what `args` lack is fairseq's default.
+    """Converts fairseq's settings for generation to ours. Settings that `args` lack have fairseq's default.
 
-    Raises `UsageError` for a setting that our search doesn't have, or a value that makes no sense.
+    Raises `UsageError` for a setting that our search lacks, or an invalid value.
     """
     defaults: dict[str, Any] = {each.name: each.default for each in fields(GenerationConfig)}
     settings = {name: getattr(args, name, default) for name, default in defaults.items()}

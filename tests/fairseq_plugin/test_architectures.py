@@ -125,7 +125,7 @@ def test_unsupported_flags_are_refused_by_name(parse, task, name):
 def test_a_group_of_settings_is_refused_by_name(parse, task):
     """The group is given as for fairseq-hydra-train: `model: {encoder: {layers: 2}}`."""
     args = OmegaConf.create({**vars(parse("--arch", "transformer_rskip_ln_tiny")), "encoder": {"layers": 2}})
-    with pytest.raises(UsageError, match="don't read the group encoder: give flat settings, as encoder_embed_dim"):
+    with pytest.raises(UsageError, match="don't read the group encoder: give flat settings such as encoder_embed_dim"):
         config_from_args(args, task.source_dictionary, task.target_dictionary)
 
 
@@ -205,5 +205,5 @@ def test_compiled_layers_are_asked_for_by_a_flag_that_no_checkpoint_keeps(parse,
 
 
 def test_a_probe_cannot_look_into_compiled_layers(parse):
-    with pytest.raises(UsageError, match="^--probe-file and --compile-layers: no probe looks into a compiled layer"):
+    with pytest.raises(UsageError, match="^--probe-file and --compile-layers: a compiled layer can't be probed"):
         parse("--arch", "transformer_rskip_ln_tiny", "--compile-layers", "--probe-file", "probe.jsonl")

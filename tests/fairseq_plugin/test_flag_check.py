@@ -44,7 +44,7 @@ def test_flags_that_fairseq_refuses(capsys: pytest.CaptureFixture[str]) -> None:
         ("train.arch=--help", "train.arch is '--help', which fairseq-train refuses (argument --arch"),
         ("train.dropout=2", "train.dropout is 2, which fairseq-train refuses (--dropout is 2.0: expected a prob"),
         ("generate.zz=1", "generate.zz is 1, which fairseq-generate refuses (unrecognized arguments: --zz 1)"),
-        ("generate.help=true", "generate.help is True, which fairseq-generate refuses (it ends before any work)"),
+        ("generate.help=true", "generate.help is True, which fairseq-generate refuses (it prints help and exits)"),
     ):
         assert refusal(override, capsys).startswith(message), override
 

@@ -403,7 +403,7 @@ def test_data_of_another_dictionary_are_refused(translate, monkeypatch):
     monkeypatch.setattr(
         BeamSearchGenerator, "_search", lambda self, source, *others: search(self, source + 60_000, *others)
     )
-    with pytest.raises(UsageError, match="the data have a token that the dictionary lacks .*binarise them again"):
+    with pytest.raises(UsageError, match="the dictionary lacks a token in the data .*binarise the data again"):
         translate("rskip_translation", RSKIP)
 
 

@@ -108,7 +108,7 @@ def too_large():
 
 def test_bfloat16_needs_a_gpu_that_computes_it(small_trainer, emulated_cuda, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
-    with pytest.raises(UsageError, match="^--bf16: the GPU emulated doesn't compute bfloat16: use --fp16, or leave"):
+    with pytest.raises(UsageError, match="^--bf16: the GPU emulated doesn't support bfloat16: use --fp16, or leave"):
         small_trainer()
 
 

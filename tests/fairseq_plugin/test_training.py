@@ -209,7 +209,7 @@ def test_another_connection_of_equal_parameters_is_refused_but_where_the_trainin
     train(tmp_path, *RSKIP, "--connection", "2xskip+ln", "--max-update", "1")
     last = tmp_path / "checkpoint_last.pt"
     before = last.read_bytes()
-    refusal = r"was trained with --encoder-connection 2xskip\+ln, not deepnorm: give the flags that it was trained with"
+    refusal = r"was trained with --encoder-connection 2xskip\+ln, not deepnorm: give its training flags"
     with pytest.raises(UsageError, match=refusal):
         train(tmp_path, *RSKIP, "--encoder-connection", "deepnorm", "--max-update", "2")
     with pytest.raises(UsageError, match=r"--value-residual none, not fixed: .* --save-dir, there with --finetune"):

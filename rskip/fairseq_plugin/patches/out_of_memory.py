@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 def advice(sample: dict[str, Any]) -> str:
-    """What fairseq's lines on memory leave out. sample: a batch of a translation or captioning task."""
+    """The message with the batch's size, for a batch of a translation or captioning task."""
     inputs = sample["net_input"]
     sentences, length = inputs["prev_output_tokens"].shape
     source = f"{inputs['src_tokens'].size(1)} source and " if "src_tokens" in inputs else ""

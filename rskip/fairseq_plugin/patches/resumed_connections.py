@@ -38,18 +38,18 @@ def compare_connections(module: Any) -> None:
 
 
 def _compare(there: Any, here: Any, filename: str) -> None:
-    """Raises `UsageError` where the settings of a checkpoint's model and of the one to be trained have other flags."""
+    """Raises `UsageError` if the checkpoint's model and the one to be trained have different flags."""
     before, now = _flags(there), _flags(here)
     for flag, value in before.items():
         if now.get(flag, value) != value:
             raise UsageError(
-                f"{filename} was trained with {flag} {value}, not {now[flag]}: give the flags that it was "
-                f"trained with, or another --save-dir, there with --finetune-from-model {filename} to begin from it"
+                f"{filename} was trained with {flag} {value}, not {now[flag]}: give its training flags, or "
+                f"another --save-dir (with --finetune-from-model {filename} to start from its weights)"
             )
 
 
 def _flags(model: Any) -> dict[str, str]:
-    """The connections and the value residual; nothing for a model that isn't of this plug-in."""
+    """The connections and the value residual; empty for a model that is not from this plug-in."""
     both = getattr(model, "connection", None)
     if both is None:
         return {}
@@ -61,7 +61,7 @@ def _flags(model: Any) -> dict[str, str]:
 def _canonical(spec: str) -> str:
     try:
         return str(parse_connection(spec))
-    except SettingError:  # of a family that isn't registered here: it differs from the one that is trained
+    except SettingError:  # its family is not registered here, so it differs from the one to be trained
         return spec
 
 
