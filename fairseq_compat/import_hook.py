@@ -16,9 +16,9 @@ from fairseq_compat.startup import FairseqFinder
 
 
 def patched_spec(fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-    """The spec that the other finders give for `fullname`, its loader changed where a patch names the module.
+    """The other finders' spec for `fullname`, with a changed loader if a patch names the module.
 
-    None, which leaves the import to the other finders, where no patch does.
+    If no patch does, it returns None, which leaves the import to the other finders.
     """
     patches = [patch for patch in enabled_patches() if fullname in patch.modules]
     if not patches:
@@ -36,7 +36,7 @@ def patched_spec(fullname: str, path: Any = None, target: Any = None) -> ModuleS
 
 
 def run_with_patches(run: Callable[[ModuleType], None], patches: list[Patch], module: ModuleType) -> None:
-    """Runs the module's code within the contexts of its patches, and then what they do after it."""
+    """Runs the module's code within the contexts of its patches, and then the patches' `after` functions."""
     with ExitStack() as stack:
         for patch in patches:
             if patch.during:

@@ -1,4 +1,4 @@
-"""What a patch is."""
+"""The description of a patch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """A change to modules of fairseq, made from outside at the moment when they are imported.
+    """A change to modules of fairseq, made when they are imported.
 
-    name: what FAIRSEQ_COMPAT_DISABLE and `rskip doctor` call it
-    modules: full names of the modules whose import sets it off
-    symptom: what a user meets without it, in one line
-    active: imports fairseq and tells whether the patch is in force in this process
-    during: context that such a module's code runs in
-    after: called with such a module once its code has run
+    :param name: for FAIRSEQ_COMPAT_DISABLE and `rskip doctor`.
+    :param modules: full names of the modules whose import triggers the patch.
+    :param symptom: what a user sees without the patch, in one line.
+    :param active: imports fairseq and returns whether the patch is active in this process.
+    :param during: context in which such a module's code runs.
+    :param after: called with such a module after its code has run.
     """
 
     name: str

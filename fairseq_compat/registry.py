@@ -1,4 +1,4 @@
-"""The patches of this process: fairseq_compat's own, and those that plug-ins add."""
+"""The patches of this process: fairseq_compat's own, and those of plug-ins."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def enabled_patches() -> list[Patch]:
 
 
 def add_patches(patches: Iterable[Patch]) -> None:
-    """Adds a plug-in's patches, each only once. Modules that are already imported are patched at once.
+    """Adds a plug-in's patches, each only once. Modules that are already imported are patched immediately.
 
-    :raises ValueError: another patch has the name, or a patch has `during`.
+    :raises ValueError: the name is taken by another patch, or a patch has `during`.
     """
     startup.register()
     for patch in patches:

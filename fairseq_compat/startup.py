@@ -1,4 +1,4 @@
-"""What the start-up hook runs in every Python process: registers an import hook. Imports only `sys`."""
+"""Registers the import hook. The start-up hook runs this in every Python process, so it imports only `sys`."""
 
 import sys
 
@@ -16,6 +16,6 @@ class FairseqFinder:
 
 
 def register() -> None:
-    """Puts the finder in front of the others, once."""
+    """Puts the finder before the others, once."""
     if FairseqFinder not in sys.meta_path:
         sys.meta_path.insert(0, FairseqFinder)

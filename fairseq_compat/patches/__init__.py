@@ -1,4 +1,4 @@
-"""One file a patch; PATCHES holds them all, in the order in which those of one module are applied."""
+"""The patches, one per file. PATCHES lists them in the order in which the patches of one module are applied."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def refuse_flags(module: Any) -> None:
         if getattr(flags, "replace_unk", None) == _NO_DICTIONARY:
             raise UsageError(f"--replace-unk does not work without a dictionary in fairseq 0.12.2: {_ADVICE}")
         if module.__name__ == INTERACTIVE and getattr(flags, "print_alignment", None) == "soft":
-            raise UsageError("--print-alignment soft: fairseq-interactive prints only hard ones; use fairseq-generate")
+            raise UsageError("--print-alignment soft: fairseq-interactive supports only hard; use fairseq-generate")
         return original(cfg)
 
     main.refuses_alignments = True  # type: ignore[attr-defined]
@@ -53,7 +53,7 @@ def refuse_pairs(module: Any) -> None:
 
 
 def refuse(module: Any) -> None:
-    """Patches the one of the modules that was imported."""
+    """Patches whichever of the modules was imported."""
     refuse_pairs(module) if module.__name__ == UTILS else refuse_flags(module)
 
 

@@ -1,7 +1,7 @@
-"""bfloat16 without a TPU.
+"""Makes --bf16 work without a TPU.
 
-fairseq's option parser makes --bf16 imply --tpu, and the trainer then asks for torch_xla. bfloat16 works on
-today's CPUs and GPUs, so the two are decoupled: tpu is true only where the user gave --tpu.
+fairseq's option parser makes --bf16 imply --tpu, and the trainer then needs torch_xla. Today's CPUs and GPUs support
+bfloat16. With this patch tpu is true only if the user gave --tpu.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fairseq_compat.patch import Patch
 
 
 def decouple_tpu(module: Any) -> None:
-    """Wraps `parse_args_and_arch`, which returns the arguments, or a pair of them and the rest."""
+    """Wraps `parse_args_and_arch`, which returns the arguments, or a pair of arguments and unknown words."""
     original = module.parse_args_and_arch
 
     @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""`bitarray.util.rindex`, which bitarray 3 removed; its Huffman coder finds a sentence's last bit by it."""
+"""Restores `bitarray.util.rindex`, which bitarray 3 removed and fairseq's Huffman coder needs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fairseq_compat.patch import Patch
 
 
 def rindex(bits: Any, value: int) -> int:
-    """The last place of `value` in a bitarray; ValueError where it has none."""
+    """The last index of `value` in a bitarray. Raises ValueError if it is absent."""
     return bits.index(value, right=True)
 
 
 def give_rindex(module: Any) -> None:
-    """Replaces the coder's `util` by a copy of bitarray's that has rindex; bitarray itself stays as it is."""
+    """Replaces the coder's `util` by a copy of bitarray's with rindex. bitarray itself does not change."""
     if not hasattr(module.util, "rindex"):
         view = ModuleType("bitarray.util", "bitarray.util, with rindex.")
         vars(view).update(vars(module.util), rindex=rindex)

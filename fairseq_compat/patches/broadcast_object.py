@@ -1,9 +1,8 @@
-"""Several processes that resume from a checkpoint.
+"""Lets several processes resume from a checkpoint.
 
-The first rank reads the checkpoint and sends its content to the others by torch.save and torch.load, which refuses
-(since 2.6) the omegaconf configuration that fairseq has made of the checkpoint's settings by then. Between the ranks
-of one training it goes by PyTorch's own `broadcast_object_list` instead; the file itself is still read with
-`weights_only` on.
+The first rank reads the checkpoint and sends its content to the others with torch.save and torch.load. Since PyTorch
+2.6, torch.load refuses the omegaconf configuration that fairseq builds from the checkpoint's settings. With this patch
+the ranks use PyTorch's `broadcast_object_list`. The file itself is still read with `weights_only` on.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from fairseq_compat.patch import Patch
 
 
 def send_by_torch(module: Any) -> None:
-    """Replaces `fairseq.distributed.utils._broadcast_object_slow`, but for the groups of TPUs, which are tuples."""
+    """Replaces `fairseq.distributed.utils._broadcast_object_slow`, except for groups of TPUs, which are tuples."""
     original = module._broadcast_object_slow
 
     @functools.wraps(original)

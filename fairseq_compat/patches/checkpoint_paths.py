@@ -27,13 +27,13 @@ def check_paths(module: Any) -> None:
         suffix = trainer.checkpoint_suffix or ""
         restored = cfg.restore_file.replace(".pt", f"{suffix}.pt")
         if os.path.basename(cfg.restore_file) != LAST and not exists(restored):
-            raise UsageError(f"--restore-file is {restored}: there is no such file; give a checkpoint or leave it out")
+            raise UsageError(f"--restore-file is {restored}: file not found; give a checkpoint or leave it out")
         if cfg.restore_file == LAST and not exists(os.path.join(cfg.save_dir, restored)):
             for name in ("continue_once", "finetune_from_model"):
                 start = getattr(cfg, name, None)
                 if start is not None and not exists(start):
                     flag = "--" + name.replace("_", "-")
-                    raise UsageError(f"{flag} is {start}: there is no such file; give a checkpoint or leave it out")
+                    raise UsageError(f"{flag} is {start}: file not found; give a checkpoint or leave it out")
         return load(cfg, trainer, **options)
 
     @functools.wraps(verify)

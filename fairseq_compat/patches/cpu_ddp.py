@@ -1,7 +1,7 @@
-"""DistributedDataParallel on CPU.
+"""Makes DistributedDataParallel work on CPU.
 
-fairseq's default `--ddp-backend pytorch_ddp` always passes `device_ids`; PyTorch refuses them for a module
-whose parameters are on the CPU (gloo). Such modules get none.
+fairseq's default `--ddp-backend pytorch_ddp` always passes `device_ids`. PyTorch refuses them for a module with
+parameters on the CPU (gloo), so this patch omits them there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fairseq_compat.patch import Patch
 
 
 def drop_device_ids_on_cpu(module: Any) -> None:
-    """Replaces the class that fairseq wraps models in by a subclass of it."""
+    """Replaces the class that fairseq wraps models in by a subclass."""
 
     class DistributedDataParallel(module.DistributedDataParallel):
         def __init__(

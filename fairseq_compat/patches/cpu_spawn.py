@@ -1,7 +1,7 @@
-"""`--cpu --distributed-world-size N` without torchrun.
+"""Makes `--cpu --distributed-world-size N` work without torchrun.
 
-fairseq starts one process a GPU: with none it stops at an assertion, or would start none. On CPU the number
-of processes is the world size.
+fairseq starts one process per GPU. Without a GPU it fails at an assertion, or would start no process. With this patch
+the number of processes on CPU is the world size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 
 def spawns_on_cpu(cfg: Any) -> bool:
-    """True where fairseq would start its own processes on one machine, and the user asked for the CPU."""
+    """Whether fairseq would start its own processes on one machine, and the user requested the CPU."""
     distributed = cfg.distributed_training
     return (
         cfg.common.cpu
@@ -30,7 +30,7 @@ def spawns_on_cpu(cfg: Any) -> bool:
 
 
 def free_port() -> int:
-    """A TCP port of this machine that is free now."""
+    """A TCP port that is free on this machine."""
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         return listener.getsockname()[1]

@@ -22,7 +22,7 @@ _PICKLE = b"\x80"  # first byte of the format that torch.save wrote before PyTor
 
 
 def is_whole(path: str) -> bool:
-    """Whether the file has the end that torch.save writes; True for the older format, which has no such end."""
+    """Whether the file ends as torch.save writes it; True for the older format, which has no such end."""
     if zipfile.is_zipfile(path):
         return True
     with open(path, "rb") as file:
@@ -38,7 +38,7 @@ def newest_whole(folder: str, suffix: str) -> str | None:
 
     updates: dict[str, int] = {}
     for path in filter(is_whole, paths):
-        with contextlib.suppress(Exception):  # not a checkpoint of a training, however that shows
+        with contextlib.suppress(Exception):  # any error means that it is not a checkpoint of a training
             state = torch.load(path, map_location="cpu", mmap=zipfile.is_zipfile(path), weights_only=True)
             updates[path] = state["optimizer_history"][-1]["num_updates"]
     return max(updates, key=updates.__getitem__, default=None)
@@ -52,7 +52,7 @@ def copy_atomically(module: Any) -> None:
     def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
         if module.IOPathManager:
             return original(src_path, dst_path, overwrite)
-        dst_path = os.path.realpath(dst_path)  # a link stays one
+        dst_path = os.path.realpath(dst_path)  # a link stays a link
         temporary = f"{dst_path}.tmp"
         try:
             shutil.copyfile(src_path, temporary)
@@ -88,7 +88,7 @@ def restore_last(module: Any) -> None:
     @functools.wraps(read)
     def load_checkpoint_to_cpu(path: str, *args: Any, **options: Any) -> Any:
         if os.path.isfile(path) and not is_whole(path):
-            raise UsageError(f"{path} is not a checkpoint, or it is truncated: give another one")
+            raise UsageError(f"{path} is not a checkpoint, or is truncated: give another checkpoint")
         return read(path, *args, **options)
 
     load_checkpoint_to_cpu.refuses_parts = True  # type: ignore[attr-defined]

@@ -1,9 +1,9 @@
-"""Instances of dataclasses as defaults of a dataclass's fields.
+"""Allows fairseq's dataclass instances as defaults of dataclass fields.
 
-Python 3.11 and later refuse a default whose class has no hash. fairseq's configurations are such classes and
-serve as each other's defaults. A `default_factory` is no cure, since fairseq reads the field's `.default`. So
-fairseq's configurations, and what users derive from them, get the hash of identity: that brings back the rule
-of Python 3.10 for them and leaves every other class alone.
+Python 3.11 and later refuse a default whose class has no hash. fairseq's configurations are such classes, and are each
+other's defaults. A `default_factory` does not help, because fairseq reads the field's `.default`. With this patch
+fairseq's configurations and classes derived from them are hashed by identity. That restores Python 3.10's rule for them
+and does not affect any other class.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def hash_by_identity(cls: type, **options: Any) -> None:
 
 @contextlib.contextmanager
 def identity_hashes() -> Iterator[None]:
-    """While the base configuration's module runs: gives the base class, once defined, `hash_by_identity`."""
+    """A context for the base configuration's module: gives the base class `hash_by_identity` when it is defined."""
     original = dataclasses.dataclass
 
     def dataclass(cls: Any = None, /, **options: Any) -> Any:

@@ -15,7 +15,7 @@ def name_limits(module: Any) -> None:
     def first_batch(self: Any) -> Any:
         if len(self.frozen_batches) == 0:
             raise UsageError(
-                "no training example fits a batch: give more data, or a greater --max-tokens, --max-source-positions "
+                "no training example fits a batch: give more data, or a larger --max-tokens, --max-source-positions "
                 "or --max-target-positions"
             )
         return original(self)

@@ -1,9 +1,9 @@
-"""The fast path of fairseq's encoder layer, written for torch 1.12.
+"""Switches off the fast path of fairseq's encoder layer, which was written for torch 1.12.
 
-It crashes on current PyTorch. It also skips an overridden `residual_connection` without a word, in evaluation
-after a checkpoint was loaded; and its copies of the layer's weights are parameters that never get a gradient,
-at which DistributedDataParallel stops under its default settings. The path is switched off and the copies are
-frozen. They stay in the state dict: checkpoints of 0.12.2 hold them, and loading puts them back.
+It crashes on current PyTorch. In evaluation after loading a checkpoint it silently skips an overridden
+`residual_connection`. Its copies of the layer's weights are parameters that never get a gradient, so
+DistributedDataParallel fails with default settings. This patch also freezes the copies. They stay in the state dict,
+because checkpoints of 0.12.2 contain them, and loading restores them.
 """
 
 from __future__ import annotations

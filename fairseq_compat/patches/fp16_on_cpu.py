@@ -1,8 +1,8 @@
 """Refuses `--fp16` on a CPU.
 
-fairseq files the float32 copy of all parameters under the number of the current GPU, even with `--cpu`. Without a GPU
-it ends in PyTorch's message about a missing driver. With one it trains with zero gradients. `--bf16` and
-`--memory-efficient-fp16` don't use such a copy, so they work.
+fairseq stores the float32 copy of all parameters under the number of the current GPU, even with `--cpu`. Without a GPU
+it fails with PyTorch's message about a missing driver. With a GPU it trains with zero gradients. `--bf16` and
+`--memory-efficient-fp16` do not use such a copy, so they work.
 """
 
 from __future__ import annotations

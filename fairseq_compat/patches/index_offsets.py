@@ -1,8 +1,8 @@
-"""Offsets of sentences beyond 2 GiB in data that several workers of fairseq-preprocess binarised.
+"""Corrects the offsets of sentences beyond 2 GiB in data that several workers of fairseq-preprocess binarised.
 
-Merging the workers' files, fairseq sums the sentences' lengths as NumPy's 32-bit integers, which a sum with Python's
-integers left behind before NumPy 2 and does not since: from 2 GiB on the offsets wrap around, and a training
-reads other sentences than were written, after no more than a RuntimeWarning. Merged lengths are made Python's integers.
+When fairseq merges the workers' files, it sums the sentences' lengths as NumPy's 32-bit integers. Since NumPy 2, a sum
+with Python's integers stays 32-bit, so offsets wrap around from 2 GiB on. Training then reads wrong sentences, with
+only a RuntimeWarning. This patch converts the merged lengths to Python's integers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Warnings about fairseq's own code, which its users can't fix: these are silenced, and no others."""
+"""Silences known warnings about fairseq's own code, which its users can't fix, and no others."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from fairseq_compat.patch import Patch
 
 KNOWN = (
-    # PyTorch, of code in fairseq
+    # PyTorch's, about code in fairseq
     r"`torch\.jit\.script` is deprecated",
     r"`torch\.cuda\.amp\.(autocast|GradScaler)\(args\.\.\.\)` is deprecated",
     r"Support for mismatched key_padding_mask and attn_mask is deprecated",
     r"`broadcast_buffers` is deprecated",
     r"'pin_memory' argument is set as true but no accelerator is found",
-    # Hydra 1.3, of configurations that fairseq wrote for 1.0
+    # Hydra 1.3's, about configurations that fairseq wrote for 1.0
     r"\s*hydra\.experimental\.(initialize|compose)\(\) is no longer experimental",
     r"\s*The version_base parameter is not specified",
     r"\s*In 'config': Usage of deprecated keyword in package header '# @package _group_'",
@@ -27,7 +27,7 @@ KNOWN = (
 
 @contextlib.contextmanager
 def known_warnings_silenced() -> Iterator[None]:
-    """Adds a filter a known warning, and leaves them in place."""
+    """Adds one permanent filter per known warning."""
     for message in KNOWN:
         warnings.filterwarnings("ignore", message=message)
     yield

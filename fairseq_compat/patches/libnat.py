@@ -1,8 +1,8 @@
-"""The edit paths that levenshtein_transformer and insertion_transformer learn from.
+"""Computes the edit paths that levenshtein_transformer and insertion_transformer learn from.
 
-fairseq computes them in an extension of its own, `fairseq.libnat`, whose source the release on PyPI lacks: it can't be
-built from it. Where it is missing, a module of that name with the one function that fairseq's models call is put
-in its place, in NumPy.
+fairseq computes them in its extension `fairseq.libnat`, which can't be built from the release on PyPI, because its
+source is missing there. If the extension is missing, this patch provides a module of that name with the one function
+that fairseq's models call, in NumPy.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fairseq_compat.patch import Patch
 def suggested_ed2_path(
     sources: list[list[int]], targets: list[list[int]], terminal: int
 ) -> list[list[list[int]]]:
-    """A shortest way from each source to its target by insertions and deletions of tokens.
+    """A shortest path from each source to its target by insertions and deletions of tokens.
 
-    For a source of n tokens n + 2 lists: place k has the tokens to insert behind the first k, or [terminal] for none;
-    the last list has 1 for each token to delete and 0 for each to keep. Among equally short ways it is the one that,
-    read from the end, inserts before it deletes and deletes before it keeps, as the extension does.
+    For a source of n tokens it has n + 2 lists. List k contains the tokens to insert after the first k tokens, or
+    [terminal] for none. The last list contains 1 for each token to delete and 0 for each to keep. Among equally short
+    paths it is the extension's: read from the end, it inserts before it deletes, and deletes before it keeps.
     """
     import numpy as np
 
@@ -51,7 +51,7 @@ def suggested_ed2_path(
 
 
 def give_libnat(module: Any) -> None:
-    """Before the first model that needs it is built: `fairseq.libnat`, unless fairseq's own is there."""
+    """Provides `fairseq.libnat` before the first model that needs it is built, unless fairseq's own exists."""
     import fairseq
 
     try:
@@ -65,7 +65,7 @@ def give_libnat(module: Any) -> None:
 
 
 def load_libnat() -> tuple[Any, bool]:
-    """fairseq's function of this name, which prints a line at every update where libnat_cuda is missing."""
+    """Replaces fairseq's function, which prints a line at every update if libnat_cuda is missing."""
     try:
         from fairseq import libnat_cuda
 

@@ -18,15 +18,15 @@ from fairseq_compat.patch import Patch
 
 
 class NotText(UsageError, UnicodeError):
-    """A text in another encoding than UTF-8."""
+    """A text is not in UTF-8."""
 
 
 class TextLines:
     """The lines of a UTF-8 text, each with a line feed at its end. Used in place of an open file.
 
-    path: a file, or "-" for standard input.
-    start: byte at which the first line begins.
-    end: byte before which the last line begins; 0 or less: the end of the file.
+    :param path: a file, or "-" for standard input.
+    :param start: byte at which the first line begins.
+    :param end: byte before which the last line begins; 0 or less: the end of the file.
     """
 
     def __init__(self, path: str, start: int = 0, end: int = 0) -> None:
@@ -82,7 +82,7 @@ def open_lines(path: Any, mode: str = "r", **options: Any) -> Any:
 
 
 def find_offsets(filename: str, num_chunks: int) -> list[int]:
-    """Offsets in bytes that split the file into parts of similar size; each part begins at the beginning of a line."""
+    """Offsets in bytes that split the file into parts of similar size. Each part begins at the start of a line."""
     with open(filename, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         offsets = [0]

@@ -15,7 +15,7 @@ from fairseq_compat.patch import Patch
 
 
 def end_at_exit(module: Any) -> None:
-    """Makes Python wait at exit until each thread of `fairseq.data.iterators` has loaded its present batch."""
+    """Makes Python wait at exit until each thread of `fairseq.data.iterators` has loaded its current batch."""
 
     def end_all() -> None:
         for thread in threading.enumerate():
@@ -27,7 +27,7 @@ def end_at_exit(module: Any) -> None:
 
 
 def end(thread: Any) -> None:
-    """Ends a `BackgroundConsumer` after its present batch."""
+    """Ends a `BackgroundConsumer` after its current batch."""
     thread._max_len = 0
     while thread.is_alive():
         try:

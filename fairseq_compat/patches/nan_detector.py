@@ -1,7 +1,7 @@
-"""A training whose gradient is not finite ends by saying so.
+"""Makes a training whose gradient is not finite end with a message that says so.
 
-fairseq then repeats the update with hooks that look for the first module whose values are not finite. PyTorch's
-backward hooks look for a tensor in a module's output, and find none in an encoder's dictionary of lists.
+fairseq repeats the update with hooks that look for the first module whose values are not finite. PyTorch's backward
+hooks need a tensor in a module's output, but an encoder returns a dictionary of lists.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fairseq_compat.patch import Patch
 
 
 def skip_encoders(module: Any) -> None:
-    """Makes `NanDetector` leave encoders without a backward hook; what is in them has one."""
+    """Makes `NanDetector` register no backward hook on encoders. Their submodules still have hooks."""
     original = module.NanDetector.add_hooks
 
     @functools.wraps(original)

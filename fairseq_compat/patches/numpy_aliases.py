@@ -1,7 +1,7 @@
-"""What NumPy 1.24 and later removed: `np.int`, `np.float`, `np.compat.long`, `np.percentile(interpolation=...)`.
+"""Restores names that NumPy removed: `np.int`, `np.float`, `np.compat.long`, `np.percentile(interpolation=...)`.
 
 Four modules of fairseq still use them: masking, bucketed batches, language models and the dynamic CRF. Each gets its
-own view of NumPy in which they mean what they meant; NumPy itself stays as it is.
+own view of NumPy with the old names. NumPy itself does not change.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MODULES = (
 
 
 def percentile(*args: Any, interpolation: str = "linear", **options: Any) -> Any:
-    """`numpy.percentile`, whose argument `method` was `interpolation` before NumPy 1.22."""
+    """`numpy.percentile` with the argument `interpolation`, which became `method` in NumPy 1.22."""
     import numpy
 
     return numpy.percentile(*args, **{"method": interpolation, **options})
 
 
 def give_aliases(module: Any) -> None:
-    """Replaces the module's `np` by a copy of NumPy's namespace that has the removed names too."""
+    """Replaces the module's `np` by a copy of NumPy's namespace with the removed names."""
     view = ModuleType("numpy", "NumPy, with the names that fairseq 0.12.2 uses.")
     vars(view).update(vars(module.np))
     vars(view).update(int=int, float=float, compat=SimpleNamespace(long=int), percentile=percentile)

@@ -1,7 +1,7 @@
 """Keeps the count of `--patience N` when a training is resumed.
 
-fairseq counts the validations without a better result in attributes of a function, and doesn't save them. A resumed
-training counts from zero and takes its first validation for the best. With this patch a checkpoint holds the count in
+fairseq counts the validations without a better result in attributes of a function, and does not save them. A resumed
+training counts from zero and considers its first validation the best. With this patch a checkpoint stores the count in
 its `extra_state`.
 """
 

@@ -1,8 +1,8 @@
-"""Checkpoints with `weights_only` on.
+"""Allows loading fairseq's checkpoints with `weights_only` on.
 
-torch.load refuses classes that it doesn't know (since 2.6, unless they are allowed). fairseq's checkpoints hold
-an argparse.Namespace (the model's arguments), and NumPy scalars and arrays if metrics were tracked. Those of
-fairseq 0.5 to 0.9 hold meters. These plain data types are allow-listed; `weights_only` itself stays on.
+Since PyTorch 2.6, torch.load refuses classes that are not allowed. fairseq's checkpoints contain an argparse.Namespace
+(the model's arguments), and NumPy scalars and arrays if metrics were tracked. Those of fairseq 0.5 to 0.9 contain
+meters. This patch allows these plain data types; `weights_only` itself stays on.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from fairseq_compat.patch import Patch
 
 
 def plain_data_types() -> list[Any]:
-    """argparse.Namespace, and all that NumPy pickles arrays and scalars of plain numbers and strings with.
+    """argparse.Namespace, and everything with which NumPy pickles arrays and scalars of plain numbers and strings.
 
-    Pairs of a function and a name stand for the name under which NumPy 1 or 2 pickled that function.
+    In a pair of a function and a name, the name is the one under which NumPy 1 or 2 pickled the function.
     """
     import numpy
     import numpy.dtypes
@@ -35,7 +35,7 @@ def plain_data_types() -> list[Any]:
 
 
 def allow_plain_data_types(module: Any) -> None:
-    """Adds them to PyTorch's allow-list."""
+    """Adds these classes to PyTorch's allow-list."""
     import torch
     from fairseq.logging import meters
 

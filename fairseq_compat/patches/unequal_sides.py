@@ -1,6 +1,6 @@
 """Refuses source, target and alignment files of fairseq-preprocess that differ in their numbers of lines.
 
-fairseq-preprocess converts each file by itself, and training pairs the sentences by their numbers. If a line is
+fairseq-preprocess converts each file separately, and training pairs sentences by their line numbers. If a line is
 missing in one file, all later pairs are wrong.
 """
 
@@ -19,7 +19,7 @@ _BLOCK = 1 << 20  # bytes
 
 
 def count_lines(path: str) -> int:
-    """Line feeds in the file, and the rest after the last one."""
+    """The number of line feeds in the file, and the rest after the last one."""
     count, end = 0, b"\n"
     with open(path, "rb") as file:
         while block := file.read(_BLOCK):

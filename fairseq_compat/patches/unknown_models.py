@@ -15,8 +15,8 @@ from fairseq_compat.patch import Patch
 
 def unknown(kind: str, name: str, user_dir: str | None) -> UsageError:
     """The error for a model or task that isn't registered."""
-    given = f"--user-dir {user_dir}" if user_dir else "the --user-dir that it was trained with"
-    return UsageError(f"the checkpoint's {kind} {name} is not known: give {given} (in Python: user_dir=...)")
+    given = f"--user-dir {user_dir}" if user_dir else "the --user-dir of its training"
+    return UsageError(f"the checkpoint's {kind} {name} is unknown: give {given} (in Python: user_dir=...)")
 
 
 def name_model(module: Any) -> None:

@@ -1,10 +1,10 @@
-"""`--user-dir NAME` where NAME is an installed package.
+"""Lets `--user-dir NAME` name an installed package.
 
-fairseq takes --user-dir for a folder only, so a package's name works in the folder above it and nowhere else;
-a folder of that name without `__init__.py` (a checkout, say) is imported in the package's place, and
-nothing is registered. And where NAME was imported before fairseq, it is not looked at again. Here a bare name
-also means an installed package; and if the package has a module `fairseq_plugin`, that module is imported,
-which registers its models whenever the package itself was imported. All of it may be repeated.
+fairseq accepts only a folder, so a package's name works only in the package's parent folder. If a folder of that name
+has no `__init__.py` (such as a checkout), fairseq imports it instead of the package and registers nothing. If NAME was
+imported before fairseq, fairseq skips it. With this patch a bare name also means an installed package. If the package
+has a module `fairseq_plugin`, that module is imported too and registers its models, even if the package was imported
+earlier. It is safe to do this repeatedly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairseq_compat.patch import Patch
 
 
 def installed_package(name: str) -> str | None:
-    """Folder of the installed top-level package `name`, one with an `__init__.py`; None if there is none."""
+    """Folder of the installed top-level package `name` with an `__init__.py`, or None."""
     if not name.isidentifier():
         return None
     if name in sys.modules:
@@ -33,7 +33,7 @@ def installed_package(name: str) -> str | None:
 
 
 def resolve_user_dir(user_dir: str, fairseq_dir: str) -> str:
-    """What to import: a package where fairseq looks for one, else an installed one, else what was given."""
+    """The path to import: a package where fairseq looks for one, else an installed package, else `name` as given."""
     parents = ("", fairseq_dir, os.path.dirname(fairseq_dir))
     if not any(os.path.isfile(os.path.join(parent, user_dir, "__init__.py")) for parent in parents):
         return installed_package(user_dir) or user_dir

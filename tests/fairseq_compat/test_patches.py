@@ -512,7 +512,7 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
     (
         "cut-checkpoints", CUT,
         "saved/checkpoint_last.pt 30\nsaved/checkpoint_last.pt 24\nsaved/checkpoint_last.pt 24\n"
-        "UsageError saved/checkpoint3.pt is not a checkpoint, or it is truncated: give another one\n"
+        "UsageError saved/checkpoint3.pt is not a checkpoint, or is truncated: give another checkpoint\n"
         "UsageError saved/checkpoint_last.pt is truncated, and no other checkpoint is intact: "
         "delete it to train from the beginning\n",
         ["saved/checkpoint_last.pt 30\nEOFError "],
@@ -520,9 +520,9 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
     (
         "checkpoint-paths", PATHS,
         "saved/checkpoint_last.pt None\nelsewhere/checkpoint_last.pt None\n"
-        "UsageError --restore-file is missing.pt: there is no such file; give a checkpoint or leave it out\n"
-        "UsageError --continue-once is missing.pt: there is no such file; give a checkpoint or leave it out\n"
-        "UsageError --finetune-from-model is missing.pt: there is no such file; give a checkpoint or leave it out\n"
+        "UsageError --restore-file is missing.pt: file not found; give a checkpoint or leave it out\n"
+        "UsageError --continue-once is missing.pt: file not found; give a checkpoint or leave it out\n"
+        "UsageError --finetune-from-model is missing.pt: file not found; give a checkpoint or leave it out\n"
         "UsageError --save-dir is file/saved: Not a directory; give a folder to write to\n"
         "saved/checkpoint_last.pt 30\n",
         ["missing.pt None\nmissing.pt None\nValueError --finetune", "NotADirectoryError"],
@@ -533,17 +533,17 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
     ),
     (
         "unknown-models", UNKNOWN,
-        "UsageError the checkpoint's model mine is not known: give --user-dir folder (in Python: user_dir=...)\n"
-        "UsageError the checkpoint's model mine is not known: give the --user-dir that it was trained with "
+        "UsageError the checkpoint's model mine is unknown: give --user-dir folder (in Python: user_dir=...)\n"
+        "UsageError the checkpoint's model mine is unknown: give the --user-dir of its training "
         "(in Python: user_dir=...)\n"
-        "UsageError the checkpoint's task my_task is not known: give the --user-dir that it was trained with "
+        "UsageError the checkpoint's task my_task is unknown: give the --user-dir of its training "
         "(in Python: user_dir=...)\n"
-        "UsageError the checkpoint's task my_task is not known: give --user-dir folder (in Python: user_dir=...)\n",
+        "UsageError the checkpoint's task my_task is unknown: give --user-dir folder (in Python: user_dir=...)\n",
         ["IndexError Replacement index 1", "AssertionError Could not infer task", "KeyError 'my_task'"],
     ),
     (
         "empty-data", EMPTY,
-        "UsageError no training example fits a batch: give more data, or a greater --max-tokens, "
+        "UsageError no training example fits a batch: give more data, or a larger --max-tokens, "
         "--max-source-positions or --max-target-positions\n",
         ["Exception The dataset is empty"],
     ),
