@@ -1,1 +1,1 @@
-"""This project's own evidence, which is not installed: records, claims, costs, figures; run by `make study`."""
+"""This project's evidence: records, claims, costs and figures. `make study` runs it; it is not installed."""

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace, root: Path) -> int:
     if sum(map(bool, (args.tables, args.check, args.html))) > 1:
-        raise ValueError("NAME, --check and --html exclude each other: give one of them")
+        raise ValueError("NAME, --check and --html exclude each other: give only one of them")
     if args.html:
         from study.page import write_page
 

@@ -4,10 +4,10 @@ A claim is judged by one of these:
 
     checks      values from committed measurements and records, each compared with a limit
     tests       tests of the suite that prove the claim; refuted_by: tests that prove the contrary
-    compared    differences in a paper's table (`rskip.experiments.comparisons`) that our seeds have to show
+    compared    differences in a paper's table (`rskip.experiments.comparisons`) that our seeds must show
     untested    the reason why it is not tested
 
-Checks in addition to the last two show related results, and don't affect the verdict.
+With the last two, checks show related results and do not affect the verdict.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ _Test = Annotated[str, msgspec.Meta(pattern=r"^tests/[\w/]+\.py::test_\w+$", ext
 
 
 class Quantity(msgspec.Struct, frozen=True, kw_only=True):
-    """A number in a committed file: a record's, or one taken of a measurement's rows.
+    """A number in a committed file: a value of a run record, or one computed from a measurement's rows.
 
-    :param of: a record's key, its levels joined by dots, or a measurement's column.
-    :param where: the rows that are meant, by their values.
-    :param take: of several: trend is Kendall's τ over the rows' order, share_above that of values above `limit`.
+    :param of: a record's key, with levels joined by dots, or a measurement's column.
+    :param where: selects rows by their values.
+    :param take: combines several values: trend is Kendall's τ over the rows' order, share_above the share above
+        `limit`.
     """
 
     file: _Source
@@ -53,11 +54,11 @@ class Quantity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """A value, and the limits that it must keep.
+    """A value and its limits.
 
     :param says: the text that shows the value, with {} for the value, such as "{:.3g}".
-    :param over: the quantity that the value is divided by. Keys that it lacks are taken from the value.
-    :param judges: false for a value that is only shown, beside values that have limits.
+    :param over: the quantity to divide the value by. Missing keys are taken from `value`.
+    :param judges: false if the value is only shown, in addition to values with limits.
     """
 
     says: Annotated[str, msgspec.Meta(pattern=r"\{(:[^{}]*)?\}")]
@@ -79,10 +80,10 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """Variants of a table whose figures are to be lower or higher than their baselines'."""
+    """Variants of a table whose scores should be lower or higher than their baselines'."""
 
     table: str
-    variants: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, extra={"expected": "a variant or more"})]
+    variants: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, extra={"expected": "at least one variant"})]
     are: Literal["lower", "higher"]
 
 
@@ -91,10 +92,10 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     :param where: section, table or figure.
     :param claim: the sentence, shortened.
-    :param paper_says: the paper's figures.
-    :param at: what was measured in place of the paper's setting; "": the paper's own.
-    :param command: what tests it; None: what its table or its tests give.
-    :param note: what a reader has to know of the verdict.
+    :param paper_says: the paper's scores.
+    :param at: the setting that was measured instead of the paper's; "": the paper's own setting.
+    :param command: the command that tests it; None: derived from its table or tests.
+    :param note: a remark about the verdict.
     """
 
     where: str
@@ -119,11 +120,11 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
             if each.judges and not each.limited:
                 raise SettingError(f"checks[{number}]", "has no limit", expected="above, below, or judges: false")
         if measured and not any(each.judges for each in self.checks):
-            raise SettingError("checks", "have no limit", expected="a check that judges, or `untested`")
+            raise SettingError("checks", "have no limit", expected="a check with a limit, or `untested`")
 
 
 class Paper(msgspec.Struct, frozen=True, kw_only=True):
-    """A paper's claims, in its order."""
+    """A paper's claims, in the order of the paper."""
 
     name: str
     title: str
@@ -133,7 +134,7 @@ class Paper(msgspec.Struct, frozen=True, kw_only=True):
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """study/claims.yaml.
 
-    :param costs: what a run of a recipe's file takes, by its name.
+    :param costs: the cost of one run, by the name of the recipe file.
     """
 
     costs: Mapping[str, str]
@@ -144,8 +145,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
 class Judged:
     """A claim with its verdict.
 
-    :param figure: what was found.
-    :param command: what tests it.
+    :param figure: the evidence.
+    :param command: the command that tests it.
     :param why: what is missing for a verdict, and its cost.
     """
 
@@ -157,14 +158,14 @@ class Judged:
 
     @property
     def found(self) -> str:
-        """The figure, what is to know of it, and why there is no verdict."""
+        """The evidence, the note, and the reason for a missing verdict."""
         return ". ".join(part.rstrip(".") for part in (self.figure, self.claim.note, self.why) if part)
 
 
 def judge_claims(root: Path, tables: Comparisons) -> list[tuple[Paper, list[Judged]]]:
     """The claims of each paper in study/claims.yaml, with verdicts; empty without the file.
 
-    :raises SettingError: a claim names what is not there.
+    :raises SettingError: a claim names something that does not exist.
     """
     if not (root / FILE).is_file():
         return []
@@ -182,7 +183,7 @@ def judge_claims(root: Path, tables: Comparisons) -> list[tuple[Paper, list[Judg
 
 
 def claims_page(judged: Sequence[tuple[Paper, Sequence[Judged]]]) -> str:
-    """docs/claims.md."""
+    """The content of docs/claims.md."""
     parts = [_HEADER]
     for paper, claims in judged:
         rows = [
@@ -195,13 +196,13 @@ def claims_page(judged: Sequence[tuple[Paper, Sequence[Judged]]]) -> str:
             ]
             for each in claims
         ]
-        table = markdown_table(["where", "claim", "verdict", "figure", "tested by"], rows)
+        table = markdown_table(["where", "claim", "verdict", "evidence", "tested by"], rows)
         parts += [f"## {markdown_text(paper.name)}", f"{markdown_text(paper.title)}: {count_verdicts(claims)}.", table]
     return "\n\n".join(parts) + "\n"
 
 
 def count_verdicts(claims: Sequence[Judged]) -> str:
-    """As "3 agree, 1 disagrees, 20 are untested"."""
+    """The counts as text, such as "3 agree, 1 disagrees, 20 are untested"."""
     counts = Counter(each.verdict for each in claims)
     words: dict[Verdict, tuple[str, str]] = {
         "agrees": ("agrees", "agree"),
@@ -214,11 +215,17 @@ def count_verdicts(claims: Sequence[Judged]) -> str:
 _HEADER = """\
 # The papers' claims
 
-Made from `study/claims.yaml`, committed measurements and records by `make study`; don't edit it by hand. A verdict is
-computed: by figures that are held against a limit, by tests of the suite that prove a claim or its contrary, or by
-differences that a table's seeds show. Where something else than the paper's setting was measured, the verdict says
-what: both papers show gradients of trained models, so what disagrees at initialisation is no contradiction of those.
-[results.md](results.md) says what follows."""
+This page lists every testable claim of both papers with a verdict. [results.md](results.md) discusses the results.
+`make study` writes this page from `study/claims.yaml`, measurements and run records; do not edit it by hand.
+
+Every verdict is computed in one of three ways:
+
+- Measured values are compared with a limit.
+- A test in the test suite proves the claim or its opposite.
+- Our seeds show a difference in a paper's table.
+
+If we measured another setting than the paper's, the verdict names it. Both papers show gradients of trained models, so
+a verdict at initialisation does not contradict them."""
 
 
 def _judge(claim: Claim, root: Path, tables: Comparisons, costs: Mapping[str, str]) -> Judged:
@@ -272,7 +279,7 @@ def _judge_compared(claim: Claim, tables: Comparisons, costs: Mapping[str, str],
 
 
 def _line(table: ComparisonTable, variant: str) -> Line:
-    """The variant's first figure."""
+    """The line with the variant's first score."""
     for line in table.lines:
         if line.recipe.address == variant:
             if line.baseline is None:
@@ -296,7 +303,7 @@ def _said(each: Check, value: float) -> str:
     try:
         return each.says.format(value)
     except (ValueError, LookupError):
-        raise SettingError.of_value("says", each.says, "one number's place, such as {:.3g}") from None
+        raise SettingError.of_value("says", each.says, "one placeholder for a number, such as {:.3g}") from None
 
 
 def _holds(each: Check, value: float) -> bool:
@@ -304,7 +311,7 @@ def _holds(each: Check, value: float) -> bool:
 
 
 class _Figures(TypedDict, total=False):
-    """A measurement or a run record. Holds the keys that rskip reads."""
+    """A measurement or a run record, with the keys that rskip reads."""
 
     rows: list[dict[str, str | int | float | None]]
 
@@ -312,7 +319,7 @@ class _Figures(TypedDict, total=False):
 def _value(quantity: Quantity, root: Path) -> float:
     path = root / quantity.file
     if not path.is_file():
-        raise SettingError.of_value("file", quantity.file, "a file that is there")
+        raise SettingError.of_value("file", quantity.file, "an existing file")
     try:
         content = read_state(path, _Figures, advice="restore it")
     except SettingError as error:
@@ -327,7 +334,7 @@ def _value(quantity: Quantity, root: Path) -> float:
     if not values or (quantity.take == "only" and len(values) != 1):
         raise SettingError.of_value("where", dict(quantity.where), f"one row of {quantity.file}, or `take`")
     if quantity.take == "trend" and len(values) == 1:
-        raise SettingError.of_value("where", dict(quantity.where), f"two rows or more of {quantity.file}, for a trend")
+        raise SettingError.of_value("where", dict(quantity.where), f"at least two rows of {quantity.file}, for a trend")
     if quantity.take != "count":
         values = _numbers(values, quantity)
     return float(_TAKES[quantity.take](values) if quantity.take != "share_above" else _share(values, quantity.limit))

@@ -1,6 +1,6 @@
-"""The costs of connections in training, as counted and timed by benchmarks/connection_cost.py.
+"""The costs of connections in training, from benchmarks/connection_cost.py.
 
-For each value of a connection, the last line of the benchmark's file that has it counts.
+For each value of a connection, the last line that contains it in the benchmark's file counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BESIDE = {  # headings and their meanings; all but COSINE are relative to the ba
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """The model in which connections are compared, and the baseline connection."""
+    """The model for comparing connections, and the baseline connection."""
 
     description: str
     baseline: str
@@ -59,7 +59,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def calls(self) -> int:
-        """Operator calls of a step."""
+        """Operator calls per step."""
         return self.calls_forward + self.calls_backward
 
 
@@ -71,9 +71,10 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of a project's connections, which the lines of grids show.
+    """The costs of a project's connections, for the lines of grids.
 
-    of: costs by model and connection. dates: the date of each model's last line.
+    :param of: costs by model and connection.
+    :param dates: the date of each model's last line.
     """
 
     models: Mapping[str, Model] = field(default_factory=dict)
@@ -128,7 +129,7 @@ class Costs:
         )
 
     def note(self, grid: Recipe, headings: Collection[str]) -> str:
-        """What those of BESIDE say that are among the headings."""
+        """The meanings in BESIDE of these headings, as a sentence."""
         return self._note(self._model(grid), headings)
 
     def _model(self, grid: Recipe) -> str:
@@ -147,16 +148,16 @@ class Costs:
 
 
 def _connection(recipe: Recipe) -> str:
-    """What it is called where costs are counted: the spec, and a value residual beside it."""
+    """Its name in the benchmark's file: the spec, and the value residual if there is one."""
     train = flat_config(recipe.written)
     values = train.get("train.value-residual")
     return f"{train.get('train.connection', '')}{f' value-residual={values}' if values else ''}"
 
 
 def read_costs(root: Path) -> Costs:
-    """The project's costs; none where nothing was counted yet.
+    """The project's costs; empty without the benchmark's file.
 
-    :raises SettingError: a line is not what the benchmark writes.
+    :raises SettingError: a line is not from the benchmark.
     """
     if not (path := root / FILE).is_file():
         return Costs()

@@ -22,16 +22,16 @@ OVERVIEW, TABLES = Path("study", "results", "README.md"), Path("docs", "tables.m
 _TABLES_HEADER = """\
 # Tables
 
-Made from the records in study/results/ and the papers' figures in recipes/ by `make study`; don't edit it by hand. What
-the columns are: [recipes.md](recipes.md#tables).
+`make study` writes this page from the run records in study/results/ and the papers' scores in recipes/; do not edit it
+by hand. [recipes.md](recipes.md#tables) explains the columns.
 """
-_HEADER = "# Results\n\nMade from the records in this folder by `make study`; don't edit it by hand.\n"
+_HEADER = "# Results\n\n`make study` writes this page from the run records in this folder; do not edit it by hand.\n"
 
 
 def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str]:
     """The documents that are out of date or missing, with their new text.
 
-    :raises ValueError: a record doesn't match its recipe, or a marker is invalid.
+    :raises ValueError: a record does not match its recipe, or a marker is not valid.
     """
     comparisons = results.comparisons
     whole = {OVERVIEW: f"{_HEADER}\n{overview(results.records)}"}
@@ -56,7 +56,7 @@ def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str
 
 
 def _all_tables(tables: Comparisons) -> str:
-    """The papers' tables, then those of recipes whose variants no paper has."""
+    """The papers' tables, then those of recipes whose variants are in no paper."""
     parts = [_TABLES_HEADER]
     for name in tables.names:
         table = tables.table(name)

@@ -1,4 +1,4 @@
-"""Makes the figures of docs/ from the records and measurements that study/figures.yaml lists (`Figure`, by name).
+"""Makes the figures of docs/ from the records and measurements that study/figures.yaml lists by name (see `Figure`).
 
 A figure's data, docs/figures/NAME.csv, is reproducible byte for byte. NAME.svg is not, since it depends on the version
 of matplotlib; it therefore contains a checksum of its data.
@@ -48,12 +48,12 @@ class Figure(View, frozen=True, kw_only=True):
         if not self.source and not self.grid:
             raise SettingError("source", "is missing", expected=f"{_SOURCES}; or grid, a table's name")
         if self.source and self.grid:
-            raise SettingError("grid", "has a source beside it", expected="one of them")
+            raise SettingError("grid", "and source are both given", expected="only one of them")
 
 
 @dataclass(frozen=True)
 class FigureFiles:
-    """The two files of a figure, and their expected content.
+    """The two files of a figure, with their expected content.
 
     :param stem: the path of both files, without .csv and .svg.
     :param sources: the files that it is made from, relative to the project's folder.
@@ -72,7 +72,7 @@ class FigureFiles:
 
     @property
     def drawn_from(self) -> str:
-        """The checksum of all data in the SVG, which the SVG contains."""
+        """The checksum of all data in the SVG; the SVG also contains it."""
         return hashlib.sha256(f"{self.chart.kind}\n{self.title}\n{self.csv}".encode()).hexdigest()
 
     def outdated(self) -> list[Path]:
@@ -84,7 +84,7 @@ class FigureFiles:
         return outdated
 
     def write(self) -> list[Path]:
-        """Writes what is out of date, the CSV first; returns the paths.
+        """Writes the files that are out of date, the CSV first, and returns their paths.
 
         :raises ValueError: matplotlib is missing.
         """
@@ -99,9 +99,9 @@ class FigureFiles:
 
 
 def figures(root: Path, results: Results) -> list[FigureFiles]:
-    """All figures of the project; none without study/figures.yaml.
+    """All figures of the project; empty without study/figures.yaml.
 
-    :raises SettingError: a figure can't be made; names the figure, the key and what is wrong.
+    :raises SettingError: a figure can't be made. The message names the figure and the key.
     """
     file = root / LIST
     if not file.is_file():
@@ -139,7 +139,7 @@ def _source_paths(root: Path, figure: Figure) -> list[Path]:
     for pattern in [figure.source] if isinstance(figure.source, str) else figure.source:
         paths = [path for path in sorted(root.glob(pattern)) if not path.name.startswith(".")]
         if not paths:
-            raise SettingError.of_value("source", pattern, "a file that is there, or a pattern of such files")
+            raise SettingError.of_value("source", pattern, "an existing file, or a pattern of such files")
         found += [path for path in paths if path not in found]
     return found
 

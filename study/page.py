@@ -1,8 +1,8 @@
 """One page of all results, `python -m study --html FILE`: tables, figures, claims, and the source of each number.
 
-The page opens from disk and asks no network: style, script and pictures are in it. The pictures are the charts of
-docs/figures/ with a target at every value (`rskip.analysis.figures.svg_with_values`); page.js shows what a target
-says, and sorts tables.
+The page opens from disk and needs no network, because it contains style, script and figures. The figures are the charts
+of docs/figures/ with a target at every value (`rskip.analysis.figures.svg_with_values`). page.js shows the values of
+targets and sorts tables.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from study.costs import read_costs
 from study.figures import FIGURES, FigureFiles, figures
 
 _ASSETS = Path(__file__).parent
-# what keeps the page from asking anything of a network
+# prevents the page from using a network
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
 def write_page(root: Path, path: Path) -> None:
-    """Writes the page of a project's results, whole or not at all.
+    """Writes the page of a project's results, atomically.
 
-    :raises ValueError: a bad record, recipe, figure or claim; matplotlib or SciPy is missing.
+    :raises ValueError: a record, recipe, figure or claim is not valid, or matplotlib or SciPy is missing.
     """
     text = results_page(root)
     with atomic_file(path) as temporary:
@@ -71,9 +71,9 @@ def results_page(root: Path) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>\n{style}</style></head><body>\n<h1>Results</h1>"
-        "<p>Made by <code>python -m study --html</code> from the committed records, measurements and recipes. "
-        "Point at a value in a figure to read it, or open its CSV; click a heading to sort a table; a seed's number "
-        f"leads to its record.</p>\n<nav>{links}</nav>\n{body}"
+        "<p><code>python -m study --html</code> wrote this page from the committed records, measurements and recipes. "
+        "Point at a value in a figure to read it, or open the figure's CSV. Click a heading to sort a table, and a "
+        f"seed's number to see its record.</p>\n<nav>{links}</nav>\n{body}"
         f'<div id="says" role="status"></div>\n<script>\n{script}</script></body></html>\n'
     )
 
@@ -96,7 +96,7 @@ def _table(table: Table) -> str:
 
 
 def _seeds(cell: str, records: Sequence[Record]) -> str:
-    """A cell with a link to the record of each seed in place of their number."""
+    """A cell in which links to the seeds' records replace the number of seeds."""
     if not records:
         return cell
     links = ", ".join(f'<a href="#{escape(_record_anchor(record))}">{record.seed}</a>' for record in records)
@@ -120,7 +120,7 @@ def _figure(made: FigureFiles, anchors: Mapping[Path, str]) -> str:
 
 
 def _source(source: str, anchors: Mapping[Path, str]) -> str:
-    """A figure's source, with a link to its record where it is of one."""
+    """A figure's source, with a link to its record if it has one."""
     shown, path = f"<code>{escape(source)}</code>", Path(source)
     anchor = anchors.get(path.with_name(f"{path.name.partition('.')[0]}.json"), "")
     return f'<a href="#{escape(anchor)}">{shown}</a>' if anchor else shown
@@ -137,7 +137,7 @@ def _claims(paper: Paper, judged: Sequence[Judged]) -> str:
         ]
         for each in judged
     ]
-    headings = ["where", "claim", "verdict", "figure", "tested by"]
+    headings = ["where", "claim", "verdict", "evidence", "tested by"]
     said = f"<p>{escape(paper.title)}: {count_verdicts(judged)}.</p>"
     return f"<h3>{escape(paper.name)}</h3>{said}{_html_table(paper.name, headings, rows)}"
 
@@ -163,12 +163,12 @@ def _records(records: Sequence[Record], tables: Comparisons) -> str:
                 f'<div class="long">{"<br>".join(map(_code, _origin(record, tables)))}</div>',
             ]
         )
-    headings = ["run", "seed", "figure", "parameters", "precision", "minutes", "machine", "commit", "date", "record"]
+    headings = ["run", "seed", "score", "parameters", "precision", "minutes", "machine", "commit", "date", "record"]
     return _html_table("Records", headings, rows)
 
 
 def _origin(record: Record, tables: Comparisons) -> list[str]:
-    """The record's file, and what makes it where a recipe has its variant."""
+    """The record's file, and the command that makes it if a recipe has its variant."""
     origin = [f"`{record.path}`"]
     if recipe := tables.recipes.get(record.address):
         changes = [shlex.quote(f"{key}={json.dumps(value)}") for key, value in record.overrides.items()]
@@ -178,7 +178,10 @@ def _origin(record: Record, tables: Comparisons) -> list[str]:
 
 
 def _html_table(name: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """:param rows: cells as HTML, the first of which says what the row is of."""
+    """An HTML table.
+
+    :param rows: cells as HTML; the first one is the row's heading.
+    """
     head = "".join(f'<th scope="col"><button type="button">{escape(each)}</button></th>' for each in headings)
     body = "".join(
         f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in others)}</tr>'
@@ -193,7 +196,7 @@ def _commit(git: Mapping[str, Any]) -> str:
 
 
 def _code(note: str) -> str:
-    """A note whose `code` is code."""
+    """A note as HTML, with text between backquotes as code."""
     parts = escape(note).split("`")
     return "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts))
 

@@ -141,10 +141,10 @@ def test_what_is_wrong_with_a_claim_is_one_line(project: Path, capsys: pytest.Ca
             "of is 'metrics.x'",
         ),
         (checked("take: first", "over: {take: last}"), "checks[0] has no limit: expected above, below, or judges"),
-        (checked("take: first", "judges: false"), "checks have no limit: expected a check that judges, or `untested`"),
+        (checked("take: first", "judges: false"), "checks have no limit: expected a check with a limit, or `untested`"),
         (checked("take: first", "judges: false, above: 1"), "judges is false, but the check has a limit"),
-        (COMPARED % ("mine", ""), "variants is []: expected a variant or more"),
-        (checked("take: trend", "above: -1", model="1xskip, block: 1"), "expected two rows or more of"),
+        (COMPARED % ("mine", ""), "variants is []: expected at least one variant"),
+        (checked("take: trend", "above: -1", model="1xskip, block: 1"), "expected at least two rows of"),
         (checked("take: first", "over: {take: share_above, limit: 9}, above: 1"), "over is 0 in docs/figures/a.json"),
         (checked("take: count", "over: {of: model, take: first}, above: 1"), "expected finite numbers in docs/"),
     ):
@@ -175,7 +175,7 @@ def test_a_damaged_measurement_of_a_claim_is_one_line(project: Path, capsys: pyt
 
 @pytest.mark.parametrize("says", ["{:q}", "{} of {}", "{:.2f} {more}"])
 def test_what_a_check_says_has_one_place(project: Path, says: str) -> None:
-    with pytest.raises(SettingError, match="says is .*: expected one number's place, such as"):
+    with pytest.raises(SettingError, match="says is .*: expected one placeholder for a number, such as"):
         judge(project, checked("take: first", "above: 1").replace("it is {:.2f}", says))
 
 

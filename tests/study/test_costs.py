@@ -101,7 +101,7 @@ def test_a_grid_is_drawn_from_its_records(
     assert made[0].csv.splitlines()[1:] == lines
     for text, message in (
         ("mine: {grid: mine/smal}", "mine.grid is 'mine/smal': expected mine/small, mine/large"),
-        ("mine: {grid: mine/small, source: docs/figures/a.json}", "mine.grid has a source beside it"),
+        ("mine: {grid: mine/small, source: docs/figures/a.json}", "mine.grid and source are both given"),
     ):
         listed.write_text(text)
         assert main([]) == 2

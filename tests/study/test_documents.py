@@ -123,7 +123,7 @@ def test_figures_are_written_then_up_to_date_then_out_of_date(
 def test_figures_that_can_not_be_made_are_one_line(figures: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at = "study: error: study/figures.yaml: "
     for text, message in (
-        ("a: {source: results/x.json}", f"{at}a.source is 'results/x.json': expected a file that is there"),
+        ("a: {source: results/x.json}", f"{at}a.source is 'results/x.json': expected an existing file"),
         ("a: {source: [/x.json]}", f"{at}a.source is ['/x.json']: expected a file in docs/figures/ or study/results/"),
         ("a: {source: results/../x.json}", f"{at}a.source is 'results/../x.json': expected a file in docs/figures/"),
         ("a: {source: docs/figures/measured.json, titel: b}", f"{at}unknown key a.titel; did you mean title?"),
