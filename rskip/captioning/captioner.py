@@ -82,7 +82,7 @@ class Captioner:
     """A captioning model with its words and with the backbone that makes the features that it was trained on::
 
         captioner = Captioner.from_pretrained("model")
-        captioner("picture.jpg")
+        captioner("photo.jpg")
 
     :param model: on the device where it is to run, in evaluation mode.
     :param dictionary: the words.

@@ -33,7 +33,7 @@ class CaptioningTask(Task[Any]):
 import rskip
 
 captioner = rskip.load("{name}")
-captioner("picture.jpg")"""
+captioner("photo.jpg")"""
 
     settings = imported("rskip.captioning.recipe:CaptioningSettings")
     dataset = staticmethod(dataset)

@@ -40,7 +40,7 @@ import rskip
 from PIL import Image
 
 model = rskip.load("{name}")
-image = model.transforms()(Image.open("picture.png").resize((32, 32)))  # (3, 32, 32), normalised
+image = model.transforms()(Image.open("image.png").resize((32, 32)))  # (3, 32, 32), normalised
 model.classes[model(image[None]).argmax().item()]"""
 
     settings = imported("rskip.vision.recipe:VisionSettings")

@@ -12,16 +12,16 @@ from rskip.tasks import find_task, tasks
 from rskip.zoo.registry import OF_WEIGHTS, ModelEntry, ModelScore, find_model, read_registry
 
 _TABLE_NOTE = (
-    "The figure of one seed is that of the published weights; of several seeds it is the runs' mean ± sample standard "
-    "deviation."
+    "With one seed, the score is that of the published weights. With several seeds, it is the mean ± sample standard "
+    "deviation over the runs."
 )
 
 
 def describe(model: str | ModelEntry) -> str:
-    """What the model is, its data, figures, origin and licence, as lines of text.
+    """A description of the model as text: its data, scores, origin and licence.
 
-    :param model: an entry, or a name of `rskip.zoo.list_models()`.
-    :raises ValueError: no model of this name; the nearest are named.
+    :param model: an entry, or a name from `rskip.zoo.list_models()`.
+    :raises ValueError: no model has this name. The message names the nearest ones.
     """
     entry = model if isinstance(model, ModelEntry) else find_model(read_registry(), model)
     rows = [
@@ -37,7 +37,7 @@ def describe(model: str | ModelEntry) -> str:
 
 
 def model_card(entry: ModelEntry) -> str:
-    """The model's card, README.md beside its weights."""
+    """The model card, which is README.md next to the weights."""
     figures = [
         (figure.dataset, figure.split, _heading(entry, figure), _value(figure), _seeds(figure), figure.of)
         for figure in entry.figures
@@ -47,20 +47,20 @@ def model_card(entry: ModelEntry) -> str:
     )
     origin = [
         f"Trained by `{_recipe(entry)}`, commit {_commit(entry)}.",
-        f"The connection is from: {_paper(entry)}.",
+        f"Source of the connection: {_paper(entry)}.",
         f"Data: {entry.data_terms}.",
-        f"Licence of code and weights: {entry.licence}. The data has the terms above.",
+        f"Licence of code and weights: {entry.licence}. The terms above apply to the data.",
     ]
     blocks = [
         f"# {entry.name}",
-        "Made from checkpoints.json by `rskip zoo publish`; don't edit it by hand.",
+        "`rskip zoo publish` writes this card from checkpoints.json; do not edit it by hand.",
         markdown_text(_what(entry, code="`")),
         f"```python\n{find_task(entry.task).example.format(name=entry.name)}\n```",
-        "## Figures",
-        markdown_table(("dataset", "split", "metric", "figure", "seeds", "of"), figures),
+        "## Scores",
+        markdown_table(("dataset", "split", "metric", "score", "seeds", "measured on"), figures),
         "  \n".join(map(markdown_text, signatures)),
         _note(entry),
-        "## Where it comes from",
+        "## Origin",
         "\n".join(f"- {markdown_text(each)}" for each in origin),
         "## Files",
         markdown_table(
@@ -72,7 +72,7 @@ def model_card(entry: ModelEntry) -> str:
 
 
 def models_table(entries: Iterable[ModelEntry]) -> str:
-    """A table of models in Markdown, by task and name, the figure of each beside it; ends with a line end."""
+    """A Markdown table of models with their scores, sorted by task and name. It ends with a line feed."""
     rows = []
     for entry in sorted(entries, key=lambda entry: (entry.task, entry.name)):
         figure = main_figure(entry)
@@ -88,12 +88,12 @@ def models_table(entries: Iterable[ModelEntry]) -> str:
         )
     if not rows:
         return "No models yet.\n"
-    table = markdown_table(("model", "connection", "figure", "seeds", "parameters", "files"), rows)
+    table = markdown_table(("model", "connection", "score", "seeds", "parameters", "files"), rows)
     return f"{table}\n\n{_TABLE_NOTE}\n"
 
 
 def list_text(entries: Iterable[ModelEntry]) -> str:
-    """One line a model: name, size, figure; without a last line end."""
+    """One line per model with name, size and score, without a final line feed."""
     lines = []
     for entry in entries:
         figure = main_figure(entry)
@@ -104,7 +104,7 @@ def list_text(entries: Iterable[ModelEntry]) -> str:
 
 
 def main_figure(entry: ModelEntry) -> ModelScore:
-    """The figure that stands for a model: of the first metric, over as many seeds as there are, else of the weights."""
+    """A model's main score: the first metric, over all seeds, or with one seed that of the published weights."""
     first = [figure for figure in entry.figures if figure.metric == entry.figures[0].metric]
     return max(first, key=lambda figure: (len(figure.seeds), figure.of == OF_WEIGHTS))
 
@@ -119,8 +119,8 @@ def _what(entry: ModelEntry, *, code: str = "") -> str:
 def _note(entry: ModelEntry) -> str:
     seeds = max(len(figure.seeds) for figure in entry.figures)
     if seeds == 1:
-        return "One seed: another seed gives another figure, so this one ranks no connection above another."
-    return f"± is the sample standard deviation over seeds. The weights are those of seed {entry.seed}."
+        return "This score is from one seed and varies between seeds, so it does not rank connections."
+    return f"± is the sample standard deviation over seeds. The published weights are from seed {entry.seed}."
 
 
 def _heading(entry: ModelEntry, figure: ModelScore) -> str:
@@ -141,7 +141,7 @@ def _seeds(figure: ModelScore) -> str:
 def _figure_in_words(entry: ModelEntry, figure: ModelScore) -> str:
     how = f"as published in {entry.dtype}" if figure.of == OF_WEIGHTS else "as trained"
     seeds = ", ".join(map(str, figure.seeds))
-    of = f"seed {seeds}" if len(figure.seeds) == 1 else f"mean ± deviation of seeds {seeds}"
+    of = f"seed {seeds}" if len(figure.seeds) == 1 else f"mean ± std over seeds {seeds}"
     return f"{_value(figure)} {how}, {of}, on {figure.split} of {figure.dataset}"
 
 
@@ -153,7 +153,7 @@ def _recipe(entry: ModelEntry) -> str:
 
 def _commit(entry: ModelEntry) -> str:
     if entry.commit is None:
-        return "not known"
+        return "unknown"
     return f"{entry.commit}{' with uncommitted changes' if entry.uncommitted_changes else ''}"
 
 

