@@ -1,8 +1,8 @@
-"""Speed of making features of pictures with EfficientNet-Lite0: the network's memory formats, and whole extractions.
+"""Speed of extracting image features with EfficientNet-Lite0: the network's memory formats, and full extractions.
 
-Drawn JPEGs of 500 x 375 pixels. The network alone takes a batch of 16 in PyTorch's contiguous format and in
-channels_last, which rskip uses; a whole extraction reads, decodes, computes and writes, with one thread that decodes
-and with two. Two take turns in one process, and the ratio is the median of the rounds'. Prints tables and appends one
+The images are generated JPEGs of 500 x 375 pixels. The network runs on a batch of 16 in PyTorch's contiguous format and
+in channels_last, which rskip uses. A full extraction reads, decodes, computes and writes, with one or two threads for
+decoding. The two sides alternate in one process; the ratio is the median over rounds. Prints tables and appends one
 JSON line to study/results/benchmarks/caption_features.jsonl.
 
     python benchmarks/caption_features.py [--rounds 7] [--pictures 64]
@@ -29,7 +29,7 @@ BATCH = 16
 
 
 def draw_pictures(folder: Path, count: int) -> list[tuple[str, Path]]:
-    """JPEGs of smooth colours with some noise, about as large as photographs of that size."""
+    """JPEGs of smooth colours with noise; the files are about as large as photographs."""
     random = np.random.default_rng(1)
     pictures = []
     for number in range(count):
@@ -42,7 +42,7 @@ def draw_pictures(folder: Path, count: int) -> list[tuple[str, Path]]:
 
 
 def network_alone(backbone: Backbone, rounds: int) -> dict[str, Any]:
-    """Contiguous against channels_last, on one batch."""
+    """Compares contiguous with channels_last on one batch."""
     batch = torch.randn(BATCH, 3, 224, 224)
     contiguous = load_backbone(LITE0).network.to(memory_format=torch.contiguous_format)
     last = batch.contiguous(memory_format=torch.channels_last)
@@ -53,7 +53,7 @@ def network_alone(backbone: Backbone, rounds: int) -> dict[str, Any]:
 def whole_extraction(
     backbone: Backbone, pictures: list[tuple[str, Path]], folder: Path, rounds: int
 ) -> dict[str, Any]:
-    """One thread that decodes against two."""
+    """Compares one decoding thread with two."""
 
     def extraction(readers: int) -> None:
         with tempfile.TemporaryDirectory(dir=folder) as store:

@@ -1,7 +1,7 @@
-"""Training speed of captioning models on CPU, through fairseq's Trainer: images of 7 x 7 features, five captions each.
+"""Training speed of captioning models on CPU with fairseq's Trainer: images of 7 x 7 features with five captions each.
 
-All systems take turns, round by round, in one process; the ratio is that of a round's times, and its median is
-reported. Prints a table and appends one JSON line to study/results/benchmarks/captioning_train_speed.jsonl.
+All systems alternate in one process. A ratio compares times of the same round; the median over rounds is reported.
+Prints a table and appends one JSON line to study/results/benchmarks/captioning_train_speed.jsonl.
 
     python benchmarks/captioning_train_speed.py [--rounds 7] [--images 16]
 """
@@ -46,7 +46,7 @@ VOCABULARY, WORDS, DIM = 1_130, 12, 1_280
 
 
 class DrawnFeatures:
-    """Stands in for a store: drawn features of a 7 x 7 grid, as many of them zero as EfficientNet-Lite0's."""
+    """Replaces a feature store: random features of a 7 x 7 grid, with EfficientNet-Lite0's share of zeros."""
 
     dim = DIM
     description = {"backbone": "drawn", "dim": DIM, "dtype": "float16"}  # noqa: RUF012
@@ -60,7 +60,7 @@ class DrawnFeatures:
 
 
 def build_trainer(system: System, dictionary: Dictionary, examples: CaptionExamples) -> Trainer:
-    """fairseq's Trainer as fairseq-train would build it."""
+    """fairseq's Trainer, built as in fairseq-train."""
     smoothing = [] if system.criterion == "self_critical" else ["--label-smoothing", "0.1"]
     flags = [
         "unused", "--task", "captioning", "--features", "unused", "--arch", system.arch, *SIZES,

@@ -1,17 +1,15 @@
-"""What each family of connections costs in training, in a small Transformer, a deep one and a PreAct-ResNet, and starts
-from.
+"""The cost of each family of connections in training, in a small Transformer, a deep Transformer and a PreAct-ResNet.
 
     python benchmarks/connection_cost.py [--counts] [--rounds 9] [--only hyper sas:gate=single] [--models translation]
 
-Counted, exactly: parameters; operator calls forward and backward, and the bytes that they read and write, as on a GPU
-(tests/emulated_device.py); the memory that a step's forward pass keeps for the backward one, as on a
-CPU. Timed, on the CPU: a whole update, in turns with one of the baseline in the same process; the ratio is the median
-over the rounds. Beside them stands how alike the Transformer's encoder makes a sentence's positions before any training
-(docs/analysis.md): their mean cosine, of random sentences and several initialisations. Families are those that rskip
-knows, each as its spec says by default, and some of their variants.
+It counts parameters, forward and backward operator calls and the bytes that they read and write, as on a GPU
+(tests/emulated_device.py), and the memory that a forward pass keeps for the backward pass, on a CPU. It times a full
+update on the CPU, alternating with the baseline in the same process; the ratio is the median over rounds. It also
+measures the mean cosine similarity between positions of a sentence after the untrained encoder (docs/analysis.md), for
+random sentences and several initialisations. It covers rskip's families with their default specs, and some variants.
 
-Prints tables and appends one JSON line to study/results/benchmarks/connection_cost.jsonl; docs/field.md shows the last
-figures of each connection.
+Prints tables and appends one JSON line to study/results/benchmarks/connection_cost.jsonl. docs/field.md shows the last
+values of each connection.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ from tests.emulated_device import emulated_cuda
 
 PADDING, VOCABULARY = 1, 10_000
 SENTENCES, LENGTH, IMAGES = 64, 32, 128
-INITIALISATIONS = 5  # that `alike` is a mean over
+INITIALISATIONS = 5  # `alike` is a mean over these
 
 Row = dict[str, Any]
 Inputs = tuple[Tensor, ...]
@@ -48,11 +46,14 @@ Inputs = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Model:
-    """What connections are compared in.
+    """A model for comparing connections.
 
-    feature_dim: of its connections. baseline: that the others' times are compared with. variants: beside each family's
-    own spec. outputs: what a forward pass gives, without the loss. loss: from the outputs and the targets. encode: the
-    positions (B, T, C) that are compared; None where a model has none.
+    :param feature_dim: feature dimension of its connections.
+    :param baseline: the connection that others are compared with.
+    :param variants: specs in addition to each family's default.
+    :param outputs: runs a forward pass without the loss.
+    :param loss: computes the loss from outputs and targets.
+    :param encode: returns the positions (B, T, C) for the cosine similarity, or None.
     """
 
     description: str
@@ -129,7 +130,7 @@ MODELS = {
 
 
 def specs(model: Model) -> list[str]:
-    """The baseline, then each family that the model takes, by name, with its variants."""
+    """The baseline, then each family that the model supports, by name, with its variants."""
     found = dict.fromkeys([model.baseline])
     for family in list_connections():
         own = [spec for spec in _default_specs(family) if _suits(spec, model.feature_dim)]
@@ -139,12 +140,12 @@ def specs(model: Model) -> list[str]:
 
 
 def _spec(text: str) -> ConnectionSpec:
-    """The connection of a text of MODELS, which may say more of the model behind a space."""
+    """The connection of a text in MODELS. The text may contain further settings of the model after a space."""
     return parse_connection(text.split(" ")[0])
 
 
 def _default_specs(family: Family) -> Iterator[ConnectionSpec]:
-    """With LN, and without a normalisation: the first that a model takes is compared."""
+    """The family with LN and without normalisation; the first that the model supports is compared."""
     factor = None if family.factor is None else 2 if family.factor.integer else 1
     for norm in ("ln", None):
         if norm in family.norms:
@@ -171,7 +172,7 @@ def count(model: Model, connection: str) -> Row:
     with emulated_cuda(values=False) as counts:
         built = model.build(connection).train().to("cuda")
         on_device = tuple(each.to("cuda") for each in inputs)
-        model.outputs(built, on_device)  # what is made once is made here
+        model.outputs(built, on_device)  # builds caches before counting
         counts.clear()
         outputs = model.outputs(built, on_device)
         row |= {"calls_forward": counts.calls.total(), "megabytes_forward": round(counts.traffic.total() / 1e6, 3)}
@@ -182,7 +183,7 @@ def count(model: Model, connection: str) -> Row:
 
 
 def alike(model: Model, connection: str) -> float:
-    """The mean cosine between two positions of a sentence, as `rskip analyse signals` has it, before any training."""
+    """The mean cosine similarity between two positions of a sentence before training, as in `rskip analyse signals`."""
     assert model.encode is not None
     found = []
     for seed in range(INITIALISATIONS):
@@ -195,7 +196,7 @@ def alike(model: Model, connection: str) -> float:
 
 
 def kept_bytes(module: nn.Module, forward: Callable[[], Tensor]) -> int:
-    """Of what the forward pass keeps for the backward one, parameters aside; what is kept twice counts once."""
+    """The bytes that the forward pass keeps for the backward pass, without parameters. Shared memory counts once."""
     own = {each.untyped_storage().data_ptr() for each in (*module.parameters(), *module.buffers())}
     kept: dict[int, int] = {}
 
@@ -203,17 +204,17 @@ def kept_bytes(module: nn.Module, forward: Callable[[], Tensor]) -> int:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
-        return tensor.detach()  # a node that keeps its own output would never be freed
+        return tensor.detach()  # otherwise a node that keeps its own output would never be freed
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        outputs = forward()  # which holds what is kept, so that no address is taken twice
+        outputs = forward()  # keeps the tensors alive, so that addresses are unique
     total = sum(kept.values())
     del outputs
     return total
 
 
 def update(model: Model, connection: str) -> Callable[[], None]:
-    """Forward, loss, backward, Adam's step, on one batch."""
+    """One update on one batch: forward, loss, backward, Adam's step."""
     torch.manual_seed(1)
     built = model.build(connection).train()
     inputs = model.inputs()
@@ -228,16 +229,16 @@ def update(model: Model, connection: str) -> Callable[[], None]:
 
 
 def measure(model: Model, connection: str, rounds: int) -> Row:
-    """Milliseconds of an update and of the baseline's, which take turns, and the rounds' median ratio."""
+    """Milliseconds of an update and of the baseline's update, which alternate, and the median ratio over rounds."""
     found = compare(update(model, connection), update(model, model.baseline), rounds)
     return {"update_ms": found["before_ms"], "baseline_ms": found["now_ms"], "update_ratio": found["ratio"]}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--counts", action="store_true", help="count, and time nothing")
-    parser.add_argument("--rounds", type=int, default=9, help="pairs of updates timed (default: 9)")
-    parser.add_argument("--only", nargs="+", metavar="SPEC", help="these connections (default: all)")
+    parser.add_argument("--counts", action="store_true", help="only count, without timing")
+    parser.add_argument("--rounds", type=int, default=9, help="number of timed pairs of updates (default: 9)")
+    parser.add_argument("--only", nargs="+", metavar="SPEC", help="connections to measure (default: all)")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS], help="default: all")
     parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/connection_cost.jsonl"))
     args = parser.parse_args()
@@ -258,7 +259,7 @@ def main() -> None:
                 row["alike"] = round(alike(model, connection), 3)
             if not args.counts:
                 row |= measure(model, connection, args.rounds)
-            gc.collect()  # an emulated device's tensors are in cycles
+            gc.collect()  # tensors of an emulated device are in reference cycles
             print("  " + "  ".join(f"{key} {value}" for key, value in row.items() if key != "model"), flush=True)
             rows.append(row)
     described = {

@@ -1,7 +1,7 @@
-"""The parts of a training step on CPU that rskip computes in another way than PyTorch or fairseq, side by side.
+"""Speed of the parts of a training step on CPU that rskip computes differently from PyTorch or fairseq.
 
-Forward and backward of attention, dropout and loss at the sizes of one Multi30k batch of the tiny model. Both sides
-of a pair take turns; the ratio is the median of the rounds'. Prints a table and appends one line to
+It runs forward and backward passes of attention, dropout and loss with the sizes of one Multi30k batch of the tiny
+model. The two sides alternate; the ratio is the median over rounds. Prints a table and appends one line to
 study/results/benchmarks/cpu_kernels.jsonl.
 
     python benchmarks/cpu_kernels.py [--rounds 9]
@@ -30,7 +30,7 @@ Step = Callable[[], None]
 
 
 def attention(dtype: torch.dtype) -> tuple[Step, Step]:
-    """Fused attention as torch chooses it, and SDPA's math path; a padding mask, forward and backward."""
+    """Fused attention as PyTorch selects it, and SDPA's math path, with a padding mask, forward and backward."""
     size = (BATCH, HEADS, LENGTH, FEATURES // HEADS)
     query, key, value = (torch.randn(size, dtype=dtype, requires_grad=True) for _ in range(3))
     mask = torch.ones(BATCH, 1, 1, LENGTH, dtype=torch.bool)
@@ -48,14 +48,14 @@ def attention(dtype: torch.dtype) -> tuple[Step, Step]:
 
 
 def dropout(dtype: torch.dtype) -> tuple[Step, Step]:
-    """torch's dropout, and ours."""
+    """PyTorch's dropout and ours."""
     x = torch.randn(BATCH, LENGTH, FEATURES, dtype=dtype, requires_grad=True)
     ours = Dropout(0.3)
     return lambda: functional.dropout(x, 0.3).backward(x.detach()), lambda: ours(x).backward(x.detach())
 
 
 def loss(dtype: torch.dtype) -> tuple[Step, Step]:
-    """Output projection and label smoothing as fairseq computes them, and ours."""
+    """Output projection and label smoothing, fairseq's and ours."""
     features = torch.randn(BATCH, LENGTH, FEATURES, dtype=dtype, requires_grad=True)
     weight = (torch.randn(VOCABULARY, FEATURES) / 11).to(dtype).requires_grad_()
     target = torch.randint(4, VOCABULARY, (BATCH, LENGTH))

@@ -1,15 +1,15 @@
 """Translation speed: fairseq-generate, CTranslate2 and ours, on the same sentences with the same weights.
 
-Workloads: this project's Multi30k models on their test set; random models of two sizes whose targets all have the same
-length. All systems take turns, round by round, each in a process of its own with the same number of threads; the ratio
-is that of a round's times, and its median is reported. Before it is timed, the work is shown to be the same: in float32
-the same hypotheses from the trained model (99 %), as many target tokens from random ones. Then the latency of one
-sentence, and the peak memory as batch and length grow. Prints tables, appends one JSON line to
-study/results/benchmarks/decode.jsonl and
-ends with one JSON object; its ratios are the smallest of the workloads', which it has too.
+The workloads are this project's Multi30k models on their test set, and random models of two sizes whose targets all
+have the same length. All systems alternate, each in its own process with the same number of threads. A ratio compares
+times of the same round; the median over rounds is reported. Before timing, the benchmark checks that the work is the
+same: in float32 the trained model gives the same hypotheses (99 %), and random models give equal numbers of target
+tokens. It also measures the latency of one sentence, and the peak memory for growing batches and lengths. Prints
+tables, appends one JSON line to study/results/benchmarks/decode.jsonl and ends with one JSON object, which contains the
+ratios of the workloads and the smallest ratio.
 
-With --device cuda fairseq-generate and ours translate random sentences with Transformer-base on a GPU, in batches of 1,
-64 and 512, with the peak memory of each.
+With --device cuda, fairseq-generate and ours translate random sentences with Transformer-base on a GPU, in batches of
+1, 64 and 512, and the peak memory is measured too.
 
     python benchmarks/decode.py [--rounds 5] [--threads 2] [--mirror FOLDER] [--only small latency] [--quick]
     python benchmarks/decode.py --device cuda [--rounds 5] [--quick]
@@ -44,11 +44,11 @@ RATIOS = ("ratio_fairseq_float32", "ratio_ct2_float32", "ratio_best_to_ct2_int8"
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=available_cores(), help="of each system (default: %(default)s)")
-    parser.add_argument("--mirror", help="folder or address that holds Multi30k's files (default: its publisher)")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts alone")
+    parser.add_argument("--threads", type=int, default=available_cores(), help="threads (default: %(default)s)")
+    parser.add_argument("--mirror", help="folder or address with Multi30k's files (default: its publisher)")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to measure (default: all)")
     parser.add_argument(
-        "--quick", action="store_true", help="few sentences, 2 rounds, no record: only shows that it runs"
+        "--quick", action="store_true", help="test run with few sentences and 2 rounds, without a record"
     )
     parser.add_argument("--device", type=named_device, default="cpu", help="cpu, cuda or one GPU such as cuda:1")
     parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/decode.jsonl"))
@@ -56,7 +56,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Measures and prints all parts that were asked for."""
+    """Measures and prints all requested parts."""
     quick, rounds = args.quick, min(args.rounds, 2) if args.quick else args.rounds
     workloads: dict[str, Callable[[], Workload]] = {
         "trained": lambda: trained(args.mirror, sentences=32 if quick else None),
@@ -85,7 +85,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_gpu(args: argparse.Namespace) -> dict[str, Any]:
-    """Measures and prints what takes part on a GPU."""
+    """Measures and prints the systems on a GPU."""
     rounds = min(args.rounds, 2) if args.quick else args.rounds
     batches = {1: 2, 8: 16} if args.quick else BATCHES
     workload = (small if args.quick else base)(sentences=max(batches.values()))
@@ -96,7 +96,7 @@ def measure_gpu(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def summary(record: dict[str, Any]) -> dict[str, Any]:
-    """The last line: the smallest of each wanted ratio, and the workloads' own."""
+    """The last line: the smallest value of each ratio, and the values of the workloads."""
     speed = record["speed"]
     return {
         **{name: min((each[name] for each in speed), default=None) for name in RATIOS},
@@ -110,7 +110,7 @@ def summary(record: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     args = parse_arguments()
-    os.environ["OMP_NUM_THREADS"] = str(args.threads)  # for the record: torch has started already
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)  # only for the record, since torch has already started
     torch.set_num_threads(args.threads)
     path = Path(os.devnull) if args.quick else args.output
     if args.device.type == "cuda":

@@ -1,7 +1,8 @@
-"""The parts of a decoding step on CPU that the compiled kernels compute, beside plain PyTorch. Needs the kernels.
+"""Speed of the parts of a decoding step on CPU in the compiled kernels and in PyTorch. It needs the kernels.
 
-64 sentences of 4 beams, 256/1024/4, 3 layers, 8,000 words. Both sides of a pair take turns; the ratio is the median of
-the rounds'. Prints a table and appends one line to study/results/benchmarks/decode_kernels.jsonl.
+64 sentences with 4 beams; 256 features, FFN dimension 1024, 4 heads, 3 layers; vocabulary size 8,000. The two sides
+alternate; the ratio is the median over rounds. Prints a table and appends one line to
+study/results/benchmarks/decode_kernels.jsonl.
 
     python benchmarks/decode_kernels.py [--rounds 9]
 """
@@ -41,7 +42,7 @@ def model(dtype: torch.dtype) -> Transformer:
 
 
 def linears() -> list[Part]:
-    """nn.Linear, and ours: packed, and in 8 bits against float32."""
+    """nn.Linear against our packed map, and our map in 8 bits against float32."""
     parts: list[Part] = []
     for outputs, name in ((INNER, "feed-forward map"), (VOCABULARY, "output projection")):
         for dtype in (torch.float32, torch.bfloat16):
@@ -58,7 +59,7 @@ def linears() -> list[Part]:
 
 
 def vocabulary() -> list[Part]:
-    """Normalising and ranking the logits by PyTorch's functions, and by the kernel."""
+    """Normalising and ranking the logits, with PyTorch's functions and with the kernel."""
     logits, offsets = torch.randn(SENTENCES, BEAM, VOCABULARY), torch.randn(SENTENCES, BEAM)
     library = find_library().library
     assert library is not None, find_library().problem
@@ -83,7 +84,7 @@ def vocabulary() -> list[Part]:
 
 
 def kernels(dtype: torch.dtype, sentences: int) -> Part:
-    """Steps whose beams are reordered, by PyTorch and by the compiled kernels."""
+    """Decoding steps with reordered beams, with PyTorch and with the compiled kernels."""
     plain = model(dtype)
     fast = for_inference(model(dtype), str(dtype).removeprefix("torch."))
     draw = torch.Generator().manual_seed(1)
@@ -109,7 +110,7 @@ def steps(model: Transformer | CpuTransformer, memory: Memory, parents: Tensor) 
 
 
 def compiled(dtype: torch.dtype) -> Part:
-    """A feed-forward block with its connection, eager and by torch.compile."""
+    """A feed-forward block with its connection, eager and with torch.compile."""
     layer = model(dtype).decoder.decoder_layers()[0]
     x = torch.randn(SENTENCES, BEAM, FEATURES, dtype=dtype)
     faster = torch.compile(layer.feed_forward, dynamic=False)

@@ -1,9 +1,10 @@
-"""What a GPU is asked for, counted on an emulated one: calls, bytes that they read and write, waits of the host for it.
+"""Operator calls on a GPU, the bytes that they read and write, and the host's waits, counted on an emulated GPU.
 
     python benchmarks/device_calls.py [--only forward_backward search_step update image_training]
 
-Nothing is timed: what a call takes, only a GPU can tell. A fused or foreach operator and attention are one call each,
-views none. Prints tables and appends one JSON line to study/results/benchmarks/device_calls.jsonl.
+Nothing is timed, because only a real GPU shows the time of a call. A fused or foreach operator and attention count as
+one call each; views do not count. Prints tables and appends one JSON line to
+study/results/benchmarks/device_calls.jsonl.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from rskip.transformer import Transformer, TransformerConfig
 from tests.emulated_device import Counts, emulated_cuda
 
 CONNECTIONS = ("1xskip+ln", "2rskip+ln", "sas")
-LAYERS = 6  # of each stack, of Transformer-base
+LAYERS = 6  # per stack, as in Transformer-base
 VOCABULARY = 32_000
-SENTENCES, LENGTH = 128, 32  # 4,096 tokens a side
-STEPS = 8  # of a search, after a first one
+SENTENCES, LENGTH = 128, 32  # 4,096 tokens per side
+STEPS = 8  # of a search, after the first step
 
 Row = dict[str, Any]
 
 
 def row(counts: Counts, share: int = 1, **of: Any) -> Row:
-    """What was counted, of each of `share` repetitions."""
+    """The counts per repetition, for `share` repetitions."""
     return {
         **of,
         "calls": round(counts.calls.total() / share, 1),
@@ -57,7 +58,7 @@ def transformer(connection: str) -> Transformer:
 
 
 def forward_backward() -> list[Row]:
-    """Transformer-base in bfloat16 and training mode, 4,096 source tokens and as many of the target, padded sources."""
+    """Transformer-base in bfloat16 and training mode, 4,096 source and 4,096 target tokens, padded sources."""
     rows = []
     for connection in CONNECTIONS:
         with emulated_cuda(values=False) as counts:
@@ -74,7 +75,7 @@ def forward_backward() -> list[Row]:
 
 
 def search_step() -> list[Row]:
-    """A step of a beam search, beam 4, 8 sentences of 10 tokens and more, of Transformer-base in float32."""
+    """One step of beam search (beam 4) with Transformer-base in float32, for 8 sentences of at least 10 tokens."""
     rows = []
     for connection in CONNECTIONS:
         with emulated_cuda() as counts, torch.inference_mode():
@@ -90,8 +91,8 @@ def search_step() -> list[Row]:
 
 
 def update() -> list[Row]:
-    """An update by fairseq's trainer: 6 + 6 layers in training mode, narrow ones, so that bytes say nothing."""
-    import train_speed  # fairseq is imported for this part alone
+    """An update with fairseq's trainer: 6 + 6 layers in training mode. They are narrow, so bytes are meaningless."""
+    import train_speed  # only this part imports fairseq
     from fairseq.optim import OPTIMIZER_REGISTRY
 
     narrow = ("embed-dim=32", "ffn-embed-dim=64", "attention-heads=2")
@@ -101,7 +102,7 @@ def update() -> list[Row]:
     batches = train_speed.make_batches(1, 128, dictionary, (8,))
     rows = []
     for system in workload.systems:
-        if system.optimizer not in OPTIMIZER_REGISTRY:  # of an older rskip
+        if system.optimizer not in OPTIMIZER_REGISTRY:  # in an older rskip
             system = replace(system, optimizer="adam")
         with emulated_cuda() as counts:
             trainer = train_speed.build_trainer(system, workload, dictionary)
@@ -114,7 +115,7 @@ def update() -> list[Row]:
 
 
 def image_training() -> list[Row]:
-    """PreAct-ResNet-110 in bfloat16 autocast: an iteration (of 2 images: bytes say nothing), a check, a save."""
+    """PreAct-ResNet-110 in bfloat16 autocast: an iteration (2 images, so bytes are meaningless), a check, a save."""
     from rskip.machine.ranks import Ranks
     from rskip.vision.data import ImageSet
     from rskip.vision.settings import TrainingSettings
@@ -140,7 +141,7 @@ def image_training() -> list[Row]:
 
 
 class _CountedFromSecondStep:
-    """A decoder whose first step's counts are forgotten: caches are made there. The last step is none of a search's."""
+    """A decoder that discards the counts of its first step, which builds caches. No search makes its last step."""
 
     def __init__(self, model: Transformer, counts: Counts) -> None:
         self.model, self.counts, self.steps = model, counts, 0

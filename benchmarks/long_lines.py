@@ -1,8 +1,8 @@
-"""Several sentences on a line: what a model that was trained on one a line makes of them, whole and split.
+"""Translation of lines with several sentences, unsplit and split, with a model trained on one sentence per line.
 
-Multi30k's test set with k sentences on a line, by this project's `2rskip+ln` model: sacreBLEU of lines that are kept
-whole, and of lines that are split from 60 tokens on. Then a line of 5,000 words, by us and by CTranslate2. Prints
-tables and appends one JSON line to study/results/benchmarks/long_lines.jsonl.
+It translates Multi30k's test set with k sentences per line with this project's `2rskip+ln` model, and reports sacreBLEU
+of unsplit lines, and of lines split if they have 60 tokens or more. Then it translates one line of 5,000 words with
+rskip and with CTranslate2. Prints tables and appends one JSON line to study/results/benchmarks/long_lines.jsonl.
 
     python benchmarks/long_lines.py [--mirror FOLDER] [--sentences 1000] [--words 5000]
 """
@@ -44,12 +44,12 @@ def test_set(mirror: str | None, sentences: int) -> tuple[list[str], list[str]]:
 
 
 def joined(sentences: Sequence[str], count: int) -> list[str]:
-    """So many of them on each line."""
+    """Joins this number of sentences per line."""
     return [" ".join(sentences[start : start + count]) for start in range(0, len(sentences), count)]
 
 
 def measure_lines(source: Sequence[str], reference: Sequence[str]) -> list[dict[str, Any]]:
-    """sacreBLEU by sentences a line."""
+    """sacreBLEU by the number of sentences per line."""
     translator = Translator.from_pretrained(CHECKPOINTS / RECURSIVE)
     rows = []
     for count in SENTENCES_A_LINE:
@@ -64,7 +64,7 @@ def measure_lines(source: Sequence[str], reference: Sequence[str]) -> list[dict[
 
 
 def measure_line(words: Sequence[str]) -> list[dict[str, Any]]:
-    """Words of the translation of one long line."""
+    """The number of words in the translation of one long line."""
     line, rows = " ".join(words), []
     translator = Translator.from_pretrained(CHECKPOINTS / STOCK)
     for too_long in ("split", "keep"):
@@ -89,7 +89,7 @@ def measure_line(words: Sequence[str]) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mirror", help="folder or address that holds Multi30k's files (default: its publisher)")
+    parser.add_argument("--mirror", help="folder or address with Multi30k's files (default: its publisher)")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--words", type=int, default=5000)
     parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/long_lines.jsonl"))
@@ -97,7 +97,7 @@ def main() -> None:
 
     source, reference = test_set(args.mirror, args.sentences)
     lines = measure_lines(source, reference)
-    print("| sentences a line | whole | split |\n|---|---|---|")
+    print("| sentences per line | unsplit | split |\n|---|---|---|")
     for row in lines:
         print(f"| {row['sentences_a_line']} | {row['whole']} | {row['split']} |")
     line = measure_line(" ".join(source).split()[: args.words])

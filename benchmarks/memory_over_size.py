@@ -1,14 +1,14 @@
-"""Memory over the size of the input: `rskip translate` with workers, interrupted and resumed, and `rskip prepare`.
+"""Memory by input size: `rskip translate` with workers, interrupted and resumed, and `rskip prepare`.
 
-Each command runs as a user runs it; the memory of all its processes together is looked at every `--every` seconds. The
-lines to translate are the first words of Multi30k's test set, over and over, so that the output must repeat itself too,
-which is checked. The pairs to prepare are generated. Prints the curve and appends one JSON line to
+Each command runs as for a user. Every `--every` seconds the benchmark measures the memory of all its processes. The
+lines to translate repeat the first words of Multi30k's test set, so the output must repeat too; this is checked. The
+pairs to prepare are generated. Prints the curve and appends one JSON line to
 study/results/benchmarks/memory_over_size.jsonl.
 
     python benchmarks/memory_over_size.py translate --mirror FOLDER [--lines 1000000] [--workers 2] [--words 4]
     python benchmarks/memory_over_size.py prepare [--pairs 5000000] [--workers 2]
 
-Without a command it does both, with 100,000 lines and pairs.
+Without a command it runs both, with 100,000 lines and pairs.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ WINDOW = 2000  # lines, the default of --buffer-size; twice the test set
 def watch(
     command: list[str], done: Callable[[], int], *, every: float, stop_at: int | None = None
 ) -> tuple[int, list[tuple[float, int, int]]]:
-    """Runs a command to its end, or to its interruption once `done()` is `stop_at`.
+    """Runs a command to its end, or interrupts it when `done()` is `stop_at`.
 
-    Gives its status and, every so many seconds, the seconds since the start, what is done, and MiB of all processes.
+    Returns its status, and regular samples of the seconds since the start, the progress, and MiB of all processes.
     """
     curve = []
     start = time.monotonic()
@@ -59,7 +59,7 @@ def watch(
 
 
 def translate(args: argparse.Namespace) -> dict[str, Any]:
-    """The curves up to the interruption in the middle and from there to the end."""
+    """The curves before and after an interruption in the middle."""
     corpus = find_corpus("multi30k-en-de")
     files = fetch(corpus.upstream_files(), folder=corpus.folder, mirror=args.mirror)
     text = read_sentences(files[corpus.splits["test"][0].sides["en"].file].path)
@@ -99,16 +99,16 @@ def translate(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check_repeats(output: Path, count: int) -> None:
-    """A line's translation is that of the line a window before it, whatever was between the two."""
+    """Checks that a line's translation equals that of the line one window earlier."""
     with output.open(encoding="utf-8") as file:
         first = list(itertools.islice(file, WINDOW))
         same = sum(line == first[number % WINDOW] for number, line in enumerate(file))
     if len(first) + same != count:
-        raise SystemExit(f"{count - len(first) - same} of {count} lines are not what they were the first time")
+        raise SystemExit(f"{count - len(first) - same} of {count} lines differ from their first translation")
 
 
 def prepare(args: argparse.Namespace) -> dict[str, Any]:
-    """The curve; what is done is not known from outside, and is 0 until all is."""
+    """The curve. Progress is unknown from outside, so it is 0 until the end."""
     with tempfile.TemporaryDirectory() as temporary:
         output = Path(temporary, "data")
         command = [*RSKIP, "prepare", "numbers-en-de", "--pairs", str(args.pairs), "--output", str(output)]
@@ -125,7 +125,7 @@ def prepare(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _thinned(curve: list[tuple[float, int, int]], points: int = 60) -> list[dict[str, float]]:
-    """So many points at most, each with the most memory seen since the one before it."""
+    """At most this number of points, each with the peak memory since the previous one."""
     step = -(-len(curve) // points)
     groups = [curve[start : start + step] for start in range(0, len(curve), step)]
     return [
@@ -139,14 +139,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS")
     parser.add_argument("--lines", type=int, default=100_000)
-    parser.add_argument("--words", type=int, default=4, help="of each line to translate")
+    parser.add_argument("--words", type=int, default=4, help="number of words per line to translate")
     parser.add_argument("--beam", type=int, default=1)
     parser.add_argument("--model", type=Path, default=MODEL)
-    parser.add_argument("--mirror", help="folder or address that holds Multi30k's files (default: its publisher)")
+    parser.add_argument("--mirror", help="folder or address with Multi30k's files (default: its publisher)")
     parser.add_argument("--pairs", type=int, default=100_000)
     parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/memory_over_size.jsonl"))
     args = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits that it is ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell inherit that it is ignored
 
     commands = {"translate": translate, "prepare": prepare}
     for command in commands if args.command is None else [args.command]:

@@ -1,18 +1,18 @@
-"""What the papers leave open on images, measured: at initialisation, in the first iterations, after them.
+"""Measurements for questions that the papers leave open on images.
 
-signals: PreAct-ResNet-110 at initialisation, batch normalisation by the batch's own statistics: RMS of the blocks'
-outputs at the ends of the three stages, gradients there (rskip.analysis.signals), gates; a list of one value a seed. In
-float32, and float64 for 3xskip, whose squares are too large for it.
-start: the first iterations of 3xskip at depth 110 as `rskip vision train` does them: losses, and when a weight or a
-running statistic stops being finite.
-published: test errors of the published ResNet-20s with the running statistics that they have and recalibrated ones.
-trained_on: the same after some iterations more at the highest learning rate, as in the middle of a training.
+signals: PreAct-ResNet-110 at initialisation, with batch statistics in batch normalisation. RMS of the blocks' outputs
+at the ends of the three stages, gradients there (rskip.analysis.signals), and gates, as lists with one value per seed.
+In float32, and in float64 for 3xskip, whose squares overflow float32.
+start: the first iterations of 3xskip at depth 110 as in `rskip vision train`: losses, and the iteration at which a
+weight or a running statistic is no longer finite.
+published: test errors of the published ResNet-20s with their own and with recalibrated running statistics.
+trained_on: the same after further iterations at the highest learning rate, as in the middle of a training.
 
 Prints and appends JSON lines to study/results/benchmarks/open_readings.jsonl.
 
     python benchmarks/open_readings.py --data FOLDER [--only PART ...] [--iterations 80]
 
-FOLDER holds cifar-10-batches-py.
+FOLDER contains cifar-10-batches-py.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ MODELS = (
 STAGE_ENDS = (18, 36, 54)
 BASELINE, RSKIP = ("checkpoints/cifar10_fast/preact20_1xskip", "checkpoints/cifar10_fast/preact20_2rskip_ln")
 TRAINED_ON = ((RSKIP, "all"), (BASELINE, "all"), (RSKIP, "weights"))
-LOOKS = (50, 100)  # iterations after which a model that is trained on is evaluated
-IMAGES = 3_000  # by which it is recalibrated, and tested
+LOOKS = (50, 100)  # numbers of further iterations after which a model is evaluated
+IMAGES = 3_000  # number of images for recalibration and for the test
 
 
 def signals(data: Path) -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ def signals(data: Path) -> list[dict[str, Any]]:
 
 
 def signals_of(connection: str, shortcut_input: str, images: Tensor, labels: Tensor) -> dict[str, Any]:
-    """Stage ends' RMS, gradients and gates; of each seed."""
+    """RMS and gradients at the ends of stages, and gates, for each seed."""
     found: dict[str, Any] = {"loss": [], "y_rms": [], "gradient": [], "middle_stage_gradient_ratio": []}
     for seed in SEEDS:
         torch.manual_seed(seed)
@@ -90,7 +90,7 @@ def signals_of(connection: str, shortcut_input: str, images: Tensor, labels: Ten
 
 
 def start(data: Path, iterations: int) -> list[dict[str, Any]]:
-    """3xskip under both readings."""
+    """3xskip in both interpretations."""
     found = []
     for shortcut_input in ("raw", "activated"):
         settings = TrainingSettings(depth=110, connection="3xskip", shortcut_input=shortcut_input, iterations=1000)
@@ -119,7 +119,7 @@ def published(data: Path, images: int, augment: bool) -> list[dict[str, Any]]:
 
 
 def trained_on(data: Path, folder: str, decay: str) -> list[dict[str, Any]]:
-    """A published model, by the settings that it was trained with but for a constant learning rate, the highest one."""
+    """Trains a published model further, with its own settings except for a constant learning rate, the highest one."""
     train, test = (first(cifar(data, train=train), IMAGES) for train in (True, False))
     model, description = load_model(Path(folder))
     settings = TrainingSettings(
@@ -144,7 +144,7 @@ def trained_on(data: Path, folder: str, decay: str) -> list[dict[str, Any]]:
 def both_errors(
     model: torch.nn.Module, images: ImageSet, test: ImageSet, *, augment: bool = True
 ) -> dict[str, Any]:
-    """Test error in % by the kept statistics and by those of the images; how large the kept variances are."""
+    """Test error in % with the running statistics and with those of the images; size of the running variances."""
     again = copy.deepcopy(model)
     recalibrate(again, images, augment=augment)
     variances = torch.cat([value for name, value in model.named_buffers() if name.endswith("running_var")])
@@ -189,11 +189,11 @@ def rounded(value: float) -> float | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder that holds cifar-10-batches-py")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder with cifar-10-batches-py")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--iterations", type=int, default=80, help="of start")
-    parser.add_argument("--images", type=int, default=50_000, help="that published models are recalibrated by")
-    parser.add_argument("--no-augment", action="store_false", dest="augment", help="in that recalibration")
+    parser.add_argument("--iterations", type=int, default=80, help="number of iterations of the part start")
+    parser.add_argument("--images", type=int, default=50_000, help="images for recalibrating published models")
+    parser.add_argument("--no-augment", action="store_false", dest="augment", help="recalibrate without augmentation")
     parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/open_readings.jsonl"))
     args = parser.parse_args()
     if args.data is None:

@@ -1,10 +1,10 @@
-"""Speed and memory of preparing a corpus: clean, tokenise and segment, against the usual pipeline of shell commands.
+"""Speed and memory of cleaning, tokenising and segmenting a corpus, compared with the usual pipeline of shell commands.
 
-The commands are sacremoses' and subword-nmt's, one after another and a language after the other, one process each, as
-preparation scripts run them; ours does the same with the same settings through `rskip prepare`'s stages, with worker
-processes. Real text: Multi30k's training pairs, several times over, and the byte-pair codes of a published model. Both
-must write the same bytes. Then the peak memory of ours, all processes together, for a few and for many pairs. Prints
-tables, appends one JSON line to study/results/benchmarks/prepare_speed.jsonl, and ends with one JSON object.
+The commands are sacremoses' and subword-nmt's. They run in sequence for one language after the other, one process each,
+as in preparation scripts. Ours uses the same settings in `rskip prepare`'s stages, with worker processes. The text is
+Multi30k's training pairs, repeated, with the byte-pair codes of a published model. Both must write the same bytes. It
+also measures the peak memory of all our processes together, for few and for many pairs. Prints tables, appends one JSON
+line to study/results/benchmarks/prepare_speed.jsonl, and ends with one JSON object.
 
     python benchmarks/prepare_speed.py --mirror FOLDER [--rounds 5] [--workers 2] [--memory 100000 2000000]
 """
@@ -49,7 +49,7 @@ REPETITIONS = 10  # twice as many pairs as IWSLT'15 has
 
 
 def write_texts(folder: Path, mirror: str | None, pairs: int | None) -> int:
-    """Writes raw.en and raw.de: Multi30k's training pairs REPETITIONS times, or so often that they are `pairs`."""
+    """Writes raw.en and raw.de: Multi30k's training pairs, repeated REPETITIONS times or up to `pairs` pairs."""
     corpus = find_corpus("multi30k-en-de")
     files = fetch(corpus.upstream_files(), folder=corpus.folder, mirror=mirror)
     sides = corpus.splits["train"][0].sides
@@ -63,7 +63,7 @@ def write_texts(folder: Path, mirror: str | None, pairs: int | None) -> int:
 
 
 def commands(folder: Path) -> Path:
-    """The shell's way. Gives the folder that has the tokens."""
+    """Runs the shell commands. Returns the folder with the tokens."""
     programs = Path(sys.executable).parent
     for language in LANGUAGES:
         raw, words, tokens = (folder / f"{name}.{language}" for name in ("raw", "shell-words", "tokens"))
@@ -76,9 +76,9 @@ def commands(folder: Path) -> Path:
 
 
 def ours(folder: Path, work: Path, pairs: int, workers: int) -> list[Path]:
-    """`rskip prepare`'s stages, which clean as for WMT'14, but that repetitions are no duplicates here.
+    """Runs `rskip prepare`'s stages, with WMT'14's cleaning, but without removing duplicates.
 
-    Gives the files that have the tokens of LANGUAGES, chunk after chunk.
+    Returns the files with the tokens of LANGUAGES, by chunk.
     """
     setting = Setting(
         options=PrepareOptions(
@@ -100,7 +100,7 @@ def ours(folder: Path, work: Path, pairs: int, workers: int) -> list[Path]:
 
 
 def measure_speed(mirror: str | None, rounds: int, workers: int) -> dict[str, Any]:
-    """Pairs a second of both ways, by turns."""
+    """Pairs per second of both systems, which alternate."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "texts")
         pairs = write_texts(folder, mirror, None)
@@ -117,7 +117,7 @@ def measure_speed(mirror: str | None, rounds: int, workers: int) -> dict[str, An
                 if count is not None and number == 0:
                     expected = b"".join((folder / f"tokens.{language}").read_bytes() for language in LANGUAGES)
                     if b"".join(path.read_bytes() for path in made) != expected:
-                        raise SystemExit(f"{name}: other tokens than the commands'")
+                        raise SystemExit(f"{name}: the tokens differ from the commands'")
             print(f"round {number + 1} of {rounds}", file=sys.stderr)
     rows = []
     for name, seconds in times.items():
@@ -134,7 +134,7 @@ def measure_speed(mirror: str | None, rounds: int, workers: int) -> dict[str, An
 
 
 def measure_memory(mirror: str | None, pairs: list[int], workers: int) -> list[dict[str, Any]]:
-    """Peak memory of ours for each number of pairs."""
+    """Our peak memory for each number of pairs."""
     rows = []
     for count in pairs:
         with tempfile.TemporaryDirectory() as temporary:
@@ -147,7 +147,7 @@ def measure_memory(mirror: str | None, pairs: list[int], workers: int) -> list[d
 
 @contextmanager
 def peak_memory() -> Iterator[list[float]]:
-    """MiB of this process and its children together, proportional where they share, looked at ten times a second."""
+    """MiB of this process and its children together (proportional set size), sampled ten times per second."""
     seen: list[float] = [0.0]
     ended = threading.Event()
 
@@ -166,7 +166,7 @@ def peak_memory() -> Iterator[list[float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mirror", help="folder or address that holds Multi30k's files (default: its publisher)")
+    parser.add_argument("--mirror", help="folder or address with Multi30k's files (default: its publisher)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=available_cores())
     parser.add_argument("--memory", type=int, nargs="*", default=[100_000, 2_000_000], metavar="PAIRS")

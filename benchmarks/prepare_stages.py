@@ -1,15 +1,14 @@
-"""Seconds of each stage of `rskip prepare` on WMT'14's kind of text, and the hours that WMT'14 would take.
+"""Time of each stage of `rskip prepare` on text like WMT'14's, and an estimate of the hours for WMT'14.
 
-Real text: newstest2012 and newstest2013 in English and French, repeated to two numbers of pairs, prepared with
-WMT'14's settings (but that repetitions stay). What a further pair costs in each stage is the difference of the two
-runs, so what does not grow with the pairs (starting processes) is left out of the rates. From these, for WMT'14's
-numbers of pairs, the hours without learning codes, whose time has a bound: with as many workers as measured, and with
-16 if the stages that use workers go on to gain from them as from 1 to 2. Prints tables, appends one JSON line to
-study/results/benchmarks/prepare_stages.jsonl.
+The text is newstest2012 and newstest2013 in English and French, repeated to two numbers of pairs, and prepared with
+WMT'14's settings (but repetitions stay). The cost per pair in each stage is the difference between the two runs, so
+constant costs such as starting processes are excluded. From these rates it estimates the hours for WMT'14's numbers of
+pairs, without learning codes, whose time is bounded: with the measured number of workers, and with 16 workers if stages
+scale as from 1 to 2. Prints tables, appends one JSON line to study/results/benchmarks/prepare_stages.jsonl.
 
     python benchmarks/prepare_stages.py --texts FOLDER [--pairs 100000 300000] [--workers 1 2]
 
-FOLDER holds newstest201{2,3}.{en,fr} and newstest2014.en-fr.{en,fr}, plain or with .gz.
+FOLDER contains newstest201{2,3}.{en,fr} and newstest2014.en-fr.{en,fr}, plain or with .gz.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ STAGES = {
     "binarise": "binarise_shard",
 }
 WITH_WORKERS = ("tokenise and clean", "segment", "binarise")
-PAIRS = {"WMT'14 EN-DE": 4_500_000, "WMT'14 EN-FR": 36_000_000}  # as the papers have them
+PAIRS = {"WMT'14 EN-DE": 4_500_000, "WMT'14 EN-FR": 36_000_000}  # as in the papers
 CORES = 16
 
 
@@ -52,7 +51,7 @@ def read(folder: Path, name: str) -> list[str]:
 
 
 def corpus_of(texts: Path, folder: Path, pairs: int) -> PublishedCorpus:
-    """WMT'14 EN-FR with other training text: files in `folder`."""
+    """WMT'14 EN-FR with the files in `folder` as training text."""
     splits = {}
     for split, names, count in (("train", TRAIN, pairs), ("valid", (HELD_OUT,), 500), ("test", (HELD_OUT,), 500)):
         sides = {}
@@ -67,7 +66,7 @@ def corpus_of(texts: Path, folder: Path, pairs: int) -> PublishedCorpus:
 
 
 def measure(texts: Path, pairs: int, workers: int) -> dict[str, float]:
-    """Seconds of each stage, and of the whole."""
+    """Seconds of each stage, and in total."""
     seconds = dict.fromkeys(STAGES, 0.0)
 
     def timed(stage: str, run: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,7 +95,7 @@ def measure(texts: Path, pairs: int, workers: int) -> dict[str, float]:
 
 
 def hours(rates: dict[str, dict[str, float]], pairs: int) -> dict[str, float]:
-    """From seconds a pair in each stage but learning: by number of workers, the last one extrapolated to CORES."""
+    """Hours by number of workers, from seconds per pair in each stage except learning; the last has CORES workers."""
     stages = [stage for stage in STAGES if stage != LEARNING]
     found = {
         f"{workers} workers": sum(rate[stage] for stage in stages) * pairs / 3600 for workers, rate in rates.items()

@@ -1,11 +1,11 @@
-"""From the shell to the translation of one line: rskip translate, CTranslate2, fairseq-interactive, and `import torch`.
+"""Time from the shell to one translated line: rskip translate, CTranslate2, fairseq-interactive, and `import torch`.
 
-Each is a process of its own that reads one sentence and prints its translation; they take turns, round by round, after
-one round that is not counted. CTranslate2 and fairseq have the weights of the 1xskip+ln model. CTranslate2's program
-imports it, loads model and text pipeline and translates; `import torch` alone is the floor of whatever computes with
-PyTorch. Wall time is what a user waits; processor time (user and system, of all threads) holds on a busy machine too.
-With --cold the kernel's caches are dropped before each start, where that is permitted. Prints a table and appends one
-JSON line to study/results/benchmarks/start.jsonl.
+Each system is a separate process that reads one sentence and prints its translation. They alternate, after one round
+that does not count. CTranslate2 and fairseq use the weights of the 1xskip+ln model. CTranslate2's program imports it,
+loads model and text pipeline, and translates. `import torch` is a lower bound for programs that use PyTorch. Wall time
+is the user's waiting time. Processor time (user and system, of all threads) is meaningful on a busy machine too. With
+--cold the operating system's caches are dropped before each start, if permitted. Prints a table and appends one JSON
+line to study/results/benchmarks/start.jsonl.
 
     python benchmarks/start.py [--rounds 7] [--cold]
 """
@@ -45,7 +45,7 @@ print(text.decode(" ".join(translator.translate_batch([tokens], beam_size=4)[0].
 
 
 def commands(folder: Path) -> dict[str, list[str]]:
-    """The programs, by name. Writes the models of CTranslate2 and fairseq into `folder`."""
+    """The commands by name. Writes the models of CTranslate2 and fairseq into `folder`."""
     programs = Path(sys.executable).parent
     rskip, python = str(programs / "rskip"), sys.executable
     for arguments in (["ct2", "--output", f"{folder}/ct2"], ["fairseq", "--stock", "--output", f"{folder}/stock.pt"]):
@@ -76,7 +76,7 @@ def start(command: list[str]) -> tuple[float, float]:
 
 
 def measure(systems: dict[str, list[str]], rounds: int, *, cold: bool) -> list[dict[str, Any]]:
-    """A row for each: median, smallest and greatest wall seconds, and those of the processor."""
+    """One row per system: median, minimum and maximum of wall seconds and processor seconds."""
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in systems}
     for number in range(rounds + 1):
         for name, command in systems.items():
@@ -113,7 +113,7 @@ def can_drop_caches() -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--cold", action="store_true", help="also with cold caches (drops those of the whole machine)")
+    parser.add_argument("--cold", action="store_true", help="also with cold caches (drops the whole machine's)")
     parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/start.jsonl"))
     args = parser.parse_args()
     values: dict[str, Any] = {"rounds": args.rounds}

@@ -1,9 +1,9 @@
 """Training speed: fairseq's own transformer against ours, through fairseq's Trainer, on the same batches.
 
-On a CPU a tiny model on batches of image captions; with --device cuda Transformer-base on longer sentences, fairseq in
-float16 and bfloat16 as it is, ours beside it, with the peak memory of an update. All systems take turns, round by
-round, in one process; the ratio is that of a round's times, and its median is reported. Prints a table and appends one
-JSON line to study/results/benchmarks/train_speed.jsonl.
+On a CPU it trains a tiny model on batches of image captions. With --device cuda it trains Transformer-base on longer
+sentences, with unmodified fairseq in float16 and bfloat16 and with ours, and also measures the peak memory per update.
+All systems alternate in one process. A ratio compares times of the same round; the median over rounds is reported.
+Prints a table and appends one JSON line to study/results/benchmarks/train_speed.jsonl.
 
     python benchmarks/train_speed.py [--rounds 7] [--steps 3] [--tokens 4096] [--device cuda] [--compile-layers]
 """
@@ -36,7 +36,7 @@ OUR_LOSS = "rskip_label_smoothed_cross_entropy"
 
 @dataclass(frozen=True)
 class System:
-    """One way to train the same Transformer. flags: of fairseq-train, beside the workload's."""
+    """One way to train the same Transformer. `flags` are flags of fairseq-train in addition to the workload's."""
 
     name: str
     arch: str
@@ -47,9 +47,10 @@ class System:
 
 @dataclass(frozen=True)
 class Workload:
-    """What is trained where.
+    """The systems, the model and the data of a benchmark.
 
-    flags: the model's sizes and dropout. lengths: of sentences, which have up to three tokens fewer.
+    :param flags: the model's sizes and dropout.
+    :param lengths: maximum lengths of sentences, which have up to three tokens fewer.
     """
 
     systems: list[System]
@@ -92,7 +93,7 @@ GPU = Workload(
 
 
 def build_trainer(system: System, workload: Workload, dictionary: Dictionary, *flags: str) -> Trainer:
-    """fairseq's Trainer as fairseq-train would build it."""
+    """fairseq's Trainer, built as in fairseq-train."""
     words = [
         "unused", "--task", "translation", "--source-lang", "en", "--target-lang", "de", "--arch", system.arch,
         "--share-all-embeddings", *workload.flags, "--criterion", system.criterion, "--label-smoothing", "0.1",
@@ -105,14 +106,14 @@ def build_trainer(system: System, workload: Workload, dictionary: Dictionary, *f
 
 
 def compiled(system: System) -> System:
-    """Ours with compiled layers; fairseq's as it is."""
+    """Compiles our layers; fairseq's model does not change."""
     if system.arch == "transformer":
         return system
     return replace(system, name=f"{system.name}, compiled", flags=(*system.flags, "--compile-layers"))
 
 
 def make_dictionary(words: int) -> Dictionary:
-    """So many symbols."""
+    """A dictionary with this number of symbols."""
     dictionary = Dictionary()
     for index in range(words - len(dictionary)):
         dictionary.add_symbol(f"word{index}")
@@ -120,12 +121,12 @@ def make_dictionary(words: int) -> Dictionary:
 
 
 def make_batches(count: int, tokens: int, dictionary: Dictionary, lengths: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Batches of random tokens, of sentences of these lengths in turn, of at most `tokens` padded tokens."""
+    """Batches of random tokens with at most `tokens` padded tokens, from sentences of these lengths in turn."""
     padding, end = dictionary.pad(), dictionary.eos()
     generator = torch.Generator().manual_seed(1)
     batches = []
     for index in range(count):
-        length = lengths[index % len(lengths)]  # fairseq batches sentences of like lengths
+        length = lengths[index % len(lengths)]  # fairseq batches sentences of similar lengths
         rows = tokens // length
 
         def sentences(left: bool, rows: int = rows, length: int = length) -> torch.Tensor:
@@ -178,7 +179,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--device", type=named_device, default="cpu", help="cpu, cuda or one GPU such as cuda:1")
-    parser.add_argument("--compile-layers", action="store_true", help="ours with it, beside fairseq as it is")
+    parser.add_argument("--compile-layers", action="store_true", help="compile our layers, not fairseq's")
     parser.add_argument("--profile", type=Path, help="write PyTorch's profile of each system's update to this folder")
     parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/train_speed.jsonl"))
     args = parser.parse_args()

@@ -1,19 +1,21 @@
-"""Speed of PreAct-ResNet-20 on CIFAR-10: plain PyTorch loops with torchvision's data against ours.
+"""Speed of PreAct-ResNet-20 on CIFAR-10: plain PyTorch loops with torchvision's data compared with ours.
 
-The plain loop has the same model class, torchvision's CIFAR10, its transforms (RandomCrop, RandomHorizontalFlip,
-ToTensor, Normalize) and a DataLoader, once with workers and once without; ours is what `rskip vision train` does in an
-iteration, and what it does by default on this machine is said. Then the evaluation of the published `2rskip+ln` model
-on test images, against the same kind of plain loop, which makes as many errors. Then what each connection costs over
-1xskip. Then depths 20 and 110, as `rskip vision train` computes them by default and with --compile:
-milliseconds of an iteration and the peak of a GPU's memory, one after the other. All other systems take turns in one
-process, round by round, training on batches of 128; the ratio is that of a round's times, and its median is reported.
-bfloat16 is left out on a CPU that only emulates it. Prints tables and appends one JSON line to
-study/results/benchmarks/vision_speed.jsonl.
+speed: the plain loop has the same model class, torchvision's CIFAR10, its transforms (RandomCrop, RandomHorizontalFlip,
+ToTensor, Normalize) and a DataLoader, with and without workers. Ours is an iteration of `rskip vision train`; its
+default on this machine is printed.
+evaluation: the published `2rskip+ln` model on test images, compared with a similar plain loop with the same errors.
+connections: the cost of each connection relative to 1xskip.
+depths: depths 20 and 110 as in `rskip vision train`, by default and with --compile. Milliseconds per iteration and peak
+GPU memory, one system after the other.
+
+All other systems alternate in one process, with training batches of 128. A ratio compares times of the same round; the
+median over rounds is reported. bfloat16 is skipped on a CPU that only emulates it. Prints tables and appends one JSON
+line to study/results/benchmarks/vision_speed.jsonl.
 
     python benchmarks/vision_speed.py --data FOLDER [--rounds 7] [--steps 20] [--only speed evaluation connections]
     python benchmarks/vision_speed.py --device cuda --only depths connections
 
-FOLDER holds cifar-10-batches-py. Without it connections and depths are measured on random bytes, the others aren't.
+FOLDER contains cifar-10-batches-py. Without it only connections and depths are measured, on random bytes.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ CONNECTIONS = (
     "1xskip", "2xskip", "1xskip+bn", "1xskip+ln", "2xskip+ln", "wskip+ln", "2rskip+ln", "3rskip+ln", "2rskip+bn",
     "2rskip+rms", "sas:alpha_bias=3,beta_bias=-3", "sas:gate=single", "highway",
 )  # fmt: skip
-WARM_UP = 3  # steps of each system that are not counted
+WARM_UP = 3  # steps per system that do not count
 
 PARTS = ("speed", "evaluation", "connections", "depths")
 NEED_DATA = ("speed", "evaluation")
@@ -60,7 +62,7 @@ Step = Callable[[], object]
 
 
 def plain_loop(data: Path, device: torch.device, *, workers: int) -> Step:
-    """One iteration of the loop that everybody writes."""
+    """One iteration of the usual PyTorch loop."""
     transform = transforms.Compose(
         [
             transforms.RandomCrop(32, padding=4),
@@ -93,7 +95,7 @@ def plain_loop(data: Path, device: torch.device, *, workers: int) -> Step:
 
 
 def random_images(*, train: bool) -> ImageSet:
-    """As many as CIFAR-10 has."""
+    """Random images, as many as CIFAR-10 has."""
     generator, count = torch.Generator().manual_seed(0), 50_000 if train else 10_000
     images = torch.randint(256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)
     return ImageSet(images, torch.randint(10, (count,), generator=generator), tuple("abcdefghij"))
@@ -137,7 +139,7 @@ def plain_evaluation(data: Path, device: torch.device, *, workers: int, count: i
 
 
 def our_evaluation(data: Path, device: torch.device, *, precision: str, count: int) -> Callable[[], int]:
-    """The same by what `rskip vision evaluate` does, which computes much else too."""
+    """The same errors with the code of `rskip vision evaluate`, which also computes other metrics."""
     model, whole = load_model(PUBLISHED)[0], load_cifar("cifar10", data, train=False)
     images = ImageSet(whole.images[:count], whole.labels[:count], whole.classes)
 
@@ -153,7 +155,7 @@ def our_evaluation(data: Path, device: torch.device, *, precision: str, count: i
 def measure(
     systems: Mapping[str, Step], device: torch.device, *, rounds: int, steps: int
 ) -> dict[str, list[float]]:
-    """Seconds of `steps` iterations of each system, by turns."""
+    """Seconds of `steps` iterations of each system; the systems alternate."""
 
     def seconds(step: Step, count: int) -> float:
         start = time.perf_counter()
@@ -175,7 +177,7 @@ def measure(
 def depths(
     device: torch.device, folder: Path, *, precisions: list[str], batch_size: int, rounds: int, steps: int
 ) -> list[dict[str, Any]]:
-    """Each depth, connection and way to compute an iteration; one at a time, so that the memory is its own."""
+    """Each depth, connection and way to compute an iteration, one at a time, so that memory is measured separately."""
     ways: dict[str, dict[str, Any]] = {"default": {}}
     if device.type == "cuda":
         ways |= {"compile": {"compile": True}}
@@ -194,10 +196,10 @@ def depths(
                     try:
                         step = our_loop(
                             None, device, folder, batch_size=batch_size, depth=depth, connection=connection,
-                            precision=precision, iterations=390, **settings,  # no epoch's last batch: compiled once
+                            precision=precision, iterations=390, **settings,  # no last batch: compiles once
                         )  # fmt: skip
                         times = measure({way: step}, device, rounds=rounds, steps=steps)[way]
-                    except Exception as error:  # a way that doesn't work on this GPU is a result too
+                    except Exception as error:  # a failure on this GPU is a result too
                         row["error"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
                     else:
                         milliseconds = [1000 * each / steps for each in times]
@@ -212,7 +214,7 @@ def depths(
 
 
 def rows(times: dict[str, list[float]], baseline: str, images: int) -> list[dict[str, Any]]:
-    """Images a second, of so many in a round, and how many times the baseline's that is."""
+    """Images per second, and their ratio to the baseline's. `images` is the number of images per round."""
     found = []
     for name, seconds in times.items():
         ratios = [one / other for one, other in zip(times[baseline], seconds, strict=True)]
@@ -230,12 +232,12 @@ def show(title: str, table: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder that holds cifar-10-batches-py")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder with cifar-10-batches-py")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=20, help="iterations a round; of connections a quarter of that")
-    parser.add_argument("--only", nargs="+", choices=PARTS, help="these parts alone (default: all but depths)")
+    parser.add_argument("--steps", type=int, default=20, help="iterations per round; a quarter of that for connections")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="parts to measure (default: all except depths)")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ... (default: cpu)")
-    parser.add_argument("--batch-size", type=int, default=BATCH, help="of depths (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=BATCH, help="batch size for depths (default: %(default)s)")
     parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/vision_speed.jsonl"))
     args = parser.parse_args()
     if args.only is None:

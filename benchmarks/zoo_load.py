@@ -1,8 +1,8 @@
-"""Seconds from `import torch` to a loaded model, and to its first answer, for every model of the registry.
+"""Seconds from `import torch` to a loaded model, and to its first answer, for every model in the registry.
 
-Each round is a process of its own with an empty cache; the weights are the checkout's. Time starts when PyTorch is
-imported, so that it holds the import of rskip, reading the registry, comparing sums, building the model, and the first
-sentence or picture. Prints a table and appends one JSON line to study/results/benchmarks/zoo_load.jsonl.
+Each round is a separate process with an empty cache, and uses the checkout's weights. The time starts after PyTorch's
+import. It includes importing rskip, reading the registry, comparing checksums, building the model, and the first
+sentence or image. Prints a table and appends one JSON line to study/results/benchmarks/zoo_load.jsonl.
 
     python benchmarks/zoo_load.py [--rounds 5]
 """

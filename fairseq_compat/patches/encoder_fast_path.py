@@ -45,7 +45,7 @@ def active() -> bool:
 ENCODER_FAST_PATH = Patch(
     name="encoder-fast-path",
     modules=("fairseq.modules.transformer_layer",),
-    symptom="stock transformer: `Mask Type should be defined` in generate; default DDP misses gradients",
+    symptom="fairseq's own transformer: `Mask Type should be defined` in generate; default DDP misses gradients",
     after=switch_off_fast_path,
     active=active,
 )
