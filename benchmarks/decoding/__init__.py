@@ -1,1 +1,1 @@
-"""What benchmarks/decode.py is made of: systems that translate, workloads, rounds of measurements, memory."""
+"""The parts of benchmarks/decode.py: systems that translate, workloads, rounds of measurements, memory."""

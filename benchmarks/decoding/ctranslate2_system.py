@@ -11,9 +11,9 @@ from rskip.text import Dictionary
 
 
 class CTranslate2:
-    """CTranslate2 on a folder that `write_ctranslate2` wrote, each thread with a batch of its own.
+    """CTranslate2 on a folder from `write_ctranslate2`, with a separate batch per thread.
 
-    That is its faster way here: with both threads on one batch it was seen to take up to three times as long.
+    This is its faster mode here: with both threads on one batch it took up to three times as long.
     """
 
     def __init__(
@@ -24,7 +24,7 @@ class CTranslate2:
         )
         self.source, self.target = source, target
         self.length = search.length
-        # at its greatest length it stops, where the others take one step more to end
+        # at the max length it stops, while the others take one more step to end
         shortest, longest = (search.length + 1,) * 2 if search.length else (search.shortest, search.longest)
         self.options = {
             "beam_size": search.beam,

@@ -17,9 +17,10 @@ from rskip.transformer import Transformer
 
 
 class Fairseq:
-    """fairseq-generate's own path: stock `transformer`, its batch iterator, its SequenceGenerator.
+    """The code path of fairseq-generate: fairseq's own `transformer`, batch iterator and SequenceGenerator.
 
-    half: --fp16. gpu: whether it takes a GPU, the current one.
+    :param half: whether to use --fp16.
+    :param gpu: whether to use the current GPU.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ OUR_PRECISIONS = ("float32", "bfloat16")
 def measure_on_gpu(
     workload: Workload, folder: Path, *, device: str, rounds: int, batches: dict[int, int]
 ) -> list[dict[str, Any]]:
-    """Rows of every batch size. All systems take turns, each in a process of its own."""
+    """The rows of every batch size. All systems alternate, each in its own process."""
     systems = build_systems(workload, folder, device)
     try:
         return [_measure(workload, systems, size, count, rounds) for size, count in batches.items()]
@@ -32,7 +32,7 @@ def measure_on_gpu(
 
 
 def build_systems(workload: Workload, folder: Path, device: str) -> dict[str, SystemProcess]:
-    """Everything that takes part, by name."""
+    """All systems, by name."""
 
     def build(name: str, connection: str) -> SystemProcess:
         model = workload.models[connection]()
@@ -80,10 +80,10 @@ def _measure(
 
 
 def print_on_gpu(results: list[dict[str, Any]]) -> None:
-    """One table of each batch size."""
+    """One table per batch size."""
     for result in results:
         print(f"\n{result['workload']}: {result['sentences']} sentences, batches of {result['batch_size']}\n")
-        print(f"| system | ms a batch | target tokens/s | × {BASELINE} (min to max) | peak, MiB |\n|{'---|' * 5}")
+        print(f"| system | ms per batch | target tokens/s | × {BASELINE} (min to max) | peak, MiB |\n|{'---|' * 5}")
         for row in result["rows"]:
             ratio = "{:.2f} ({:.2f} to {:.2f})".format(*row["ratio_to_fairseq_float16"])
             tokens = f"{row['tokens_per_second']:,}"

@@ -1,4 +1,4 @@
-"""Milliseconds of sentences that come one by one."""
+"""Latency of single sentences in milliseconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rskip.text import Tokenizer, TokenText
 
 
 def build_onnx_systems(workload: Workload, folder: Path, threads: int) -> dict[str, SystemProcess]:
-    """Our models as ONNX graphs, which are for single sentences, by name. The graphs are written into `folder`."""
+    """Our models as ONNX graphs for single sentences, by name. The graphs are written to `folder`."""
     from rskip.translation.onnx_model import write_onnx
 
     systems = {}
@@ -35,7 +35,7 @@ def build_onnx_systems(workload: Workload, folder: Path, threads: int) -> dict[s
 
 
 def measure_latency(workload: Workload, systems: dict[str, SystemProcess], rounds: int) -> dict[str, Any]:
-    """The workload's rows. Each round has sentences of its own, the same for all systems."""
+    """The workload's rows. Each round has different sentences, which are the same for all systems."""
     milliseconds: dict[str, list[float]] = {name: [] for name in systems}
     for system in systems.values():
         system.translate(workload.sentences[:1], 1)
@@ -68,12 +68,12 @@ def measure_latency(workload: Workload, systems: dict[str, SystemProcess], round
 
 
 def time_ratio(milliseconds: list[float], others: list[float]) -> float:
-    """The median over the sentences of how many times as long each took."""
+    """The median over sentences of the ratio of times."""
     return round(statistics.median(one / other for one, other in zip(milliseconds, others, strict=True)), 2)
 
 
 def one_by_one(system: SystemProcess, sentences: list[Tokens], milliseconds: list[float]) -> float:
-    """Translates each sentence alone, and adds how long it took. Gives the seconds of all."""
+    """Translates each sentence separately, and appends its time. Returns the total seconds."""
     taken = []
     for sentence in sentences:
         system.translate([sentence], 1)
@@ -83,7 +83,7 @@ def one_by_one(system: SystemProcess, sentences: list[Tokens], milliseconds: lis
 
 
 def percentile(values: list[float], per_cent: int) -> float:
-    """The smallest of the values that so many per cent of them do not exceed."""
+    """The smallest value that this percentage of the values does not exceed."""
     return sorted(values)[-(-per_cent * len(values) // 100) - 1]
 
 

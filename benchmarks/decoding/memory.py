@@ -1,10 +1,11 @@
-"""Peak memory of a translation, each measurement in a process of its own.
+"""Peak memory of a translation, with a separate process per measurement.
 
     python benchmarks/decoding/memory.py '{"system": "ours float32", "batch": 64, "length": 31, "folder": "ct2"}'
 
-A random model of the size class 256/1024/4, 3+3 layers, beam 4; source and target have `length` tokens. Prints one JSON
-object: `peak_mib`, the most resident memory of the process while it translated, and `growth_mib`, how much that is over
-what it held before, its model loaded. Every process has imported torch and fairseq, so growths compare, not peaks.
+It uses a random model (256 features, FFN dimension 1024, 4 heads, 3+3 layers) and beam 4; source and target have
+`length` tokens. Prints one JSON object: `peak_mib` is the peak resident memory during translation, and `growth_mib` is
+its increase over the memory after loading the model. Every process imports torch and fairseq, so compare growths, not
+peaks.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SIZES = (256, 1024, 4, 3)
 
 
 def measure_memory(folder: Path, points: Sequence[tuple[int, int]], threads: int) -> list[dict[str, Any]]:
-    """Peak memory of every system at every point. `folder` is made for CTranslate2."""
+    """Peak memory of every system at every point. `folder` is for CTranslate2's model."""
     from decoding.rounds import report
     from decoding.workloads import STOCK, random_dictionary, random_model
     from rskip.translation.ctranslate2_model import write_ctranslate2
@@ -45,7 +46,7 @@ def measure_memory(folder: Path, points: Sequence[tuple[int, int]], threads: int
 
 
 def print_memory(rows: list[dict[str, Any]]) -> None:
-    """One table of all points."""
+    """One table with all points."""
     print("\nPeak memory, random, 256/1024/4, 3+3 layers, beam 4: MiB of the process (of them for the translation)\n")
     print(f"| sentences | tokens of each | {' | '.join(SYSTEMS)} |\n|{'---|' * (2 + len(SYSTEMS))}")
     for start in range(0, len(rows), len(SYSTEMS)):
@@ -70,7 +71,7 @@ def main() -> None:
         folder=Path(point["folder"]),
         threads=point["threads"],
     )
-    system.translate(random_sentences(1, (2, 2)), 1)  # what is loaded or made at the first use
+    system.translate(random_sentences(1, (2, 2)), 1)  # first use loads and builds things
     before = _restart_peak()
     found = system.translate(random_sentences(point["batch"], (point["length"],) * 2), point["batch"])
     assert all(len(tokens) >= point["length"] - 1 for tokens in found)
@@ -79,14 +80,14 @@ def main() -> None:
 
 
 def _restart_peak() -> float:
-    """Gives free memory back to the system and forgets the peak so far. MiB that the process holds now."""
+    """Returns free memory to the system and resets the peak. Returns the current MiB of the process."""
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     return _peak()
 
 
 def _peak() -> float:
-    """MiB that the process held at most, since the peak was forgotten."""
+    """The process's peak MiB since the peak was reset."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) / 1024

@@ -9,7 +9,7 @@ from rskip.translation.search import ModelSearcher, Searcher, Segment, Translati
 
 
 class Ours:
-    """What `Translator` searches with: for several batches a worker process for each thread, for one batch threads."""
+    """`Translator`'s search: one worker process per thread for several batches, threads for one batch."""
 
     def __init__(self, model: TranslationModel, search: Search, *, threads: int) -> None:
         self.options = SearchOptions(

@@ -1,7 +1,7 @@
-"""A system in a process of its own.
+"""A system in a separate process.
 
-In one process they disturb each other: CTranslate2 brings another OpenMP library than PyTorch's, and where it has been
-loaded PyTorch was seen to take 1.6 to 2 times as long.
+In one process the systems affect each other: CTranslate2 loads another OpenMP library than PyTorch, after which PyTorch
+took 1.6 to 2 times as long.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from decoding.systems import Tokens, build_system
 
 
 class SystemProcess:
-    """A `System` that waits in another process until it is asked.
+    """A `System` that waits for requests in another process.
 
-    seconds: what its last translation took there. mib: the most that it had allocated on a GPU meanwhile.
+    `seconds` is the time of its last translation there, and `mib` the peak GPU memory meanwhile.
     """
 
     def __init__(self, name: str, model: Any, source: Any, target: Any, search: Any, **settings: Any) -> None:
@@ -58,10 +58,10 @@ def _serve(
             if on_gpu:
                 torch.cuda.reset_peak_memory_stats()
             start = time.perf_counter()
-            found = system.translate(*request)  # tokens on the host: a GPU has ended
+            found = system.translate(*request)  # tokens are on the host, so the GPU has finished
             seconds = time.perf_counter() - start
             connection.send((found, seconds, torch.cuda.max_memory_allocated() >> 20 if on_gpu else 0))
-    except (EOFError, BrokenPipeError):  # nobody asks any more
+    except (EOFError, BrokenPipeError):  # the parent has ended
         pass
     finally:
         if hasattr(system, "close"):

@@ -1,4 +1,4 @@
-"""Systems take turns, round by round; a ratio is that of one round's times."""
+"""Systems alternate in rounds; a ratio compares times of the same round."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Mapping
 
 Times = dict[str, list[float]]
-_REST = 0.3  # seconds, in which the threads of the system before stop waiting actively for work
+_REST = 0.3  # seconds in which the previous system's threads stop busy waiting
 
 
 def take_turns(systems: Mapping[str, Callable[[], float]], rounds: int, *, report: Callable[[int], None]) -> Times:
-    """Seconds of each system in each round, as its call gives them. Warm them up before."""
+    """Seconds of each system in each round, as returned by its call. Warm the systems up first."""
     times: Times = {name: [] for name in systems}
     for number in range(rounds):
         for name, run in systems.items():
@@ -22,10 +22,10 @@ def take_turns(systems: Mapping[str, Callable[[], float]], rounds: int, *, repor
 
 
 def ratios(times: Times, slower: str, faster: str) -> list[float]:
-    """How many times as fast as `slower` the system `faster` was, in each round."""
+    """The speed of `faster` relative to `slower`, in each round."""
     return [one / other for one, other in zip(times[slower], times[faster], strict=True)]
 
 
 def report(text: str) -> None:
-    """Says on stderr what is going on."""
+    """Prints progress to stderr."""
     print(text, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Target tokens a second of whole workloads, and the proof that the systems did the same work."""
+"""Target tokens per second on complete workloads, and a check that the systems did the same work."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rskip.cpu.int8 import largest_int8_weight
 FAIRSEQ, CT2, CT2_INT8 = "fairseq float32", "CTranslate2 float32", "CTranslate2 int8"
 BASELINES = {"fairseq_float32": FAIRSEQ, "ct2_float32": CT2, "ct2_int8": CT2_INT8}
 PRECISIONS = ("float32", "bfloat16", "int8") if largest_int8_weight() else ("float32", "bfloat16")
-LEAST_SAME = 99.0  # per cent of the hypotheses, in float32
-LOSS = 0.2  # BLEU that a precision may cost and still count as our best
+LEAST_SAME = 99.0  # minimum percentage of equal hypotheses, in float32
+LOSS = 0.2  # maximum loss of BLEU for our best precision
 
 
 def our_name(connection: str, precision: str) -> str:
@@ -27,7 +27,7 @@ def our_name(connection: str, precision: str) -> str:
 
 
 def build_systems(workload: Workload, folder: Path, threads: int) -> dict[str, SystemProcess]:
-    """Everything that takes part, by name. `folder` is made for CTranslate2."""
+    """All systems, by name. `folder` is for CTranslate2's model."""
     from rskip.translation.ctranslate2_model import write_ctranslate2
 
     def build(name: str, connection: str) -> SystemProcess:
@@ -83,9 +83,9 @@ def measure_speed(workload: Workload, systems: dict[str, SystemProcess], rounds:
 
 
 def check_same_work(workload: Workload, found: dict[str, list[Tokens]]) -> dict[str, float]:
-    """How many hypotheses are the reference's, in per cent: fairseq's, or for the other weights those of our float32.
+    """The percentage of hypotheses that equal the reference's: fairseq's, or for the other weights our float32's.
 
-    Raises SystemExit where a system did other work.
+    Raises SystemExit if a system did different work.
     """
     same = {}
     for name, hypotheses in found.items():
@@ -94,14 +94,14 @@ def check_same_work(workload: Workload, found: dict[str, list[Tokens]]) -> dict[
         same[name] = round(100 * sum(equal) / len(equal), 1)
         length = workload.search.length
         if length is not None and any(len(each) != length for each in hypotheses):
-            raise SystemExit(f"{workload.name}: {name} gave targets of other lengths than {length}")
+            raise SystemExit(f"{workload.name}: {name} returned targets whose length is not {length}")
         if workload.bleu is not None and name.endswith("float32") and same[name] < LEAST_SAME:
             raise SystemExit(f"{workload.name}: only {same[name]} % of {name}'s hypotheses are {reference}'s")
     return same
 
 
 def wanted_ratios(times: Times, bleu: dict[str, float | None]) -> dict[str, Any]:
-    """Ours to the others in float32, and our best precision that keeps the quality to CTranslate2's int8."""
+    """Our speed relative to the others in float32, and to CTranslate2's int8 in our best precision of equal quality."""
     float32 = our_name(STOCK, "float32")
     least = (bleu[float32] or 0) - LOSS
     kept = [name for name in (our_name(STOCK, each) for each in PRECISIONS) if (bleu[name] or 0) >= least]
@@ -115,7 +115,7 @@ def wanted_ratios(times: Times, bleu: dict[str, float | None]) -> dict[str, Any]
 
 
 def spread(values: list[float]) -> list[float]:
-    """Median, smallest, greatest."""
+    """Median, minimum and maximum."""
     return [round(each, 2) for each in (statistics.median(values), min(values), max(values))]
 
 

@@ -1,6 +1,6 @@
-"""fairseq, CTranslate2 and ours behind one call: tokens in, the best hypothesis' tokens out.
+"""fairseq, CTranslate2 and ours with one interface: tokens in, the best hypothesis's tokens out.
 
-Each goes its own way from a list of sentences to batches: what a user of it would get, with the same batch size.
+Each system makes its own batches from a list of sentences, as it does for a user, with the same batch size.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from rskip.text import Dictionary
 from rskip.transformer import Transformer
 
 Tokens = list[int]
-_LONGEST = 200  # tokens of a target, as fairseq-generate's --max-len-b
+_LONGEST = 200  # max target length, as fairseq-generate's --max-len-b
 
 
 @dataclass(frozen=True)
 class Search:
-    """beam: hypotheses kept. length: tokens before the end that every target has; None: as the model likes."""
+    """Settings of the search.
+
+    :param beam: beam size.
+    :param length: fixed number of tokens before the end symbol; None: free.
+    """
 
     beam: int
     length: int | None = None
@@ -36,10 +40,10 @@ class Search:
 
 
 class System(Protocol):
-    """Something that translates."""
+    """A system that translates."""
 
     def translate(self, sentences: list[Tokens], batch_size: int) -> list[Tokens]:
-        """The best hypothesis of each sentence, which has its end token; hypotheses are without theirs."""
+        """The best hypothesis of each sentence. Sentences contain the end symbol; hypotheses do not."""
         ...
 
 
@@ -54,13 +58,13 @@ def build_system(
     threads: int,
     device: str = "cpu",
 ) -> System:
-    """The system called "fairseq float32", "CTranslate2 int8" or "ours bfloat16", for example.
+    """A system by name, such as "fairseq float32", "CTranslate2 int8" or "ours bfloat16".
 
-    :param model: float32. Ours takes it over and changes its precision.
-    :param folder: the same model for CTranslate2, in float32; for "ONNX float32", for example, its graphs.
-    :param device: "cpu" or a GPU, which fairseq and ours can take.
+    :param model: a float32 model. Our system takes it over and changes its precision.
+    :param folder: the same model for CTranslate2, in float32, or the graphs for a system such as "ONNX float32".
+    :param device: "cpu", or a GPU for fairseq and ours.
     """
-    # imported here: no process may hold what another system computes with
+    # imported here, so that a process loads only its own system's libraries
     kind, precision = name.split()
     if kind == "fairseq":
         from decoding.fairseq_system import Fairseq

@@ -1,4 +1,4 @@
-"""What is translated: models and sentences."""
+"""Workloads: models and sentences."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ VOCABULARY = 8_000
 
 @dataclass(frozen=True)
 class Workload:
-    """A model of each connection, and what they translate.
+    """One model per connection, and the sentences to translate.
 
-    models: builds the model of STOCK and of RECURSIVE, float32.
-    sentences: tokens of each, the end included.
-    sentences_a_latency_round: how many of them are translated one by one in a round.
-    bleu: sacreBLEU of hypotheses; None where the model is random.
+    :param models: builds the models of STOCK and RECURSIVE, in float32.
+    :param sentences: tokens of each sentence, including the end symbol.
+    :param sentences_a_latency_round: number of sentences that are translated one by one per round.
+    :param bleu: computes sacreBLEU of hypotheses; None for random models.
     """
 
     name: str
@@ -95,7 +95,7 @@ def base(*, sentences: int) -> Workload:
 
 
 def random_model(sizes: tuple[int, int, int, int], connection: str) -> Transformer:
-    """A model of these features, inner features, heads and layers of each stack; always the same."""
+    """A model with these features, FFN dimension, heads and layers per stack, always with the same weights."""
     names = ("embed_dim", "ffn_embed_dim", "attention_heads", "layers")
     sides = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in zip(names, sizes, strict=True)}
     config = TransformerConfig(
@@ -116,7 +116,7 @@ def random_dictionary() -> Dictionary:
 
 
 def random_sentences(count: int, lengths: tuple[int, int]) -> list[Tokens]:
-    """Sentences of random tokens, and of random lengths within these bounds, the end counted."""
+    """Sentences of random tokens with random lengths within these bounds, including the end symbol."""
     generator = random.Random(1)
     return [
         [generator.randrange(4, VOCABULARY) for _ in range(generator.randint(*lengths) - 1)] + [Dictionary.eos_index]

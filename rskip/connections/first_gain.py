@@ -42,5 +42,5 @@ class FirstGain(Normalisation):
 
 
 def kind_of(norm: nn.Module) -> type:
-    """The type of a normalisation, whatever its gain starts at."""
+    """The type of a normalisation, also if it is a FirstGain."""
     return norm.kind if isinstance(norm, FirstGain) else type(norm)

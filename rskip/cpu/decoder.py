@@ -75,7 +75,7 @@ class CpuDecoder(CpuStack["_Step"]):
         self.decoder = decoder
 
     def build(self, rows: int) -> _Step:
-        """A step of so many rows."""
+        """A step with this number of rows."""
         return _Step(self.decoder, self.library, rows)
 
     @torch.no_grad()
@@ -126,7 +126,7 @@ def _with_slots(like: KeysValues, count: int, *, kept: int = 0) -> KeysValues:
 
 
 class _Step:
-    """A step of up to so many rows."""
+    """A step with up to this number of rows."""
 
     def __init__(self, decoder: Decoder, library: Library, rows: int) -> None:
         self.config, self.positions = decoder.config, decoder.embed_positions

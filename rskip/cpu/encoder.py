@@ -22,7 +22,7 @@ class CpuEncoder(CpuStack["_Encoding"]):
         self.encoder = encoder
 
     def build(self, rows: int) -> _Encoding:
-        """The encoding of so many tokens."""
+        """The encoding of this number of tokens."""
         return _Encoding(self.encoder, self.library, rows)
 
     @torch.no_grad()
@@ -40,7 +40,7 @@ class CpuEncoder(CpuStack["_Encoding"]):
 
 
 class _Encoding:
-    """Of up to so many tokens at once."""
+    """The encoding of up to this number of tokens at once."""
 
     def __init__(self, encoder: Encoder, library: Library, rows: int) -> None:
         weight = encoder.embed_tokens.weight

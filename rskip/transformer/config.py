@@ -37,12 +37,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class StackConfig(Checked):
-    """What decides the two stacks, whatever the encoder reads. Fields are named as fairseq's flags.
+    """The hyperparameters of the two stacks, for any kind of input. The fields have the names of fairseq's flags.
 
-    `encoder_connection` and `decoder_connection` are specs of `rskip.connections`, such as "2rskip+ln".
-    `value_residual`: each self-attention but its stack's first mixes the first one's values into its own, half of both
-    ("fixed") or with learned factors, as `rskip.transformer.value_residual` has it. Raises `SettingError` for
-    a field of another type or range, and where fields contradict.
+    :param encoder_connection: connection string, such as "2rskip+ln"; `decoder_connection` likewise.
+    :param value_residual: each later self-attention of a stack mixes the first one's values into its own: half of both
+        ("fixed") or with learned factors ("learned"). See `rskip.transformer.value_residual`.
+    :raises SettingError: a field has the wrong type or range, or fields contradict each other.
     """
 
     padding_index: Index = 1
