@@ -227,7 +227,7 @@ def test_models_are_looked_up_as_connections_paths_and_names(few_images, tmp_pat
         with pytest.raises(SettingError) as error:
             signals([model])
         assert expected in str(error.value).replace("'", "") and len(str(error.value)) <= 160, str(error.value)
-    with pytest.raises(SettingError, match="twice the model 1xskip, depth 8"):
+    with pytest.raises(SettingError, match="contain the model 1xskip, depth 8, twice"):
         signals(["1xskip", "1xSkip"], depths=[8])
     with pytest.raises(SettingError, match="expected one or more"):
         signals([])

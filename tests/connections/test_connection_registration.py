@@ -293,7 +293,7 @@ def test_what_changes_the_inside_of_a_branch_is_not_for_images(name, asked):
     members = {name: asked, "combine": lambda self, x, f: x + f}
     register_connection("inside", formula="x + f", source="a test")(type("Inside", (Connection,), members))
     assert build_connection("inside", 4, feature_dim=1, host_supplies=name).host_needs == (name,)
-    with pytest.raises(ValueError, match="'inside': expected a connection that changes neither the branch's input nor"):
+    with pytest.raises(ValueError, match="'inside': expected a connection that changes neither the input nor"):
         preact_resnet(8, "inside")
 
 

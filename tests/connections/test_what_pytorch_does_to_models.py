@@ -84,7 +84,7 @@ def test_recomputed_reentrantly_a_layer_gives_the_same_gradients_or_is_refused(f
         assert all(map(torch.equal, found, expected)), spec
         model.zero_grad()
         if family in TUPLES:
-            with pytest.raises(RuntimeError, match=r" got a state that needs gradients .*use_reentrant=False"):
+            with pytest.raises(RuntimeError, match=r" got a state that requires gradients .*use_reentrant=False"):
                 backward(model, by_layer, x)
         else:
             assert all(map(torch.equal, backward(model, by_layer, x), expected)), spec

@@ -342,7 +342,7 @@ def test_refusals(translate):
         ({"sampling_topk": 3}, "--sampling-topk is 3: expected 0 without sampling"),
         ({"temperature": 0.0}, "--temperature is 0.0: expected a number, 1e-06 or more"),
         ({"min_len": 9, "max_len_b": 8}, "--min-len is 9: expected at most the greatest length"),
-        ({"min_len": 9, "max_len_a": 0.1, "max_len_b": 1}, "is less than --min-len 9"),
+        ({"min_len": 9, "max_len_a": 0.1, "max_len_b": 1}, "expected at least --min-len 9"),
         ({"sampling": True, "match_source_len": True}, "--sampling and --match-source-len"),
     ]:
         with pytest.raises(UsageError, match=re.escape(message)):

@@ -212,7 +212,7 @@ def test_another_connection_of_equal_parameters_is_refused_but_where_the_trainin
     refusal = r"was trained with --encoder-connection 2xskip\+ln, not deepnorm: give its training flags"
     with pytest.raises(UsageError, match=refusal):
         train(tmp_path, *RSKIP, "--encoder-connection", "deepnorm", "--max-update", "2")
-    with pytest.raises(UsageError, match=r"--value-residual none, not fixed: .* --save-dir, there with --finetune"):
+    with pytest.raises(UsageError, match=r"--value-residual none, not fixed: .* --save-dir .with --finetune"):
         train(tmp_path, *RSKIP, "--connection", "2xskip+ln", "--value-residual", "fixed", "--max-update", "2")
     assert last.read_bytes() == before
     train(tmp_path / "new", *RSKIP, "--connection", "deepnorm", "--max-update", "1", "--finetune-from-model", str(last))

@@ -112,7 +112,7 @@ def test_hidden_states_are_what_the_stack_would_give_if_it_ended_there(module):
         adapted = adapt(copy.deepcopy(model), spec)
         states = adapted(TOKENS, output_hidden_states=True).hidden_states
         assert [state.shape for state in states] == [(2, 7, 24)] * 4
-        with pytest.raises(SettingError, match="expected return_dict=True, since hidden states"):
+        with pytest.raises(SettingError, match="expected return_dict=True, since this connection's hidden states"):
             adapted.base_model(TOKENS, output_hidden_states=True, return_dict=False)
         assert adapted.base_model(TOKENS, return_dict=False)[0].shape == (2, 7, 24)
 

@@ -193,7 +193,7 @@ def test_branches_may_have_any_names():
         ({"connection": "hybridnorm", "branches": ("ffn", "attention"), "host_supplies": "inner_norms"}, "its formula"),
         ({"branches": ("attn", "fnn")}, "branches is 'fnn': expected one of .*did you mean 'ffn'"),
         ({"branches": ("train", "ffn")}, "branches is 'train'"),
-        ({"branches": {"train": "ffn"}}, "can be an attribute"),
+        ({"branches": {"train": "ffn"}}, "a valid attribute name"),
         ({"branches": "ffn"}, "a tuple of names"),
         ({"branches": ("block", "ffn")}, "either only blocks, or"),
         ({"stack": "encoder", "branches": ("attn", "cross_attn", "ffn")}, "decoder, since the layers"),

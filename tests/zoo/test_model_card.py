@@ -148,4 +148,4 @@ def test_the_table_is_by_task_and_name() -> None:
 
 def test_a_connection_without_a_paper_is_named_by_its_source() -> None:
     entry = replace(ENTRY, paper=Paper("Me 2026, My own connection", authors=None, url=None))
-    assert "- The connection is from: Me 2026, My own connection.\n" in model_card(entry)
+    assert "- Source of the connection: Me 2026, My own connection.\n" in model_card(entry)
