@@ -282,7 +282,7 @@ def _check_needs(
     needs = {need for connection in connections for need in connection.host_needs}
     if missing := [need for need in HOST_NEEDS if need in needs and need not in supplied]:
         advice = f"do so and pass host_supplies={missing}, or choose another connection"
-        expected = f"a model that can {described_needs(missing)}"
+        expected = f"a model that is able to {described_needs(missing)}"
         raise SettingError.of_value("connection", str(spec), expected, advice=advice)
     if "inner_norms" in needs and positions not in _TRANSFORMERS:
         expected = "branches (attention, ffn) or (attention, cross_attention, ffn), as its formula requires"

@@ -470,7 +470,7 @@ def test_a_layer_that_is_skipped_is_an_error_where_later_ones_count_on_it(spec):
 
 def test_blocks_that_each_have_a_container_or_stand_twice_are_refused():
     layers = [nn.Sequential(torch_layer()) for _ in range(2)]
-    with pytest.raises(SettingError, match="has one block of torch.nn.TransformerEncoderLayer in each N, so their order"):
+    with pytest.raises(SettingError, match="one block of torch.nn.TransformerEncoderLayer in each N, so their order"):
         adapt(nn.ModuleList(layers), "2rskip+ln")
     with pytest.raises(SettingError, match="uses one block of torch.nn.TransformerEncoderLayer several"):
         adapt(nn.Sequential(*[torch_layer()] * 2), "2rskip+ln")

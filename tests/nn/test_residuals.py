@@ -186,9 +186,9 @@ def test_branches_may_have_any_names():
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"connection": "subln"}, r"can normalise inside the branch .* host_supplies=\['inner_norms', 'branch_gain'\]"),
-        ({"connection": "deepnorm"}, "can scale the branch's initial weights"),
-        ({"connection": "admin"}, "can set initial values with a pass over data"),
+        ({"connection": "subln"}, r"to normalise inside the branch .* host_supplies=\['inner_norms', 'branch_gain'\]"),
+        ({"connection": "deepnorm"}, "able to scale the branch's initial weights"),
+        ({"connection": "admin"}, "able to set initial values with a pass over data"),
         ({"connection": "2rskip+bn"}, "ln or rms"),
         ({"connection": "hybridnorm", "branches": ("ffn", "attention"), "host_supplies": "inner_norms"}, "its formula"),
         ({"branches": ("attn", "fnn")}, "branches is 'fnn': expected one of .*did you mean 'ffn'"),
