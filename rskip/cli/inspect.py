@@ -1,4 +1,8 @@
-"""Show the contents of a binarised corpus: sizes, lengths, vocabulary, unknown tokens, examples, and a plot."""
+"""Show the contents of a binarised corpus, or of a translation model.
+
+Of a corpus: sizes, lengths, vocabulary, unknown tokens, examples, and a plot.
+Of a model: architecture, sizes, languages, and text pipeline.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,10 @@ from pathlib import Path
 EXAMPLES = """examples:
   rskip inspect data-bin/multi30k-en-de
   rskip inspect data-bin/multi30k-en-de --plot lengths.svg --examples 10 --seed 2
-  rskip inspect data-bin/multi30k-en-de --json > corpus.json"""
+  rskip inspect data-bin/multi30k-en-de --json > corpus.json
+  rskip inspect checkpoints/multi30k_en_de/2rskip_ln"""
+
+MODEL_FILES = (".pt", ".safetensors", ".json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "data",
         type=Path,
         metavar="DATA",
-        help="folder from `rskip prepare` or fairseq-preprocess, or the folder of its shards (shard1, shard2, ...)",
+        help="folder from `rskip prepare` or fairseq-preprocess, or the folder of its shards (shard1, shard2, ...); or "
+        "a translation model, as for `rskip translate --model`",
+    )
+    parser.add_argument(
+        "--dictionaries", type=Path, metavar="PATH", help="dictionaries of a model, if they are not next to it"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     parser.add_argument(
@@ -40,6 +51,15 @@ def run(args: argparse.Namespace) -> None:
     """Prints the inspection, and draws the plot if --plot is given."""
     import json
 
+    if is_model(args.data):
+        from rskip.cli._model import saying_what_is_assumed
+        from rskip.translation.description import describe_model, model_lines
+
+        with saying_what_is_assumed(quiet=True):
+            found = describe_model(args.data, dictionaries=args.dictionaries)
+        print(json.dumps(found, indent=2, ensure_ascii=False) if args.json else "\n".join(model_lines(found)))
+        return
+
     from rskip.corpora.inspection import inspect_data
     from rskip.corpora.inspection.text_form import text_form
 
@@ -58,3 +78,17 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps(inspection.figures, indent=2, ensure_ascii=False))
     else:
         print(text_form(inspection), end="")
+
+
+def is_model(path: Path) -> bool:
+    """Whether it is a translation model, and not a folder of data."""
+    from rskip.translation.model_files import find_model_files
+
+    if any(path.glob("*.idx")) if path.is_dir() else path.is_file() and path.suffix not in MODEL_FILES:
+        return False
+    try:
+        return bool(find_model_files(path))
+    except ValueError:  # several checkpoints
+        return True
+    except FileNotFoundError:
+        return not path.exists() and ":" in str(path)

@@ -57,6 +57,19 @@ def find_multilingual_tokenizer(
     return Tokenizer(build_text(pipeline, known, dictionary=source, settings=settings), source, target, tokens)
 
 
+def find_languages_of(
+    tokens: LanguageTokens, model: Path, dictionaries: str | os.PathLike[str] | None
+) -> LanguageTokens:
+    """The tokens with the languages of the model's dictionary, where that is found; otherwise as they are."""
+    given = None if dictionaries is None else Path(dictionaries)
+    folders = [] if given is None else [given if given.is_dir() else given.parent]
+    try:
+        path = given if given is not None and given.is_file() else _find_dictionary(None, [*folders, model.parent])
+    except FileNotFoundError:
+        return tokens
+    return tokens.resolved(Dictionary.load(path).extended(tokens.added))
+
+
 def _find_dictionary(language: str | None, folders: Sequence[Path]) -> Path:
     """dict.<language>.txt, or the dictionary of all languages."""
     own = "dict.*.txt" if language is None else f"dict.{language}.txt"

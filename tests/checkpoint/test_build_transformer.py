@@ -225,6 +225,10 @@ def test_other_kinds_of_models() -> None:
     checkpoint.model = {name: tensor for name, tensor in whole.items() if not name.startswith("encoder")}
     with pytest.raises(ValueError, match="no encoder-decoder Transformer: it has no encoder.layers.0.fc1.weight"):
         build(checkpoint)
+    convolutions = {name: tensor for name, tensor in whole.items() if ".self_attn." not in name}
+    dynamic = {"encoder_conv_type": "dynamic", "decoder_conv_type": "dynamic"}
+    with pytest.raises(ValueError, match="architecture 'lightconv_wmt_en_de', which is no encoder-decoder Transformer"):
+        build(checkpoint_of(convolutions, SIZES | dynamic, arch="lightconv_wmt_en_de"))
     checkpoint.model = whole | {"classification_heads.mnli.dense.weight": torch.zeros(1)}
     with pytest.raises(ValueError, match="that classifies: it has classification_heads.mnli"):
         build(checkpoint)

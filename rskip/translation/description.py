@@ -1,0 +1,118 @@
+"""What a translation model's files say of it, without building the model."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import Any
+
+from rskip.checkpoint.checkpoint import PAIRS
+from rskip.checkpoint.fairseq_languages import language_tokens
+from rskip.settings.errors import SettingError
+from rskip.text import TextPipeline
+from rskip.text.assumed import described
+from rskip.text.languages import LanguageTokens
+from rskip.text.multilingual import find_languages_of
+from rskip.translation.model_files import Stored, StoredEnsemble, StoredWeights, open_model
+
+Description = dict[str, Any]
+
+
+def describe_model(path: str | os.PathLike[str], *, dictionaries: str | os.PathLike[str] | None = None) -> Description:
+    """Names and plain values, ready for JSON: files, architecture, sizes, languages and the text pipeline.
+
+    Of an ensemble `models` has one description for each model.
+
+    :raises FileNotFoundError, ValueError: as `Translator.from_pretrained`, except for a missing tokenizer.
+    """
+    stored = open_model(path)
+    if isinstance(stored, StoredEnsemble):
+        return {"models": [_describe(each, dictionaries) for each in stored.models]}
+    return _describe(stored, dictionaries)
+
+
+def model_lines(description: Description) -> list[str]:
+    """The description as lines of text."""
+    models = description.get("models", [description])
+    lines = [f"ensemble of {len(models)} models"] if len(models) > 1 else []
+    for model in models:
+        lines += [f"{name:<13} {_in_words(value)}" for name, value in model.items() if value not in (None, [], {})]
+    return lines
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, list):
+        return f"{len(value)}: {', '.join(value)}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {number:,}" for name, number in value.items())
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _describe(stored: Stored, dictionaries: str | os.PathLike[str] | None) -> Description:
+    if not isinstance(stored, StoredWeights):
+        return {"file": str(stored.file), **{name: str(value) for name, value in _graphs(stored).items()}}
+    config, tensors = stored.checkpoint.config, stored.checkpoint.model
+    tokens = language_tokens(stored.checkpoint)
+    if tokens is not None:
+        tokens = find_languages_of(tokens, stored.file, dictionaries)
+    settings = config["model"]
+    sizes = {
+        f"{side} {what}": settings[f"{side}_{name}"]
+        for side in ("encoder", "decoder")
+        for what, name in {"layers": "layers", "features": "embed_dim", "heads": "attention_heads"}.items()
+        if isinstance(settings.get(f"{side}_{name}"), int)
+    }
+    return {
+        "file": str(stored.file),
+        "task": config["task"],
+        "architecture": config["arch"],
+        "sizes": sizes,
+        "parameters": sum({id(each): each.numel() for each in tensors.values()}.values()),
+        "source": config["source_lang"],
+        "target": config["target_lang"],
+        "languages": [] if tokens is None else sorted(tokens.codes),
+        "tokens": None if tokens is None else _places(tokens),
+        "pairs": config.get(PAIRS, []),
+        "text": _text(stored, tokens, dictionaries),
+    }
+
+
+def _graphs(stored: Stored) -> Description:
+    settings = getattr(stored, "settings", None)
+    wanted = ("source_language", "target_language", "precision")
+    return {name.partition("_")[0]: getattr(settings, name) for name in wanted if hasattr(settings, name)}
+
+
+def _places(tokens: LanguageTokens) -> str:
+    """Where the language tokens are, in words."""
+    example = tokens.token(min(tokens.codes)) if tokens.codes else tokens.form
+    places = {"start": "before each source", "end": "in place of the source's end", "after end": "after its end"}
+    decoders = {
+        "first": "first in each translation",
+        "start": "the start of decoding",
+        "start and end": "start and end of decoding",
+    }
+    parts = [f"such as {example}"]
+    if tokens.encoder is not None:
+        parts.append(f"the {tokens.encoder} language's {places[tokens.encoder_place]}")
+    if tokens.decoder is not None:
+        parts.append(f"the target language's {decoders[tokens.decoder]}")
+    return "; ".join(parts)
+
+
+def _text(
+    stored: StoredWeights, tokens: LanguageTokens | None, dictionaries: str | os.PathLike[str] | None
+) -> str:
+    """The steps of the text pipeline, or why there is none."""
+    languages: tuple[str | None, str | None] = (None, None)
+    if tokens is not None and len(tokens.codes) > 1:
+        languages = tokens.codes[0], tokens.codes[1]
+    if pairs := stored.checkpoint.config.get(PAIRS):
+        languages = tuple(pairs[0].split("-"))
+    try:
+        found = stored.tokenizer(dictionaries=dictionaries, text=None, languages=languages, settings={}).text
+    except (SettingError, FileNotFoundError) as error:
+        return f"not found: {error}"
+    if not isinstance(found, TextPipeline):
+        return "tokens"
+    return f"{described(found.config)}, {asdict(found.config)['subwords']}"
