@@ -64,6 +64,7 @@ EXTRAS = {
     ],
     "ct2": ["ctranslate2>=4.8,<5"],
     "onnx": ["onnx>=1.18", "onnxscript>=0.5", "onnxruntime>=1.20"],
+    "huggingface": ["huggingface_hub>=0.34,<3"],
     "numbers": ["num2words"],
     "langid": ["py3langid>=0.4,<0.5"],
     # as Python has it from 3.14 on

@@ -105,7 +105,7 @@ def saying_what_is_assumed(*, quiet: bool = False) -> Iterator[None]:
 
 
 def model_path(model: str | Path, *, task: str) -> Path:
-    """The path of a model: `model` itself if it exists, otherwise the weights of the pretrained model of that name.
+    """The path of a model: `model` itself if it exists, the folder of `hf:OWNER/NAME`, or the weights of the pretrained model of that name.
 
     Files of a pretrained model are found and downloaded as by `rskip.load`. If `model` is neither, it is returned as a
     path; the reader of the model then raises the error.
@@ -115,6 +115,12 @@ def model_path(model: str | Path, *, task: str) -> Path:
     :raises FileNotFoundError: `model` is close to the name of a pretrained model, or the files can't be found.
     :raises OSError: the server can't be reached, or the cache can't be written.
     """
+    from rskip.checkpoint.hugging_face import hub_folder, is_hub_name
+
+    if is_hub_name(model):
+        if task != "translation":
+            raise ValueError(f"{model} is a model of the Hugging Face Hub, for translation: expected one for {task}")
+        return hub_folder(model)
     path = Path(model)
     if path.exists() or len(path.parts) != 1:
         return path

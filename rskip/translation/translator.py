@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 import torch
 
+from rskip.checkpoint.hugging_face import hub_folder, is_hub_name
 from rskip.generation import Hypothesis, SearchOptions, SpecialTokens
 from rskip.machine.device import usable_device
 from rskip.settings.errors import SettingError
@@ -72,8 +73,9 @@ class Translator:
         """The translator of a model of ours, or of a stock Transformer (post-norm or pre-norm) that fairseq trained.
 
         :param path: a checkpoint (.safetensors or .pt), the folder of one, or a folder of ONNX graphs
-            (`rskip export onnx`), which run without PyTorch's modules. Several, joined by ":" or in one folder, are an
-            ensemble.
+            (`rskip export onnx`), which run without PyTorch's modules; or `hf:OWNER/NAME`, a model of the Hugging Face
+            Hub (`rskip.checkpoint.hugging_face.hub_folder`). Several, joined by ":" or in one folder,
+            are an ensemble.
         :param dictionaries: the folder of dict.<language>.txt, or of a multilingual model also the dictionary of all
             languages; default: the checkpoint's, or else, of a checkpoint of fairseq's, that of the data that it was
             trained on.
@@ -91,6 +93,8 @@ class Translator:
         :raises ValueError: damaged files, a checkpoint of another task or kind, dictionaries of another model, a text
             setting that can't be, no such device.
         """
+        if is_hub_name(path):
+            path = hub_folder(path)
         stored = open_model(path)
         tokenizer = stored.tokenizer(
             dictionaries=dictionaries,

@@ -28,13 +28,15 @@ def load(
         translator = rskip.load("transformer_tiny_2rskip_ln.multi30k.en-de")
         translator("A dog runs.")
         translator = rskip.load("models/mine")  # a folder that `rskip train` wrote
+        translator = rskip.load("hf:Helsinki-NLP/opus-mt-en-de")  # a translation model of the Hugging Face Hub
 
     Weights are safetensors. Those of a pretrained model are verified by their checksum before they are opened;
     `rskip.zoo.files.model_folder` lists where they are searched. For your own task, the result is what the task's
     `load` returns.
 
-    :param name: one of `rskip.zoo.list_models()`, or a folder that `rskip train`, `rskip vision train`,
-        `rskip import` or publishing wrote. In a string, a model's name takes precedence over a folder of that name.
+    :param name: one of `rskip.zoo.list_models()`; a folder that `rskip train`, `rskip vision train`, `rskip import` or
+        publishing wrote; or `hf:OWNER/NAME` (docs/translation.md lists the kinds). In a string, a model's name takes
+        precedence over a folder of that name.
     :param device: where the model is to be; default: the CPU.
     :param dtype: what it computes in, a torch.dtype or its name; default: float32, whatever the weights are stored in.
         Translators and captioners: float32, bfloat16, or on a CPU "int8". Classifiers: float32, bfloat16 or float16.
@@ -66,7 +68,15 @@ def load_folder(
     :raises ValueError: as `load`.
     """
     from rskip.checkpoint.files import read_config  # imports PyTorch
+    from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name
 
+    if is_hub_name(folder):
+        folder = hub_folder(folder)
+    if folder_at(folder):
+        from rskip.translation import Translator
+
+        precision, device = _checked(find_task("translation"), str(folder), device, dtype)
+        return Translator.from_pretrained(folder, precision=precision, device=device)
     if not (folder / WEIGHTS).is_file():
         problem = f"holds no {WEIGHTS}" if folder.is_dir() else "is a file" if folder.exists() else "no such folder"
         raise FileNotFoundError(
