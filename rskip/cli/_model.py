@@ -105,7 +105,7 @@ def saying_what_is_assumed(*, quiet: bool = False) -> Iterator[None]:
 
 
 def model_path(model: str | Path, *, task: str) -> Path:
-    """The path of a model: `model` itself if it exists, the folder of `hf:OWNER/NAME`, or the weights of the pretrained model of that name.
+    """The path of a model: `model` itself if it exists, the folder of `hf:OWNER/NAME`, or weights of the zoo.
 
     Files of a pretrained model are found and downloaded as by `rskip.load`. If `model` is neither, it is returned as a
     path; the reader of the model then raises the error.

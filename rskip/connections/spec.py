@@ -37,6 +37,7 @@ _SPEC = re.compile(
     r"(?:\+(?P<norm>[^:+]*))?"
     r"(?::(?P<options>.*))?"
 )
+_SLUG_NORM = re.compile(r"_(?=(?:ln|rms|gn1|bn)(?:$|:))")
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,30 @@ def parse_connection(text: str) -> ConnectionSpec:
 
     :raises SettingError: named `connection`: the text is not valid. The message says what is, with the nearest spec.
     """
+    try:
+        return _read_spec(text)
+    except SettingError as error:
+        near = _differently_written(text)
+        if near is None:
+            raise
+        raise type(error).of_value("connection", text, _FORM, advice=f"did you mean {near!r}?") from None
+
+
+def _differently_written(text: object) -> str | None:
+    """The spec that differs from `text` only by spaces, hyphens, or `_` in place of `+`, as in a slug; None: none."""
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        return None
+    plain = re.sub(r"\s+|(?<=[a-z])-(?=[a-z])", "", text.lower())
+    for candidate in (plain, _SLUG_NORM.sub("+", plain)):
+        try:
+            spec = _read_spec(candidate)
+        except SettingError:
+            continue
+        return str(spec)
+    return None
+
+
+def _read_spec(text: object) -> ConnectionSpec:
     match = _SPEC.fullmatch(text.strip().lower()) if isinstance(text, str) and len(text) <= _LONGEST else None
     if match is None:
         raise _wrong(text, _FORM)
@@ -267,7 +292,8 @@ def _check_factor(family: Family, factor: float | None, rest: str) -> float | No
     most = _MOST if family.factor.integer else MOST
     valid = "an integer of at least 1" if family.factor.integer else f"a number from {LEAST:g} to {MOST:g}"
     if factor is None:
-        raise _wrong(given, f"a λ before {name}: {valid}", advice=f"write {'1' + name + rest!r}")
+        norm = "" if rest.startswith("+") or None in family.norms or family.default_norm else "+ln"
+        raise _wrong(given, f"a λ before {name}: {valid}", advice=f"write {'1' + name + norm + rest!r}")
     if not LEAST <= factor <= most:
         bound = f" and at most {_MOST}" if family.factor.integer and factor > most else ""
         raise _wrong(given, f"{valid}{bound} as λ, not {factor:g}")

@@ -86,8 +86,9 @@ def adapt(
         host.check(block)
     images = [(host, block) for _, host, block in found if host.is_of_images]
     stacks = _find_stacks(model, [(name, host, block) for name, host, block in found if not host.is_of_images])
-    old = {id(parameter): name for name, parameter in model.named_parameters()}
-    built = [stack.build(spec, stacks, host_supplies) for stack in stacks]  # may raise; nothing has changed yet
+    former = dict(model.named_parameters())  # keeps dropped parameters alive: a new one can't take over the id of one
+    old = {id(parameter): name for name, parameter in former.items()}
+    built = [stack.build(spec, stacks, host_supplies) for stack in stacks]  # raises before anything is changed
     connections = image_connections(spec, images)
     for stack, residuals in zip(stacks, built, strict=True):
         stack.join(spec, residuals)

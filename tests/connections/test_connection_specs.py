@@ -231,7 +231,10 @@ ERRORS = {  # text: what is expected in place of it, and advice
     "3xskp+ln:branch_scale=2": f"{NEAR} (did you mean '3xskip+ln:branch_scale=2'?)",
     "qqqq": FAMILIES,
     "": FORM,
-    "2 rskip + ln": FORM,
+    "2 rskip + ln": f"{FORM}; did you mean '2rskip+ln'?",
+    "2rskip_ln": f"{FORM}; did you mean '2rskip+ln'?",
+    "Pre-norm+LN": f"{FORM}; did you mean 'prenorm+ln'?",
+    "rskip": "a λ before rskip: an integer of at least 1; write '1rskip+ln'",
     "2": FORM,
     "2xskip+ln+ln": FORM,
     "2rskip": "a normalisation, since 2rskip without one equals 2xskip; "

@@ -291,6 +291,14 @@ def test_the_stock_connection_gives_equal_bits_and_keeps_every_weight(case):
     assert all(before[names[new]] == old for new, old in found.kept.items())
 
 
+def test_no_parameter_is_both_kept_and_dropped():
+    """A new parameter may get the memory of a dropped one, and with it the id of its object."""
+    pytest.importorskip("transformers", reason="transformers is an optional library")
+    for _ in range(5):
+        found = adaptation(adapt(built(CASES["GPT-2"]), "prenorm+rms"))
+        assert found.dropped and found.new and not found.kept
+
+
 def test_in_training_the_stock_connection_gives_equal_bits_and_the_same_gradients(case):
     model = built(case)
     adapted = adapt(copy.deepcopy(model), case.stock)
