@@ -125,7 +125,7 @@ def unpacked_cifar(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Ca
 
 @pytest.fixture(scope="session")
 def drawn():
-    """Draws a picture of some blocks of colour."""
+    """Draws an image of some blocks of colour."""
     import numpy as np
     from PIL import Image
 

@@ -1,4 +1,4 @@
-"""Image networks that make features of pictures. B pictures, H x W pixels, C features, N places of a picture."""
+"""Image networks that make features of images. B images, H x W pixels, C features, N places of an image."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _HASH = re.compile(r"-([0-9a-f]{8})\.pth$")
 
 
 class Backbone:
-    """Makes features of pictures: first `prepare` each, which threads may do, then `compute` a batch.
+    """Makes features of images: first `prepare` each, which threads may do, then `compute` a batch.
 
     name: such as "resnet101".
     description: all that decides the features, as a store records it and a captioning model asks for it.
@@ -70,7 +70,7 @@ class Backbone:
 
 
 class GridBackbone(Backbone):
-    """A classifier's last grid; the whole picture is brought to a square, which keeps every place of it.
+    """A classifier's last grid; the whole image is brought to a square, which keeps every place of it.
 
     :param network: (B, 3, H, W) -> (B, C, rows, columns)
     """
@@ -150,7 +150,7 @@ def load_backbone(
     settings = FeatureSettings() if settings is None else settings
     device = usable_device(device)
     if weights is not None and not weights.is_file():
-        raise FileNotFoundError(f"no weights {weights}: give the file of {name}'s weights")
+        raise FileNotFoundError(f"no weights {weights}: expected the file with the weights of {name}")
     if name == LITE0:
         return _efficientnet_lite0(weights, settings, device)
     return _torchvision_network(name, weights, settings, device)
@@ -159,7 +159,7 @@ def load_backbone(
 def backbone_of(
     description: Mapping[str, Any], weights: Path | None = None, *, device: str | torch.device = "cpu"
 ) -> Backbone:
-    """The backbone that a store's features were made by, for features of new pictures.
+    """The backbone that a store's features were made by, for features of new images.
 
     :param description: of the store. That the weights are the same is for `CaptioningConfig.check_features`.
     :raises SettingError: it can't be had.
@@ -207,7 +207,7 @@ class _FeaturesAlone(nn.Module):
 
 
 def reference_input() -> Tensor:
-    """Waves, as a picture that every machine draws alike. Shape: (1, 3, 224, 224)"""
+    """Waves, as an image that every machine draws alike. Shape: (1, 3, 224, 224)"""
     number = torch.arange(3 * 224 * 224, dtype=torch.float64)
     return ((torch.sin(number / 999) + torch.cos(number * 0.37)) / 2).float().view(1, 3, 224, 224)
 
@@ -235,7 +235,7 @@ def _torchvision_network(
     try:
         network.load_state_dict(tensors)
     except (RuntimeError, AttributeError) as error:
-        problem = f"{weights or name} holds other weights than {name}'s"
+        problem = f"{weights or name} holds weights of another network than {name}"
         raise SettingError("weights", problem, advice=_first_sentence(error)) from None
     if is_detector:
         network.eval()

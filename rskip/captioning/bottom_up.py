@@ -61,7 +61,7 @@ def store_bottom_up(
             break
     if not kinds:
         reason = before[0][2] if before else "it is empty"
-        raise ValueError(f"{source}: no bottom-up features: {reason}")
+        raise ValueError(f"{source}: not bottom-up features: {reason}")
     dim, boxes = kinds.most_common(1)[0][0]
     description = {"backbone": "bottom-up", "names": IMAGE_IDS, "dim": dim, "dtype": dtype}
     if boxes:
@@ -128,7 +128,7 @@ def _read_npz(folder: Path) -> Iterator[Row]:
         place, name, number = line_name(path), "", path.stem.rpartition("_")[2]
         try:
             if not number.isdecimal():
-                raise ValueError("its name doesn't end in an image's number")
+                raise ValueError("its name doesn't end in the number of an image")
             name = str(int(number))
             values = read_numbers(path, _VALUES)
             if values is None:

@@ -1,4 +1,4 @@
-"""Pictures in, captions out. B pictures, N features of a picture, T words of a caption."""
+"""Images in, captions out. B images, N features of an image, T words of a caption."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from rskip.text import Dictionary
 
 @dataclass(frozen=True)
 class CaptionHypothesis:
-    """One caption of a picture. What is None was not asked for.
+    """One caption of an image. What is None was not asked for.
 
     score: the log-probability over its length penalty, the end counted.
     tokens: (T) words.
     token_scores: (T + 1) each word's log-probability, the end's last.
-    attention: (T + 1, N) each word's attention over the picture's features, the end's last.
+    attention: (T + 1, N) each word's attention over the image's features, the end's last.
     """
 
     text: str
@@ -48,7 +48,7 @@ class CaptionHypothesis:
 
 @dataclass(frozen=True)
 class Caption:
-    """The captions of one picture, best first; there is at least one.
+    """The captions of one image, best first; there is at least one.
 
     grid: rows and columns of the features that were attended to; None: regions.
     """
@@ -68,13 +68,13 @@ class Caption:
 
 
 class PictureError(ValueError):
-    """A picture that can't be read.
+    """An image that can't be read.
 
     number: which of those that were given, from 1. reason: why not.
     """
 
     def __init__(self, number: int, reason: str) -> None:
-        super().__init__(f"picture {number}: {reason}")
+        super().__init__(f"image {number}: {reason}")
         self.number, self.reason = number, reason
 
 
@@ -86,7 +86,7 @@ class Captioner:
 
     :param model: on the device where it is to run, in evaluation mode.
     :param dictionary: the words.
-    :param backbone: gives the backbone when a picture is read first; features need none.
+    :param backbone: gives the backbone when an image is read first; features need none.
     :param options: how captions are searched for, where nothing else is asked for.
 
     sha256: of the weights' file, where the model was read from one.
@@ -147,7 +147,7 @@ class Captioner:
 
     @property
     def backbone(self) -> Backbone:
-        """What makes the features of pictures; loaded when it is first asked for.
+        """What makes the features of images; loaded when it is first asked for.
 
         :raises ValueError: it can't be had, or makes other features than those that the model was trained on.
         """
@@ -155,16 +155,16 @@ class Captioner:
             name = self.model.config.features.get("backbone")
             if name in (None, "bottom-up", "constant"):
                 kind = f"{name or 'unknown'} features"
-                raise ValueError(f"the model reads {kind}, which rskip can't compute of pictures: give it features")
+                raise ValueError(f"the model reads {kind}, which rskip can't compute from images: give it features")
             backbone = self._load_backbone()
             self.model.config.check_features(backbone.description)
             self._backbone = backbone
         return self._backbone
 
     def __call__(self, pictures: Any, **settings: Any) -> Any:
-        """The best caption of one picture, or a list of those of a list of pictures.
+        """The best caption of one image, or a list of those of a list of images.
 
-        :param pictures: one or a list of what `caption` takes.
+        :param images: one or a list of what `caption` takes.
         :param settings: those of `caption`.
         """
         if isinstance(pictures, (list, tuple)):
@@ -179,18 +179,18 @@ class Captioner:
         batch_size: int = 16,
         **settings: Any,
     ) -> list[Caption]:
-        """Captions of pictures, in their order.
+        """Captions of images, in their order.
 
-        :param pictures: paths, open binary files, PIL images, or `Features` of the kind that the model was trained on.
+        :param images: paths, open binary files, PIL images, or `Features` of the kind that the model was trained on.
         :param options: how to search; default: `self.options`.
-        :param batch_size: pictures at a time.
+        :param batch_size: images at a time.
         :param settings: fields of `SearchOptions` to change, such as `beam=8, nbest=3`.
-        :raises PictureError: something that is no picture.
+        :raises PictureError: something that is no image.
         :raises ValueError: settings that make no sense; features of another length or kind; a backbone that is missing.
         """
         options = (self.options if options is None else options).changed(settings, beside=["batch_size"])
         if isinstance(pictures, (str, os.PathLike)):
-            raise ValueError("one picture is no list: caption([picture]), or captioner(picture)")
+            raise ValueError("expected a list of images, got one image: use caption([image]), or captioner(image)")
         if batch_size < 1:
             raise SettingError.of_value("batch_size", batch_size, "1 or more")
         found: list[Caption] = []
@@ -203,7 +203,7 @@ class Captioner:
         return found
 
     def read(self, pictures: Sequence[Any]) -> list[Features | PictureError]:
-        """Each picture's features, or why there are none. Two threads decode; one batch is computed."""
+        """Each image's features, or why there are none. Two threads decode; one batch is computed."""
         unread = [each for each in pictures if not isinstance(each, Features)]
         if not unread:
             return list(pictures)
@@ -243,7 +243,7 @@ class Captioner:
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
-            raise ValueError(f"not enough memory for {len(features)} pictures: give a smaller batch_size") from error
+            raise ValueError(f"not enough memory for {len(features)} images: give a smaller batch_size") from error
         return [
             Caption(tuple(self._hypothesis(one, len(each.values)) for one in hypotheses), each.grid)
             for hypotheses, each in zip(found, features, strict=True)

@@ -94,7 +94,7 @@ def read_split(folder: Path, split: str) -> list[CaptionedImage]:
     """
     path = Path(folder) / f"{split}.jsonl"
     if not path.is_file():
-        raise FileNotFoundError(f"no captions {path}: expected a folder that `rskip prepare flickr8k` or the like made")
+        raise FileNotFoundError(f"no captions {path}: expected a folder from `rskip prepare`, such as that of flickr8k")
     lines = read_state_lines(path, _Line, advice="prepare the captions again", finished=True)
     return [CaptionedImage(line.image, line.captions, line.tokens) for line, _ in lines]
 

@@ -51,9 +51,9 @@ def ensure_data(run: Run[CaptioningSettings]) -> Path:
 
 
 def ensure_features(run: Run[CaptioningSettings]) -> None:
-    """Extracts what the store lacks of the data's pictures, where a backbone is asked for.
+    """Extracts what the store lacks of the data's images, where a backbone is asked for.
 
-    :raises FileNotFoundError: pictures are missing, and where they were looked for.
+    :raises FileNotFoundError: images are missing, and where they were looked for.
     :raises ValueError: the store is of other features.
     """
     settings = run.settings
@@ -68,8 +68,8 @@ def ensure_features(run: Run[CaptioningSettings]) -> None:
         pictures = find_corpus_pictures(corpus, images=None, mirror=run.mirror)
         paths: Mapping[str, Path] = pictures.paths if pictures else {}
         if lacking := [name for name in missing if name not in paths]:
-            place = f"in {pictures.folder}" if pictures else "as the mirror's images/ or in the cache"
-            problem = f"{len(lacking):,} pictures of {settings.corpus} are not there ({place}), such as {lacking[0]}"
+            place = f"in {pictures.folder}" if pictures else "in images/ of the mirror or in the cache"
+            problem = f"{len(lacking):,} images of {settings.corpus} are missing ({place}), such as {lacking[0]}"
             raise FileNotFoundError(f"{problem}: get them from {corpus.pictures}")
         _extract(run, store, {image.name: paths[image.name] for image in images if image.name in paths})
 
@@ -89,7 +89,7 @@ def _missing(store: Path, images: list[CaptionedImage]) -> list[str]:
     failed = store.with_name(store.name + ".failed.json")
     unreadable: dict[str, str] = {}
     if failed.exists():
-        unreadable = read_state(failed, dict[str, str], advice="delete it to try these pictures again")
+        unreadable = read_state(failed, dict[str, str], advice="delete it to try these images again")
     return [image.name for image in images if image.name not in there and image.name not in unreadable]
 
 
@@ -106,8 +106,8 @@ def _extract(run: Run[CaptioningSettings], store: Path, pictures: Mapping[str, P
         settings=features.extraction,
         device="cuda" if run.gpus else "cpu",
     )
-    print(f"extracting features of {len(pictures):,} pictures by {features.backbone}: {store}", flush=True)
-    with Progress("features", total=len(pictures), unit=" pictures", log=30) as bar:
+    print(f"extracting features of {len(pictures):,} images by {features.backbone}: {store}", flush=True)
+    with Progress("features", total=len(pictures), unit=" images", log=30) as bar:
         done = extract_features(
             list(pictures.items()),
             backbone,

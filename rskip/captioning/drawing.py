@@ -1,4 +1,4 @@
-"""Captions looked at: beside their pictures on a contact sheet, and word by word where the decoder looked."""
+"""Captions looked at: beside their images on a contact sheet, and word by word where the decoder looked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ with extra("captioning"):
 
 MOST_ON_A_SHEET = 60
 _COLUMNS = 2
-_PIXELS = 480  # a picture's longer side, as drawn
+_PIXELS = 480  # an image's longer side, as drawn
 _WORDS_IN_A_ROW = 6
 _STYLE = {"text.parse_math": False}  # captions and file names may contain dollar signs
 
@@ -45,13 +45,13 @@ def drawn(
 
 
 def draw_sheet(captions: Sequence[tuple[Path, str]], path: Path) -> None:
-    """Draws pictures with their captions beside them, two in a row.
+    """Draws images with their captions beside them, two in a row.
 
-    :param captions: pictures' files and what is said of each.
-    :raises ValueError: more than MOST_ON_A_SHEET pictures; or as `rskip.files.picture.check_picture`.
+    :param captions: images' files and what is said of each.
+    :raises ValueError: more than MOST_ON_A_SHEET images; or as `rskip.files.picture.check_picture`.
     """
     if not 1 <= len(captions) <= MOST_ON_A_SHEET:
-        raise ValueError(f"a sheet of {len(captions):,} pictures: expected 1 to {MOST_ON_A_SHEET}")
+        raise ValueError(f"a sheet of {len(captions):,} images: expected 1 to {MOST_ON_A_SHEET}")
     rows = math.ceil(len(captions) / _COLUMNS)
     with picture(path, style=_STYLE, figsize=(11, 2.4 * rows + 0.2), layout="constrained") as figure:
         axes = figure.subplots(rows, 2 * _COLUMNS, squeeze=False).ravel()
@@ -65,14 +65,14 @@ def draw_sheet(captions: Sequence[tuple[Path, str]], path: Path) -> None:
 
 
 def draw_attention(file: Path, caption: Caption, path: Path) -> None:
-    """Draws the picture once for each word of its best caption, bright where the decoder looked when it said the word.
+    """Draws the image once for each word of its best caption, bright where the decoder looked when it said the word.
 
     :param caption: of grid features, with attention.
     :raises ValueError: the features are regions; or as `rskip.files.picture.check_picture`.
     """
     best = caption.hypotheses[0]
     if caption.grid is None:
-        raise ValueError("attention is drawn over the cells of a grid, and the model reads regions")
+        raise ValueError("attention can't be drawn: the model reads regions, expected the cells of a grid")
     assert best.attention is not None
     image = _small(file)
     panels = 1 + len(best.tokens)
@@ -90,7 +90,7 @@ def draw_attention(file: Path, caption: Caption, path: Path) -> None:
 
 
 def _lit(image: Any, weights: np.ndarray) -> np.ndarray:
-    """The picture, dark where a grid's weights are small beside its greatest."""
+    """The image, dark where a grid's weights are small beside its greatest."""
     from PIL import Image
 
     light = Image.fromarray(weights / weights.max()).resize(image.size, Image.Resampling.BICUBIC)

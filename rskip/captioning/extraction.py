@@ -1,4 +1,4 @@
-"""The features of a folder of pictures into a store, batch by batch; what a killed process has done is kept."""
+"""The features of a folder of images into a store, batch by batch; what a killed process has done is kept."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from rskip.files.images import read_picture
 class Extraction:
     """How far an extraction is.
 
-    done: pictures that were added; kept: that were there before; total: of all. seconds: that adding took.
-    failed: pictures that could not be read, and one line on each.
+    done: images that were added; kept: that were there before; total: of all. seconds: that adding took.
+    failed: images that could not be read, and one line on each.
     """
 
     total: int
@@ -39,13 +39,13 @@ def extract_features(
     settings: ImageBatchSettings | None = None,
     report: Callable[[Extraction], None] = lambda _: None,
 ) -> Extraction:
-    """Makes a store of the pictures' features, or adds those that an existing store lacks.
+    """Makes a store of the images' features, or adds those that an existing store lacks.
 
-    Skips pictures that can't be read and pictures whose features are not finite.
+    Skips images that can't be read and images whose features are not finite.
 
-    :param pictures: the name that each has in the store, and its file.
+    :param images: the name that each has in the store, and its file.
     :param report: is called after each batch.
-    :raises ValueError: none can be read; the store was made otherwise; a picture of the store is now another one.
+    :raises ValueError: none can be read; the store was made otherwise; an image of the store is now another one.
     """
     settings = ImageBatchSettings() if settings is None else settings
     result = Extraction(total=len(pictures))
@@ -53,7 +53,7 @@ def extract_features(
         missing = [(name, path) for name, path in pictures if name not in writer.sums]
         for name, path in pictures:
             if (known := writer.sums.get(name)) and sha256_file(path) != known:
-                raise ValueError(f"{path} is another picture than when {output} was made: give another output")
+                raise ValueError(f"{path} has changed since {output} was made: give another output")
         result.kept = len(pictures) - len(missing)
         started = time.perf_counter()
         for batch in _read_ahead(missing, backbone, settings, result.failed):
@@ -69,7 +69,7 @@ def extract_features(
             result.seconds = time.perf_counter() - started
             report(result)
         if not writer.sums:
-            raise ValueError(f"none of {len(pictures):,} pictures can be read; {next(iter(result.failed.values()))}")
+            raise ValueError(f"none of {len(pictures):,} images can be read: {next(iter(result.failed.values()))}")
         writer.finish()
     return result
 
@@ -77,7 +77,7 @@ def extract_features(
 def _read_ahead(
     pictures: Sequence[tuple[str, Path]], backbone: Backbone, settings: ImageBatchSettings, failed: dict[str, str]
 ) -> Iterator[list[tuple[str, str, Any]]]:
-    """Batches of pictures: name, sum and what the backbone prepared. While one is worked on the next is read."""
+    """Batches of images: name, sum and what the backbone prepared. While one is worked on the next is read."""
 
     def read(path: Path) -> tuple[str, Any]:
         return sha256_file(path), backbone.prepare(read_picture(path))

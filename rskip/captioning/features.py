@@ -1,8 +1,8 @@
-"""Features of pictures in a memory-mapped store. N features a picture, C numbers a feature.
+"""Features of images in a memory-mapped store. N features an image, C numbers a feature.
 
-A store is a folder: `features.bin` has the features of all pictures one after the other, `boxes.bin` the boxes of
-regions, and `pictures.jsonl` what they were made with and, a line a picture, whose they are. While it is made its index
-is `pictures.jsonl.partial`; a killed process loses the pictures of one batch.
+A store is a folder: `features.bin` has the features of all images one after the other, `boxes.bin` the boxes of
+regions, and `pictures.jsonl` what they were made with and, a line an image, whose they are. While it is made its index
+is `pictures.jsonl.partial`; a killed process loses the images of one batch.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Description(_Needed, total=False):
 
 @dataclass(frozen=True)
 class Features:
-    """Of one picture.
+    """Of one image.
 
     values: float16 or float32. Shape: (N, C)
     grid: rows and columns of a grid, whose cells stand row by row; None: regions.
@@ -71,7 +71,7 @@ class Features:
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """A picture that a store has features of.
+    """An image that a store has features of.
 
     sha256: of its file; "" where only its features were given. start, count: its features' place among all.
     """
@@ -88,7 +88,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeatureStore:
-    """The features of a collection of pictures, read from the disk as they are asked for. Pickles as its path.
+    """The features of a collection of images, read from the disk as they are asked for. Pickles as its path.
 
         store = FeatureStore(Path("features/flickr8k"))
         store["1000268201_693b08cb0e.jpg"].values  # (49, 1280)
@@ -114,15 +114,15 @@ class FeatureStore:
         return self._key(name) is not None
 
     def __getitem__(self, name: str) -> Features:
-        """The features of a picture, copied.
+        """The features of an image, copied.
 
-        :param name: the picture's, as in `names`. Where those are numbers (bottom-up features), also a file name that
+        :param name: the image's, as in `names`. Where those are numbers (bottom-up features), also a file name that
             ends in one: COCO_val2014_000000391895.jpg is 391895.
         :raises ValueError: the store lacks it.
         """
         key = self._key(name)
         if key is None:
-            raise ValueError(f"{self.path}: no features of {name}: extract them from the folder that has this picture")
+            raise ValueError(f"{self.path}: no features of {name}: extract them from the folder with this image")
         picture = self.pictures[key]
         part = slice(picture.start, picture.start + picture.count)
         boxes = None if self._boxes is None or picture.grid is not None else self._boxes[part].copy()
@@ -150,7 +150,7 @@ class FeatureStore:
 
 
 class ConstantFeatures:
-    """Stands in for a store: every picture has one feature, the number 1. For what a model says that sees nothing."""
+    """Stands in for a store: every image has one feature, the number 1. For what a model says that sees nothing."""
 
     name = "constant"
     dim = 1
@@ -169,10 +169,10 @@ def open_features(path: str | os.PathLike[str]) -> FeatureStore | ConstantFeatur
 
 
 class FeatureWriter:
-    """Makes a store, goes on with one that was begun, or adds pictures to one that is whole.
+    """Makes a store, goes on with one that was begun, or adds images to one that is whole.
 
     One process at a time may do so. `finish` makes the store whole; until then no `FeatureStore` opens it, or the
-    pictures that were added are not seen.
+    images that were added are not seen.
 
     :param path: the store's folder.
     :param description: what makes the features: `backbone`, `dim`, `dtype` ("float16" or "float32"), ...
@@ -201,16 +201,16 @@ class FeatureWriter:
             raise
 
     def add(self, pictures: Iterable[tuple[str, str, Features]]) -> None:
-        """Adds pictures, which are kept from here on.
+        """Adds images, which are kept from here on.
 
-        :param pictures: name, its file's SHA-256 and features of each. They all have the description's dim.
+        :param images: name, its file's SHA-256 and features of each. They all have the description's dim.
         :raises ValueError: a name that is there already, features of another dim, or that are not finite in the dtype.
         """
         entries, sums, rows = [], dict(self.sums), self._rows
         content: dict[str, list[bytes]] = {_FEATURES: [], _BOXES: []}
         for name, sha256, features in pictures:
             if name in sums:
-                raise ValueError(f"{self.path}: {name} is there twice: give each picture a name of its own")
+                raise ValueError(f"{self.path}: {name} is there twice: give each image its own name")
             content[_FEATURES].append(self.converted(name, features).values.tobytes())
             if features.boxes is not None:
                 content[_BOXES].append(features.boxes.astype("<f4").tobytes())
@@ -245,7 +245,7 @@ class FeatureWriter:
         self.close()
 
     def converted(self, name: str, features: Features) -> Features:
-        """A picture's features with the values in the store's type.
+        """An image's features with the values in the store's type.
 
         :raises ValueError: the features have another dim or kind, or are not finite in the dtype.
         """
@@ -255,7 +255,7 @@ class FeatureWriter:
             raise ValueError(f"{name} has features of {found} numbers, expected {dim}: give those of one backbone")
         if (features.boxes is not None) != self.description.get("boxes", False):
             which = "no boxes" if features.boxes is None else "boxes"
-            raise ValueError(f"{name} has {which}, unlike the pictures before it: give those of one kind")
+            raise ValueError(f"{name} has {which}, unlike the images before it: give features of one kind")
         with np.errstate(over="ignore"):
             values = features.values.astype(np.dtype(dtype).newbyteorder("<"), copy=False)
         if not np.isfinite(values).all():
@@ -265,13 +265,13 @@ class FeatureWriter:
 
     def _refuse_other_folder(self) -> None:
         if self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"{self.path} is a file: give the folder of a store, or one that is to be made")
+            raise ValueError(f"{self.path} is a file: give the folder of a store, or a new folder")
         names = {path.name for path in self.path.iterdir()} if self.path.is_dir() else set()
         if names - {"lock"} and not names & {_INDEX, f"{_INDEX}.partial"}:
-            raise ValueError(f"{self.path} holds something else than features: give another folder")
+            raise ValueError(f"{self.path} holds files other than features: give another folder")
 
     def _restore(self) -> None:
-        """Brings the files to the last picture that is whole on the disk."""
+        """Brings the files to the last image that is whole on the disk."""
         before = self._partial.settings()
         if before is None:
             if (self.path / _INDEX).exists():
@@ -329,13 +329,13 @@ def _index(folder: Path, name: str) -> Journal[Picture]:
 
 
 def _in_order(index: Journal[Picture], *, finished: bool = False) -> Iterator[Picture]:
-    """The pictures of an index. Raises `SettingError` if one starts at the wrong position or repeats a name."""
+    """The images of an index. Raises `SettingError` if one starts at the wrong position or repeats a name."""
     rows, names = 0, set[str]()
     for picture in index.entries(finished=finished):
         if picture.start != rows:
             raise index.damage("start", f"of {picture.name} is {picture.start}", expected=str(rows))
         if picture.name in names:
-            raise index.damage("name", f"{picture.name} appears twice", expected="each picture once")
+            raise index.damage("name", f"{picture.name} appears twice", expected="each image once")
         rows += picture.count
         names.add(picture.name)
         yield picture
@@ -345,10 +345,10 @@ def _read_index(path: Path) -> tuple[dict[str, Any], dict[str, Picture]]:
     index = _index(path, _INDEX)
     if not index.path.exists():
         if (path / f"{_INDEX}.partial").exists():
-            raise ValueError(f"{path} is unfinished: give the command that began it once more")
+            raise ValueError(f"{path} is unfinished: repeat the command that began it")
         if not path.exists():
-            raise FileNotFoundError(f"no features {path}: rskip caption extract makes them")
-        raise ValueError(f"{path} is no store of features: rskip caption extract makes one")
+            raise FileNotFoundError(f"no features {path}: make them with rskip caption extract")
+        raise ValueError(f"{path} is not a store of features: make one with rskip caption extract")
     description = index.settings(finished=True)
     if description is None:
         raise index.damage("", "is empty", expected="what the features were made with")

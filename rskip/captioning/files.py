@@ -1,4 +1,4 @@
-"""Many pictures to a file of captions, batch by batch; what was written before an interruption is kept."""
+"""Many images to a file of captions, batch by batch; what was written before an interruption is kept."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from rskip.generation import SearchOptions
 
 @dataclass(frozen=True)
 class CaptionedPicture:
-    """A picture and its captions, or why it has none.
+    """An image and its captions, or why it has none.
 
-    caption: None where the picture can't be read; then `error` says why.
+    caption: None where the image can't be read; then `error` says why.
     """
 
     path: Path
@@ -55,7 +55,7 @@ class CaptionedPicture:
 def caption_pictures(
     captioner: Captioner, pictures: Sequence[Path], options: SearchOptions, *, batch_size: int
 ) -> Iterator[CaptionedPicture]:
-    """Captions of pictures, in their order; those that can't be read have an error."""
+    """Captions of images, in their order; those that can't be read have an error."""
     for window in picture_windows(pictures, batch_size):
         yield from caption_window(captioner, window, options)
 
@@ -79,12 +79,12 @@ def write_captions(
     resume: bool,
     report: Callable[[int], None] = lambda _: None,
 ) -> dict[str, str]:
-    """Writes a line of JSON for each picture, and gives the errors of those that can't be read, by path.
+    """Writes a line of JSON for each image, and gives the errors of those that can't be read, by path.
 
     :param precision: the precision that the captioner was loaded in.
-    :param report: is called with the number of pictures that are done.
+    :param report: is called with the number of images that are done.
     :raises StoppedError: something stopped it behind the first batch; the output can be resumed.
-    :raises ValueError: the output was begun with other settings or pictures, or its journal is damaged.
+    :raises ValueError: the output was begun with other settings or images, or its journal is damaged.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     part = part_path(output)
@@ -104,12 +104,12 @@ def write_captions(
             file.write(window, "".join(lines).encode("utf-8"))
             report(file.lines)
         file.finish(output)
-    written = read_state_lines(output, _Written, advice="delete it to caption the pictures again", finished=True)
+    written = read_state_lines(output, _Written, advice="delete it to caption the images again", finished=True)
     return {each["image"]: each["error"] for each, _ in written if "error" in each}
 
 
 def _compare_with_journal(part: Path) -> None:
-    """Raises ValueError if an unfinished output doesn't have one line for each picture that its journal counts."""
+    """Raises ValueError if an unfinished output doesn't have one line for each image that its journal counts."""
     size, lines = part.stat().st_size, 0
     with part.open("rb") as file:
         for entry in written_windows(part):
@@ -125,7 +125,7 @@ def _compare_with_journal(part: Path) -> None:
 
 
 def picture_windows(pictures: Sequence[Path], batch_size: int) -> Iterator[Window]:
-    """Batches of pictures as an output with a journal takes them: their sums are of names and sizes."""
+    """Batches of images as an output with a journal takes them: their sums are of names and sizes."""
     digest = hashlib.sha256()
     for number, start in enumerate(range(0, len(pictures), batch_size)):
         batch = pictures[start : start + batch_size]
@@ -139,7 +139,7 @@ def picture_windows(pictures: Sequence[Path], batch_size: int) -> Iterator[Windo
 
 
 def caption_window(captioner: Captioner, window: Window, options: SearchOptions) -> list[CaptionedPicture]:
-    """Captions of one batch of pictures. Sampling has a seed for each batch: resumed, it draws the same."""
+    """Captions of one batch of images. Sampling has a seed for each batch: resumed, it draws the same."""
     if options.sampling:
         options = replace(options, seed=options.seed + window.number)
     read = captioner.read(window.lines)

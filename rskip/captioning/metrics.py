@@ -245,4 +245,4 @@ def _java(*options: str) -> list[str]:
 
 def _last_line(output: bytes) -> str:
     lines = output.decode("utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"

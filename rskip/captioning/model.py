@@ -69,7 +69,7 @@ class FeatureEncoder(EncoderStack):
         x = self.projection(features)  # (B, N, C)
         if self.embed_positions is not None:
             if grids is None:
-                raise ValueError("the model reads the cells of a grid and is given regions: give it its own features")
+                raise ValueError("got features of regions, expected cells of a grid, as in the model's training")
             x = x + self.embed_positions(grids, features.size(1)).to(x.dtype)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
@@ -118,7 +118,7 @@ def batch_features(features: Sequence[Features]) -> tuple[Tensor, Tensor, Tensor
     :raises ValueError: grids and regions in one batch, or features of several dimensions.
     """
     if len({each.grid is None for each in features}) > 1 or len({each.values.shape[1] for each in features}) > 1:
-        raise ValueError("features of different kinds in one batch: give those of one backbone")
+        raise ValueError("features of different kinds in one batch: give features of one backbone")
     counts = torch.tensor([len(each.values) for each in features])
     longest = int(counts.max())
     batch = np.zeros((len(features), longest, features[0].values.shape[1]), dtype=np.float32)

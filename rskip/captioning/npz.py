@@ -33,7 +33,7 @@ def read_numbers(path: Path, names: Sequence[str]) -> np.ndarray | None:
             if found is None:
                 return None
             if found.compress_type not in _COMPRESSIONS:
-                raise ValueError(f"compressed by method {found.compress_type}, expected NumPy's")
+                raise ValueError(f"compressed by method {found.compress_type}, expected a method of NumPy")
             if found.file_size > MOST_BYTES + _HEADER:
                 raise ValueError(f"{found.file_size:,} bytes, expected at most {MOST_BYTES:,}")
             with archive.open(found) as member:

@@ -16,7 +16,7 @@ def check_outputs(pictures: Sequence[Path], outputs: Mapping[str, Sequence[Path]
     given = {path.resolve() for path in pictures} if there else set()
     for name, path in there:
         if path.resolve() in given:
-            raise ValueError(f"{name} would overwrite the picture {path}: give another name or folder")
+            raise ValueError(f"{name} would overwrite the image {path}: give another name or folder")
     writers: dict[Path, str] = {}
     for name, paths in outputs.items():
         for path in paths:
@@ -25,9 +25,9 @@ def check_outputs(pictures: Sequence[Path], outputs: Mapping[str, Sequence[Path]
 
 
 def attention_files(pictures: Sequence[Path], folder: Path) -> list[Path]:
-    """The file for each picture's attention: NAME.png, and NAME-2.png for a second picture of that name.
+    """The file for each image's attention: NAME.png, and NAME-2.png for a second image of that name.
 
-    Skips numbers that another picture has in its name. Names that differ only in case count as the same, as on some
+    Skips numbers that another image has in its name. Names that differ only in case count as the same, as on some
     file systems.
     """
     taken = {path.stem.casefold() for path in pictures}

@@ -1,4 +1,4 @@
-"""Captions of pictures, from their corpus to the data folder that captioning models train on."""
+"""Captions of images, from their corpus to the data folder that captioning models train on."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _CAPTION = re.compile(r"(.+)#\d+\t(.*)")
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionOptions:
-    """What changes the bytes of prepared captions, beside which pictures there are.
+    """What changes the bytes of prepared captions, beside which images there are.
 
     :raises SettingError: a value that can't be.
     """
 
-    min_count: Annotated[Count, Meta(description="words that occur less often in train are unknown")] = 5
+    min_count: Annotated[Count, Meta(description="minimum count of a word in train; rarer words are unknown")] = 5
 
     def __post_init__(self) -> None:
         check(self)
@@ -49,7 +49,7 @@ class CaptionOptions:
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures that a corpus's captions are of, as a folder has them.
+    """The images that a corpus's captions are of, as a folder has them.
 
     :param paths: by their names, paths within the folder such as val2014/COCO_val2014_000000391895.jpg.
     """
@@ -71,8 +71,8 @@ def prepare_captions(
     """Makes `output`, whole or not at all: a line an image in train.jsonl, valid.jsonl and test.jsonl, dict.txt, and
     corpus.json, which counts what was taken and left out.
 
-    Without a folder of pictures every captioned picture is taken, else those that are in the folder
-    (`find_corpus_pictures`). Every caption of a picture that is taken is kept.
+    Without a folder of images every captioned image is taken, else those that are in the folder
+    (`find_corpus_pictures`). Every caption of an image that is taken is kept.
 
     :param mirror: a folder or base URL that holds the corpus's archive, or a folder with the archive's texts.
     :param offline: download nothing.
@@ -101,8 +101,8 @@ def prepare_captions(
     found = _READERS[corpus.format](texts)
     for split in SPLITS:
         if len(found[split]) != corpus.images[split]:
-            problem = f"{split} has {len(found[split]):,} captioned pictures, not {corpus.images[split]:,}"
-            raise ValueError(f"{texts['captions']}: {problem}: expected the whole {corpus.name}")
+            problem = f"{split} has {len(found[split]):,} captioned images, not {corpus.images[split]:,}"
+            raise ValueError(f"{texts['captions']}: {problem}: expected the complete {corpus.name}")
     taken, counts = _choose(corpus, found, pictures)
     elsewhere = "choose another output"
     with disk_space(output, advice=f"free some, or {elsewhere}", elsewhere=elsewhere), one_at_a_time(output):
@@ -118,14 +118,14 @@ def prepare_captions(
 
 
 def find_corpus_pictures(corpus: CaptionCorpus, *, images: str | Path | None, mirror: str | None) -> Pictures | None:
-    """The corpus's pictures: in `images`, else within the mirror folder, else within the cache; None: in none of them.
+    """The corpus's images: in `images`, else within the mirror folder, else within the cache; None: in none of them.
 
     :raises FileNotFoundError: `images` is no folder.
     """
     if images is not None:
         folder = expanded_path(str(images), "images")
         if not folder.is_dir():
-            raise FileNotFoundError(f"no folder of pictures {folder}: get them from {corpus.pictures}")
+            raise FileNotFoundError(f"no folder of images {folder}: get them from {corpus.pictures}")
     elif mirror is not None and mirror.startswith(ADDRESSES):
         return None
     else:
@@ -151,17 +151,17 @@ class CaptionRecord(CorpusRecord):
 
 
 def summary(folder: Path) -> list[str]:
-    """Of a prepared folder a line on the pictures of each split, and one on what has no counterpart."""
+    """Of a prepared folder a line on the images of each split, and one on what has no counterpart."""
     record = made_record(folder, CaptionRecord)
     upstream, taken = record["upstream"], record["images"]
     parts = [
         f"{split} {count:,}" + (f" of {upstream[split]:,}" if count != upstream[split] else "")
         for split, count in taken.items()
     ]
-    lines = [f"pictures: {', '.join(parts)}; dictionary: {record['dictionary_size']:,} words"]
+    lines = [f"images: {', '.join(parts)}; dictionary: {record['dictionary_size']:,} words"]
     for count, what, example in (
-        (sum(upstream.values()) - sum(taken.values()), "captioned pictures are not in the folder", "without_picture"),
-        (record["unused_pictures"], "files of the folder are of no split", "without_caption"),
+        (sum(upstream.values()) - sum(taken.values()), "captioned images are not in the folder", "without_picture"),
+        (record["unused_pictures"], "files of the folder are in no split", "without_caption"),
     ):
         if count:
             lines.append(f"{count:,} {what}, such as {line_name(record['examples'][example] or '')}")
@@ -181,16 +181,16 @@ def _fetch_texts(corpus: CaptionCorpus, *, mirror: str | None, offline: bool) ->
     members = extract(path, [file.name for file in texts.values()], unpacked)
     for file in texts.values():
         if wrong := file_difference(members[file.name], size=file.size, sha256=file.sha256):
-            raise ValueError(f"{path}: member {file.name} {wrong}: expected the one of {file.url}")
+            raise ValueError(f"{path}: member {file.name} {wrong}: expected the member of {file.url}")
     return {key: members[file.name] for key, file in texts.items()}
 
 
 _Captions = dict[str, list[str]]
-"""A picture's name to its captions."""
+"""An image's name to its captions."""
 
 
 def _read_flickr8k(texts: Mapping[str, Path]) -> dict[str, _Captions]:
-    """Lines of a picture's name, #number, a tab and a caption; and of each split the pictures' names, a line each."""
+    """Lines of an image's name, #number, a tab and a caption; and of each split the images' names, a line each."""
     captions: _Captions = {}
     for number, line in enumerate(read_lines(texts["captions"]), start=1):
         if not (match := _CAPTION.fullmatch(line)):
@@ -200,13 +200,13 @@ def _read_flickr8k(texts: Mapping[str, Path]) -> dict[str, _Captions]:
     for split in SPLITS:
         names = list(filter(None, read_lines(texts[split])))
         if without := [name for name in names if name not in captions]:
-            raise ValueError(f"{texts[split]}: {len(without):,} pictures without captions, such as {without[0]}")
+            raise ValueError(f"{texts[split]}: {len(without):,} images without captions, such as {without[0]}")
         splits[split] = {name: captions[name] for name in names}
     return splits
 
 
 def _read_karpathy(texts: Mapping[str, Path]) -> dict[str, _Captions]:
-    """The JSON of Karpathy's splits, in which train goes on in restval; COCO's pictures are in two folders."""
+    """The JSON of Karpathy's splits, in which train goes on in restval; COCO's images are in two folders."""
     path = texts["captions"]
     splits: dict[str, _Captions] = {split: {} for split in SPLITS}
     into = {"train": "train", "restval": "train", "val": "valid", "test": "test"}
@@ -228,14 +228,14 @@ _READERS = {"flickr8k": _read_flickr8k, "karpathy": _read_karpathy}
 def _choose(
     corpus: CaptionCorpus, found: Mapping[str, _Captions], pictures: Pictures | None
 ) -> tuple[dict[str, list[CaptionedImage]], dict[str, Any]]:
-    """Of each split the images whose pictures are there; and what corpus.json says of the choice."""
+    """Of each split the images whose images are there; and what corpus.json says of the choice."""
     taken: dict[str, list[CaptionedImage]] = {}
     missing: list[str] = []
     for split, captions in found.items():
         there = [name for name in captions if pictures is None or name in pictures.paths]
         if not there:
             assert pictures
-            problem = f"{pictures.folder} has none of the {len(captions):,} pictures of {split}"
+            problem = f"{pictures.folder} has none of the {len(captions):,} images of {split}"
             raise ValueError(f"{problem}: expected such as {next(iter(captions))}")
         taken[split] = [CaptionedImage.of_captions(name, captions[name]) for name in there]
         missing += sorted(set(captions) - set(there))

@@ -17,14 +17,14 @@ from rskip.tasks.fairseq.flags import Flag, Flags
 from rskip.tasks.fairseq.recipe import check_training
 
 CONSTANT = "constant"
-"""A backbone that sees nothing: every picture has the same feature."""
+"""A backbone that sees nothing: every image has the same feature."""
 
 _FEATURES_KEYS = tuple(FeatureSettings.__dataclass_fields__)
 _SET_BY_A_RUN = {
     "task": "it is captioning",
     "features": "it is features.backbone or features.store",
     "user-dir": "it is rskip",
-    "finetune-from-model": "self_critical begins with the checkpoint that train ends with",
+    "finetune-from-model": "self_critical starts from the final checkpoint of train",
     "no-save": "scoring needs a checkpoint",
     "keep-last-epochs": "one is kept, and the best",
     "eval-cider": "it follows `checkpoint`",
@@ -37,7 +37,7 @@ class FeaturesOf(msgspec.Struct, frozen=True, kw_only=True):
     """Which features the model sees.
 
     :param backbone: a network of `rskip caption extract`, used once for all variants; "constant": one feature,
-        the same for each picture.
+        the same for each image.
     :param weights: the file of its weights.
     :param store: a folder of features that is there, in place of a backbone.
     """
@@ -62,7 +62,7 @@ class FeaturesOf(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def extraction(self) -> FeatureSettings:
-        """What the backbone makes of a picture."""
+        """What the backbone makes of an image."""
         given = {name: getattr(self, name) for name in _FEATURES_KEYS if getattr(self, name) is not None}
         return FeatureSettings(**given)
 
@@ -106,7 +106,7 @@ class CaptioningSettings(msgspec.Struct, frozen=True, kw_only=True):
         that is false or null is left out.
     :param self_critical: what the flags are in a second training, by self-critical sequence training, that begins with
         what the first ended with; null: there is none.
-    :param checkpoint: which is scored: "best" by CIDEr on the validation pictures (greedy captions), or the "last".
+    :param checkpoint: which is scored: "best" by CIDEr on the validation images (greedy captions), or the "last".
     :param generate: the search.
     :raises SettingError: a value that can't be, or two that contradict.
     """

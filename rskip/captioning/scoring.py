@@ -1,4 +1,4 @@
-"""Scoring a captioning run: a split's pictures are captioned from their features, and the captions scored."""
+"""Scoring a captioning run: a split's images are captioned from their features, and the captions scored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rskip.tasks.run import Run
 from rskip.tasks.task import Outcome
 
 DECIMALS = 4
-_AT_ONCE = 64  # pictures that are searched together
+_AT_ONCE = 64  # images that are searched together
 
 
 def score(run: Run[CaptioningSettings]) -> Outcome:
@@ -95,13 +95,13 @@ def caption_figures(scores: CaptionScores) -> dict[str, float]:
 
 
 def score_split(run: Run[CaptioningSettings], captions: dict[str, str]) -> CaptionScores:
-    """Scores captions of the evaluated split against all references of their pictures."""
+    """Scores captions of the evaluated split against all references of their images."""
     images = read_split(data_folder(run.settings), run.settings.evaluate.split)
     return score_captions({image.name: image.captions for image in images}, captions)
 
 
 def caption_split(run: Run[CaptioningSettings], model: Any, dictionary: Any) -> dict[str, str]:
-    """A caption of each picture of the evaluated split that has features, in its order."""
+    """A caption of each image of the evaluated split that has features, in its order."""
     from rskip.captioning.features import open_features
     from rskip.captioning.model import batch_features
     from rskip.captioning.search import search_captions
@@ -120,28 +120,28 @@ def caption_split(run: Run[CaptioningSettings], model: Any, dictionary: Any) -> 
 
 
 def captions_file(run: Run[CaptioningSettings]) -> Path:
-    """A line of JSON for each picture of the evaluated split: its name and its caption."""
+    """A line of JSON for each image of the evaluated split: its name and its caption."""
     return run.folder.path / f"captions-{run.settings.evaluate.split}.jsonl"
 
 
 def artifacts(run: Run[CaptioningSettings]) -> dict[str, str]:
     """See `Task.artifacts`."""
     return {
-        str(run.folder.train_log): "what the training printed",
-        str(captions_file(run)): "a caption of each picture",
-        str(scored_file(run)): "the model that is scored",
+        str(run.folder.train_log): "output of the training",
+        str(captions_file(run)): "one caption per image",
+        str(scored_file(run)): "the scored model",
     }
 
 
 def sample_outputs(run: Run[CaptioningSettings], count: int) -> str:
-    """The first pictures of the evaluated split with a reference and the model's caption; empty where they are gone."""
+    """The first images of the evaluated split with a reference and the model's caption; empty where they are gone."""
     output = captions_file(run)
     if not (output.exists() and data_folder(run.settings).exists()):
         return ""
     captions = _read_captions(output)
     lines = []
     for image in [image for image in _images(run.settings) if image.name in captions][:count]:
-        lines += ["", f"  picture    {image.name}", f"  reference  {image.captions[0]}"]
+        lines += ["", f"  image      {image.name}", f"  reference  {image.captions[0]}"]
         lines.append(f"  model      {captions[image.name]}")
     return "\n".join(lines)
 
@@ -167,5 +167,5 @@ class _Captioned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _read_captions(path: Path) -> dict[str, str]:
-    lines = read_state_lines(path, _Captioned, advice="delete it to caption the pictures again", finished=True)
+    lines = read_state_lines(path, _Captioned, advice="delete it to caption the images again", finished=True)
     return {line.image: line.caption for line, _ in lines}

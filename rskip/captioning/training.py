@@ -26,7 +26,7 @@ def check(settings: CaptioningSettings, *, gpus: int) -> None:
         for section, flags in settings.stages().items():
             size = flags.get("batch-size")
             if type(size) is not int or size % gpus or flags.get("max-tokens") is not None:
-                expected = f"pictures of an update, a multiple of {gpus} GPUs, and no {section}.max-tokens"
+                expected = f"images per update, a multiple of {gpus} GPUs, and no {section}.max-tokens"
                 raise SettingError.of_value(f"{section}.batch-size", size, expected)
 
 
@@ -107,5 +107,5 @@ def read_log(run: Run[CaptioningSettings], *, ended: bool) -> dict[str, TrainLog
     read = {stage: read_train_log(each, log_file=log) for stage, each in lines.items()}
     found = {stage: each for stage, each in read.items() if each.parameters is not None and (each.curve or not ended)}
     if not found or (ended and len(found) < len(read)):
-        raise ValueError(f"{log} doesn't tell of a training: move {run.folder.path} away and run again")
+        raise ValueError(f"{log} has no training in it: move {run.folder.path} away and run again")
     return found

@@ -198,14 +198,14 @@ class GeneratedCorpus(Corpus):
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionCorpus:
-    """Captions of pictures, which are downloaded; the pictures are their user's to get.
+    """Captions of images, which are downloaded; the images are their user's to get.
 
     :param name: as in `rskip prepare NAME`.
-    :param folder: as of `PublishedCorpus`; pictures lie there too where they are not said to be elsewhere.
+    :param folder: as of `PublishedCorpus`; images lie there too where they are not said to be elsewhere.
     :param archive: what is downloaded.
     :param texts: its members, by what they are to `format`. A mirror may hold them as files of their own.
-    :param images: how many captioned pictures each split has.
-    :param pictures: where they are to be had, as words after "get them from".
+    :param images: how many captioned images each split has.
+    :param images: where they are to be had, as words after "get them from".
     :param picture_folders: their folder's names, within a mirror.
     """
 
@@ -229,7 +229,7 @@ def overview(corpora: Iterable[Corpus | CaptionCorpus]) -> str:
     for corpus in corpora:
         files: list[UpstreamFile] = []
         if isinstance(corpus, CaptionCorpus):
-            content, files = f"{corpus.images['train']:,} pictures", [corpus.archive]
+            content, files = f"{corpus.images['train']:,} images", [corpus.archive]
         elif isinstance(corpus, PublishedCorpus):
             pairs = _pairs(corpus.splits["train"])
             content, files = "unknown" if pairs is None else f"{pairs:,} pairs", corpus.upstream_files()
@@ -252,7 +252,7 @@ def describe(corpus: Corpus | CaptionCorpus) -> str:
     lines = [f"{corpus.name}: {corpus.homepage}", f"terms: {corpus.licence}", f"source: {corpus.citation}"]
     if isinstance(corpus, CaptionCorpus):
         counts = ", ".join(f"{split} {count:,}" for split, count in corpus.images.items())
-        lines.append(f"captioned pictures: {counts}")
+        lines.append(f"captioned images: {counts}")
         lines.append(f"images: not downloaded; get them from {corpus.pictures}")
         return "\n  ".join([*lines, _files([corpus.archive])])
     lines.append(f"languages: {corpus.source} to {corpus.target}")

@@ -95,7 +95,7 @@ class CorpusEntry(Struct, frozen=True, kw_only=True):
 
 
 class CaptionTextEntry(Struct, frozen=True, kw_only=True):
-    """A text of captions or of a split's pictures."""
+    """A text of captions or of a split's images."""
 
     member: Words
     size: Count | None = None
@@ -103,7 +103,7 @@ class CaptionTextEntry(Struct, frozen=True, kw_only=True):
 
 
 class CaptionEntry(Struct, frozen=True, kw_only=True):
-    """Captions of pictures."""
+    """Captions of images."""
 
     folder: Words
     homepage: Words
@@ -264,12 +264,12 @@ CAPTION_CORPORA: dict[str, CaptionCorpus] = {corpus.name: corpus for corpus in _
 def find_corpus(name: str) -> Corpus:
     """The parallel corpus called `name`.
 
-    :raises SettingError: unknown name, which says the nearest known ones; captions of pictures.
+    :raises SettingError: unknown name, which says the nearest known ones; captions of images.
     """
     if name in CORPORA:
         return CORPORA[name]
     if name in CAPTION_CORPORA:
-        raise SettingError("", f"{name} has captions of pictures", expected="a corpus of two languages")
+        raise SettingError("", f"{name} has captions of images", expected="a corpus of two languages")
     raise _unknown(name)
 
 

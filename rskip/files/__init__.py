@@ -1,1 +1,1 @@
-"""Files: written whole or not at all, locks, sums, downloads and their cache, disk space, pictures."""
+"""Files: atomic writes, locks, checksums, downloads and their cache, disk space, images."""

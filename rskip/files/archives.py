@@ -1,4 +1,4 @@
-"""Single files out of archives from elsewhere, which are not trusted."""
+"""Extracts single files from untrusted archives."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     from rskip.machine.progress import Progress
 
 LARGEST_RATIO = 200
-"""An archive that unpacks to more than this many times its bytes is no corpus: text packs to a third or a tenth."""
+"""The largest ratio of unpacked to packed bytes. Text packs to between a third and a tenth of its size."""
 
 UNSUSPICIOUS = 64 << 20
-"""Bytes that may come out whatever the ratio."""
+"""Bytes that an archive may unpack to at any ratio."""
 
 BLOCK = 1 << 20
 
 _Contents = Generator[tuple[str, int, IO[bytes]], None, list[str]]
-"""Name, size and content of wanted members, each to be read before the next; at last the names of all members."""
+"""Yields name, size and content of each wanted member, to be read before the next. Returns the names of all members."""
 
 
 def extract(archive: Path, members: Collection[str], folder: Path) -> dict[str, Path]:
     """Extracts the named members, each to folder/<member>, and nothing else.
 
-    The archive is one of tar (as it is, or packed by gzip, bzip2, xz or zstd) or zip, whatever its name says. It is
-    read once, to its end. The folder, which nothing else may use, appears or is replaced when all members are whole and
-    the archive's own checksums are right (a plain tar has none for its contents); one that has the members is left as
-    it is. Members that are not named are not looked at.
+    The archive is a zip file or a tar file, which may be compressed with gzip, bzip2, xz or zstd; its name doesn't
+    matter. It is read once, to its end. The folder, which nothing else may use, appears or is replaced when all members
+    are complete and the checksums in the archive match (a plain tar has none for its contents). A folder that has the
+    members already stays unchanged. Other members are ignored.
 
-    :param members: their paths in the archive, such as "training/europarl-v7.de-en.en".
-    :returns: where each member is.
-    :raises ValueError: a path that leaves the folder; a member that is missing, or no ordinary file; an archive that is
-        damaged, cut short, no archive at all, or a bomb (over `LARGEST_RATIO`).
-    :raises OSError: the disk is too full (ENOSPC, for `disk_space` to give its advice).
+    :param members: paths in the archive, such as "training/europarl-v7.de-en.en".
+    :returns: the path of each extracted member.
+    :raises ValueError: a path leaves the folder; a member is missing or not an ordinary file; or the archive is
+        damaged, truncated, not an archive, or a bomb (over `LARGEST_RATIO`).
+    :raises OSError: the disk is full (ENOSPC, for which `disk_space` adds advice).
     """
     for member in members:
         path = PurePosixPath(member)
@@ -71,20 +71,20 @@ def _extract(archive: Path, members: Collection[str], folder: Path) -> None:
                 output.flush()
                 os.fsync(output.fileno())
     except Exception as error:
-        # EINVAL: a damaged zip file's places for its members are before its beginning. RuntimeErrors come from
-        # zipfile: a member is encrypted, or packed in an unknown way.
+        # EINVAL: in a damaged zip file, the offset of a member is before the beginning. zipfile raises RuntimeErrors
+        # if a member is encrypted or packed in an unknown way.
         misplaced = isinstance(error, OSError) and error.errno == errno.EINVAL
         not_archive = isinstance(error, (tarfile.TarError, zipfile.BadZipFile, RuntimeError))
         if not (misplaced or not_archive or is_damage(error)):
             raise
         raise ValueError(
-            f"{archive} is damaged, cut short or not an archive ({error}): expected tar, tar.gz, tar.bz2, tar.xz or "
-            "zip: remove it and fetch it again"
+            f"{archive} is damaged, truncated or not an archive ({error}): expected tar, tar.gz, tar.bz2, tar.xz or "
+            "zip; remove it and download it again"
         ) from error
 
 
 def _contents(archive: Path, wanted: Collection[str]) -> Iterator[tuple[str, int, IO[bytes]]]:
-    """Name, size and content of the wanted members, each to be read before the next."""
+    """Yields name, size and content of the wanted members, each to be read before the next."""
     from rskip.machine.progress import Progress  # an extra brings tqdm
 
     with archive.open("rb") as file:
@@ -108,7 +108,7 @@ def _contents(archive: Path, wanted: Collection[str]) -> Iterator[tuple[str, int
 
 
 class _Metered:
-    """The stream that comes out of a packed file: stops at a bomb, and shows how much of the file is read."""
+    """The unpacked stream of a packed file. Stops at a bomb, and shows how much of the file has been read."""
 
     def __init__(self, archive: Path, packed: IO[bytes], unpacked: IO[bytes], bar: Progress) -> None:
         self._archive, self._packed, self._unpacked, self._bar = archive, packed, unpacked, bar
@@ -126,7 +126,7 @@ class _Metered:
 def _refuse_bomb(archive: Path, *, packed: int, unpacked: int) -> None:
     if unpacked > max(UNSUSPICIOUS, LARGEST_RATIO * packed):
         raise ValueError(
-            f"{archive}: {packed:,} bytes unpack to {unpacked:,} and more, over {LARGEST_RATIO} times as many: "
+            f"{archive}: {packed:,} bytes unpack to more than {unpacked:,}, over {LARGEST_RATIO} times as many: "
             "nothing was extracted"
         )
 
@@ -141,7 +141,7 @@ def _zip_contents(
                 continue
             kind = stat.S_IFMT(info.external_attr >> 16)
             _require_file(archive, name, not info.is_dir() and kind in (0, stat.S_IFREG))
-            # both sizes are the archive's own words, but no more than file_size bytes will come out
+            # both sizes are what the archive claims, but zipfile yields no more than file_size bytes
             packed = min(info.compress_size, archive.stat().st_size)
             _refuse_bomb(archive, packed=packed, unpacked=info.file_size)
             with unpacked.open(info) as content:
@@ -153,7 +153,7 @@ def _tar_contents(
     archive: Path, stream: _Metered, wanted: Collection[str]
 ) -> _Contents:
     names = []
-    # "r|" reads on and never back; the stream is unpacked here because tarfile's own gzip doesn't look at checksums
+    # "r|" never seeks. The stream is unpacked here because tarfile's gzip reader ignores checksums.
     with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|", bufsize=BLOCK) as tar:
         for info in tar:
             name = PurePosixPath(info.name).as_posix()
@@ -162,12 +162,12 @@ def _tar_contents(
                 _require_file(archive, name, info.isreg() and not info.issparse())
                 yield name, info.size, cast(IO[bytes], tar.extractfile(info))
     while stream.read(BLOCK):
-        pass  # to the packed file's checksum
+        pass  # up to the checksum of the packed file
     return names
 
 
 def _require_file(archive: Path, member: str, ordinary: bool) -> None:
     if not ordinary:
         raise ValueError(
-            f"{archive}: member {member!r} is a link, a folder or a device: expected a file; nothing was extracted"
+            f"{archive}: member {member!r} is a link, folder or device: expected a file; nothing was extracted"
         )

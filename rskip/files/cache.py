@@ -1,4 +1,4 @@
-"""Where downloads are kept, what is known of each file there, and paths as users write them."""
+"""The download cache, the metadata of its files, and the expansion of paths that users give."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from rskip.files.whole import atomic_file
 from rskip.settings.errors import SettingError
 
 ALWAYS_SUMMED = 64 << 20
-"""Files of at most this many bytes are summed whenever they are verified; it takes a fraction of a second."""
+"""Checksums of files up to this size are computed on every verification, which takes a fraction of a second."""
 
 PACKED = (".gz", ".xz")
-"""A user's own folder may hold NAME.gz or NAME.xz instead of NAME."""
+"""Suffixes of compressed files: a user's folder may hold NAME.gz or NAME.xz instead of NAME."""
 
 
 @dataclass(frozen=True)
 class FetchedFile:
-    """A file on this machine, verified."""
+    """A verified file on this machine."""
 
     path: Path
     size: int
@@ -41,12 +41,12 @@ class FetchedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class FileMetadata:
-    """What a file was when it came; kept beside it in NAME.json.
+    """Metadata of a downloaded file, stored next to it in NAME.json.
 
-    :param url: where it came from.
-    :param version: which version of its origin; "" where it didn't say.
-    :param date: when it came, UTC.
-    :param modified: the file's modification time in nanoseconds when its sum was last computed.
+    :param url: its URL.
+    :param version: the version of its origin; "" if unknown.
+    :param date: the date of the download, UTC.
+    :param modified: the file's modification time in nanoseconds when its checksum was last computed.
     """
 
     url: str
@@ -60,35 +60,35 @@ class FileMetadata:
 def cache_folder() -> Path:
     """$RSKIP_DATA, or ~/.cache/rskip/data.
 
-    Several processes and users may share it. Who only reads it needs nothing more; users who all fetch into it must be
-    able to write to each other's files (a common group, umask 002).
+    Several processes and users may share it. Users who download into it must be able to write to each other's files (a
+    common group, umask 002); users who only read it need nothing else.
     """
     return expanded_path(os.environ.get("RSKIP_DATA") or "~/.cache/rskip/data", "RSKIP_DATA")
 
 
 def expanded_path(path: str | Path, source: str) -> Path:
-    """The path with the home folder in place of `~` or `~user`.
+    """Replaces `~` or `~user` in a path by the home folder.
 
-    :param source: what it was given as, such as "the mirror" or RSKIP_DATA, for the error.
-    :raises ValueError: there is no such user.
+    :param source: how the path was given, such as "the mirror" or RSKIP_DATA, for the error.
+    :raises ValueError: the user doesn't exist.
     """
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise ValueError(f"{source} {path}: no home folder of that user is known: give the whole path") from error
+        raise ValueError(f"{source} {path}: this user has no known home folder: give the absolute path") from error
 
 
 def verified(
     path: Path, *, url: str, version: str = "", size: int | None = None, sha256: str | None = None
 ) -> FetchedFile | None:
-    """The file at `path`, if it is the one that is meant and is whole; None where it isn't.
+    """The file at `path` if it is the expected file and complete, otherwise None.
 
-    Where no sum is known it must be what it was when it came, or, put there by hand, is taken as it is. A large file
-    (over `ALWAYS_SUMMED`) whose size and modification time are those of its metadata is not read again: what damages
-    it without changing either is found by the checksum that gzip, zip and xz files carry, when they are unpacked.
+    Without a known checksum, the file must match its metadata; a file without metadata, put there by hand, is accepted.
+    A large file (over `ALWAYS_SUMMED`) is not read again if its size and modification time match its metadata. Damage
+    that changes neither is found by the checksums of gzip, zip and xz when such a file is unpacked.
 
-    :param url: where such a file comes from, for its metadata.
-    :param version: the version of its origin that it must be of.
+    :param url: the URL of the file, for its metadata.
+    :param version: the expected version of its origin.
     """
     if not path.is_file():
         return None
@@ -103,7 +103,7 @@ def verified(
     if found != (sha256 or (metadata.sha256 if metadata else found)):
         return None
     if metadata is None or not unchanged or metadata.sha256 != found:
-        with contextlib.suppress(OSError):  # a cache that this user may only read is good enough to be used
+        with contextlib.suppress(OSError):  # a read-only cache can still be used
             if metadata is not None and metadata.sha256 == found:
                 _write_metadata(path, dataclasses.replace(metadata, modified=status.st_mtime_ns))
             else:
@@ -112,9 +112,9 @@ def verified(
 
 
 def keep_metadata(path: Path, *, url: str, version: str = "", sha256: str | None = None) -> FetchedFile:
-    """Writes down what a file is that came just now.
+    """Writes the metadata of a file that was just downloaded.
 
-    :param sha256: its sum; None: it is computed.
+    :param sha256: its checksum; None: compute it.
     """
     status = path.stat()
     metadata = FileMetadata(
@@ -130,23 +130,23 @@ def keep_metadata(path: Path, *, url: str, version: str = "", sha256: str | None
 
 
 def file_or_packed(folder: Path, name: str) -> Path | None:
-    """The file of this name in the folder, or else NAME.gz or NAME.xz."""
+    """The file of this name in the folder, otherwise NAME.gz or NAME.xz."""
     candidates = (folder / (name + suffix) for suffix in ("", *PACKED))
     return next((path for path in candidates if path.is_file()), None)
 
 
 def unpacking_folder(cache: Path, folder: Path) -> Path:
-    """Where in a cache the content of the packed files of another folder is kept."""
+    """The folder in a cache for the unpacked files of another folder."""
     return cache / "unpacked" / hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
 
 
 def unpack(
     packed: Path, path: Path, *, url: str, size: int | None = None, sha256: str | None = None, md5: str | None = None
 ) -> FetchedFile:
-    """The content of a .gz or .xz file, at `path`, where it may be from an earlier time.
+    """Unpacks a .gz or .xz file to `path`, unless it is there already.
 
-    :param url: where another copy is to be had, for the error.
-    :raises ValueError: the packed file is damaged, or its content has another size or sum.
+    :param url: the URL of another copy, for the error.
+    :raises ValueError: the packed file is damaged, or its content has another size or checksum.
     """
     status = packed.stat()
     version = f"{packed.name}, {status.st_size} bytes, modified {status.st_mtime_ns}"
@@ -158,9 +158,9 @@ def unpack(
             with opener(packed) as source, atomic_file(path) as temporary, temporary.open("wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
         except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
-            raise ValueError(f"{packed} is damaged or cut short ({error}): replace it by a whole one") from error
+            raise ValueError(f"{packed} is damaged or truncated ({error}): replace it by a complete file") from error
         if wrong := file_difference(path, size=size, sha256=sha256, md5=md5):
-            raise ValueError(f"{packed}, unpacked, {wrong}; it was left as it is: replace it by {url}")
+            raise ValueError(f"{packed}, unpacked, {wrong}: replace it by {url}")
         return keep_metadata(path, url=packed.as_uri(), version=version, sha256=sha256)
 
 
@@ -174,7 +174,7 @@ def _write_metadata(path: Path, metadata: FileMetadata) -> None:
 
 
 def _read_metadata(path: Path) -> FileMetadata | None:
-    """None where there is none that can be read: the file is summed again."""
+    """Reads the metadata of a file. None if it can't be read: the checksum is then computed again."""
     try:
         return read_state(_metadata_file(path), FileMetadata, advice="")
     except (FileNotFoundError, SettingError):

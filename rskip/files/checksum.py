@@ -1,4 +1,4 @@
-"""Sums of files, and whether a file is the one that is meant."""
+"""Computes checksums of files, and compares a file with the expected one."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:
-    """Hexadecimal SHA-256 of the file's bytes, read in blocks."""
+    """The hexadecimal SHA-256 of a file, read in blocks."""
     return file_sum(path, "sha256")
 
 
 def file_sum(path: str | os.PathLike[str], kind: str) -> str:
-    """Hexadecimal sum of the file's bytes; `kind` is one of hashlib's, such as sha256 or md5."""
+    """The hexadecimal checksum of a file; `kind` is a name from hashlib, such as sha256 or md5."""
     digest = hashlib.new(kind, usedforsecurity=False)
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
@@ -24,12 +24,12 @@ def file_sum(path: str | os.PathLike[str], kind: str) -> str:
 def file_difference(
     path: Path, *, size: int | None = None, sha256: str | None = None, md5: str | None = None
 ) -> str | None:
-    """In what the file is not the one that is meant, as words that follow its name; None where it is.
+    """How a file differs from the expected one, in words that follow its name; None if it doesn't.
 
-    Its bytes are read every time: a damage that leaves size and date as they were is found too, and 10 MB take a few
+    The file is read every time, which also finds damage that leaves size and date unchanged. 10 MB take a few
     hundredths of a second.
 
-    :raises OSError: it can't be read.
+    :raises OSError: the file can't be read.
     """
     if not path.is_file():
         return "is missing"

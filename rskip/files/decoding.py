@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 # Pillow reads about 40 more formats. Among these, PostScript starts Ghostscript, and icons hide their true size.
-EXTRAS = ("vision", "captioning")  # which bring Pillow
+EXTRAS = ("vision", "captioning")  # both install Pillow
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
-_STRIP = 1 << 20  # pixels that are converted at a time
+_STRIP = 1 << 20  # pixels that are converted together
 
 
 class ImageError(ValueError):
-    """An image that can't be read. The message begins with its name."""
+    """Raised for an image that can't be read. The message begins with its name."""
 
 
 @contextmanager
 def decoding(name: str) -> Iterator[None]:
-    """Turns every error of the block, which opens, decodes or converts the image `name`, into an `ImageError`."""
+    """Turns every error in a block that opens, decodes or converts the image `name` into an `ImageError`."""
     with extra(*EXTRAS, what="an image"):
         from PIL import UnidentifiedImageError
 
@@ -32,9 +32,9 @@ def decoding(name: str) -> Iterator[None]:
     except ImageError:
         raise
     except UnidentifiedImageError:
-        raise ImageError(f"{name}: not a picture that can be read: expected {', '.join(FORMATS)}") from None
+        raise ImageError(f"{name}: not a readable image: expected {', '.join(FORMATS)}") from None
     except MemoryError:
-        raise ImageError(f"{name}: not enough memory for this picture: make it smaller") from None
+        raise ImageError(f"{name}: not enough memory for this image: make it smaller") from None
     except Exception as error:  # Pillow's decoders raise errors of any type for a damaged file
         if isinstance(error, OSError) and error.errno is not None:
             raise ImageError(f"{name}: {error.strerror}") from None
@@ -78,5 +78,5 @@ def _scaled(image: Image, white: float) -> Image:
 
     values = np.asarray(image).astype(np.float32)
     if not np.isfinite(values).all():
-        raise ValueError("pixels that are not finite numbers")
+        raise ValueError("pixels must be finite numbers")
     return Image.fromarray((values * (255 / np.float32(white))).clip(0, 255).astype(np.uint8))

@@ -1,4 +1,4 @@
-"""Files from the web: retried, resumed, checked, and whole or not there."""
+"""Downloads files: with retries, resumption and verification; a file appears only when it is complete."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ BROKEN_CONNECTION = (
 
 
 class DownloadError(Exception):
-    """A file that did not come; always of one of the classes below.
+    """Base class of the errors of a download.
 
-    :param url: where it should have come from.
+    :param url: the URL of the file.
     :param problem: what is wrong.
     :param advice: what to do.
     """
@@ -49,23 +49,23 @@ class DownloadError(Exception):
 
 
 class NotServed(DownloadError, FileNotFoundError):
-    """The server has no such file."""
+    """The server doesn't have the file."""
 
 
 class WrongFile(DownloadError, ValueError):
-    """The server has another file, or the address is none."""
+    """The server has another file, or the URL is invalid."""
 
 
 class NotReached(DownloadError, OSError):
-    """Every attempt failed; what was received is kept."""
+    """Every attempt failed. The received part is kept."""
 
 
 class Stopped(Exception):
-    """The caller wants no more of the file."""
+    """The caller stopped the download."""
 
 
 class _CutShort(Exception):
-    """The connection ended before the file did."""
+    """The connection ended before the end of the file."""
 
 
 def download(
@@ -79,25 +79,25 @@ def download(
     stop: threading.Event | None = None,
     attempts: int = 5,
 ) -> None:
-    """Downloads `url` to `target`, which appears, or is replaced, when the file is whole and its sum is right.
+    """Downloads `url` to `target`, which appears or is replaced when the file is complete and its checksum matches.
 
-    A target that has the right sum is left as it is. Of several processes one downloads and the others wait. What an
-    interrupted download received stays in `<target>.partial`, and the next one resumes from there where the server
-    allows it (HTTP Range). Where there is no sum to tell whether both parts
-    are of one version, the server must say so (If-Range), or its file must still have the same length at the same
-    address; else it starts over.
+    A target with the right checksum stays unchanged. If several processes download the same target, one does so and
+    the others wait. The received part of an interrupted download stays in `<target>.partial`. The next download
+    resumes from there if the server allows it (HTTP Range). Without a checksum, both parts must be of one version: the
+    server must confirm it (If-Range), or the file must still have the same length and URL. Otherwise the download
+    starts again.
 
-    :param size: bytes that it must have; None: not known.
-    :param sha256: sum that it must have; None: not known. `md5` likewise.
-    :param otherwise: what a user can do where this server doesn't help, such as "give another mirror", for errors.
-    :param stop: set by another thread when the file isn't wanted any more.
-    :param attempts: how often a connection that fails is tried.
-    :raises NotServed: the server has no such file (a FileNotFoundError).
-    :raises WrongFile: the file's size or sum is wrong; it is removed. Or `url` is no address (a ValueError).
-    :raises ValueError: a folder lies where the file belongs.
-    :raises NotReached: every attempt failed; what was received is kept (an OSError).
+    :param size: expected bytes; None: unknown.
+    :param sha256: expected checksum; None: unknown. `md5` likewise.
+    :param otherwise: what else a user can do, such as "give another mirror", for errors.
+    :param stop: set by another thread to stop the download.
+    :param attempts: number of attempts if the connection fails.
+    :raises NotServed: the server doesn't have the file (a FileNotFoundError).
+    :raises WrongFile: size or checksum are wrong, and the file is removed; or `url` is invalid (a ValueError).
+    :raises ValueError: `target` is a folder.
+    :raises NotReached: every attempt failed (an OSError). The received part is kept.
     :raises OSError: the disk is full, or can't be written.
-    :raises Stopped: `stop` was set; what was received is kept.
+    :raises Stopped: `stop` was set. The received part is kept.
     """
     find_wrong = functools.partial(file_difference, size=size, sha256=sha256, md5=md5)
     sum_known, before = bool(sha256 or md5), _identity(target)
@@ -111,7 +111,7 @@ def download(
         transfer.receive(attempts=attempts)
         wrong = find_wrong(partial)
         if wrong and resumed and sum_known:
-            # What was there may have been the beginning of another version.
+            # The partial file may have been of another version.
             transfer.restart()
             transfer.receive(attempts=attempts)
             wrong = find_wrong(partial)
@@ -123,7 +123,7 @@ def download(
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
-    """Which file has this name; None: there is none."""
+    """Identifies the file of this name; None if there is none."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -133,9 +133,9 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
 
 @dataclass(frozen=True)
 class _Beginning:
-    """Which version of a file the bytes in `<target>.partial` begin; kept in `<target>.partial.json`.
+    """The version of the file in `<target>.partial`; stored in `<target>.partial.json`.
 
-    :param validator: how the server tells versions apart: a strong ETag, or Last-Modified.
+    :param validator: the server's mark of the version: a strong ETag, or Last-Modified.
     """
 
     url: str
@@ -145,7 +145,7 @@ class _Beginning:
 
 @dataclass(frozen=True)
 class _Transfer:
-    """One file on its way."""
+    """The download of one file."""
 
     url: str
     target: Path
@@ -166,10 +166,10 @@ class _Transfer:
         return self.partial.with_name(self.partial.name + ".json")
 
     def refuse_folders(self) -> None:
-        """:raises ValueError: a folder lies where a file belongs."""
+        """:raises ValueError: the path of a file is a folder."""
         for path in (self.target, self.partial, self._note):
             if path.is_dir():
-                raise ValueError(f"{path} is a folder, and a downloaded file belongs there: remove it")
+                raise ValueError(f"{path} is a folder, expected a file: remove the folder")
 
     def restart(self) -> None:
         """Empties the partial file."""
@@ -178,12 +178,12 @@ class _Transfer:
         self._note.unlink(missing_ok=True)
 
     def forget(self) -> None:
-        """Removes what was received."""
+        """Removes the received part."""
         self.partial.unlink(missing_ok=True)
         self._note.unlink(missing_ok=True)
 
     def receive(self, *, attempts: int) -> None:
-        """Fetches what the partial file lacks, in several attempts."""
+        """Downloads the missing part of the partial file, in several attempts."""
         for attempt in range(attempts):
             if self.stop.wait(FIRST_WAIT * 2 ** (attempt - 1) if attempt else 0):
                 raise Stopped
@@ -191,8 +191,8 @@ class _Transfer:
                 return self._receive_once()
             except urllib.error.HTTPError as error:
                 if error.code not in BUSY:
-                    problem = f"the server says {error.code} {_on_one_line(error.reason)}"
-                    raise self.error(NotServed, problem, "check the address") from error
+                    problem = f"the server answered {error.code} {_on_one_line(error.reason)}"
+                    raise self.error(NotServed, problem, "check the URL") from error
                 reason: Exception = error
             except (*BROKEN_CONNECTION, _CutShort) as error:
                 reason = error
@@ -204,7 +204,7 @@ class _Transfer:
         raise self.error(NotReached, problem, "run it again to resume")
 
     def _receive_once(self) -> None:
-        """One request for the bytes from the partial file's end on."""
+        """Requests the bytes after the end of the partial file once."""
         from rskip.machine.progress import Progress  # an extra brings tqdm
 
         self.partial.touch()
@@ -225,14 +225,14 @@ class _Transfer:
         except urllib.error.HTTPError as error:
             if start and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 self.restart()
-                raise _CutShort("what was received does not fit the server's file") from error
+                raise _CutShort("the received part doesn't fit the server's file") from error
             raise
-        except ValueError as error:  # the address, or one that the server sends to
-            raise self.error(WrongFile, f"no address to fetch from ({_on_one_line(error)})", "correct it") from error
+        except ValueError as error:  # the URL, or one that the server redirects to
+            raise self.error(WrongFile, f"not a URL ({_on_one_line(error)})", "correct it") from error
         with response:
             if response.headers.get_content_type() == "text/html" and self.target.suffix not in (".html", ".htm"):
-                problem = "the server answers with a web page in place of the file"
-                raise self.error(NotServed, problem, "open the address in a browser")
+                problem = "the server answered with a web page instead of the file"
+                raise self.error(NotServed, problem, "open the URL in a browser")
             if start and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
                 self.restart()
                 start = 0
@@ -245,18 +245,18 @@ class _Transfer:
                 self._write_note(_Beginning(self.url, _validator(response.headers), total))
             elif not self.sum_known and beginning is not None and total != beginning.total:
                 self.restart()
-                raise _CutShort("the server's file has changed meanwhile")
+                raise _CutShort("the server's file has changed during the download")
             if total is not None:
                 require_space(self.partial, total - start)
             with (
                 self.partial.open("ab") as file,
                 Progress(self.target.name, total=total, done=start) as bar,
             ):
-                while block := response.read1(BLOCK):  # what is there, so that nothing is lost when no more comes
+                while block := response.read1(BLOCK):  # the available bytes, so that nothing is lost if no more arrive
                     file.write(block)
                     bar.update(len(block))
                     if self.size is not None and file.tell() > self.size:
-                        break  # the server sent no length, and sends more than there may be
+                        break  # the server sent no length, and sends more bytes than expected
                     if self.stop.is_set():
                         raise Stopped
         size, whole = self.partial.stat().st_size, self.size if total is None else total
@@ -267,18 +267,18 @@ class _Transfer:
         try:
             return read_state(self._note, _Beginning, advice="")
         except (FileNotFoundError, SettingError):
-            return None  # not there, or half written when the machine stopped
+            return None  # missing, or truncated because the machine stopped
 
     def _write_note(self, beginning: _Beginning) -> None:
         self._note.write_text(json.dumps(dataclasses.asdict(beginning)), encoding="utf-8")
 
 
 def _on_one_line(reason: object) -> str:
-    """What a server or a library says, without line breaks and what a terminal would obey."""
+    """A message of a server or library, without line breaks and control characters."""
     return " ".join("".join(each if each.isprintable() else " " for each in str(reason)).split())
 
 
 def _validator(headers: Message) -> str | None:
-    """What If-Range takes. It refuses weak ETags."""
+    """The value for If-Range, which does not accept weak ETags."""
     tag = headers.get("ETag")
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified")

@@ -1,4 +1,4 @@
-"""Holds an open file for one process: `flock` on Linux and macOS, a lock of one byte on Windows."""
+"""Locks an open file for one process: with `flock` on Linux and macOS, with a lock of one byte on Windows."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ else:
     import fcntl
 
 _NONE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # some network file systems
-_BYTE = 1 << 30  # the byte that Windows locks: far behind what the file holds, which others may read
+_BYTE = 1 << 30  # the byte that Windows locks: far behind the content, which others may read
 
 
 def hold(descriptor: int, *, wait: bool = False) -> bool | None:
-    """Holds the open file until its descriptor is closed, on Linux and macOS also in each child that inherited it.
+    """Locks the open file until its descriptor is closed; on Linux and macOS also in each child that inherited it.
 
-    :param wait: until no other process holds it.
-    :returns: False if another process holds it; None if its file system has no such locks.
+    :param wait: wait until no other process holds the lock.
+    :returns: False if another process holds the lock; None if the file system has no such locks.
     """
     return _hold(descriptor, wait, shared=False)
 
 
 def is_held(descriptor: int) -> bool | None:
-    """Whether a process of this machine holds the file that is open here a second time; None as for `hold`."""
+    """Whether a process of this machine holds the lock of the file; None as for `hold`. This opens the file again."""
     held = _hold(descriptor, wait=False, shared=True)
     return None if held is None else not held
 

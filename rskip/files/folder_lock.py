@@ -1,13 +1,14 @@
-"""A folder that one process works in at a time, of this machine or of others that share the file system.
+"""Locks a folder for one process at a time, across machines that share the file system.
 
-The lock is the file `lock.N` in the folder with the greatest N, the *attempt*. Who finds its holder dead makes
-`lock.N+1` by link(2), which gives a name to one process alone on NFS too, and removes `lock.N`; no name is used twice.
-A holder that was taken for dead and goes on finds its file gone: it looks before it writes.
+The lock is the file `lock.N` in the folder with the greatest N, the *attempt*. A process that finds the holder dead
+creates `lock.N+1` with link(2), which succeeds for only one process, also on NFS. It then removes `lock.N`. No name is
+used twice. A holder that was wrongly taken for dead finds its file gone, because it checks the file before it writes.
 
-Whether the holder lives its own machine's kernel knows: it holds the file by flock, and so does every process that
-inherits the descriptor. flock isn't asked about another machine: file systems pass it on (NFS, CephFS), keep it to each
-machine (BeeGFS, Lustre with localflock), or leave it with a machine that died (NFS 3). There the holder lives if it
-renews its file's time, which the watcher compares by its own clock alone: clocks needn't agree.
+On the holder's own machine, the kernel knows whether it lives: the holder has a flock on the file, and so does every
+process that inherits the descriptor. flock says nothing about other machines. File systems may share it (NFS, CephFS),
+keep it per machine (BeeGFS, Lustre with localflock), or leave it with a dead machine (NFS 3). For another machine, the
+holder is alive if it renews the modification time of its file. The watcher measures intervals with its own clock, so
+that the clocks of the machines needn't agree.
 """
 
 from __future__ import annotations
@@ -33,26 +34,26 @@ from rskip.files.state import read_state
 from rskip.files.whole import naming
 from rskip.settings.errors import SettingError
 
-_BEAT_SECONDS = 10.0  # from one renewal to the next
-_SILENT_SECONDS = 60.0  # without one, after which a holder on another machine counts as dead
-_ENDING_SECONDS = 10.0  # that the children of a killed process may take to end
+_BEAT_SECONDS = 10.0  # between two renewals
+_SILENT_SECONDS = 60.0  # without a renewal, after which a holder on another machine counts as dead
+_ENDING_SECONDS = 10.0  # for the children of a killed process to end
 _INHERITED = "RSKIP_LOCK"  # the lock file of the run that started this process
-_JOB = "RSKIP_JOB"  # whose attempts wait for each other
-_RELEASED = 0.0  # a lock file's time, where its holder has left
+_JOB = "RSKIP_JOB"  # the job whose attempts wait for each other
+_RELEASED = 0.0  # the time of a lock file whose holder has left
 _NAME = re.compile(r"lock\.(\d+)")
 
 
 class LockLost(OSError):
-    """Another process has taken the folder over, or removed it."""
+    """Raised if another process has taken over the folder or removed it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """Who holds a folder.
+    """The holder of a folder.
 
-    :param attempt: how many have held it.
-    :param machine: differs between machines, and between starts of one.
-    :param job: what the process works for, where several attempts at it may be started; "": none.
+    :param attempt: the number of holders so far.
+    :param machine: differs between machines, and between starts of a machine.
+    :param job: the job of the process, of which several attempts may be started; "": none.
     """
 
     attempt: int
@@ -66,18 +67,18 @@ class Owner:
 
 
 class FolderLock:
-    """A lock that is held, by this process or the one that started it.
+    """A lock that this process or its parent holds.
 
-    descriptor: of the lock file, to be inherited by whatever works in the folder; None where it was not.
+    descriptor: that of the lock file, which processes that work in the folder inherit; None if it was not inherited.
     """
 
     def __init__(self, path: Path, descriptor: int | None = None) -> None:
         self.path, self.descriptor = path, descriptor
 
     def check(self) -> None:
-        """:raises LockLost: another process holds the folder now; nothing may be written to it any more."""
+        """:raises LockLost: another process holds the folder now, and this one must not write to it any more."""
         try:
-            descriptor = os.open(self.path, os.O_RDONLY)  # opening asks NFS's server; a look at the name does not
+            descriptor = os.open(self.path, os.O_RDONLY)  # opening asks the NFS server, a stat does not
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ESTALE):
                 raise
@@ -89,12 +90,12 @@ class FolderLock:
             os.close(descriptor)
 
     def environment(self) -> dict[str, str]:
-        """Variables by which a program that is started finds the lock, see `inherited`."""
+        """Environment variables by which a started program finds the lock; see `inherited`."""
         return {_INHERITED: str(self.path.absolute())}
 
     @staticmethod
     def inherited() -> FolderLock | None:
-        """The lock of the run that started this process, None where it was started otherwise."""
+        """The lock of the run that started this process; None if no run did."""
         path = os.environ.get(_INHERITED)
         return FolderLock(Path(path)) if path else None
 
@@ -102,24 +103,24 @@ class FolderLock:
         folder = self.path.parent
         now = read_owner(folder)
         if now is None:
-            return LockLost(f"{self.path} is gone: this process stops, since another may work in {folder}")
+            return LockLost(f"{self.path} is gone: this process stops, because another may work in {folder}")
         return LockLost(
-            f"{folder} was taken over by process {now} (attempt {now.attempt}), which had not heard of this one "
-            f"({self.path.name.replace('lock.', 'attempt ')}) for a minute: this one stops"
+            f"{folder} was taken over by process {now} (attempt {now.attempt}), which saw no sign of life of this "
+            f"process ({self.path.name.replace('lock.', 'attempt ')}) for a minute: this process stops"
         )
 
 
 @contextmanager
 def folder_lock(folder: Path, *, busy: str) -> Iterator[FolderLock]:
-    """Makes the folder where it is missing and holds it, for this process and those that inherit the descriptor.
+    """Creates the folder if it is missing and locks it for this process and those that inherit the descriptor.
 
-    Where its holder was killed, that one's children get a moment to end; of a holder on another machine it takes a
-    minute to be sure. A holder that works for the same job (`$RSKIP_JOB`) is waited for. Within a folder whose lock
-    this process has inherited it has nothing to wait for.
+    If the holder was killed, its children get a moment to end; for a holder on another machine, this takes a minute.
+    Waits for a holder that works for the same job (`$RSKIP_JOB`). Doesn't wait in a folder whose lock this process has
+    inherited.
 
-    :param busy: the message where another process holds the folder; "{process}" in it becomes that one's number.
-    :raises ValueError: another process holds it.
-    :raises OSError: the disk is full, or it can't be written to.
+    :param busy: the error message if another process holds the folder; "{process}" in it becomes its number.
+    :raises ValueError: another process holds the folder.
+    :raises OSError: the disk is full, or can't be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     around = FolderLock.inherited()
@@ -142,7 +143,7 @@ def folder_lock(folder: Path, *, busy: str) -> Iterator[FolderLock]:
 
 
 def read_owner(folder: Path) -> Owner | None:
-    """Who holds the folder, or held it last; None where nobody has."""
+    """The current or last holder of the folder; None if it had none."""
     newest = _newest(folder)
     with suppress(FileNotFoundError):
         return None if newest is None else _read(newest)
@@ -150,7 +151,7 @@ def read_owner(folder: Path) -> Owner | None:
 
 
 def this_machine() -> str:
-    """This machine's name, and the number of its start."""
+    """The name of this machine and the ID of its last start."""
     return _machine()
 
 
@@ -175,18 +176,18 @@ def _take(folder: Path, busy: str) -> FolderLock:
 
 
 class _Watch:
-    """Looks at a holder until it is known whether it lives."""
+    """Watches a holder until it is known whether it is alive."""
 
     def __init__(self, busy: str) -> None:
         self._busy = busy
         self._began = time.monotonic()
-        self._beats: dict[Path, tuple[float, float]] = {}  # a lock file's time, and when it was seen first
+        self._beats: dict[Path, tuple[float, float]] = {}  # the time of a lock file, and when it was first seen
         self._said = False
 
     def is_free(self, path: Path) -> bool:
-        """Whether the holder has left or is dead; waits a moment where neither is known yet.
+        """Whether the holder has left or is dead; waits a moment if this is not known yet.
 
-        :raises ValueError: it lives.
+        :raises ValueError: the holder is alive.
         """
         owner = _read(path)
         here = owner.machine == this_machine()
@@ -205,7 +206,7 @@ class _Watch:
             held = beat != _RELEASED and now < since + _SILENT_SECONDS
             pause = 1.0
             if held:
-                self._say(f"waiting a minute to see whether process {owner}, which holds {path.parent}, lives")
+                self._say(f"waiting a minute to see whether process {owner}, which holds {path.parent}, is alive")
         if held:
             time.sleep(min(pause, _SILENT_SECONDS / 4))
         return not held
@@ -223,7 +224,7 @@ class _Watch:
 
 
 def _make(folder: Path, attempt: int) -> FolderLock | None:
-    """The lock file of an attempt, held by this process; None where another process has made it."""
+    """Creates and locks the lock file of an attempt; None if another process has created it."""
     owner = Owner(
         attempt=attempt,
         host=socket.gethostname(),
@@ -234,13 +235,13 @@ def _make(folder: Path, attempt: int) -> FolderLock | None:
     path = folder / f"lock.{attempt}"
     descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".lock.")
     try:
-        with naming(path, consequence="make room and repeat the command"):
+        with naming(path, consequence="free some space and repeat the command"):
             os.pwrite(descriptor, json.dumps(asdict(owner)).encode(), 0)
             os.fchmod(descriptor, 0o644)
             hold(descriptor)
-            with suppress(FileExistsError, FileNotFoundError):  # the second: another holder tidied up
+            with suppress(FileExistsError, FileNotFoundError):  # FileNotFoundError: another holder removed it
                 os.link(temporary, path)
-            made = os.fstat(descriptor).st_nlink == 2  # NFS may say that the name exists when it has just made it
+            made = os.fstat(descriptor).st_nlink == 2  # NFS may report a name that this call created
     except BaseException:
         os.close(descriptor)
         raise
@@ -258,7 +259,7 @@ def _make(folder: Path, attempt: int) -> FolderLock | None:
 def _beat(lock: FolderLock, ended: threading.Event) -> None:
     assert lock.descriptor is not None
     while not ended.wait(_BEAT_SECONDS):
-        with suppress(OSError):  # `check` says what it means
+        with suppress(OSError):  # `check` raises the error
             os.utime(lock.descriptor)
 
 
@@ -275,9 +276,9 @@ def _number(path: Path) -> int:
 
 
 def _read(path: Path) -> Owner:
-    """Of a file that a crash of its machine left damaged an owner that nobody knows.
+    """Reads the owner from a lock file. A file that a crash damaged gives an unknown owner.
 
-    :raises FileNotFoundError: it has been removed.
+    :raises FileNotFoundError: the file has been removed.
     """
     try:
         return read_state(path, Owner, advice="")
@@ -286,7 +287,7 @@ def _read(path: Path) -> Owner:
 
 
 def _is_flocked(path: Path) -> bool | None:
-    """Whether a process of this machine holds the file; None where the file system has no such locks."""
+    """Whether a process of this machine holds the lock; None if the file system has no such locks."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         return is_held(descriptor)
@@ -295,8 +296,8 @@ def _is_flocked(path: Path) -> bool | None:
 
 
 def _is_alive(process: int) -> bool:
-    """Whether a process of this machine has the number."""
-    if sys.platform == "win32":  # a held file has a living holder there, and os.kill would end it
+    """Whether a process of this number runs on this machine."""
+    if sys.platform == "win32":  # on Windows a locked file has a living holder, and os.kill would end it
         return True
     try:
         os.kill(process, 0)

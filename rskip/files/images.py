@@ -1,4 +1,4 @@
-"""Pictures from files: read within a bound on memory, upright, in red, green and blue."""
+"""Images from files: read within a bound on memory, upright, in red, green and blue."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _TILE = (322, 323)  # TIFF tags: width and length of a tile
 
 
 def read_picture(source: Any, *, least_side: int = LEAST_SIDE) -> Image:
-    """The picture, upright as its EXIF says, in RGB; the first one of an animated file. Transparent parts become white.
+    """Reads an image (of an animation the first) in RGB, rotated as its EXIF says. Transparent parts become white.
 
-    Only FORMATS are read, whatever a file's name says. The size is checked before decoding. A JPEG of more than
+    Only FORMATS are read; the file name doesn't matter. The size is checked before decoding. A JPEG of more than
     MOST_PIXELS is decoded at a half, a quarter or an eighth of its size.
 
-    :param source: a file's path, an open binary file, or a PIL image.
-    :param least_side: pixels that each side has at least.
-    :raises FileNotFoundError: no such file.
-    :raises ValueError: the source is not a picture, may not be read, is truncated, has less than `least_side` pixels on
+    :param source: a path, an open binary file, or a PIL image.
+    :param least_side: minimum pixels per side.
+    :raises FileNotFoundError: the file doesn't exist.
+    :raises ValueError: the source is not an image, may not be read, is truncated, has less than `least_side` pixels on
         a side, or has more than MOST_PIXELS.
     """
     with extra(*EXTRAS, what="an image"):
@@ -38,11 +38,11 @@ def read_picture(source: Any, *, least_side: int = LEAST_SIDE) -> Image:
 
     is_path = isinstance(source, (str, os.PathLike))
     if not (is_path or hasattr(source, "read") or isinstance(source, Image.Image)):
-        raise ValueError(f"a {type(source).__name__} is no picture: expected a path, an open file or a PIL image")
+        raise ValueError(f"a {type(source).__name__} is not an image: expected a path, an open file or a PIL image")
     named = os.fspath(source) if is_path else getattr(source, "filename", "") or getattr(source, "name", "")
-    name = line_name(str(named or "a picture"))
+    name = line_name(str(named or "an image"))
     if is_path and not os.path.isfile(source):
-        what = "is a folder, expected a picture" if os.path.isdir(source) else "no such file"
+        what = "is a folder, expected an image" if os.path.isdir(source) else "no such file"
         raise FileNotFoundError(f"{name}: {what}")
     if is_path and shown_name(source) != os.fspath(source):
         raise ValueError(f"{name}: a file name that is not UTF-8: rename it")
@@ -65,9 +65,9 @@ def read_picture(source: Any, *, least_side: int = LEAST_SIDE) -> Image:
 
 
 def picture_size(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Width and height of the picture in a file, not decoded and before its EXIF rotates it.
+    """Width and height of the image in a file, without decoding it and before the rotation of its EXIF.
 
-    :raises ImageError: the file is not a picture, or damaged at its beginning.
+    :raises ImageError: the file is not an image, or is damaged at its beginning.
     """
     name = line_name(path)
     with decoding(name), _opened(path, name) as image:
@@ -76,16 +76,16 @@ def picture_size(path: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def find_pictures(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """The files, and those of the folders and their subfolders that have a picture's suffix, sorted in each folder.
+    """The given files, and the images in the given folders and subfolders by their suffixes, sorted per folder.
 
-    :raises FileNotFoundError: no such file or folder, or a folder without pictures.
+    :raises FileNotFoundError: a file or folder doesn't exist, or a folder has no images.
     """
     found: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
             inside = sorted(each for each in path.rglob("*") if each.suffix.lower() in SUFFIXES and each.is_file())
             if not inside:
-                raise FileNotFoundError(f"{path}: no pictures there: expected files of {', '.join(SUFFIXES)}")
+                raise FileNotFoundError(f"{path}: no images in this folder: expected files of {', '.join(SUFFIXES)}")
             found += inside
         elif path.exists():
             found.append(path)
@@ -100,12 +100,12 @@ def find_named_pictures(folder: Path) -> list[tuple[str, Path]]:
     :raises FileNotFoundError: the folder is missing or has no images.
     """
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: no such folder: expected the folder of the pictures")
+        raise FileNotFoundError(f"{folder}: no such folder: expected a folder of images")
     return [(path.relative_to(folder).as_posix(), path) for path in find_pictures([folder])]
 
 
 def _opened(source: Any, name: str) -> Any:
-    """The picture, not decoded yet. Pillow's limit on pixels doesn't apply to JPEGs, which may be decoded smaller."""
+    """Opens an image without decoding it. JPEGs can be decoded smaller, so Pillow's limit on pixels doesn't apply."""
     from PIL import Image, JpegImagePlugin
 
     if hasattr(source, "read"):
@@ -124,7 +124,7 @@ def _opened(source: Any, name: str) -> Any:
 
 
 def _is_decoded_whole(jpeg: Any) -> bool:
-    """Whether the decoder holds the JPEG at full size: it does if a scan has only some of the details or colours."""
+    """Whether the decoder needs the JPEG at full size, because a scan has only some of the details or colours."""
     colours = jpeg.layers
     scan = b"\xff\xda" + (6 + 2 * colours).to_bytes(2, "big") + bytes([colours])  # of all colours
     jpeg.fp.seek(-len(scan) - 2 * colours - 3, os.SEEK_CUR)

@@ -1,4 +1,4 @@
-"""Journals: what a process that may be killed has on the disk, entry by entry."""
+"""Journals record the finished work of a process that may be killed, entry by entry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Entry = TypeVar("Entry")
 
 
 class Journal(Generic[Entry]):
-    """A file of JSON lines: first the settings of the work, then an entry for each part that is on the disk.
+    """A file of JSON lines: first the settings of the work, then one entry per part that is on the disk.
 
     A killed process damages at most the end of the file. Readers skip a damaged end and refuse other damage.
 
@@ -48,16 +48,16 @@ class Journal(Generic[Entry]):
         return SettingError(name, problem, expected=expected, advice=self._advice, source=str(self.path))
 
     def restart(self, settings: Mapping[str, Any]) -> None:
-        """Holds the settings alone."""
+        """Starts the journal with only the settings."""
         self.path.write_text(state_line(settings), encoding="utf-8")
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Adds entries of what has reached the disk."""
+        """Adds entries for parts that have reached the disk."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write("".join(map(state_line, entries)))
 
     def keep_while(self, kept: Callable[[Entry], bool]) -> Entry | None:
-        """Forgets the entries from the first one on that is not `kept`, and gives the last that stays."""
+        """Removes the entries from the first one that is not `kept`, and returns the last remaining one."""
         last, (_, end) = None, next(self._lines())
         for entry, position in self._entries():
             if not kept(entry):

@@ -1,4 +1,4 @@
-"""Locks of files: a file that one process works on, an output that one process makes at a time."""
+"""Locks files and outputs for one process at a time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rskip.files.flock import hold
 
 
 class Locked(ValueError):
-    """Another process holds a lock.
+    """Raised if another process holds a lock.
 
-    :param process: its number where the lock is known to hold it, else "unknown".
+    :param process: the number of the process if the lock file has it, otherwise "unknown".
     """
 
     def __init__(self, path: Path, process: str) -> None:
@@ -24,27 +24,27 @@ class Locked(ValueError):
 
 
 def open_locked(path: Path, *, waiting_for: str = "") -> int:
-    """Opens a file, made where it is missing, for one process alone.
+    """Opens a file for only this process, and creates it if it is missing.
 
-    The lock ends when the descriptor is closed, here and in every child process that inherited it: who outlives a
-    killed parent is never joined by a second one. On a file system without locks a line on stderr says so.
+    The lock ends when the descriptor is closed, here and in every child process that inherited it. While a child of a
+    killed parent runs, no second process can take the lock. On a file system without locks, prints a line on stderr.
 
-    :param waiting_for: what another process makes; stderr says it while this one waits. "": it doesn't wait.
+    :param waiting_for: what the other process makes; printed on stderr while this one waits. "": don't wait.
     :returns: the descriptor.
-    :raises Locked: another process holds the file, or renamed or removed it just now; only without `waiting_for`.
+    :raises Locked: another process holds the file, or has just renamed or removed it. Only without `waiting_for`.
     """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             held = hold(descriptor)
             if held is None:
-                print(f"{path.parent} has no file locks: let one process at a time work there", file=sys.stderr)
+                print(f"{path.parent} has no file locks: run only one process at a time there", file=sys.stderr)
                 return descriptor
             if not held:
                 process = _read_process(descriptor)
                 if not waiting_for:
                     raise Locked(path, process)
-                print(f"waiting for another process ({process}) that is making {waiting_for}", file=sys.stderr)
+                print(f"waiting for another process ({process}), which is making {waiting_for}", file=sys.stderr)
                 hold(descriptor, wait=True)
             if _is_at(descriptor, path):
                 return descriptor
@@ -53,11 +53,11 @@ def open_locked(path: Path, *, waiting_for: str = "") -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # of a lock that the process before removed
+        os.close(descriptor)  # the former holder removed this lock file
 
 
 class _Held(threading.local):
-    """The lock files that the current thread holds."""
+    """The lock files held by the current thread."""
 
     def __init__(self) -> None:
         self.paths: set[Path] = set()
@@ -68,12 +68,12 @@ _held = _Held()
 
 @contextmanager
 def one_at_a_time(output: Path) -> Iterator[None]:
-    """Waits until no other process is within this block for the same `output`, and keeps others out of it.
+    """Lets one process at a time into the block for an `output`; others wait.
 
     A thread inside the block may enter it again.
 
-    On Linux and macOS, processes that are started in the block with `close_fds=False` hold the lock too: what a killed
-    process had started ends before the next one begins.
+    On Linux and macOS, processes that are started in the block with `close_fds=False` hold the lock too. The next
+    process then waits for the children of a killed one.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     path = output.with_name(f".{output.name}.lock")
@@ -86,12 +86,12 @@ def one_at_a_time(output: Path) -> Iterator[None]:
     os.set_inheritable(descriptor, True)
     held.add(place)
     try:
-        with suppress(OSError):  # of a full disk the block itself has more to say
+        with suppress(OSError):  # if the disk is full, the block itself raises a better error
             _write_process(descriptor)
         yield
     finally:
         held.discard(place)
-        if sys.platform == "win32":  # an open file can't be removed there
+        if sys.platform == "win32":  # Windows can't remove an open file
             os.close(descriptor)
             with suppress(PermissionError):  # the next process has opened it
                 path.unlink(missing_ok=True)
@@ -115,7 +115,7 @@ def _read_process(descriptor: int) -> str:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the open file is the one that has this name now."""
+    """Whether this name still belongs to the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

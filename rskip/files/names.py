@@ -1,4 +1,4 @@
-"""Makes file names safe to print: valid UTF-8, and without line breaks where they are part of a line."""
+"""Makes file names safe to print: valid UTF-8, and without line breaks if they are part of a line."""
 
 from __future__ import annotations
 

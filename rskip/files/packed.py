@@ -27,8 +27,8 @@ def open_unpacked(path: Path, *, name: str = "", place: Callable[[], str] = str)
     A file counts as damaged if it has a suffix of SUFFIXES but the first bytes of none.
 
     :param name: name of the file in errors; empty: its path.
-    :param place: returns the words by which an error tells how far the file was read.
-    :raises ValueError: a compressed file is damaged or cut short, also while it is read within the block; or zstd is
+    :param place: returns the words for errors that say how far the file was read.
+    :raises ValueError: a compressed file is damaged or truncated, also while it is read within the block; or zstd is
         needed and not installed.
     """
     name = name or str(path)
@@ -48,7 +48,7 @@ def open_unpacked(path: Path, *, name: str = "", place: Callable[[], str] = str)
             if not is_damage(error):
                 raise
             raise ValueError(
-                f"{name} is damaged or cut short{place()} ({error}): fetch the whole file again"
+                f"{name} is damaged or truncated{place()} ({error}): get the complete file again"
             ) from error
 
 
@@ -74,7 +74,7 @@ def is_damage(error: Exception) -> bool:
 
 
 def _zstd() -> Any:
-    """The zstd module: Python's own from 3.14 on, else its backport; None if neither is installed."""
+    """The zstd module: Python's own from 3.14 on, otherwise its backport; None if neither is installed."""
     for module in ("compression.zstd", "backports.zstd"):
         try:
             return importlib.import_module(module)

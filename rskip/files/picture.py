@@ -1,4 +1,4 @@
-"""Pictures as PNG or SVG files, by matplotlib (extra `plots`)."""
+"""Draws plots as PNG or SVG files with matplotlib (extra `plots`)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ KINDS = (".png", ".svg")
 
 
 def check_picture(path: Path) -> None:
-    """Finds out before the work whether a picture can be drawn.
+    """Checks before the work whether a plot can be drawn.
 
-    :raises ValueError: another kind of file than KINDS, or matplotlib is missing.
+    :raises ValueError: the suffix is not in KINDS, or matplotlib is missing.
     """
     if path.suffix.lower() not in KINDS:
         raise ValueError(f"{path}: expected a file name that ends in {' or '.join(KINDS)}")
@@ -37,12 +37,12 @@ def picture(
     few_colours: bool = False,
     **figure_options: Any,
 ) -> Iterator[Figure]:
-    """Gives an empty figure; what the block draws in it becomes the file, the same bytes for the same drawing.
+    """Yields an empty figure, which becomes the file at the end of the block. The same drawing gives the same bytes.
 
     :param style: matplotlib's settings (rcParams).
-    :param description: is kept in the file, as it is.
-    :param few_colours: no photographs: a PNG keeps 256 colours.
-    :param figure_options: of matplotlib's Figure.
+    :param description: text to store in the file.
+    :param few_colours: reduce a PNG to 256 colours; not for photographs.
+    :param figure_options: options of matplotlib's Figure.
     :raises ValueError: as `check_picture`.
     """
     check_picture(path)
@@ -55,7 +55,7 @@ def picture(
         figure = Figure(**figure_options)
         yield figure
         for text in figure.findobj(Text):
-            if text.get_text():  # the caller's text is not a formula; matplotlib adds its own numbers later
+            if text.get_text():  # texts of the caller are not formulas; matplotlib adds its own numbers later
                 text.set_parse_math(False)
         kind = path.suffix.lower()
         with atomic_file(path) as temporary:
@@ -69,7 +69,7 @@ def picture(
 
 
 def _shorten(svg: Path) -> None:
-    """Rounds coordinates to a tenth of a point: the digits beyond are a third of the file."""
+    """Rounds coordinates to a tenth of a point. The other digits would be a third of the file."""
     text = svg.read_text(encoding="utf-8")
     for number in (r"([ML] )(-?[\d.]+)( )(-?[\d.]+)", r'( x=")([\d.]+)(" y=")([\d.]+)'):
         text = re.sub(number, lambda m: f"{m[1]}{float(m[2]):.1f}{m[3]}{float(m[4]):.1f}", text)
@@ -77,7 +77,7 @@ def _shorten(svg: Path) -> None:
 
 
 def _reduce_colours(png: Path, description: str) -> None:
-    """As 256 colours, which drawings of lines and areas need no more of: a third of the size."""
+    """Reduces an image to 256 colours, enough for lines and areas. The file is a third as large."""
     from PIL import Image, PngImagePlugin
 
     texts = PngImagePlugin.PngInfo()

@@ -29,28 +29,28 @@ BatchT = TypeVar("BatchT")
 
 
 class OtherInputError(ValueError):
-    """What was translated before was another input."""
+    """Raised if an earlier run had another input."""
 
 
 class StoppedError(Exception):
-    """Something stopped the writing of a `ResumableFile` that has something to go on from.
+    """Raised if writing a `ResumableFile` stopped after some work, which can be resumed.
 
-    cause: what stopped it, an interrupt included. lines: of the inputs that are done; batches of the lines behind them
-    may be too. path: where their output is.
+    cause: the error or interrupt. lines: input lines that are done; batches of later lines may be done too. path: the
+    file with their output.
     """
 
     def __init__(self, cause: BaseException, lines: int, path: Path) -> None:
-        super().__init__(f"{cause}; what was done, the first {lines:,} lines and more, is in {path}")
+        super().__init__(f"{cause}; finished work, at least the first {lines:,} lines, is in {path}")
         self.cause, self.lines, self.path = cause, lines, path
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A window that is written.
+    """A written window.
 
     window: its number.
-    lines: of all inputs, up to its end.
-    bytes: of the output, up to its end.
-    sha256: of all inputs, up to its end.
+    lines: lines of all inputs up to its end.
+    bytes: bytes of the output up to its end.
+    sha256: checksum of all inputs up to its end.
     """
 
     window: Index
@@ -60,15 +60,15 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResumableFile:
-    """A file whose windows are on the disk when they are written, so that whatever ends the process, they stay.
+    """A file whose windows reach the disk when they are written, so that they survive any end of the process.
 
-    It is written under the name of `path` and, beside it, a journal. One process at a time may do so. As a context it
-    is closed at its end, and what stops it, `OtherInputError` aside, becomes a `StoppedError` where a window is kept.
+    It has the name `path` and a journal next to it. Only one process at a time may write it. It is a context manager,
+    which closes the file. If a window is kept, it turns every error except `OtherInputError` into a `StoppedError`.
 
-    :param path: what is written, see `part_path`.
-    :param settings: all that decides what is written, for JSON.
-    :param resume: go on with what is there; otherwise it must not be there.
-    :raises ValueError: another process writes it; it is there and `resume` is not given, or it was made with other
+    :param path: the file; see `part_path`.
+    :param settings: everything that determines the content, for JSON.
+    :param resume: resume an existing file; otherwise it must not exist.
+    :raises ValueError: another process writes the file; it exists and `resume` is False; or it was made with other
         settings.
     """
 
@@ -82,7 +82,7 @@ class ResumableFile:
                 for journal in _window_journals(path):
                     journal.unlink()
             self._last = self._restore(self._settings, resume)
-            for journal in _window_journals(path):  # a kill right after a window was written leaves its journal
+            for journal in _window_journals(path):  # a process killed right after writing a window leaves its journal
                 number = journal.name.rpartition(_WINDOW)[2]
                 if self._last and number.isdecimal() and int(number) <= self._last.window:
                     journal.unlink()
@@ -92,13 +92,13 @@ class ResumableFile:
 
     @property
     def lines(self) -> int:
-        """Lines of the inputs up to the end of the last window that is kept."""
+        """Input lines up to the end of the last window that is kept."""
         return self._last.lines if self._last else 0
 
     def missing(self, windows: Iterable[Window]) -> Iterator[Window]:
-        """The windows behind the last one that is kept.
+        """Yields the windows after the last one that is kept.
 
-        :raises OtherInputError: the windows up to there are not those that were translated.
+        :raises OtherInputError: the windows up to there differ from the translated ones.
         """
         last = self._last
         found = last is None
@@ -111,7 +111,7 @@ class ResumableFile:
         self._check_input(found)
 
     def write(self, window: Window, text: bytes) -> None:
-        """Adds a window's output. A window that is not whole is written, but not kept when the translation goes on."""
+        """Adds the output of a window. An incomplete window is written, but a resumed run translates it again."""
         write_all(self._descriptor, text, self.path)
         if not window.whole:
             return
@@ -124,7 +124,7 @@ class ResumableFile:
         self._window_path(window).unlink(missing_ok=True)
 
     def batches(self, window: Window, kind: type[BatchT]) -> Journal[BatchT]:
-        """The journal of the window's batches, with those that an earlier run did of the same lines in the same way.
+        """The journal of a window's batches, with those of an earlier run of the same lines and settings.
 
         :param kind: the type of an entry, a batch.
         """
@@ -140,7 +140,7 @@ class ResumableFile:
         return self.path.with_name(f"{self.path.name}{_WINDOW}{window.number}")
 
     def finish(self, output: Path) -> None:
-        """Gives the file its name."""
+        """Renames the complete file to its final name."""
         self.path.replace(output)
         self.journal.path.unlink(missing_ok=True)
 
@@ -165,7 +165,7 @@ class ResumableFile:
             raise _unfinished(self.path)
         before = self.journal.settings()
         if before is None:
-            raise ValueError(f"{self.path} can't be resumed, {self.journal.path.name} is missing: delete it")
+            raise ValueError(f"{self.path} can't be resumed, {self.journal.path.name} is missing: delete {self.path}")
         differing = [
             f"{name}: {before.get(name)}, now {settings.get(name)}"
             for name in {**before, **settings}
@@ -173,8 +173,8 @@ class ResumableFile:
         ]
         if differing:
             raise ValueError(
-                f"{self.path} was begun with other settings ({'; '.join(differing)}): give the same, or delete it to "
-                "start again"
+                f"{self.path} was begun with other settings ({'; '.join(differing)}): give the same settings, or "
+                "delete it to start again"
             )
         list(written_windows(self.path))  # raises an error if entries contradict each other
         last = self.journal.keep_while(lambda entry: entry.bytes <= size)
@@ -188,13 +188,13 @@ class ResumableFile:
     def _check_input(self, found: bool) -> None:
         if not found:
             raise OtherInputError(
-                f"{self.path} was made of another input: the first {self.lines:,} lines are not what they were. Give "
-                "the same input, or delete it to start again"
+                f"{self.path} was made from another input: the first {self.lines:,} lines differ; give the same input, "
+                "or delete it to start again"
             )
 
 
 def part_path(output: Path, part: int = 0, parts: int = 1) -> Path:
-    """The file that is written until `output` is complete: its only part, or part `part` of several, from 0."""
+    """The file to write until `output` is complete: its only part, or part `part` (from 0) of several."""
     return output.with_name(f"{output.name}.partial" + (f"-{part + 1}of{parts}" if parts > 1 else ""))
 
 
@@ -213,7 +213,7 @@ def unfinished_parts(output: Path) -> list[Path]:
 
 
 def _window_journals(part: Path) -> list[Path]:
-    """The journals of windows of a part, those of which a batch may be done."""
+    """The journals of windows of a part, of which some batches may be done."""
     return sorted(path for path in part.parent.iterdir() if path.name.startswith(f"{part.name}{_WINDOW}"))
 
 
@@ -225,17 +225,17 @@ def _has_batches(journal: Path) -> bool:
 
 
 def check_unfinished(output: Path, part: int, parts: int, *, resume: bool) -> None:
-    """Refuses before any work what `ResumableFile` would refuse, and parts of another number of processes.
+    """Checks before any work for the errors of `ResumableFile`, and for parts of another number of processes.
 
-    :param part: this process's, from 0.
-    :raises ValueError: it is refused.
+    :param part: the part of this process, from 0.
+    :raises ValueError: the output can't be written or resumed.
     """
     own = {part_path(output, number, parts).name for number in range(parts)}
     for path in unfinished_parts(output):
         if path.name not in own:
             raise ValueError(
-                f"{path} was begun by another number of processes, and this is {parts}: resume it with as many as "
-                "there were, or delete it"
+                f"{path} was begun by another number of processes than {parts}: resume it with the same number, or "
+                "delete it"
             )
         if path.name == part_path(output, part, parts).name:
             os.close(_open_alone(path))
@@ -244,12 +244,12 @@ def check_unfinished(output: Path, part: int, parts: int, *, resume: bool) -> No
 
 
 def _unfinished(path: Path) -> SettingError:
-    left = f"{path} is what an interrupted run left"
+    left = f"{path} is left from an interrupted run"
     return SettingError("", left, instead="resume", advice="or delete it to start again")
 
 
 def merge_parts(output: Path, count: int) -> None:
-    """Makes the finished output out of what `count` processes wrote, window after window, and removes their parts.
+    """Merges the parts of `count` processes into the output, window by window, and removes the parts.
 
     :raises ValueError: a part is missing, or its journal is damaged.
     """
@@ -258,7 +258,7 @@ def merge_parts(output: Path, count: int) -> None:
     for part, journal in zip(parts, journals, strict=True):
         if not (part.exists() and journal.path.exists()):
             raise ValueError(
-                f"{part} is missing: all processes must write to one folder. When it is there, resume the translation"
+                f"{part} is missing: all processes must write to one folder; when the file is there, resume the run"
             )
     merged = output.with_name(f"{output.name}.partial-merged")
     try:
@@ -302,9 +302,9 @@ def _copy(source: int, target: FileIO, size: int) -> None:
 
 
 def write_all(descriptor: int, data: bytes, name: str | os.PathLike[str]) -> None:
-    """Writes all of it, without a buffer that would hold the rest of what could not be written.
+    """Writes all bytes without a buffer, which would keep the unwritten rest after an error.
 
-    :raises OSError: it could not be written, `name` being the file's.
+    :raises OSError: the bytes could not be written. Names the file `name`.
     """
     view = memoryview(data)
     try:
@@ -315,7 +315,7 @@ def write_all(descriptor: int, data: bytes, name: str | os.PathLike[str]) -> Non
 
 
 def _open_alone(path: Path) -> int:
-    """Opens the file for this process alone, for as long as it lives."""
+    """Opens the file for only this process, until the process ends."""
     try:
         return open_locked(path)
     except Locked:
@@ -323,7 +323,7 @@ def _open_alone(path: Path) -> int:
 
 
 def written_windows(output: Path) -> Iterator[Entry]:
-    """The windows that an unfinished output has, in the order in which they were written."""
+    """The windows of an unfinished output, in the order of writing."""
     journal = _journal(output)
     before = Entry(window=-1, lines=0, bytes=0, sha256="")
     for entry in journal.entries():
@@ -335,7 +335,7 @@ def written_windows(output: Path) -> Iterator[Entry]:
 
 
 def _journal(output: Path) -> Journal[Entry]:
-    """The journal beside an unfinished output: its settings, and then an `Entry` for each window."""
+    """The journal next to an unfinished output: its settings, then one `Entry` per window."""
     return Journal(output.with_name(f"{output.name}.journal"), Entry, advice=f"delete {output} to start again")
 
 

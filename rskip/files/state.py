@@ -1,6 +1,6 @@
-"""Reads state that rskip wrote: JSON as its declared type, or an error of one line.
+"""Reads state files that rskip wrote: JSON with a declared type. Errors take one line.
 
-Since rskip wrote a file, the disk may have been full, the machine may have lost power, or a user may have edited it.
+A state file may be damaged by a full disk, a power cut, or a user's edit.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def read_state_lines(
             source = f"{path}, line {number}"
             try:
                 if not (finished or line.endswith(b"\n")):
-                    raise SettingError("", "is cut off", advice=advice, source=source)
+                    raise SettingError("", "is truncated", advice=advice, source=source)
                 of = kind if number > 1 or head is None else head
                 value = parse_state_line(line, of, source=source, advice=advice)
             except SettingError as error:

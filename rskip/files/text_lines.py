@@ -1,4 +1,4 @@
-"""Reads lines of UTF-8 text. Defines what ends a line and what is not text."""
+"""Reads lines of UTF-8 text, and defines what ends a line and what is not text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def decoded_line(raw: bytes, number: int, name: str) -> str:
-    """A line of a text without its end, which is a line feed and the carriage returns before it.
+    """A line of text without its end, which is a line feed and any carriage returns before it.
 
     Nothing else ends a line. A byte order mark before the first line is dropped.
 

@@ -1,4 +1,4 @@
-"""Files and folders that are written whole or not at all; errors of writing that name the file."""
+"""Writes files and folders atomically, and names the file in errors."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EE
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Gives a temporary path beside `path`; it becomes `path` when the block ends well and is removed when not.
+    """Yields a temporary path next to `path`. It becomes `path` if the block succeeds, and is removed otherwise.
 
-    The file's content reaches the disk before the rename, so a crash leaves the old file or the new one, never a part.
+    The content reaches the disk before the rename, so that a crash leaves the old or the new file, never a part.
     Removes temporary files that killed processes left for the same `path` more than a day ago.
 
     :raises IsADirectoryError: `path` is a folder; the block does not begin.
     """
     path = Path(path)
-    if path.is_dir():  # the rename would fail too, and its error would name the temporary file
+    if path.is_dir():  # the rename would fail too, but its error would name the temporary file
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_left(path)
@@ -58,10 +58,10 @@ def _remove_left(path: Path) -> None:
 
 @contextmanager
 def whole_folder(output: Path) -> Iterator[Path]:
-    """Gives an empty folder beside `output` that becomes `output` if the block ends well, or is removed.
+    """Yields an empty folder next to `output`, which becomes `output` if the block succeeds and is removed otherwise.
 
-    Waits for another process that writes `output`, then removes what a killed process left. Replaces an existing
-    `output`: check for one beforehand, within `one_at_a_time(output)`.
+    Waits for another process that writes `output`, then removes remains of a killed process. Replaces an existing
+    `output`: check for it beforehand, within `one_at_a_time(output)`.
     """
     building = output.with_name(f".{output.name}.building")
     with one_at_a_time(output):
@@ -79,7 +79,7 @@ def whole_folder(output: Path) -> Iterator[Path]:
 
 
 def put_in_place(building: Path, output: Path) -> None:
-    """Renames a folder to `output`, in the place of one that is there; of the two there is always one whole."""
+    """Renames a folder to `output` and replaces an existing one. At any moment, one of the two is complete."""
     replaced = _replaced(output)
     recover(output)
     try:
@@ -93,7 +93,7 @@ def put_in_place(building: Path, output: Path) -> None:
 
 
 def recover(output: Path) -> None:
-    """Undoes what a process that was killed in `put_in_place` left: the old folder is the output, or is gone."""
+    """Cleans up after a process that was killed in `put_in_place`: the old folder becomes the output, or is removed."""
     replaced = _replaced(output)
     if not replaced.exists():
         return
@@ -109,7 +109,7 @@ def _replaced(output: Path) -> Path:
 
 @contextmanager
 def _full_disk_named(path: Path) -> Iterator[None]:
-    """Lets an error of a full disk name `path`, where it is of a write, which names no file."""
+    """Adds `path` to an error of a full disk that names no file, as errors of write do."""
     try:
         yield
     except OSError as error:
@@ -119,15 +119,15 @@ def _full_disk_named(path: Path) -> Iterator[None]:
 
 
 class DiskFull(OSError):
-    """No space left (ENOSPC) for the file that it names; `strerror` is why, in words of rskip's own."""
+    """No space left (ENOSPC) for the named file. `strerror` is rskip's own explanation."""
 
 
 @contextmanager
 def disk_space(folder: Path, *, advice: str, elsewhere: str | None = None) -> Iterator[None]:
-    """Lets a full disk be an OSError that names the file and gives `advice`.
+    """Turns the error of a full disk into an OSError that names the file and gives `advice`.
 
-    :param folder: named where the error names no file.
-    :param elsewhere: advice where a place can't be written at all; None: such errors stay as they are.
+    :param folder: the name to use if the error names no file.
+    :param elsewhere: advice if the folder can't be written at all; None: such errors stay unchanged.
     """
     try:
         yield
@@ -141,11 +141,11 @@ def disk_space(folder: Path, *, advice: str, elsewhere: str | None = None) -> It
 
 
 def require_space(path: Path, size: int) -> None:
-    """Refuses to begin a file that can't be finished.
+    """Checks for enough free space before a file is written.
 
-    :param path: a file to be, in a folder that exists.
-    :param size: bytes that will be written.
-    :raises DiskFull: its disk has less than that free.
+    :param path: the future file, in an existing folder.
+    :param size: its size in bytes.
+    :raises DiskFull: its disk has less free space.
     """
     free = shutil.disk_usage(path.parent).free
     if size > free:
@@ -154,7 +154,7 @@ def require_space(path: Path, size: int) -> None:
 
 @contextmanager
 def naming(path: Path, *, consequence: str) -> Iterator[None]:
-    """Makes an OSError in the block one that names `path`, why it could not be written, and the consequence."""
+    """Turns an OSError in the block into one that names `path`, the reason, and the consequence."""
     try:
         yield
     except OSError as error:

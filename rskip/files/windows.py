@@ -1,4 +1,4 @@
-"""Lines of text files in windows: what is in memory at a time."""
+"""Reads text files in windows of lines, so that only one window is in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from rskip.files.text_lines import decoded_line
 
 STANDARD_INPUT = "-"
-LONGEST_LINE = 10_000_000  # bytes: more is no text
+LONGEST_LINE = 10_000_000  # bytes; a longer line is not text
 _BLOCK = 1 << 16
 
 
@@ -20,13 +20,13 @@ _BLOCK = 1 << 16
 class Window:
     """Consecutive lines of one input, without their ends.
 
-    number: counts the windows of all inputs, from 0.
-    name: of the input, for messages.
-    first_line: the first line's number in its input, from 1.
-    start: lines of all inputs before this window.
+    number: number of the window over all inputs, from 0.
+    name: name of the input, for messages.
+    first_line: number of its first line in the input, from 1.
+    start: number of lines of all inputs before this window.
     size, position: bytes of this window, and of all inputs up to its end.
-    sha256: of all inputs' bytes up to its end.
-    whole: False where a line behind it is damaged, so that it would be longer if that were repaired.
+    sha256: checksum of all inputs up to its end.
+    whole: False if the line after it is damaged; the window would be longer without the damage.
     """
 
     number: int
@@ -43,16 +43,16 @@ class Window:
 def read_windows(
     inputs: Sequence[str | os.PathLike[str]], *, lines: int, characters: int, wait: float | None = None
 ) -> Iterator[Window]:
-    """All lines of files in windows that end with their file, or when they have so many lines or characters.
+    """Yields all lines of files in windows, which end with their file or at a limit of lines or characters.
 
-    Only a line feed ends a line, with a carriage return before it or not; the last line may lack it. A byte order mark
-    in front of a file is no part of its first line.
+    A line ends with a line feed, which may follow a carriage return and may be missing from the last line. A byte order
+    mark at the beginning of a file is dropped.
 
     :param inputs: files; "-" is standard input.
-    :param wait: seconds. A window ends also where no more has come for so long; None: never, so that the windows
-        depend on the input alone.
-    :raises ValueError: bytes that are not UTF-8, a line of more than 10 million bytes. The message names the input and
-        the line. The lines before it come first.
+    :param wait: a window also ends if no more input arrives for so many seconds; None: never, so that the windows
+        depend only on the input.
+    :raises ValueError: a line is not UTF-8 or has more than 10 million bytes. Names the input and the line. The lines
+        before it are yielded first.
     """
     reader = _WindowReader(lines, characters)
     for path in inputs:
@@ -110,14 +110,14 @@ class _WindowReader:
 
 
 def input_name(path: str | os.PathLike[str]) -> str:
-    """What messages call an input."""
+    """The name of an input in messages."""
     return "standard input" if path == STANDARD_INPUT else str(path)
 
 
 def raw_lines(descriptor: int, *, wait: float | None) -> Iterator[bytes | None]:
-    """Lines of an open file with their ends, and None each time that nothing has come for `wait` seconds.
+    """Yields lines of an open file with their ends, and None each time that nothing arrives for `wait` seconds.
 
-    The end of a line that is longer than `LONGEST_LINE` is left out.
+    A line longer than `LONGEST_LINE` is truncated.
     """
     rest = b""
     while True:
@@ -138,7 +138,7 @@ def raw_lines(descriptor: int, *, wait: float | None) -> Iterator[bytes | None]:
 def _decoded(raw: bytes, name: str, number: int) -> str:
     if len(raw) > LONGEST_LINE:
         raise ValueError(
-            f"{name}: line {number} has more than {LONGEST_LINE:,} bytes: expected text, one sentence a line"
+            f"{name}: line {number} has more than {LONGEST_LINE:,} bytes: expected text, one sentence per line"
         )
     return decoded_line(raw, number, name)
 

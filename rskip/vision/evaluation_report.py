@@ -1,4 +1,4 @@
-"""An evaluation as text for the terminal, and its confusion matrix as a picture."""
+"""An evaluation as text for the terminal, and its confusion matrix as a plot."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ with extra("vision"):
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FEW_CLASSES = 20  # of which the text has the whole matrix, and the picture numbers; of more, the cells are too small
+FEW_CLASSES = 20  # of which the text has the whole matrix, and the plot numbers; of more, the cells are too small
 _MOST_CONFUSIONS = 20
 _NOTHING = "-"
-_DARK = 0.5  # of the picture's colour scale; numbers are white from here
+_DARK = 0.5  # of the colour scale; numbers are white from here
 
 
 def text_form(evaluation: Evaluation) -> str:
@@ -79,7 +79,7 @@ def _confusions(evaluation: Evaluation) -> str:
 
 
 def draw_confusion(evaluation: Evaluation, path: Path, *, title: str) -> None:
-    """Writes the picture, PNG or SVG by the file's name; the same bytes for the same evaluation and matplotlib.
+    """Writes the plot, PNG or SVG by the file's name; the same bytes for the same evaluation and matplotlib.
 
     Rows are the true classes, columns the predicted ones; the colour is the share of the row's images, by its square
     root, so that rare confusions can be seen beside the diagonal. Up to FEW_CLASSES classes each cell has its number.

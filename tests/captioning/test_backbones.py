@@ -116,10 +116,10 @@ def test_weights_that_can_not_be_had_or_are_others_are_refused(weights, tmp_path
     path = weights("resnet18")
     with pytest.raises(FileNotFoundError, match="no weights"):
         load_backbone("resnet18", tmp_path / "none.pth")
-    with pytest.raises(SettingError, match="holds other weights than resnet34's"):
+    with pytest.raises(SettingError, match="holds weights of another network than resnet34"):
         load_backbone("resnet34", path)
     for name, content, words in (
-        ("a.pth", path.read_bytes()[:1000], "can't be read: it is cut off, damaged"),
+        ("a.pth", path.read_bytes()[:1000], "can't be read: it is truncated, damaged"),
         ("a.safetensors", b"x" * 100, "can't be read as safetensors"),
         ("resnet18-f37072fd.pth", path.read_bytes(), "is damaged, its SHA-256 begins with"),
     ):

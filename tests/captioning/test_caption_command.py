@@ -34,7 +34,7 @@ def caption(model, mean_colours, capsys, monkeypatch):
 
 @pytest.fixture
 def expected(model, mean_colours, pictures):
-    """The captions of the folder's pictures by path."""
+    """The captions of the folder's images by path."""
     loaded = Captioner.from_pretrained(model)
     captioner = Captioner(loaded.model, loaded.dictionary, backbone=mean_colours)
     paths = [pictures / name for name in ("a.png", "b.jpg", "c.JPG", "d.webp", "more/a.png")]
@@ -52,7 +52,7 @@ def test_a_line_a_picture_and_the_failed_ones_at_the_end(caption, expected, pict
     (pictures / "b.jpg").write_text("words")
     status, out, err = caption(pictures, "--batch-size", "2")
     assert status == 2 and out.splitlines() == [lines[0], *lines[2:]]
-    assert "b.jpg: not a picture" in err and err.splitlines()[-1] == "rskip caption: 1 of 5 images failed"
+    assert "b.jpg: not an image" in err and err.splitlines()[-1] == "rskip caption: 1 of 5 images failed"
 
 
 def test_several_captions_and_json(caption, expected, pictures):
@@ -109,13 +109,13 @@ def test_an_interrupted_run_is_resumed(stop, caption, pictures, tmp_path, monkey
     (pictures / "0.png").unlink()
     calls[:] = [0] * 5
     status, _, err = caption(pictures, *options, "--resume")
-    assert status == 2 and "b.jpg: not a picture" in err and len(calls) == 7  # of the first run's picture too
+    assert status == 2 and "b.jpg: not an image" in err and len(calls) == 7  # of the first run's picture too
     assert output.read_bytes() == whole.read_bytes()
-    assert "not a picture" in written(output)[1]["error"]
+    assert "not an image" in written(output)[1]["error"]
 
 
 def test_attention_and_a_sheet_are_drawn(caption, expected, pictures, tmp_path):
-    pytest.importorskip("matplotlib", reason="extra pictures is not installed")
+    pytest.importorskip("matplotlib", reason="extra plots is not installed")
     sheet = tmp_path / "sheet.png"
     options = ["--attention", tmp_path / "looked", "--sheet", sheet]
     assert caption(pictures / "a.png", pictures / "more", *options)[::2] == (0, "")
@@ -136,13 +136,13 @@ def test_attention_files_are_as_many_as_pictures():
 
 
 def test_no_picture_is_overwritten(caption, pictures, monkeypatch):
-    pytest.importorskip("matplotlib", reason="extra pictures is not installed")
+    pytest.importorskip("matplotlib", reason="extra plots is not installed")
     monkeypatch.chdir(pictures)
     before = {path: path.read_bytes() for path in pictures.rglob("*.*")}
     for options, words in (
-        (["--attention", "."], "--attention would overwrite the picture a.png: give another"),
-        (["--sheet", "more/../a.png"], "--sheet would overwrite the picture more/../a.png: give another"),
-        (["--output", pictures / "a.png"], "--output would overwrite the picture"),
+        (["--attention", "."], "--attention would overwrite the image a.png: give another"),
+        (["--sheet", "more/../a.png"], "--sheet would overwrite the image more/../a.png: give another"),
+        (["--output", pictures / "a.png"], "--output would overwrite the image"),
         (["--attention", "new", "--sheet", "new/a.png"], "--sheet and --attention would both write new/a.png"),
     ):
         status, out, err = caption("a.png", "b.jpg", *options)
@@ -158,7 +158,7 @@ def test_a_line_break_in_a_name_breaks_no_line(caption, expected, pictures):
     status, out, err = caption(pictures / "a\n1.png", pictures / "more" / "b\n.png")
     path, caption_text = out.removesuffix("\n").split("\t")
     assert status == 2 and json.loads(path) == str(pictures / "a\n1.png") and caption_text == text
-    assert len(err.splitlines()) == 2 and err.startswith(f'"{pictures}/more/b\\n.png": not a picture')
+    assert len(err.splitlines()) == 2 and err.startswith(f'"{pictures}/more/b\\n.png": not an image')
     content = json.loads(caption(pictures / "a\n1.png", "--format", "json")[1])
     assert content["image"] == str(pictures / "a\n1.png")
 

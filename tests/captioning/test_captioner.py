@@ -63,9 +63,9 @@ def test_precisions(captioner, folder, pictures):
 
 def test_what_can_not_be_captioned_is_told(captioner, pictures, tmp_path):
     (tmp_path / "words.jpg").write_text("words")
-    with pytest.raises(PictureError, match="^picture 2: .*words.jpg: not a picture"):
+    with pytest.raises(PictureError, match="^image 2: .*words.jpg: not an image"):
         captioner([pictures / "a.png", tmp_path / "words.jpg"])
-    with pytest.raises(PictureError, match="picture 1: a NoneType is no picture"):
+    with pytest.raises(PictureError, match="image 1: a NoneType is not an image"):
         captioner(None)
     with pytest.raises(SettingError, match="unknown key bean; did you mean beam"):
         captioner(pictures / "a.png", bean=3)
@@ -102,5 +102,5 @@ def test_want_of_memory_names_what_to_change(captioner, pictures, monkeypatch):
 
     features = captioner.read([pictures / "a.png"])
     monkeypatch.setattr(captioner.model, "encode", encode)
-    with pytest.raises(ValueError, match="not enough memory for 1 pictures: give a smaller batch_size"):
+    with pytest.raises(ValueError, match="not enough memory for 1 images: give a smaller batch_size"):
         captioner.caption(features)

@@ -22,7 +22,7 @@ def panel(image, number, columns):
 
 
 def test_attention_lights_the_cells_that_were_looked_at(tmp_path):
-    pytest.importorskip("matplotlib", reason="extra pictures is not installed")
+    pytest.importorskip("matplotlib", reason="extra plots is not installed")
     Image.new("RGB", (120, 80), (0, 200, 0)).save(tmp_path / "green.png")
     attention = torch.zeros(3, 6)
     attention[0, 0] = attention[1, 5] = 1.0  # the first cell, then the last one; the end is not drawn
@@ -48,7 +48,7 @@ def test_attention_lights_the_cells_that_were_looked_at(tmp_path):
 
 def test_dollar_signs_are_drawn_as_they_are(tmp_path):
     """matplotlib would read the texts as formulas, but neither is a valid one."""
-    pytest.importorskip("matplotlib", reason="extra pictures is not installed")
+    pytest.importorskip("matplotlib", reason="extra plots is not installed")
     Image.new("RGB", (120, 80), (0, 200, 0)).save(tmp_path / "$a_{$.png")
     for name in ("sheet.png", "again.png"):
         draw_sheet([(tmp_path / "$a_{$.png", "a $^{ bill $")], tmp_path / name)

@@ -50,7 +50,7 @@ def test_bad_pictures_are_left_out_and_repaired_ones_added(extract, pictures, tm
     (pictures / "aa.gif").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 64 64\n%%EndComments\n")
     result = extract(pictures, tmp_path / "store", batch_size=1)
     assert list(result.failed) == ["aa.gif", "b.jpg"] and result.done == 4
-    assert "aa.gif: not a picture" in result.failed["aa.gif"] and "truncated" in result.failed["b.jpg"]
+    assert "aa.gif: not an image" in result.failed["aa.gif"] and "truncated" in result.failed["b.jpg"]
     (pictures / "b.jpg").write_bytes(good)
     again = extract(pictures, tmp_path / "store")
     assert (again.done, again.kept, list(again.failed)) == (1, 4, ["aa.gif"])
@@ -92,9 +92,9 @@ def test_an_interrupted_extraction_goes_on(mean_colours, extract, pictures, tmp_
 def test_what_makes_no_sense_is_refused(mean_colours, extract, pictures, tmp_path):
     extract(pictures, tmp_path / "store")
     shutil.copy(pictures / "b.jpg", pictures / "c.JPG")
-    with pytest.raises(ValueError, match=r"c\.JPG is another picture than when .*store was made"):
+    with pytest.raises(ValueError, match=r"c\.JPG has changed since .*store was made"):
         extract(pictures, tmp_path / "store")
-    with pytest.raises(ValueError, match="none of 1 pictures can be read; .*notes: not a picture"):
+    with pytest.raises(ValueError, match="none of 1 images can be read: .*notes: not an image"):
         (tmp_path / "notes").write_text("x")
         extract_features([("notes", tmp_path / "notes")], mean_colours(), tmp_path / "other")
     with pytest.raises(SettingError, match="readers"):

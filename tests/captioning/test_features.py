@@ -133,15 +133,15 @@ def test_what_can_not_be_written_is_refused_and_nothing_of_it_stays(tmp_path):
     with pytest.raises(ValueError, match=r"made with other settings \(backbone: drawn, now other\)"):
         FeatureWriter(tmp_path / "store", {**DESCRIPTION, "backbone": "other"})
     (tmp_path / "file").write_text("")
-    for other, words in ((tmp_path / "file", "is a file"), (tmp_path, "holds something else than features")):
+    for other, words in ((tmp_path / "file", "is a file"), (tmp_path, "holds files other than features")):
         with pytest.raises(ValueError, match=words):
             FeatureWriter(other, DESCRIPTION)
 
 
 def test_what_is_no_whole_store_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="rskip caption extract makes them"):
+    with pytest.raises(FileNotFoundError, match="make them with rskip caption extract"):
         FeatureStore(tmp_path / "none")
-    with pytest.raises(ValueError, match="is no store of features"):
+    with pytest.raises(ValueError, match="is not a store of features"):
         FeatureStore(tmp_path)
     store = tmp_path / "store"
     write(store, "ab")
@@ -165,7 +165,7 @@ def test_what_is_no_whole_store_is_refused(tmp_path):
         first.replace('t": 6', 't": 6.5'): r", line 2: count is 6\.5: expected a whole number, 1 or more",
         first.replace("[2, 3]", "[2, 3, 1]"): r", line 2: grid is \[2, 3, 1\]: expected a list of 2: .*",
         more % json.dumps({**entry, "name": "b"}): r": start of b is 0: expected 6",
-        more % json.dumps({**entry, "start": 6}): r": name a appears twice: expected each picture once",
+        more % json.dumps({**entry, "start": 6}): r": name a appears twice: expected each image once",
         more % ("[" * 9000): r", line 3: nested more than 100 levels deep",
         more % '{"name": "b", "name": "c"}': r", line 3: not valid JSON: key name is given twice: expected once",
     }

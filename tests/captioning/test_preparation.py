@@ -57,7 +57,7 @@ def test_without_pictures_all_are_taken_and_once(flickr8k, tmp_path):
     image = read_split(output, "train")[0]
     assert (image.captions, image.tokens) == (("A dog a runs .",) * 5, ("a dog a runs",) * 5)
     assert Dictionary.load(output / "dict.txt").tokens[4:] == ["a", "dog", "runs", "b", "c"]
-    assert summary(output) == ["pictures: train 3, valid 1, test 2; dictionary: 5 words"]
+    assert summary(output) == ["images: train 3, valid 1, test 2; dictionary: 5 words"]
     assert not prepare_captions(flickr8k, output, mirror=mirror)
     with pytest.raises(OutputError, match="was prepared with min_count 5, not with min_count 6"):
         prepare_captions(flickr8k, output, options=CaptionOptions(min_count=6), mirror=mirror)
@@ -75,9 +75,9 @@ def test_only_pictures_that_are_there_are_taken(flickr8k, tmp_path, place):
     assert prepare_captions(flickr8k, output, mirror=str(tmp_path / "mirror"), **given)
     assert [image.name for image in read_split(output, "train")] == ["a.jpg", "c.jpg"]
     assert summary(output) == [
-        "pictures: train 2 of 3, valid 1, test 1 of 2; dictionary: 4 words",
-        "2 captioned pictures are not in the folder, such as b.jpg",
-        "2 files of the folder are of no split, such as g.jpg.1",
+        "images: train 2 of 3, valid 1, test 1 of 2; dictionary: 4 words",
+        "2 captioned images are not in the folder, such as b.jpg",
+        "2 files of the folder are in no split, such as g.jpg.1",
     ]
     record = read_corpus_record(output)
     assert record["images"] == {"train": 2, "valid": 1, "test": 1} and record["captions"]["train"] == 10
@@ -88,9 +88,9 @@ def test_only_pictures_that_are_there_are_taken(flickr8k, tmp_path, place):
 
 def test_a_split_without_a_picture_is_refused(flickr8k, tmp_path):
     folder = add_pictures(tmp_path / "pictures", ["a.jpg"])
-    with pytest.raises(ValueError, match="has none of the 1 pictures of valid: expected such as d.jpg"):
+    with pytest.raises(ValueError, match="has none of the 1 images of valid: expected such as d.jpg"):
         prepare_captions(flickr8k, tmp_path / "data", mirror=str(tmp_path / "mirror"), images=folder)
-    with pytest.raises(FileNotFoundError, match="no folder of pictures"):
+    with pytest.raises(FileNotFoundError, match="no folder of images"):
         prepare_captions(flickr8k, tmp_path / "data", mirror=str(tmp_path / "mirror"), images=tmp_path / "none")
     assert not (tmp_path / "data").exists()
 
@@ -114,8 +114,8 @@ def test_the_archive_as_its_publisher_serves_it(flickr8k, tmp_path):
 def test_texts_that_cannot_be_right(flickr8k, tmp_path):
     mirror = tmp_path / "mirror"
     for name, content, message in (
-        ("Flickr_8k.testImages.txt", b"e.jpg", "test has 1 captioned pictures, not 2: expected the whole flickr8k"),
-        ("Flickr_8k.testImages.txt", b"e.jpg\nz.jpg", "1 pictures without captions, such as z.jpg"),
+        ("Flickr_8k.testImages.txt", b"e.jpg", "test has 1 captioned images, not 2: expected the complete flickr8k"),
+        ("Flickr_8k.testImages.txt", b"e.jpg\nz.jpg", "1 images without captions, such as z.jpg"),
         ("Flickr_8k.testImages.txt", b"\xff", "line 1 is not valid UTF-8"),
         ("Flickr8k.token.txt", b"a.jpg A dog", "line 1 is not NAME.jpg#0, a tab and a caption"),
     ):
@@ -144,7 +144,7 @@ def test_karpathys_splits(tmp_path):
         ({"images": [{"split": "train"}]}, "is not Karpathy's JSON of captions"),
         ({"images": [image("a.jpg", "holdout")]}, "is not Karpathy's JSON of captions"),
         ({"images": [image("a.jpg", "val") | {"sentences": []}]}, "a.jpg has no caption"),
-        ({"images": [image("a.jpg", "val")]}, "train has 0 captioned pictures, not 2"),
+        ({"images": [image("a.jpg", "val")]}, "train has 0 captioned images, not 2"),
     ):
         path.write_text(json.dumps(content))
         with pytest.raises(ValueError, match=message):
@@ -156,8 +156,8 @@ def test_the_command(flickr8k, tmp_path, monkeypatch, capsys):
     command = ["prepare", "flickr8k", "--output", str(tmp_path / "data"), "--mirror", str(tmp_path / "mirror")]
     assert main([*command, "--images", str(add_pictures(tmp_path / "p", ["a.jpg", "d.jpg", "e.jpg"]))]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        f"{tmp_path / 'data'} is ready: pictures: train 1 of 3, valid 1, test 1 of 2; dictionary: 3 words",
-        "3 captioned pictures are not in the folder, such as b.jpg",
+        f"{tmp_path / 'data'} is ready: images: train 1 of 3, valid 1, test 1 of 2; dictionary: 3 words",
+        "3 captioned images are not in the folder, such as b.jpg",
     ]
     assert main([*command, "--min-count", "0"]) == 2
     assert "--min-count is 0: expected a whole number, 1 or more" in capsys.readouterr().err
@@ -174,7 +174,7 @@ def test_names():
         find_caption_corpus("flickr")
     with pytest.raises(SettingError, match="has two languages: expected captions: flickr8k, coco-karpathy"):
         find_caption_corpus("multi30k-en-de")
-    with pytest.raises(SettingError, match="has captions of pictures"):
+    with pytest.raises(SettingError, match="has captions of images"):
         find_corpus("flickr8k")
 
 
@@ -182,8 +182,8 @@ def test_flickr8k_itself(tmp_path, shared):
     corpus = find_caption_corpus("flickr8k")
     assert prepare_captions(corpus, tmp_path / "data", mirror=str(shared / "data/flickr8k"))
     assert summary(tmp_path / "data") == [
-        "pictures: train 753 of 6,000, valid 113 of 1,000, test 125 of 1,000; dictionary: 746 words",
-        "7,009 captioned pictures are not in the folder, such as 2098646162_e3b3bbf14c.jpg",
-        "9 files of the folder are of no split, such as 1155138244_859fd6e079.jpg",
+        "images: train 753 of 6,000, valid 113 of 1,000, test 125 of 1,000; dictionary: 746 words",
+        "7,009 captioned images are not in the folder, such as 2098646162_e3b3bbf14c.jpg",
+        "9 files of the folder are in no split, such as 1155138244_859fd6e079.jpg",
     ]
     assert {len(image.captions) for image in read_split(tmp_path / "data", "train")} == {5}

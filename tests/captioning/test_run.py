@@ -55,7 +55,7 @@ PICTURES = "abcdef"  # g has none
 
 
 class Drawn:
-    """A backbone whose features are a picture's number; it fails on what is no picture."""
+    """A backbone whose features are an image's number; it fails on what is no picture."""
 
     description = {"backbone": "drawn", "dim": 4, "dtype": "float32", "weights": "0" * 64}
 
@@ -170,7 +170,7 @@ def test_a_run_leaves_a_record_of_everything(project, capsys):
     assert [line["image"] for line in captions] == ["e.jpg", "f.jpg"]
     assert all(len(line["caption"].split()) <= 6 for line in captions)
     printed = capsys.readouterr().out
-    assert "extracting features of 6 pictures by drawn" in printed and printed.count("  epoch   ") == 2
+    assert "extracting features of 6 images by drawn" in printed and printed.count("  epoch   ") == 2
     assert "the paper          126.30   (CIDEr, SAS Table 5; not a result of ours)" in printed
     assert "picture    e.jpg\n  reference  A dog 0 runs to e.\n  model      " in printed
     (command,) = commands()
@@ -285,7 +285,7 @@ def test_mistakes_are_one_line(project, capsys):
     (project / "mirror/images").rename(project / "mirror/elsewhere")
     assert run("--variants", "sees") == 2
     error = capsys.readouterr().err
-    assert "7 pictures of flickr8k are not there" in error and "get them from a copy of Flickr8k_Dataset.zip" in error
+    assert "7 images of flickr8k are missing" in error and "get them from a copy of Flickr8k_Dataset.zip" in error
 
 
 def test_several_gpus_divide_an_updates_pictures(project, monkeypatch, capsys):
@@ -298,7 +298,7 @@ def test_several_gpus_divide_an_updates_pictures(project, monkeypatch, capsys):
         assert command.startswith("torchrun --standalone --nproc-per-node 4 ") and "--batch-size 2" in command
         assert "--bf16" in command and "--cpu" not in command
     assert main(["run", "mine.yaml", "--variants", "sees", "--gpus", "3"]) == 2
-    assert "train.batch-size is 8: expected pictures of an update, a multiple of 3 GPUs" in capsys.readouterr().err
+    assert "train.batch-size is 8: expected images per update, a multiple of 3 GPUs" in capsys.readouterr().err
 
 
 def test_publish_writes_weights_that_caption_the_same(project):

@@ -36,7 +36,7 @@ def test_a_folder_becomes_a_store_and_bad_pictures_are_listed_at_the_end(images,
     assert extract(images, *options) == 2
     lines = capsys.readouterr().err.splitlines()
     assert "0 images added" in lines[-3] and "3 already there" in lines[-3]
-    assert "1.jpg: not a picture" in lines[-2] and lines[-1] == "rskip caption extract: 1 of 4 images failed"
+    assert "1.jpg: not an image" in lines[-2] and lines[-1] == "rskip caption extract: 1 of 4 images failed"
     store = FeatureStore(tmp_path / "store")
     assert store.names == ["0.png", "1.png", "2.png"] and store["1.png"].grid == (2, 2)
     assert extract(images, *options[:-1], "96") == 2
@@ -47,7 +47,7 @@ def test_a_folder_becomes_a_store_and_bad_pictures_are_listed_at_the_end(images,
     ("arguments", "words"),
     [
         (["none", "--backbone", "resnet18"], "none: no such folder"),
-        ([".", "--backbone", "resnet18"], "no pictures there"),
+        ([".", "--backbone", "resnet18"], "no images in this folder"),
         (["images", "--backbone", "resnet81"], "--backbone is 'resnet81': expected .*did you mean resnet18"),
         (["images", "--backbone", "resnet18", "--weights", "none"], "no weights none"),
         (["images", "--backbone", "resnet18", "--size", "7"], "--size is 7: expected a whole number, 32 or more"),

@@ -135,7 +135,7 @@ def test_mistakes_are_one_line(
 def test_bad_input_is_one_line_and_leaves_nothing(stub: Path, prepare: Prepare, mirror: Path) -> None:
     whole = (mirror / "train.de.gz").read_bytes()
     for content, expected in (
-        (whole[:-12], "train.en.gz is damaged or cut short after line"),
+        (whole[:-12], "train.en.gz is damaged or truncated after line"),
         (gzip.compress(b"\n\n\n\n"), "the training text is too small"),
     ):
         for language in ("en", "de"):

@@ -453,7 +453,7 @@ def test_models_that_cannot_be_evaluated(data, trained, tmp_path, monkeypatch, c
         "evaluate", str(trained), "--depth", "110", "--connection", "2rskip+ln",
     )  # fmt: skip
     (tmp_path / "model.pt").write_bytes((trained / "model.pt").read_bytes()[:5000])
-    refused(capsys, "model.pt can't be read: it is cut off, damaged", "evaluate", str(tmp_path))
+    refused(capsys, "model.pt can't be read: it is truncated, damaged", "evaluate", str(tmp_path))
     refused(capsys, "the batch size is 0: expected 1 or more", "evaluate", str(trained), "--batch-size", "0")
     refused(capsys, "x.gif: expected a file name that ends in .png or .svg", "evaluate", "none", "--plot", "x.gif")
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -175,7 +175,7 @@ def test_packed_file_stands_in_for_the_file(tmp_path: Path, cache: Path, suffix:
     with pytest.raises(ValueError, match=rf"packed/train\.en{suffix}, unpacked, has .+, expected .+; it was left"):
         fetch([file], folder="tiny", mirror=str(mirror))
     (mirror / f"train.en{suffix}").write_bytes(pack(content)[:-20])
-    with pytest.raises(ValueError, match=rf"packed/train\.en{suffix} is damaged or cut short \("):
+    with pytest.raises(ValueError, match=rf"packed/train\.en{suffix} is damaged or truncated \("):
         fetch([file], folder="tiny", mirror=str(mirror))
     (mirror / "train.en").write_bytes(content)
     assert fetch([file], folder="tiny", mirror=str(mirror))[file].path == mirror / "train.en"

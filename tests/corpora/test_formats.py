@@ -221,7 +221,7 @@ def test_truncated_gzip(tmp_path: Path) -> None:
     path = tmp_path / "a.en.gz"
     whole = gzip.compress("".join(f"sentence {number * 7919}\n" for number in range(20_000)).encode())
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"a\.en\.gz is damaged or cut short after line [1-9]\d+ \("):
+    with pytest.raises(ValueError, match=r"a\.en\.gz is damaged or truncated after line [1-9]\d+ \("):
         list(read_sentences(path))
 
 
@@ -231,7 +231,7 @@ def test_damaged_gzip(tmp_path: Path, position: int) -> None:
     damaged = bytearray(gzip.compress(b"one two three four five six seven eight nine ten\n" * 30))
     damaged[position] ^= 0xFF
     path.write_bytes(damaged)
-    with pytest.raises(ValueError, match=r"a\.en\.gz is damaged or cut short after line \d+ \("):
+    with pytest.raises(ValueError, match=r"a\.en\.gz is damaged or truncated after line \d+ \("):
         list(read_sentences(path))
 
 

@@ -253,7 +253,7 @@ def test_archive_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
     else:
         members = [("b", zeros), ("a", b"text")] if kind == "unwanted" else [("a", zeros)]
         bomb = write_tar(tmp_path / "bomb.tgz", *((tar_member(name, content), content) for name, content in members))
-    with pytest.raises(ValueError, match=r"bomb\.\w+: [\d,]+ bytes unpack to [\d,]+ and more, over 200 times") as error:
+    with pytest.raises(ValueError, match=r"bomb\.\w+: [\d,]+ bytes unpack to more than [\d,]+, over 200 ti") as error:
         extract(bomb, ["a"], tmp_path / "out")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "out").exists()
@@ -268,7 +268,7 @@ def test_full_disk(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not (tmp_path / "out").exists()
 
 
-DAMAGED = r"is damaged, cut short or not an archive \(.*\): expected tar, .*: remove it and fetch it again$"
+DAMAGED = r"is damaged, truncated or not an archive \(.*\): expected tar, .*; remove it and download it again$"
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

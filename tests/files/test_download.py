@@ -115,8 +115,8 @@ def test_what_is_not_the_file_never_gets_its_name(server: Any, fetch: Any, targe
         ({"sha256": None, "md5": wrong}, None, WrongFile, f"the file has the md5 {MD5}, expected {wrong}; it was "),
         ({"size": 7}, server.Answer(CONTENT, length=""), WrongFile, "the file has 2,008 bytes, expected 7; it was rem"),
         ({"size": 7_000_000}, None, WrongFile, "the server's file has 2,008 bytes, expected 7,000,000"),
-        ({}, page, NotServed, "the server answers with a web page in place of the file"),
-        ({}, 404, NotServed, "the server says 404 Not Found"),
+        ({}, page, NotServed, "the server answered with a web page instead of the file"),
+        ({}, 404, NotServed, "the server answered 404 Not Found"),
     ):
         server.requests, server.faults = [], [fault]
         with pytest.raises(kind, match=f"{NAME}: {re.escape(problem)}.*: .*, or give a mirror$") as error:
@@ -164,16 +164,16 @@ def test_an_answer_without_a_usable_length_is_resumed_where_the_size_is_known(
 
 def test_a_servers_words_are_put_on_one_line(server: Any, fetch: Any) -> None:
     server.faults = [server.Answer(b"", 302, {"Location": "/again"})] * 20
-    with pytest.raises(NotServed, match=r"the server says 302 [^\n]+ infinite loop\. [^\n]+: check the address$"):
+    with pytest.raises(NotServed, match=r"the server answered 302 [^\n]+ infinite loop\. [^\n]+: check the URL$"):
         fetch()
 
 
 def test_what_is_no_address_is_said(server: Any, fetch: Any, target: Path) -> None:
     server.faults = [server.Answer(b"", 302, {"Location": "http://[::1/x"})]
-    with pytest.raises(WrongFile, match=r": no address to fetch from \(Invalid IPv6 URL\): correct it$"):
+    with pytest.raises(WrongFile, match=r": not a URL \(Invalid IPv6 URL\): correct it$"):
         fetch()
     for address in ("http://[::1", "http://127.0.0.1:9/mod\u00e8les", f"http://{'x' * 70}.example"):
-        with pytest.raises(WrongFile, match=rf"^{re.escape(address)}: no address to fetch from \([^\n]+\): correct "):
+        with pytest.raises(WrongFile, match=rf"^{re.escape(address)}: not a URL \([^\n]+\): correct "):
             download(address, target)
 
 
@@ -230,7 +230,7 @@ def test_a_disk_that_is_too_small_is_seen_before_the_download(
 @pytest.mark.parametrize("name", [NAME, f"{NAME}.partial", f"{NAME}.partial.json"])
 def test_a_folder_where_a_file_belongs(server: Any, fetch: Any, target: Path, name: str) -> None:
     target.with_name(name).mkdir(parents=True)
-    with pytest.raises(ValueError, match=rf"/{name} is a folder, and a downloaded file belongs there: remove it$"):
+    with pytest.raises(ValueError, match=rf"/{name} is a folder, expected a file: remove the folder$"):
         fetch()
     assert server.requests == []
 

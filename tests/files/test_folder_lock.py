@@ -144,8 +144,8 @@ def test_a_holder_on_another_machine_that_gives_no_sign_of_life_is_dead_and_does
         owner = read_owner(tmp_path)
     assert owner is not None and owner.attempt == 2
     assert said == (
-        f"{tmp_path} was taken over by process {os.getpid()} on {owner.host} (attempt 2), which had not heard of this "
-        "one (attempt 1) for a minute: this one stops\n"
+        f"{tmp_path} was taken over by process {os.getpid()} on {owner.host} (attempt 2), which saw no sign of life of "
+        "this process (attempt 1) for a minute: this process stops\n"
     )
     assert f"waiting a minute to see whether process {process.pid} on " in capsys.readouterr().out
 

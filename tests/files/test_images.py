@@ -96,7 +96,7 @@ def test_truncated_pictures_are_refused_in_one_line(name, tmp_path):
     whole = content(name)
     for size in (0, 1, 10, len(whole) // 2, len(whole) * 9 // 10):
         (tmp_path / name).write_bytes(whole[:size])
-        with pytest.raises(ValueError, match=r"truncated or damaged|not a picture") as caught:
+        with pytest.raises(ValueError, match=r"truncated or damaged|not an image") as caught:
             read_picture(tmp_path / name)
         assert "\n" not in str(caught.value) and str(caught.value).startswith(str(tmp_path / name))
 
@@ -104,13 +104,13 @@ def test_truncated_pictures_are_refused_in_one_line(name, tmp_path):
 def test_what_is_no_picture_is_refused(tmp_path):
     for name, text in (("words.jpg", b"words\n" * 100), ("page.svg", b"<svg xmlns='http://www.w3.org/2000/svg'/>")):
         (tmp_path / name).write_bytes(text)
-        with pytest.raises(ValueError, match=f"{name}: not a picture"):
+        with pytest.raises(ValueError, match=f"{name}: not an image"):
             read_picture(tmp_path / name)
     with pytest.raises(FileNotFoundError, match="no such file"):
         read_picture(tmp_path / "none.jpg")
     with pytest.raises(FileNotFoundError, match="is a folder"):
         read_picture(tmp_path)
-    with pytest.raises(ValueError, match="a float is no picture"):
+    with pytest.raises(ValueError, match="a float is not an image"):
         read_picture(1.5)
 
 
@@ -132,7 +132,7 @@ def test_other_formats_are_refused_and_start_no_program(data, name, tmp_path, mo
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: started.append("process"))
     (tmp_path / name).write_bytes(data)
     for source in (tmp_path / name, io.BytesIO(data)):
-        with pytest.raises(ValueError, match="not a picture that can be read: expected JPEG, PNG, GIF, BMP, WEBP, "):
+        with pytest.raises(ValueError, match="not a readable image: expected JPEG, PNG, GIF, BMP, WEBP, "):
             read_picture(source)
     assert not started
 
@@ -257,13 +257,13 @@ def test_strips_are_converted_alike(mode, monkeypatch):
 def test_pixels_that_are_no_numbers_are_refused():
     pixels = np.full(SIZE[::-1], 3, dtype=np.float32)
     pixels[1, 2] = np.nan
-    with pytest.raises(ValueError, match="a picture: truncated or damaged .pixels that are not finite numbers"):
+    with pytest.raises(ValueError, match="an image: truncated or damaged .pixels must be finite numbers"):
         read_picture(Image.fromarray(pixels))
 
 
 def test_a_name_with_a_line_break_is_told_in_a_line(tmp_path):
     (tmp_path / "a\nb.jpg").write_text("words")
-    with pytest.raises(ValueError, match=r'/a\\nb.jpg": not a picture'):
+    with pytest.raises(ValueError, match=r'/a\\nb.jpg": not an image'):
         read_picture(tmp_path / "a\nb.jpg")
 
 
@@ -275,6 +275,6 @@ def test_pictures_of_folders_are_found_in_order(pictures, tmp_path):
         pictures / "notes.txt", pictures / "more" / "a.png"
     ]  # fmt: skip
     (tmp_path / "empty").mkdir()
-    for path, words in ((tmp_path / "empty", "no pictures there"), (tmp_path / "none", "no such file or folder")):
+    for path, words in ((tmp_path / "empty", "no images in this"), (tmp_path / "none", "no such file or folder")):
         with pytest.raises(FileNotFoundError, match=words):
             find_pictures([path])

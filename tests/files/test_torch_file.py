@@ -37,7 +37,7 @@ def refused(content: bytes, folder: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(ValueError) as error:
         read_torch_file(path, kind="model", advice="; move it away")
-    expected = f"{path} can't be read: it is cut off, damaged, or no model; move it away"
+    expected = f"{path} can't be read: it is truncated, damaged, or not a model; move it away"
     assert str(error.value) == expected
 
 
@@ -66,8 +66,8 @@ def test_weights_are_floats_of_the_models_names_and_shapes() -> None:
         assert weights_difference(own, given) == f"weight is of {dtype}, expected floats"
     for changes, difference in (
         ({"weight": torch.zeros(3, 2)}, "weight has the shape (3, 2), expected (2, 3)"),
-        ({"weight": torch.zeros(2, 3).to_sparse()}, "weight is no dense tensor"),
-        ({"weight": 3}, "weight is no dense tensor"),
+        ({"weight": torch.zeros(2, 3).to_sparse()}, "weight is not a dense tensor"),
+        ({"weight": 3}, "weight is not a dense tensor"),
         ({"count": torch.tensor(1.0)}, "count is of torch.float32, expected torch.int64"),
         ({"more": torch.zeros(1)}, "the file has more too"),
     ):

@@ -242,7 +242,7 @@ def test_a_failed_download_says_what_to_do(tiny, address, tmp_path, monkeypatch)
     root = tmp_path / "data"
     place = rf"or put the archive cifar-10-python\.tar\.gz into {root}, from where it is unpacked$"
     for url, error, reason in (
-        (f"{address}/nowhere", FileNotFoundError, "the server says 404 Not Found: check the address"),
+        (f"{address}/nowhere", FileNotFoundError, "the server answered 404 Not Found: check the URL"),
         (f"{address}/{FOLDER}/test_batch", ValueError, "the file has the md5 .*, expected .*: try again"),
         ("http://127.0.0.1:9/archive", OSError, r"download failed in 5 attempts \(.* refused>\): run it again .*"),
     ):

@@ -1,4 +1,4 @@
-"""An evaluation as text and as a picture."""
+"""An evaluation as text and as an image."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_damaged_and_foreign_files_are_one_line(model, tmp_path):
         assert "\n" not in str(caught.value)
 
     state = model.state_dict()
-    cut = re.escape("model.pt can't be read: it is cut off, damaged, or no file of `rskip vision train`")
+    cut = re.escape("model.pt can't be read: it is truncated, damaged, or not a file of `rskip vision train`")
     torch.save(finished(model), path)
     whole = path.read_bytes()
     for size in (0, 10, 5000, len(whole) // 2, len(whole) - 1):

@@ -123,7 +123,7 @@ def test_models_own_address_where_the_mirror_lacks_it(
     with pytest.raises(FileNotFoundError) as error:
         get(msgspec.structs.replace(entry, url=f"{server.url}/own/"))
     for address in (f"{server.url}/{CONFIG}", f"{server.url}/own/config.json"):
-        assert f"{address}: the server says 404 Not Found" in str(error.value)
+        assert f"{address}: the server answered 404 Not Found" in str(error.value)
 
 
 def test_a_release_serves_the_folders_of_the_repository(

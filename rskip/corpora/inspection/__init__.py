@@ -1,4 +1,4 @@
-"""What a binarised corpus holds, in figures, text and a picture: `rskip inspect`. Needs no fairseq."""
+"""What a binarised corpus holds, as numbers, text and a plot, for `rskip inspect`. Needs no fairseq."""
 
 from rskip.corpora.inspection.binarised import DataFolder, MmapSentences, find_data
 from rskip.corpora.inspection.inspection import Inspection, inspect_data

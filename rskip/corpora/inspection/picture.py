@@ -1,4 +1,4 @@
-"""An inspection as a picture: lengths of both sides, lengths of pairs, coverage of the vocabulary."""
+"""Plots an inspection: lengths of both sides, lengths of pairs, coverage of the vocabulary."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BARS, _CELLS, _POINTS = 100, 200, 2000
 
 
 def draw(inspection: Inspection, path: Path) -> None:
-    """Writes the picture, PNG or SVG by the file's name; the same bytes for the same inspection and matplotlib.
+    """Writes the plot, PNG or SVG by the file's name; the same bytes for the same inspection and matplotlib.
 
     :raises ValueError: as `check_picture`, or there is nothing to draw.
     """

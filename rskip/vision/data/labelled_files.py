@@ -34,7 +34,7 @@ _LISTED = 3  # number of names that an error lists
 class Part:
     """Images of one split, not decoded.
 
-    :param pictures: paths, or an array of uint8: (N, H, W) or (N, H, W, channels).
+    :param images: paths, or an array of uint8: (N, H, W) or (N, H, W, channels).
     :param names: of the images, for checksums; they don't depend on where the images lie.
     :param labels: the number of each image's class.
     """

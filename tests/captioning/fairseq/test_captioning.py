@@ -308,7 +308,7 @@ def test_images_without_features_are_left_out(corpus, tmp_path, caplog):
 
 @pytest.mark.slow
 def test_learns_25_pictures_by_heart(shared, tmp_path, monkeypatch):
-    """One of a picture's own five captions, word by word, scores about 2.7."""
+    """One of an image's own five captions, word by word, scores about 2.7."""
     from fairseq import checkpoint_utils
     from fairseq_cli.train import cli_main
 
