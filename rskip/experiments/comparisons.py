@@ -198,7 +198,7 @@ class Comparisons:
 
 def no_table(name: str, known: Sequence[str]) -> SettingError:
     """What to raise where no table of `known` has the name."""
-    listed = ", ".join(known) or "none: no recipe has a baseline"
+    listed = ", ".join(known) or "none, because no recipe has a baseline"
     return SettingError("", f"no table {name}{did_you_mean(name, known)}; the tables: {listed}")
 
 
@@ -230,7 +230,7 @@ def corrected(lines: Sequence[Line]) -> list[Line]:
 def _notes(lines: Sequence[Line]) -> list[str]:
     notes = []
     if not any(line.records for line in lines):
-        notes.append("No variant has a record yet.")
+        notes.append("No variant has a run record yet.")
     if any(line.ours and line.ours.spread is not None for line in lines):
         notes.append("Ours: mean ± sample standard deviation (seeds).")
     notes += comparison_notes(lines)

@@ -251,7 +251,7 @@ def _shown(figure: float | None) -> str:
 def _notes(cells: Sequence[Cell], ranked: str) -> list[str]:
     records = [record for cell in cells for record in cell.records]
     if not records:
-        return ["No variant has a record yet."]
+        return ["No variant has a run record yet."]
     notes = [f"Cells: {ranked}, mean ± sample standard deviation (seeds). Best line first; each line's best in bold."]
     if any(cell.diverged for cell in cells):
         notes.append(

@@ -12,7 +12,7 @@ from rskip.records.tables import markdown_table, markdown_text, summarise
 from rskip.tasks import Column, dataset_of_record, task_of_record, tasks
 from rskip.tasks.run import config_difference
 
-NO_RECORDS = "No records yet.\n"
+NO_RECORDS = "No run records yet.\n"
 
 
 def overview(records: Iterable[Record]) -> str:
@@ -62,7 +62,7 @@ def _check_run(run: list[Record]) -> list[Record]:
         if other.config != first.config:
             raise ValueError(
                 f"{first.path} and {other.path} were made with different settings "
-                f"({config_difference(first.config, other.config)}): remove the one that is out of date"
+                f"({config_difference(first.config, other.config)}): remove the outdated one"
             )
     scored = _scored(run)
     for other in scored[1:]:

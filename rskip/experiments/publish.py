@@ -42,8 +42,8 @@ def records_seen(recipe: Recipe, seeds: Sequence[int]) -> list[Record]:
     if missing := [str(seed) for seed in seeds if seed not in {record.seed for record in records}]:
         of_seeds = f"seed{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
         raise FileNotFoundError(
-            f"{recipe.own.results}/{recipe.run} shows no record of {of_seeds}: a network folder may show it later; "
-            "repeat the command then"
+            f"{recipe.own.results}/{recipe.run} has no run record of {of_seeds} yet: a network folder may show it "
+            "later; then repeat the command"
         )
     return records
 
@@ -126,7 +126,7 @@ def _scored(records: Sequence[Record]) -> list[Record]:
     scored = [record for record in records if not record.diverged]
     if records and not scored:
         seeds = ", ".join(str(record.seed) for record in records)
-        raise ValueError(f"{records[0].path.parent}: the training of seed {seeds} diverged: there are no weights")
+        raise ValueError(f"{records[0].path.parent}: the training of seed {seeds} diverged, without weights to publish")
     return scored
 
 
@@ -136,14 +136,14 @@ def _run_to_publish(run: str, records: Sequence[Record], seed: int | None) -> tu
         of_seed = "" if seed is None else f" of seed {seed}"
         seeds = "" if seed is None else f" --seeds {seed}"
         folder = results_folder(run) / run
-        raise FileNotFoundError(f"{folder} has no record{of_seed}: run it first, `rskip run RECIPE{seeds}`")
+        raise FileNotFoundError(f"{folder} has no run record{of_seed}: first run it with `rskip run RECIPE{seeds}`")
     record = task_of_record(chosen[0]).choose(chosen)
     overrides = [f"{key}={json.dumps(value)}" for key, value in record.overrides.items()]
     try:
         recipe = load_recipe(record.address, overrides=overrides)
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"no recipe {record.address}, the one of {record.path}: put it there, or go to the project's folder"
+            f"no recipe {record.address}, which {record.path} needs: restore it, or go to the project's folder"
         ) from None
     recipe.check_record(record)
     return recipe, record
@@ -169,7 +169,7 @@ def _exported(recipe: Recipe, record: Record, *, mirror: str | None) -> Iterator
     task, trained = recipe.task, recipe.task.scored_file(run)
     record = readdressed(read_record(record.path), recipe.run)
     if not trained.is_file():
-        raise FileNotFoundError(f"{trained} is gone: remove {record.path} and run the recipe again to publish it")
+        raise FileNotFoundError(f"{trained} is missing: remove {record.path} and run the recipe again")
     if sha256_file(trained) != record.checkpoint_sha256:
         raise ValueError(f"{trained} is not the file of {record.path}: remove both and run again")
     with whole_folder(FOLDER / recipe.run) as building:
@@ -185,7 +185,7 @@ def _find_entry(run: str) -> ModelEntry | None:
     if entry is None and old is not None and run_named(old_name(run)) == run:
         raise ValueError(
             f"{old.name} is the model of {run}, but its folder is {old.folder}: rename the folder to {FOLDER / run}, "
-            "write that as the model's folder in checkpoints.json, and repeat the command"
+            "change the model's folder in checkpoints.json, and repeat the command"
         )
     return entry
 
@@ -193,8 +193,8 @@ def _find_entry(run: str) -> ModelEntry | None:
 def _check_run(run: str) -> None:
     """Refuses a text that is not a run's address."""
     if not re.fullmatch(r"[\w.-]*\w(/\w[\w.-]*)?", run):
-        raise ValueError(f"{run!r} is no run: expected its address, such as multi30k_en_de/sas")
+        raise ValueError(f"{run!r} is not a run: expected an address, such as multi30k_en_de/sas")
     results = results_folder(run)
     runs = {path.parent.relative_to(results).as_posix() for path in results.rglob("*.json")}
     if not runs & {run, old_name(run)} and (near := did_you_mean(run, runs)):
-        raise FileNotFoundError(f"{results / run} has no record{near}: give a run that has, or run it first")
+        raise FileNotFoundError(f"{results / run} has no run record{near}: give another run, or run it first")

@@ -125,11 +125,11 @@ def planned(request: Request) -> tuple[str, list[str]]:
 def _check_free(output: Path) -> None:
     """Refuses a folder that holds something else."""
     if output.exists() and not output.is_dir():
-        raise ValueError(f"{output} is a file: expected a folder, new or of the same training; choose another --output")
+        raise ValueError(f"{output} is a file: expected a new folder or one of this training; choose another --output")
     held = sorted(each.name for each in output.iterdir()) if output.is_dir() else []
     if held and held != [RECIPE]:
         what = "another model" if WEIGHTS in held else held[0]
-        raise ValueError(f"{output} holds {what} and no {RECIPE} of `rskip train`: choose another --output")
+        raise ValueError(f"{output} holds {what}, but not {RECIPE} of `rskip train`: choose another --output")
 
 
 def _check_same(path: Path, request: Request) -> None:
@@ -153,7 +153,7 @@ def _plan_recipe(request: Request, *, gpus: int) -> dict[str, Any]:
     if request.minutes is not None:
         run = Run(name="speed", seed=request.seed, settings=_settings(content), gpus=gpus)
         limit, seconds = updates_within(request.minutes, run)
-        print(f"measured: {seconds:.2f} s per update; {request.minutes:g} minutes have room for {limit:,} updates")
+        print(f"measured: {seconds:.2f} s per update; {request.minutes:g} minutes are enough for {limit:,} updates")
         plan = make_plan(corpus, hardware, request.choices, limit=limit)
         content = _content(request, plan)
     print(f"{plan}; connection {request.choices.connection}", flush=True)

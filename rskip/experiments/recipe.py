@@ -174,7 +174,7 @@ class Recipe:
             before, now = {key: then[key] for key in given if key in then}, given
         if difference := config_difference(before, now, given=self.written, removed=self.task.removed):
             raise ValueError(
-                f"{record.path} was made with other settings ({difference}): for another run give the change with "
+                f"{record.path} was made with other settings ({difference}): for another run, give the change with "
                 f"--set, or remove {record.path} and {self.own.runs}/{self.run}/{record.seed}"
             )
 
@@ -337,7 +337,7 @@ def _read_content(path: Path) -> dict[str, Any]:
         raise SettingError("", f"is a configuration of {program}", expected=expected, advice=how, source=str(path))
     if "rows" in content:
         if "variants" in content:
-            raise SettingError("rows", "are the variants' old name", expected="one of them", source=str(path))
+            raise SettingError("rows", "is the former name of variants", expected="one of them", source=str(path))
         content = {"variants" if key == "rows" else key: value for key, value in content.items()}
     return content
 
@@ -358,7 +358,7 @@ def _build(
     fields = _own_fields(content, known)
     if fields.probe is not None and not task.probed:
         probed = " and ".join(each.name for each in tasks().values() if each.probed)
-        raise SettingError("probe", f"can't be given to {task.name}", expected=f"it with {probed} only")
+        raise SettingError("probe", f"is not supported for {task.name}", expected=f"it only with {probed}")
     return Recipe(
         path=path,
         variant=name,

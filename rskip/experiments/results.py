@@ -56,7 +56,7 @@ def read_results(root: Path, *, beside: Beside | None = None) -> Results:
     recipes = all_recipes(root)
     folders = [root / RESULTS, *(root / recipe.own.results for recipe in recipes)]
     if not any(folder.is_dir() for folder in folders):
-        raise FileNotFoundError(f"no folder results in {root.resolve().name}: run this in the project's folder")
+        raise FileNotFoundError(f"no folder results in {root.resolve().name}: run this command in the project's folder")
     records = _readdressed([record for folder in dict.fromkeys(folders) for record in read_records(folder)], recipes)
     for record in records:
         check_agreement(record)
@@ -82,6 +82,6 @@ def check_agreement(record: Record) -> None:
                 f"metrics.{metric}",
                 figure,
                 f"{implied:.4f}, which its curve or its other figures give",
-                advice="a record is not edited: restore it, or remove it and run again",
+                advice="run records must not be edited: restore it, or remove it and run again",
                 source=str(record.path),
             )

@@ -141,7 +141,7 @@ def _record_there(recipe: Recipe, run: Run[Any]) -> Record | None:
         return None
     record = readdressed(read_record(path), recipe.run)
     recipe.check_record(record)
-    print(f"{path} is there already: not run again")
+    print(f"{path} exists: skipping this run")
     return record
 
 
@@ -234,16 +234,16 @@ def summary(record: Record, recipe: Recipe) -> str:
             continue
         line = f"  {heading:<18}{figure:7.2f}"
         if metric in expected:
-            line += f"   (the recipe expects {expected[metric]:g})"
+            line += f"   (expected by the recipe: {expected[metric]:g})"
         lines.append(line)
     lines += [
-        f"  {'the paper':<18}{each.figure:7.2f}   ({each.measure}, {each.table}; not a result of ours)"
+        f"  {'the paper':<18}{each.figure:7.2f}   ({each.measure}, {each.table}; from the paper, not from this run)"
         for each in recipe.paper
     ]
     line = f"  {'training':<18}{record.training['seconds'] / 60:7.1f} minutes"
     if "minutes" in expected:
         on = f" on {expected['machine']}" if "machine" in expected else ""
-        line += f"   (the recipe expects {expected['minutes']:g}{on})"
+        line += f"   (expected by the recipe: {expected['minutes']:g}{on})"
     return "\n".join([*lines, line, f"  {'record':<18}{record.path}"])
 
 
@@ -251,8 +251,8 @@ def next_steps(record: Record, artifacts: dict[str, str]) -> str:
     """Where to look next: the run's own files, then what every run has. Several lines."""
     places = {
         **artifacts,
-        str(record.path): "settings, learning curve, figures and versions",
+        str(record.path): "settings, learning curve, scores and versions",
         "recipes/": "other recipes; --set train.lr=0.003 changes a setting",
-        "rskip report": "the tables of all records",
+        "rskip report": "tables of all run records",
     }
-    return "\n".join(["", "where to look next", columns(list(places.items()), left=(0, 1), indent="  ")])
+    return "\n".join(["", "see also", columns(list(places.items()), left=(0, 1), indent="  ")])

@@ -62,9 +62,9 @@ def run_sweep(
     missing = missing_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus or 0)
     check_flags([recipe for recipe, _ in missing])
     if not missing:
-        print("every run has its record")
+        print("all runs are finished")
         return []
-    print(f"{len(missing)} runs; what Ray says: {_LOG}", flush=True)
+    print(f"{len(missing)} runs; Ray's log: {_LOG}", flush=True)
     job = uuid.uuid4().hex
     with _ray(address) as ray:
         if gpus is None:
@@ -166,7 +166,7 @@ def _needs(recipe: Recipe, gpus: int, nodes: Sequence[dict[str, Any]]) -> dict[s
     if not able:
         wanted = f"{share:g} GPUs and {own.cores or 1} cores" if share else f"{own.cores or 1} cores"
         has = "; ".join(f"{node.get('GPU', 0):g} GPUs, {node.get('CPU', 0):g} cores" for node in nodes)
-        raise ValueError(f"a run of {recipe.address} needs {wanted} of one machine, and the cluster's have: {has}")
+        raise ValueError(f"a run of {recipe.address} needs {wanted} on one machine, but the cluster has: {has}")
     cores = own.cores or min(
         int(node["CPU"] * (share / node["GPU"] if share else 1)) or 1 for node in able
     )
@@ -229,8 +229,8 @@ def _ray(address: str) -> Iterator[Any]:
             at = "on this machine" if address in ("auto", "local") else f"at {address}"
             reason = _first_line(error)
             if "InvalidAuthToken" in f"{said()} {error}":
-                reason = "it asks for another token than $RAY_AUTH_TOKEN or ~/.ray/auth_token (RAY_AUTH_MODE=token)"
-            raise ValueError(f"no Ray can be used {at}: {reason}") from None
+                reason = "it expects another token than $RAY_AUTH_TOKEN or ~/.ray/auth_token (RAY_AUTH_MODE=token)"
+            raise ValueError(f"can't use Ray {at}: {reason}") from None
         try:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, on_termination)  # Ray has put its own there, which aborts
@@ -261,7 +261,7 @@ def _check_address(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
     except OSError as error:
-        raise OSError(f"no Ray answers at {address} ({error}): start its head node there, or give another") from None
+        raise OSError(f"Ray doesn't answer at {address} ({error}): start its head node, or give another") from None
 
 
 def _first_line(error: BaseException) -> str:

@@ -19,7 +19,7 @@ from rskip.settings.errors import SettingError, did_you_mean
 
 _COMMON = ("kind", "results", "rows", "runs", "variants")  # the same for all variants of a file
 _Name = Annotated[
-    str, msgspec.Meta(pattern="^[a-z0-9][a-z0-9_.-]*$", extra={"expected": "a variant's name, as 2rskip_ln"})
+    str, msgspec.Meta(pattern="^[a-z0-9][a-z0-9_.-]*$", extra={"expected": "the name of a variant, such as 2rskip_ln"})
 ]
 
 
@@ -42,7 +42,7 @@ def read_variants(content: Mapping[str, Any]) -> dict[str, Variant]:
         return _combinations(convert(content["variants"], list[named], name="variants"))
     changes: dict[str, Any] = convert(content["variants"], named, name="variants")
     if not changes:
-        raise SettingError("variants", "is empty", expected="a variant or more, or no `variants`")
+        raise SettingError("variants", "is empty", expected="one or more variants, or no `variants`")
     _check_changes("variants", changes)
     return {name: Variant((name,), change or {}) for name, change in changes.items()}
 
@@ -54,7 +54,7 @@ def choose_variants(patterns: Sequence[str], known: Mapping[str, Any]) -> list[s
     """
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in known):
-            listed = ", ".join(known) or "none: the file is one run"
+            listed = ", ".join(known) or "none, the file is one run"
             raise SettingError("", f"no variant {pattern}{did_you_mean(pattern, known)}; its variants: {listed}")
     return [name for name in known if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
@@ -72,14 +72,14 @@ def _combinations(grid: list[dict[str, Any]]) -> dict[str, Variant]:
     """All combinations of one variant per mapping. The first mapping varies slowest; later changes win."""
     if not grid or not all(grid):
         name = "variants" if not grid else f"variants[{grid.index({})}]"
-        raise SettingError(name, "is empty", expected="a variant or more")
+        raise SettingError(name, "is empty", expected="one or more variants")
     for number, changes in enumerate(grid):
         _check_changes(f"variants[{number}]", changes)
     variants: dict[str, Variant] = {}
     for parts in itertools.product(*grid):
         name = "_".join(parts)
         if name in variants:
-            raise SettingError("variants", f"has two combinations of the name {name}", advice="rename a part of one")
+            raise SettingError("variants", f"has two combinations with the name {name}", advice="rename a part of one")
         chosen = [changes[part] or {} for part, changes in zip(parts, grid, strict=True)]
         variants[name] = Variant(parts, reduce(merge, chosen))
     return variants

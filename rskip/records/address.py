@@ -53,6 +53,6 @@ def new_addresses(names: Iterable[str], addresses: Iterable[str]) -> dict[str, s
         if name in wanted - known:
             if name in found:
                 expected = f"{found[name]} or {address}"
-                raise SettingError("", f"the run {name} has two addresses by now", expected=expected)
+                raise SettingError("", f"the run {name} has two addresses", expected=expected)
             found[name] = address
     return found

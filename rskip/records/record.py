@@ -96,11 +96,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         if self.git is not None:
             convert(self.git, Git, name="git")
         if not (self.metrics or self.diverged):
-            raise SettingError("metrics", "is empty", expected="at least one figure")
+            raise SettingError("metrics", "is empty", expected="at least one score")
         if self.metrics and self.diverged:
-            raise SettingError("metrics", "has figures", expected="none, as no checkpoint was scored")
+            raise SettingError("metrics", "has scores", expected="none, because no checkpoint was scored")
         if unsigned := set(self.signatures) - set(self.metrics):
-            raise SettingError(f"signatures.{min(unsigned)}", "has no figure in metrics")
+            raise SettingError(f"signatures.{min(unsigned)}", "has no score in metrics")
         for number, epoch in enumerate(self.curve):
             for name, figure in epoch.items():
                 if name != "stage" and not (figure is None or type(figure) in (int, float) and isfinite(figure)):

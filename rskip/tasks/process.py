@@ -63,9 +63,9 @@ def run_logged(
     if status == DIVERGED:
         raise TrainingDiverged(f"{command[0]} ended: {reason} (log: {log})")
     if status == 2 or _REFUSAL.match(reason):
-        raise ValueError(f"{command[0]} could not go on: {reason} (log: {log})")
+        raise ValueError(f"{command[0]} could not continue: {reason} (log: {log})")
     ending = f"exit status {status}" if status > 0 else f"killed by {signal.Signals(-status).name}"
-    advice = "" if _OWN_ERROR.match(reason) else "; repeat the command to go on from there"
+    advice = "" if _OWN_ERROR.match(reason) else "; repeat the command to resume"
     raise CommandFailed(f"{command[0]} failed ({ending}): {reason} (log: {log}{advice})")
 
 
@@ -113,7 +113,7 @@ def end_of(
         log_file.seek(start)
         printed = log_file.read().decode(errors="replace")
     status = _exit_status(process.returncode, printed)
-    with disk_space(log.parent, advice="free some and repeat the command to go on"), log.open("a") as log_file:
+    with disk_space(log.parent, advice="free some space and repeat the command to resume"), log.open("a") as log_file:
         # which fails where the disk is full, as the command could not say then
         log_file.write(f"{command[0]} ended with status {status}\n")
     return status, last_error_line(printed)

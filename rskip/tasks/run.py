@@ -87,7 +87,7 @@ class Run(Generic[SettingsT]):
         print(f"{'resuming' if resumed else 'training'}; log: {self.folder.train_log}", flush=True)
         if precision != asked:
             here = precision == precision_here(asked, gpus=self.gpus)
-            slower = "which is slower on a processor that doesn't multiply it"
+            slower = "which is slower on a CPU without instructions for it"
             print(f"in {precision}: the recipe says {asked}, {slower if here else 'but the training began so'}")
         run_logged(
             words,
@@ -151,7 +151,7 @@ class RunFolder:
         return folder_lock(
             self.path,
             busy=f"{self.path} is in use by another `rskip run` or by the training that it started "
-            "(process {process}): wait for it, or stop it and repeat the command to go on",
+            "(process {process}): wait for it, or stop it and repeat the command to resume",
         )
 
     def bind(
@@ -171,7 +171,7 @@ class RunFolder:
         if difference := config_difference(started_with, config, given=given, removed=removed):
             raise ValueError(
                 f"{self.path} was started with other settings ({difference}): "
-                "for another run override the recipe's, or move that folder away"
+                "for another run, override the recipe, or move that folder away"
             )
 
     def keep_processes(self, count: int) -> None:
@@ -186,7 +186,7 @@ class RunFolder:
             _write(file, str(count))
         elif (before := read_state(file, Count, advice=self._anew)) != count:
             expected = f"{before}, which {self.path} was started on"
-            raise SettingError.of_value("gpus", count, expected, advice="give that, or move the folder away")
+            raise SettingError.of_value("gpus", count, expected, advice="give that path, or move the folder away")
 
     def keep_precision(self, chosen: str, *, stage: str = FIRST_STAGE, resumed: bool = False) -> str:
         """The precision that a training started in, which its checkpoints need; `chosen` if it starts now."""

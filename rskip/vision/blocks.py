@@ -169,7 +169,7 @@ def check_shortcut_input(shortcut_input: str, shortcut: str) -> None:
         known = " or ".join(SHORTCUT_INPUTS) + did_you_mean(shortcut_input, SHORTCUT_INPUTS)
         raise SettingError.of_value("shortcut_input", shortcut_input, known)
     if shortcut_input == "activated" and shortcut != "zero_pad":
-        problem = f"is for zero_pad and the shortcut is a {shortcut}, which reads the activated input anyway"
+        problem = f"is for zero_pad, but the shortcut is a {shortcut}, which always reads the activated input"
         raise SettingError("shortcut_input", problem, advice="leave it out")
 
 

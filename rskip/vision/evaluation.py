@@ -119,7 +119,7 @@ def evaluate(
     :raises OutputsNotFinite: see there.
     """
     if not len(images):
-        raise ValueError(f"{dataset} holds no images to evaluate on: expected at least one")
+        raise ValueError(f"{dataset} has no images to evaluate on: expected at least one")
     if batch_size is None:
         batch_size = evaluation_batch(images.images.shape[-1])
     if batch_size < 1:
@@ -208,7 +208,7 @@ def _run(
         loss += F.cross_entropy(logits, labels, reduction="sum").double()
         began = _clock(device)
     if not finite:
-        raise OutputsNotFinite("the model gives outputs that are not finite: its training diverged")
+        raise OutputsNotFinite("the outputs of the model are not finite: its training diverged")
     return confusion.view(number, number).cpu(), int(outside_top), float(loss), rates
 
 
@@ -267,4 +267,4 @@ def _clock(device: torch.device) -> float:
 
 def _check_classes(logits: Tensor, classes: int) -> None:
     if logits.shape[1] != classes:
-        raise ValueError(f"the model knows {logits.shape[1]} classes, the images have {classes}: not the same dataset")
+        raise ValueError(f"the model has {logits.shape[1]} classes, but the images have {classes}: give its dataset")

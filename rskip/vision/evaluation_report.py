@@ -33,7 +33,7 @@ def _figures(evaluation: Evaluation) -> str:
     wrong = round(evaluation.error * evaluation.count / 100)
     return (
         f"error {evaluation.error:.2f} % ({wrong:,} of {evaluation.count:,} images), "
-        f"not among the first five {evaluation.top5_error:.2f} %, loss {evaluation.loss:.4f}\n"
+        f"top-5 error {evaluation.top5_error:.2f} %, loss {evaluation.loss:.4f}\n"
         f"{evaluation.images_per_second:,.0f} images/s ({evaluation.device}, {evaluation.precision}, "
         f"batches of {evaluation.batch_size:,}, median)"
     )
@@ -56,7 +56,7 @@ def _matrix(evaluation: Evaluation) -> str:
     rows = [["", "", *map(str, range(len(evaluation.classes)))]]
     for number, (name, row) in enumerate(zip(evaluation.classes, evaluation.confusion, strict=True)):
         rows.append([f"{number}", name, *(f"{images:,}" if images else "." for images in row)])
-    return "images of each class (down) by predicted class (across):\n" + columns(rows, left=(1,), indent="  ")
+    return "confusion matrix (rows: true class, columns: predicted class):\n" + columns(rows, left=(1,), indent="  ")
 
 
 def _confusions(evaluation: Evaluation) -> str:
@@ -75,7 +75,7 @@ def _confusions(evaluation: Evaluation) -> str:
         [names[true], "predicted as", names[predicted], f"{images:,}"]
         for images, true, predicted in found[:_MOST_CONFUSIONS]
     ]
-    return "the most frequent confusions:\n" + columns(rows, left=(0, 1, 2), indent="  ")
+    return "most frequent confusions:\n" + columns(rows, left=(0, 1, 2), indent="  ")
 
 
 def draw_confusion(evaluation: Evaluation, path: Path, *, title: str) -> None:

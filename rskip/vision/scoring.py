@@ -150,7 +150,7 @@ def _class_line(figures: _ClassFigures) -> str:
 def artifacts(run: Run[VisionSettings]) -> dict[str, str]:
     """See `Task.artifacts`."""
     return {
-        str(run.folder.train_log): "what the training printed",
-        str(evaluation_file(run)): "errors of each class, and the confusion matrix",
+        str(run.folder.train_log): "output of the training",
+        str(evaluation_file(run)): "error per class, and the confusion matrix",
         str(scored_file(run)): "the model, for `rskip vision evaluate`",
     }

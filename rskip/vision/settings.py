@@ -96,7 +96,7 @@ class TrainingSettings:
     milestones: Annotated[
         tuple[int, ...],
         Meta(
-            description="iterations from which on the learning rate is a tenth of the one before (step)",
+            description="iterations at which the learning rate is divided by ten (step)",
             extra={"expected": "a list of whole numbers"},
         ),
     ] = (32_000, 48_000)
@@ -147,7 +147,7 @@ class TrainingSettings:
             raise SettingError(
                 "iterations",
                 f"is {self.iterations} and epochs is {self.epochs}",
-                expected="one of them, and null for one of a recipe",
+                expected="one of them; null unsets that of a recipe",
             )
         if self.iterations is None and self.epochs is None:
             object.__setattr__(self, "iterations", PAPER_ITERATIONS)
@@ -156,11 +156,11 @@ class TrainingSettings:
         if self.nesterov and not self.momentum:
             raise SettingError("nesterov", "needs a momentum above 0, not 0", advice="set momentum, or leave it out")
         if list(self.milestones) != sorted(set(self.milestones)) or min(self.milestones, default=1) < 1:
-            raise SettingError.of_value("milestones", list(self.milestones), "rising iterations, as [32000, 48000]")
+            raise SettingError.of_value("milestones", list(self.milestones), "rising numbers, such as [32000, 48000]")
         for schedule, names in _ONLY_FOR.items():
             for name in names if schedule != self.schedule else ():
                 if getattr(self, name) != type(self).__dataclass_fields__[name].default:
-                    problem = f"belongs to schedule {schedule} and this is {self.schedule}"
+                    problem = f"is for schedule {schedule}, but schedule is {self.schedule}"
                     raise SettingError(name, problem, advice="leave it out")
         check_connection(self.connection, 1)
         object.__setattr__(self, "connection", str(parse_connection(self.connection)))
@@ -172,11 +172,11 @@ class TrainingSettings:
             object.__setattr__(self, "dataset", OWN)
         if self.dataset != OWN:
             if self.data is not None:
-                problem = f"is for your own images, and dataset is {self.dataset}"
+                problem = f"is for your own images, but dataset is {self.dataset}"
                 raise SettingError("data", problem, advice="leave one of them out")
             for name in _ONLY_OWN:
                 if getattr(self, name) != defaults[name]:
-                    raise SettingError(name, "is for your own images", advice="name them in data, or leave it out")
+                    raise SettingError(name, "is for your own images", advice="give data, or leave it out")
             return
         if self.data is None:
             raise SettingError("data", "is missing", expected="your own images: a folder or an .npz file")
@@ -186,7 +186,7 @@ class TrainingSettings:
             return
         for name in _ONLY_PREACT:
             if getattr(self, name) != defaults[name]:
-                raise SettingError(name, f"is for preact_resnet, and model is {self.model}", advice="leave it out")
+                raise SettingError(name, f"is for preact_resnet, but model is {self.model}", advice="leave it out")
         if self.size is not None and self.size < LEAST_TORCHVISION_SIZE:
             expected = f"at least {LEAST_TORCHVISION_SIZE} for {self.model}"
             raise SettingError.of_value("size", self.size, expected)

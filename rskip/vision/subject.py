@@ -38,7 +38,7 @@ def subject(model: ConnectionSpec | Path, *, depth: int | None, conditions: Cond
             network = preact_resnet(DEPTH if depth is None else depth, model, shortcut_input=shortcut_input).eval()
     if dataset == OWN:
         raise NotAnalysable(
-            f"{model} was trained on your own images, which `rskip analyse` doesn't read: give a model of cifar10 or "
+            f"{model} was trained on your own images, which `rskip analyse` can't read: give a model of cifar10 or "
             "cifar100, or a connection"
         )
     network.to(memory_format=torch.channels_last)

@@ -75,7 +75,7 @@ class CifarClassification(nn.Module):
             last = pixels.dim() > 2 and pixels.shape[-1] == 3
             raise ValueError(
                 f"an image of shape {tuple(pixels.shape)}: expected (3, {SIZE}, {SIZE}) or (N, 3, {SIZE}, {SIZE}); "
-                + ("bring the channels to the front" if last else f"resize it to {SIZE} x {SIZE} first")
+                + ("move the channels to the front" if last else f"resize it to {SIZE} x {SIZE} first")
             )
         if pixels.dtype == torch.uint8:
             pixels = pixels.to(torch.float32) / 255
@@ -89,7 +89,7 @@ class CifarClassification(nn.Module):
         """What it accepts and does, in words."""
         return (
             f"Accepts PIL images, tensors (3, {SIZE}, {SIZE}) or (N, 3, {SIZE}, {SIZE}) and arrays ({SIZE}, {SIZE}, 3) "
-            f"or (N, {SIZE}, {SIZE}, 3), of uint8 or of floating point in [0, 1]. Values are brought to [0, 1] and "
+            f"or (N, {SIZE}, {SIZE}, 3), of uint8 or of floating point in [0, 1]. Values are scaled to [0, 1] and "
             f"normalised with mean={self.mean} and std={self.std} ({self.dataset})."
         )
 
@@ -123,7 +123,7 @@ class ImageClassification(nn.Module):
         if isinstance(image, (Tensor, np.ndarray)):
             return self._of_pixels(image)
         if not hasattr(image, "convert"):
-            raise ValueError(f"a {type(image).__name__} is no image: expected a PIL image, a tensor or an array")
+            raise ValueError(f"a {type(image).__name__} is not an image: expected a PIL image, a tensor or an array")
         return self._normalised(torch.from_numpy(np.array(square(read_picture(image, least_side=1), self.stored_size))))
 
     def _of_pixels(self, image: Tensor | np.ndarray) -> Tensor:
@@ -175,5 +175,5 @@ def _read(image: Any) -> Tensor:
             pixels = np.array(rgb(ImageOps.exif_transpose(image)))
     else:
         kind = type(image).__name__
-        raise ValueError(f"a {kind} is no image: expected a PIL image, a tensor or an array")
+        raise ValueError(f"a {kind} is not an image: expected a PIL image, a tensor or an array")
     return torch.from_numpy(np.ascontiguousarray(pixels)).movedim(-1, -3)  # (..., H, W, 3) -> (..., 3, H, W)

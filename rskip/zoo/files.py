@@ -43,11 +43,11 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
         return _checked(mirrored, entry, advice=f"replace it, or unset {MIRROR}")
 
     looked = ", ".join(str(folder) for folder in (shipped, cached, mirrored) if folder)
-    nowhere = f"{entry.name}: none of the folders {looked} has all of its files, whole and readable"
-    wanted = f"{entry.name}/{WEIGHTS} and the files beside it"
+    nowhere = f"{entry.name}: none of the folders {looked} has all of its files, complete and readable"
+    wanted = f"{entry.name}/{WEIGHTS} and the files next to it"
     if os.environ.get(OFFLINE, "") not in ("", "0"):
         raise FileNotFoundError(
-            f"{nowhere}, and {OFFLINE} forbids to fetch them: unset it, or set {MIRROR} to a folder that has {wanted}"
+            f"{nowhere}, and {OFFLINE} forbids downloads: unset it, or set {MIRROR} to a folder that has {wanted}"
         )
     refusals: list[OSError | ValueError] = []
     for address in _addresses(entry, mirror, root / FILE_NAME):
@@ -61,8 +61,8 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
     if refusals:
         raise FileNotFoundError(f"{nowhere}; {'; '.join(map(str, refusals))}")
     raise FileNotFoundError(
-        f"{nowhere}, and no address of them is known: load it from a clone of the repository that has it, or set "
-        f"{MIRROR} to a folder or an address that has {wanted}"
+        f"{nowhere}, and they have no known URL: load the model from a clone of the repository, or set {MIRROR} "
+        f"to a folder or URL that has {wanted}"
     )
 
 
@@ -91,15 +91,15 @@ def fetch_model(entry: ModelEntry, address: str, folder: Path) -> None:
         download,  # its imports would nearly double those of `rskip zoo list`, which fetches none
     )
 
-    elsewhere = f"set TORCH_HOME to a folder that can be written, or {MIRROR} to a folder that has the model's files"
-    with disk_space(folder, advice="free some, or set TORCH_HOME to a folder on another disk", elsewhere=elsewhere):
+    elsewhere = f"set TORCH_HOME to a writable folder, or {MIRROR} to a folder with the model's files"
+    with disk_space(folder, advice="free some space, or set TORCH_HOME to another disk", elsewhere=elsewhere):
         for path, file in entry.files.items():
             download(
                 f"{address}/{quote(path)}",
                 folder / path,
                 size=file.size,
                 sha256=file.sha256,
-                otherwise=f"set {MIRROR} to another place that has it",
+                otherwise=f"set {MIRROR} to another folder or URL that has it",
                 attempts=ATTEMPTS,
             )
 
@@ -107,7 +107,7 @@ def fetch_model(entry: ModelEntry, address: str, folder: Path) -> None:
 def _mirror() -> str:
     mirror = os.environ.get(MIRROR, "")
     if "://" in mirror and not mirror.startswith(ADDRESSES):
-        raise ValueError(f"{MIRROR}={mirror}: expected a folder, or an address of {' or '.join(ADDRESSES)}")
+        raise ValueError(f"{MIRROR}={mirror}: expected a folder, or a URL that begins with {' or '.join(ADDRESSES)}")
     return mirror
 
 

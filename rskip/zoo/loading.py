@@ -80,8 +80,8 @@ def load_folder(
     if not (folder / WEIGHTS).is_file():
         problem = f"holds no {WEIGHTS}" if folder.is_dir() else "is a file" if folder.exists() else "no such folder"
         raise FileNotFoundError(
-            f"{folder}: {problem}: expected a folder that `rskip train`, `rskip vision train` or `rskip import` wrote "
-            "and completed, or a name that `rskip zoo list` shows"
+            f"{folder}: {problem}: expected a complete folder from `rskip train`, `rskip vision train` or "
+            "`rskip import`, or a name from `rskip zoo list`"
         )
     task = _task(read_config(folder / WEIGHTS)["task"], source=str(folder))
     precision, device = _checked(task, str(folder), device, dtype)

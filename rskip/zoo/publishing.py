@@ -36,7 +36,7 @@ FOLDER = Path("checkpoints")
 MAX_BYTES, MAX_BYTES_IN_ALL = 20_000_000, 100_000_000
 MAX_LOSS = 0.05  # what storing the weights may cost: sacreBLEU, or % of error
 
-_VARIANT = "a word that ends the model's name and makes it another"
+_VARIANT = "a word that makes the model's name unique, at its end"
 _DECIMALS = 4
 _OLD_RECORD = "record.json"
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -133,12 +133,12 @@ def mismatch(entry: ModelEntry, records: Sequence[Record]) -> str | None:
     files = files_of(Path(str(entry.folder)))
     for name in sorted({*files, *entry.files}):
         if files.get(name) != entry.files.get(name):
-            return f"{entry.folder}/{name} is not as {FILE_NAME} has it"
+            return f"{entry.folder}/{name} differs from {FILE_NAME}"
     record = next((record for record in records if record.seed == entry.seed), None)
     if record is None:
-        return f"the run {run_of(entry)} has no record of seed {entry.seed}, whose weights {entry.folder} has"
+        return f"the run {run_of(entry)} has no run record of seed {entry.seed}, whose weights are in {entry.folder}"
     if entry.checkpoint_sha256 not in (None, record.checkpoint_sha256):
-        return f"{record.path} is of another training than the weights in {entry.folder}"
+        return f"{record.path} is from another training than the weights in {entry.folder}"
     return None
 
 
@@ -212,12 +212,12 @@ def check_score(score: float, record: Record, task: Task[Any]) -> None:
     """:raises ValueError: the published weights are worse, or better, than the run's own."""
     metric = task.columns[0].metric
     if (before := record.metrics.get(metric)) is None:
-        expected = f"what {task.name} is scored by"
-        raise SettingError(metric, "is not among its figures", expected=expected, source=str(record.path))
+        expected = f"the metric of {task.name}"
+        raise SettingError(metric, "is not among its scores", expected=expected, source=str(record.path))
     if abs(score - before) > MAX_LOSS:
         raise ValueError(
-            f"checkpoints/{record.run}/{WEIGHTS} has {metric} {score:.2f} when it is read back, the run {before:.2f}: "
-            f"expected at most {MAX_LOSS} between them"
+            f"checkpoints/{record.run}/{WEIGHTS} has {metric} {score:.2f} when read back, but the run {before:.2f}: "
+            f"expected a difference of at most {MAX_LOSS}"
         )
 
 
@@ -226,10 +226,10 @@ def check_sizes(entries: Mapping[str, ModelEntry]) -> None:
     shipped = [entry for entry in entries.values() if entry.folder is not None]
     for entry in shipped:
         if entry.size > MAX_BYTES:
-            raise ValueError(f"{entry.name} takes {entry.size / 1e6:.1f} MB: expected at most {MAX_BYTES / 1e6:.0f} MB")
+            raise ValueError(f"{entry.name} has {entry.size / 1e6:.1f} MB: expected at most {MAX_BYTES / 1e6:.0f} MB")
     if (total := sum(entry.size for entry in shipped)) > MAX_BYTES_IN_ALL:
         raise ValueError(
-            f"the models in checkpoints/ take {total / 1e6:.1f} MB together: "
+            f"the models in checkpoints/ have {total / 1e6:.1f} MB together: "
             f"expected at most {MAX_BYTES_IN_ALL / 1e6:.0f} MB"
         )
 
@@ -248,7 +248,7 @@ def _check_agreement(published: Record, records: Sequence[Record]) -> None:
     for record in records:
         for key in ("run", "config", *(() if record.diverged else ("signatures",))):
             if getattr(record, key) != getattr(published, key):
-                raise ValueError(f"{record.path} and {published.path} differ in {key}: remove what is out of date")
+                raise ValueError(f"{record.path} and {published.path} differ in {key}: remove the outdated file")
 
 
 def _figures(

@@ -143,7 +143,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
         task = tasks().get(self.task)  # None: what it reads is checked where its model is used
         for pattern in (WEIGHTS, *(task.model_files if task else ())):
             if not any(fnmatchcase(path, pattern) for path in self.files):
-                raise SettingError("files", f"has no {pattern}", expected=f"what {self.task} reads")
+                raise SettingError("files", f"has no {pattern}", expected=f"the files that {self.task} reads")
 
     @property
     def size(self) -> int:
@@ -166,7 +166,7 @@ def registry_file() -> Path:
     for path in (package / FILE_NAME, package.parent / FILE_NAME):
         if path.is_file():
             return path
-    raise FileNotFoundError(f"{FILE_NAME} is neither in {package} nor beside it: install rskip again")
+    raise FileNotFoundError(f"{FILE_NAME} is neither in {package} nor next to it: reinstall rskip")
 
 
 def read_registry(path: Path | None = None) -> dict[str, ModelEntry]:
@@ -197,7 +197,7 @@ def release_url(path: Path | None = None) -> str | None:
 def _read(path: Path) -> dict[str, Any]:
     content = read_json(path)
     if not isinstance(content, dict) or type(content.get("format")) is not int:
-        raise SettingError("", "not a registry of models: it says no format", source=str(path))
+        raise SettingError("", "not a registry of models: it has no format", source=str(path))
     if content["format"] not in (1, FORMAT):
         raise SettingError(
             "",
@@ -257,7 +257,7 @@ def find_model(models: Mapping[str, ModelEntry], name: str) -> ModelEntry:
         return models[name]
     near = nearest(name.lower(), models, count=2)
     hint = f" (did you mean {' or '.join(near)}?)" if near else ""
-    raise ValueError(f"no pretrained model {name!r}{hint}: `rskip zoo list` shows the {len(models)} that there are")
+    raise ValueError(f"no pretrained model {name!r}{hint}: `rskip zoo list` lists all {len(models)} models")
 
 
 def list_models(

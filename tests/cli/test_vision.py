@@ -180,7 +180,7 @@ def test_options_replace_the_recipes_settings(tmp_path):
 def test_precision_is_the_best_that_the_device_multiplies(slow, tmp_path, monkeypatch):
     monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: slow)
     best = "float32" if slow else "bfloat16"
-    said = ["computes in float32: this processor only emulates bfloat16, which is slower"] if slow else []
+    said = ["computing in float32: this CPU only emulates bfloat16, which is slower"] if slow else []
     settings, notes = chosen("--device", "cpu")
     assert (settings.precision, notes) == (best, said)
     recipe = tmp_path / "tiny.yaml"
@@ -207,7 +207,7 @@ def test_processes_compute_in_a_precision_that_every_gpu_multiplies(first_slow, 
     settings, notes = training_settings(build_parser(argv).parse_args(argv), gpu, ranks, slow=slow)
     assert (slow, asked) == (first_slow, [gpu])
     assert settings.precision == ("bfloat16" if first_slow is None else "float32")
-    said = ["computes in float32: process 1's GPU only emulates bfloat16, which is slower"]
+    said = ["computing in float32: process 1's GPU only emulates bfloat16, which is slower"]
     assert notes == ([] if first_slow is None else said)
 
 
@@ -225,7 +225,7 @@ def test_a_training_goes_on_in_the_precision_that_it_began_with(trained, tmp_pat
     }
     for text, said in damaged.items():
         (tmp_path / "run.json").write_text(text)
-        with pytest.raises(ValueError, match=rf"run\.json: {said}.*; move .* away to start anew$"):
+        with pytest.raises(ValueError, match=rf"run\.json: {said}.*; move .* away to start again$"):
             settings_of(*SHORT, output=tmp_path)
 
 
@@ -259,7 +259,7 @@ def test_a_choice_is_told_when_nothing_is_missing(tmp_path, monkeypatch, capsys)
     refused(capsys, "no CIFAR10 in", *command[1:], "--dataset", "cifar10", "--data", str(tmp_path))
     monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(40 if train else 30))
     assert main(command) == 0
-    assert "computes in float32: this processor only emulates" in capsys.readouterr().err
+    assert "computing in float32: this CPU only emulates" in capsys.readouterr().err
 
 
 # training and evaluation
@@ -394,7 +394,7 @@ def test_settings_that_no_training_can_have(data, tmp_path, capsys):
     refused(capsys, nearest, "train", "--depth", "21", *output)
     refused(capsys, "did you mean", "train", "--connection", "2rskp+ln", *output)
     refused(capsys, "iterations is 5 and epochs is 2: expected one of them", "train", *SHORT, "--epochs", "2", *output)
-    both = "iterations is 9 and epochs is 2: expected one of them, and null for one of a recipe"
+    both = "iterations is 9 and epochs is 2: expected one of them; null unsets that of a recipe"
     refused(capsys, both, "train", "--epochs", "2", "--set", "iterations=9", *output)
     refused(capsys, "unknown key weight_deca; did you mean weight_decay?", "train", *output, "--set",
             "weight_deca=1")  # fmt: skip

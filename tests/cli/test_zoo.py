@@ -122,7 +122,7 @@ def test_report_brings_entry_card_and_table_up_to_date_with_the_records(
     dictionary.unlink()
     capsys.readouterr()
     assert study([]) == 2
-    restore = f"{dictionary} is not as checkpoints.json has it: restore it, or publish the run again, `rskip zoo"
+    restore = f"{dictionary} differs from checkpoints.json: restore it, or publish the run again, `rskip zoo"
     assert capsys.readouterr().err.startswith(f"study: error: {restore}")
     assert (two_seeds / "checkpoints.json").read_bytes() == before
 
@@ -131,27 +131,27 @@ def test_publishing_what_is_not_there_leaves_an_empty_folder_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    refused(capsys, "results/nothing has no record: run it first, `rskip run RECIPE`", "publish", "nothing")
+    refused(capsys, "results/nothing has no run record: first run it with `rskip run RECIPE`", "publish", "nothing")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_publish_refuses_in_one_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    refused(capsys, "results/nothing has no record: run it first, `rskip run RECIPE`", "publish", "nothing")
+    refused(capsys, "results/nothing has no run record: first run it with `rskip run RECIPE`", "publish", "nothing")
     refused(capsys, "--url is 'ftp://x': expected an https:// address without", "publish", RUN, "--url", "ftp://x")
     refused(capsys, "--variant is 'De ep': expected a word of lower-case", "publish", RUN, "--variant", "De ep")
-    missing = f"{RECORDS} has no record of seed 3: run it first, `rskip run RECIPE --seeds 3`"
+    missing = f"{RECORDS} has no run record of seed 3: first run it with `rskip run RECIPE --seeds 3`"
     refused(capsys, missing, "publish", RUN, "--seed", "3")
     weights = Path("checkpoints", RUN, "model.safetensors")
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
     restore = f"restore checkpoints/{RUN} and {RECORDS} from version control, or publish the run again, which fails"
-    differs = f"{weights} is not as checkpoints.json has it: {restore} now: runs/{RUN}/1/"
+    differs = f"{weights} differs from checkpoints.json: {restore} now: runs/{RUN}/1/"
     refused(capsys, differs, "publish", RUN)
     Path(RECORDS, "1.json").write_text("{")
     refused(capsys, f"{RECORDS}/1.json: not valid JSON", "publish", RUN)
     shutil.rmtree("study")
-    refused(capsys, f"{RECORDS} has no record: run it first", "publish", RUN)
+    refused(capsys, f"{RECORDS} has no run record: first run it", "publish", RUN)
     Path("checkpoints.json").write_text('{"format": 7}')
     refused(capsys, "checkpoints.json: has format 7, but this rskip reads format 2; install a newer", "publish", RUN)
     assert Path("README.md").read_text() == "<!-- rskip zoo: begin models -->\n<!-- rskip zoo: end models -->\n"

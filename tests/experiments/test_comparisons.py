@@ -68,7 +68,7 @@ def test_a_table_without_records_has_the_papers_figures_and_the_commands_that_fi
         "mine/plain  30.0; 31.0 (of others)",
         "mine/twice                    30.5               +0.50",
         "",
-        "No variant has a record yet.",
+        "No variant has a run record yet.",
         "Differences are from mine/plain, paired by seed.",
         "BLEU: the paper names no scorer; ours is sacreBLEU.",
         "mine/twice and its baseline differ in train.clip-norm: 1.0 against none.",
@@ -145,7 +145,7 @@ def test_what_is_wrong_is_one_line(
     record("plain", 1, 38.0, metrics={"sacrebleu": 38.0, "valid_loss": 3.9})
     assert (
         "results/mine/plain/1.json: metrics.valid_loss is 3.9: expected 4.0000, which its curve or its other figures "
-        "give; a record is not edited: restore it, or remove it and run again"
+        "give; run records must not be edited: restore it, or remove it and run again"
     ) in error_of(capsys, "mine")
     record("plain", 1, 38.0, config=load_recipe("mine/plain", overrides=["train.lr=0.1"]).config)
     assert "results/mine/plain/1.json was made with other settings (train.lr: 0.1 there, 0.005 now)" in error_of(

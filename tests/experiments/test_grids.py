@@ -73,7 +73,7 @@ def test_without_records_a_grid_has_its_lines_and_the_commands_that_fill_it(
         "twice",
         "gates",
         "",
-        "No variant has a record yet.",
+        "No variant has a run record yet.",
         "",
         "Missing:",
         "",

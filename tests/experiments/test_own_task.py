@@ -37,9 +37,9 @@ def test_from_recipe_to_load(
     assert main(["run", "recipes/lines.yaml", "--variants", "*", "--seeds", "1", "2", "--gpus", "0"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("from step 0") == 4 and printed.count("  of 1") == 4
-    assert "distance             0.00   (the recipe expects 0.02)" in printed
-    assert "the paper            0.01   (distance, Legendre Table 1; not a result of ours)" in printed
-    assert "runs/lines/slow/2/trained.safetensors" in printed.partition("where to look next")[2]
+    assert "distance             0.00   (expected by the recipe: 0.02)" in printed
+    assert "the paper            0.01   (distance, Legendre Table 1; from the paper, not from this run)" in printed
+    assert "runs/lines/slow/2/trained.safetensors" in printed.partition("see also")[2]
     record = read_record(project / "results/lines/slow/2.json")
     assert (record.kind, record.recipe, record.config) == (
         "line", "lines", {"kind": "line", "slope": 3.0, "train": {"steps": 30, "lr": 0.1}}

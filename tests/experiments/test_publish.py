@@ -117,7 +117,7 @@ def test_a_registry_of_the_first_format_keeps_its_models_and_one_under_an_old_na
     before, listed = snapshot(), sorted(Path("checkpoints").iterdir())
     said = (
         f"{NAME}.a is the model of lines/a, but its folder is checkpoints/lines_a: rename the folder to "
-        "checkpoints/lines/a, write that as the model's folder in checkpoints.json, and repeat the command\n"
+        "checkpoints/lines/a, change the model's folder in checkpoints.json, and repeat the command\n"
     )
     for run in ("lines/a", "lines_a"):
         assert said in fails(["zoo", "publish", run], capsys)
@@ -172,7 +172,7 @@ def test_what_cannot_be_published_again_says_what_to_do_and_stays(runs: Path, ca
         kept = path.read_bytes() if path.exists() else None
         path.write_text("changed")
         before = snapshot()
-        message = r"rskip zoo publish: error: checkpoints/mine/[a-z.]+ is not as checkpoints\.json has it: restore "
+        message = r"rskip zoo publish: error: checkpoints/mine/[a-z.]+ differs from checkpoints\.json: restore "
         assert re.match(message, fails(["zoo", "publish", "mine"], capsys))
         assert snapshot() == before
         path.write_bytes(kept) if kept else path.unlink()
@@ -181,9 +181,9 @@ def test_what_cannot_be_published_again_says_what_to_do_and_stays(runs: Path, ca
     Path("runs").rename("runs_elsewhere")
     before = snapshot()
     assert fails(["zoo", "publish", "mine"], capsys) == (
-        "rskip zoo publish: error: results/mine/2.json is of another training than the weights in checkpoints/mine: "
+        "rskip zoo publish: error: results/mine/2.json is from another training than the weights in checkpoints/mine: "
         "restore checkpoints/mine and results/mine from version control, or publish the run again, which fails now: "
-        "runs/mine/2/trained.safetensors is gone: remove results/mine/2.json and run the recipe again to publish it\n"
+        "runs/mine/2/trained.safetensors is missing: remove results/mine/2.json and run the recipe again\n"
     )
     assert snapshot() == before
 
@@ -207,7 +207,7 @@ def test_what_is_refused_leaves_every_byte(
     assert "'Not a word'" in refused("--variant", "Not a word")
     assert "'example.org'" in refused("--url", "example.org")
     assert f"{NAME}.other is the model of checkpoints/other" in refused("--variant", "other")
-    assert "results/mine has no record of seed 3" in fails(["zoo", "publish", "mine", "--seed", "3"], capsys)
+    assert "results/mine has no run record of seed 3" in fails(["zoo", "publish", "mine", "--seed", "3"], capsys)
     with monkeypatch.context() as patch:
         patch.setattr("rskip.zoo.publishing.MAX_BYTES_IN_ALL", 100)
         assert "expected at most 0 MB" in refused("--variant", "new")
@@ -220,7 +220,7 @@ def test_what_is_refused_leaves_every_byte(
     assert "trained.safetensors is gone" in refused()
     trained.write_bytes(weights)
     line_fitting.export_weights = lambda *arguments: {**export(*arguments), "distance": 0.5}  # type: ignore[method-assign]
-    assert "has distance 0.50 when it is read back, the run 0.03" in refused()
+    assert "has distance 0.50 when read back, but the run 0.03" in refused()
 
     def fail(*arguments: object) -> None:
         raise CommandFailed("scoring failed")
@@ -238,7 +238,7 @@ def test_what_is_refused_leaves_every_byte(
     assert "results/mine/1.json was made with other settings (train.lr: 0.1 there, 0.2 now)" in refused()
     Path("recipes/mine.yaml").unlink()
     before = snapshot()
-    assert "no recipe mine, the one of results/mine/1.json: put it there" in refused()
+    assert "no recipe mine, which results/mine/1.json needs: restore it" in refused()
 
 
 def test_a_run_that_changes_its_recipe_or_its_architecture_needs_a_variant(runs: Path, capsys: Capture) -> None:
@@ -266,8 +266,8 @@ def test_what_names_no_run_is_refused(runs: Path, capsys: Capture) -> None:
         "..": "'..' is no run: expected",
         "/": "'/' is no run: expected",
         "results/mine": "results/results/mine has no record (did you mean 'mine'?)",
-        "mnie": "results/mnie has no record (did you mean 'mine'?): give a run that has, or run it first",
-        "numbers": "results/numbers has no record: run it first, `rskip run RECIPE`",
+        "mnie": "results/mnie has no run record (did you mean 'mine'?): give another run, or run it first",
+        "numbers": "results/numbers has no run record: first run it with `rskip run RECIPE`",
     }.items():
         assert message in fails(["zoo", "publish", run], capsys)
     assert snapshot() == before
@@ -316,9 +316,9 @@ def test_records_that_a_network_does_not_show_yet_are_named_and_nothing_is_publi
     """With only some of its seeds, a run would publish other weights and other metrics."""
     monkeypatch.setattr("rskip.experiments.sweep.run_sweep", lambda recipes, **options: [])  # other machines run it
     command = ["run", "recipes/mine.yaml", "--seeds", "1", "2", "--ray", "--publish"]
-    assert "results/mine shows no record of seeds 1, 2: " in fails(command, capsys)
+    assert "results/mine has no run record of seeds 1, 2 yet: " in fails(command, capsys)
     assert main(["run", "recipes/mine.yaml", "--seeds", "1"]) == 0
-    assert "results/mine shows no record of seed 2: " in fails(command, capsys)
+    assert "results/mine has no run record of seed 2 yet: " in fails(command, capsys)
     assert not Path("checkpoints").exists()
     assert main(["run", "recipes/mine.yaml", "--seeds", "2"]) == 0 == main(command)
     assert Path("checkpoints/mine/model.safetensors").is_file()

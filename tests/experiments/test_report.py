@@ -151,7 +151,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_without_a_name_all_runs_are_printed(
     project: Path, make_record: MakeRecord, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["report"]) == 0 and capsys.readouterr().out == "No records yet.\n"
+    assert main(["report"]) == 0 and capsys.readouterr().out == "No run records yet.\n"
     for record in (make_record(), make_record(overrides={"train.lr": 1}), make_record(recipe="other")):
         record.write(record.path)
     assert main(["report"]) == 0

@@ -59,7 +59,7 @@ def test_what_has_its_record_is_not_run_again(project: Path, capsys: Capture) ->
     capsys.readouterr()
     assert main(["run", MINE, "--seeds", "1", "2", "--set", "show=2"]) == 0
     printed = capsys.readouterr().out
-    assert printed.count("json is there already: not run again") == 2 and "from step" not in printed
+    assert printed.count("json exists: skipping this run") == 2 and "from step" not in printed
     assert "\n  slope                2.97\n" in printed and "\n  slope                2.95\n" in printed
     assert printed.count("  of 1") == 1, "of seed 2 nothing is left to show"
     assert Path("results/mine/1.json").read_bytes() == before
@@ -152,7 +152,7 @@ def test_mistakes_come_before_any_work(project: Path, line_fitting: Task[Any], c
         ([MINE, "--seeds", "4294967296", "--dry-run"], "4294967296"),
         ([MINE, "--gpus", "99"], "99"),
         ([MINE, "--gpus", "-1", "--dry-run"], "-1"),
-        ([MINE, "--variants", "fast"], "no variant fast; its variants: none: the file is one run"),
+        ([MINE, "--variants", "fast"], "no variant fast; its variants: none, the file is one run"),
         (["recipes/sweep.yaml", "--variants", "fsat"], "no variant fsat (did you mean 'fast'?)"),
         (["recipes/sweep.yaml", "--rows", "fsat"], "no variant fsat (did you mean 'fast'?)"),  # the former name
         (["recipes/sweep.yaml", "--set", "train.steps=0"], "recipes/sweep.yaml, variant fast: train.steps is 0"),
@@ -192,7 +192,7 @@ def test_variants_are_run_seed_by_seed(project: Path, capsys: Capture) -> None:
     assert re.findall(r"^(sweep/\w+, seed \d)$", printed, re.MULTILINE) == [
         "sweep/fast, seed 2", "sweep/faster, seed 2", "sweep/fast, seed 1", "sweep/faster, seed 1"
     ]  # fmt: skip
-    assert printed.count("where to look next") == 1 and "runs/sweep/faster/1/trained" in printed
+    assert printed.count("see also") == 1 and "runs/sweep/faster/1/trained" in printed
 
 
 def test_a_dry_run_prints_each_command_once_and_does_nothing(project: Path, capsys: Capture) -> None:

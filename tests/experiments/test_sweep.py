@@ -196,7 +196,7 @@ def test_mistakes_are_one_line(project: Path, monkeypatch: pytest.MonkeyPatch, c
     pytest.importorskip("ray")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     for address, message in {
-        "127.0.0.1:1": "no Ray answers at 127.0.0.1:1 ([Errno 111] Connection refused): start its head node there, or",
+        "127.0.0.1:1": "Ray doesn't answer at 127.0.0.1:1 ([Errno 111] Connection refused): start its head",
         "nonsense": "--ray is nonsense: expected HOST:PORT of the cluster's head node, auto, or nothing",
         "ray://127.0.0.1:1": "--ray is ray://127.0.0.1:1: expected HOST:PORT",
     }.items():
@@ -210,7 +210,7 @@ def test_mistakes_are_one_line(project: Path, monkeypatch: pytest.MonkeyPatch, c
     assert main(["run", MINE]) == 0
     capsys.readouterr()
     assert main(["run", MINE, "--ray"]) == 0, "nothing is left to do"
-    assert capsys.readouterr().out == "every run has its record\n"
+    assert capsys.readouterr().out == "all runs are finished\n"
 
 
 def test_what_ray_and_its_native_code_say_goes_to_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -239,7 +239,7 @@ def test_a_run_gets_the_gpus_and_cores_that_it_needs(project: Path) -> None:
     with pytest.raises(ValueError) as error:
         needs(8, cpu, large)
     assert str(error.value) == (
-        "a run of mine needs 8 GPUs and 1 cores of one machine, and the cluster's have: "
+        "a run of mine needs 8 GPUs and 1 cores on one machine, but the cluster has: "
         "0 GPUs, 48 cores; 4 GPUs, 64 cores"
     )
 
@@ -287,7 +287,7 @@ def test_a_machine_that_does_not_see_the_folder_runs_nothing(
     task = command("touch ran")
     (tmp_path / "bin").rename(tmp_path / "elsewhere")
     problem = task.run()
-    assert f" doesn't see {tmp_path}, or not what this machine writes there: the project's folder must be" in problem
+    assert f" doesn't see {tmp_path}, or not the files of this machine: put the project's folder on" in problem
     assert not (tmp_path / "ran").exists() and "\n" not in problem
 
 

@@ -30,5 +30,5 @@ def test_old_names_stand_for_one_address_each() -> None:
     addresses = ["a/b_c", "x", "y/z"]
     assert new_addresses(["a_b_c", "x", "y/z", "y_z", "other"], addresses) == {"a_b_c": "a/b_c", "y_z": "y/z"}
     assert new_addresses(["a_b_c"], ["a/b_c", "a_b_c"]) == {}, "it is an address by itself"
-    with pytest.raises(SettingError, match="the run a_b_c has two addresses by now: expected a/b_c or a_b/c"):
+    with pytest.raises(SettingError, match="the run a_b_c has two addresses: expected a/b_c or a_b/c"):
         new_addresses(["a_b_c"], ["a/b_c", "a_b/c"])

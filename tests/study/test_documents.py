@@ -60,7 +60,7 @@ def test_an_error_of_the_system_is_said_in_words(project: Path, capsys: pytest.C
 def test_no_records_and_a_bad_marker(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     for name in ("study/results/README.md", "README.md"):
-        assert "\nNo records yet.\n" in (project / name).read_text()
+        assert "\nNo run records yet.\n" in (project / name).read_text()
     (project / "docs").mkdir()
     (project / "docs/a.md").write_text("<!-- study: begin a -->\n")
     assert main([]) == 2

@@ -43,7 +43,7 @@ def test_a_command_that_fails_on_a_full_disk(run, tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
-        with pytest.raises(OSError, match=r"no space left for .*: free some and repeat the command to go on"):
+        with pytest.raises(OSError, match=r"no space left for .*: free some space and repeat the command to resume"):
             run("trap '' XFSZ; head -c 2000 /dev/zero; exit 1")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -119,12 +119,12 @@ def test_a_command_whose_folder_was_taken_over_is_killed_at_once(run, tmp_path: 
 
 TORCHRUN = "torch.distributed.ChildFailedError:"
 FAILURES = [  # what it prints, its exit status; the exception, and what that says
-    (["tool: error: no such flag"], "exit 2", ValueError, "tool could not go on: tool: error: no such flag"),
+    (["tool: error: no such flag"], "exit 2", ValueError, "tool could not continue: tool: error: no such flag"),
     (["torch.OutOfMemoryError: full", "x"], "exit 1", CommandFailed, "torch.OutOfMemoryError: full"),
     ([], "exit 3", CommandFailed, "tool failed (exit status 3): it printed nothing"),
     ([], "kill -KILL $$", CommandFailed, "tool failed (killed by SIGKILL)"),
     # torchrun, after one of its processes; where it tells the exit status of the one that failed first, that one's
-    (["fairseq-train: error: no", TORCHRUN], "exit 1", ValueError, "could not go on: fairseq-train: error: no"),
+    (["fairseq-train: error: no", TORCHRUN], "exit 1", ValueError, "could not continue: fairseq-train: error: no"),
     (["rskip vision train: error: a", TORCHRUN, " exitcode : 2 (pid: 7)"], "exit 1", ValueError, "train: error: a"),
     (
         ["rskip vision train: error: loss is nan", TORCHRUN, " exitcode : 1 (pid: 7)"], "exit 1", CommandFailed,
@@ -141,7 +141,7 @@ def test_failures_say_why_and_where_the_log_is(run, tmp_path: Path) -> None:
             run("\n".join([*(f"echo '{line}'" for line in lines), end]))
         assert message in str(error.value)
         said = "error:" in message or kind is ValueError  # the command itself says what to do
-        advice = "" if said else "; repeat the command to go on from there"
+        advice = "" if said else "; repeat the command to resume"
         assert str(error.value).endswith(f"(log: {tmp_path / 'log.txt'}{advice})")
         assert "earlier" not in str(error.value) and "\n" not in str(error.value)
 
@@ -170,5 +170,5 @@ def test_failures_under_torchrun_are_read_as_it_prints_them(tmp_path: Path) -> N
     script = tmp_path / "train.py"
     script.write_text("import sys; print('train: error: no'); sys.exit(2)")
     command = ["torchrun", "--standalone", "--nproc-per-node", "2", str(script)]
-    with pytest.raises(ValueError, match=re.escape("could not go on: train: error: no (log: ")):
+    with pytest.raises(ValueError, match=re.escape("could not continue: train: error: no (log: ")):
         run_logged(command, log=tmp_path / "log", environment=os.environ)

@@ -87,7 +87,7 @@ def test_a_run_leaves_a_record_of_everything(prepared: Path, capsys: pytest.Capt
     assert averaged["averaged_from"] == ["checkpoint2.pt", "checkpoint3.pt"]
     printed = capsys.readouterr().out
     assert "epoch   3   train loss 6.000   valid loss 2.000   ppl 8.00   0.5 min" in printed
-    assert "exactly right, %    87.00   (the recipe expects 87)" in printed
+    assert "exactly right, %    87.00   (expected by the recipe: 87)" in printed
     assert printed.count("  source     ") == 2
 
 
@@ -106,7 +106,7 @@ def test_a_training_that_fails_is_one_line_and_is_resumed_when_repeated(
     assert main(["run", "mine.yaml"]) == 1
     assert capsys.readouterr().err == (
         "rskip run: error: fairseq-train failed (exit status 1): RuntimeError: the disk is full "
-        "(log: runs/mine/1/train.log; repeat the command to go on from there)\n"
+        "(log: runs/mine/1/train.log; repeat the command to resume)\n"
     )
     assert not (prepared / "results").exists()
     assert not (prepared / "runs/mine/1/probe.jsonl").exists()
@@ -132,7 +132,7 @@ def test_a_training_that_diverges_has_a_record_and_the_next_run_is_begun(
         assert [epoch["valid_loss"] for epoch in record.curve] == [4.0 + 0.5 * (seed == 1), 3.0 + 0.5 * (seed == 1)]
         assert (record.training["updates"], record.training["epochs"], record.parameters) == (17, 2, 1234)
     assert main(["run", "mine.yaml", "--seeds", "1", "2", "--publish"]) == 2
-    expected = "results/mine: the training of seed 1, 2 diverged: there are no weights\n"
+    expected = "results/mine: the training of seed 1, 2 diverged, without weights to publish\n"
     assert capsys.readouterr().err == f"rskip run: error: {expected}"
 
 

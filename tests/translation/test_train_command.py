@@ -55,7 +55,7 @@ def test_it_leaves_a_model_its_recipe_and_its_record(project: Path, capsys: pyte
 def test_the_same_command_again_trains_no_more(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(TRAIN) == main(TRAIN) == 0
     assert trainings(project) == 1
-    assert "is there already: not run again" in capsys.readouterr().out
+    assert "exists: skipping this run" in capsys.readouterr().out
 
 
 def test_an_interrupted_training_is_resumed(

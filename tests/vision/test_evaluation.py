@@ -127,7 +127,7 @@ def test_mistakes_are_one_line(images):
     refused("cifar10 holds no images to evaluate on", images=none)
     refused("batch size is 0: expected 1 or more", batch_size=0)
     refused("unknown precision 'float16': expected float32 or bfloat16", precision="float16")
-    refused("knows 4 classes, the images have 6", model=Table(torch.tensor(LOGITS)[:, :4]))
+    refused("the model has 4 classes, but the images have 6", model=Table(torch.tensor(LOGITS)[:, :4]))
     for bad in (math.inf, math.nan):
         table = torch.tensor(LOGITS)
         table[5, 2] = bad

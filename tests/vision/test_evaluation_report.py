@@ -48,7 +48,7 @@ def many() -> Evaluation:
 
 def test_text_of_few_classes_has_the_whole_matrix(few):
     assert text_form(few) == """\
-error 5.00 % (100 of 2,000 images), not among the first five 0.25 %, loss 0.1235
+error 5.00 % (100 of 2,000 images), top-5 error 0.25 %, loss 0.1235
 1,234 images/s (cpu, float32, batches of 500, median)
 
   class     images    error  precision  most often confused with

@@ -190,7 +190,7 @@ def test_links_are_followed_once_and_hidden_and_foreign_files_are_left_out(photo
     (photos / "a" / "link.png").symlink_to(draw(tmp_path / "elsewhere.png", seed=99))
     files = find_labelled_files(photos)
     assert len(files.parts[ALL]) == 31 and files.notes == [
-        f"left out 1 file without an image's suffix: {photos / 'a' / 'notes.txt'}"
+        f"skipped 1 file without the suffix of an image: {photos / 'a' / 'notes.txt'}"
     ]
     (photos / "a" / "gone.png").symlink_to(tmp_path / "gone.png")
     with pytest.raises((ImageError, OSError), match=r"gone\.png: no such file"):

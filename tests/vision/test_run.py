@@ -124,11 +124,11 @@ def test_a_run_leaves_a_record_of_everything(project: Path, capsys: pytest.Captu
 
     printed = capsys.readouterr().out
     assert "in float32: the recipe says bfloat16" in printed
-    assert f"error, %          {record.metrics['error']:7.2f}   (the recipe expects 90)" in printed
-    assert "the paper            6.02   (error, %, rSkip Table 1; not a result of ours)" in printed
+    assert f"error, %          {record.metrics['error']:7.2f}   (expected by the recipe: 90)" in printed
+    assert "the paper            6.02   (error, %, rSkip Table 1; from the paper, not from this run)" in printed
     assert printed.count("  epoch   ") == 2
     assert printed.count("  class") == 2
-    assert "runs/mine/7/training/model.pt" in printed.partition("where to look next")[2]
+    assert "runs/mine/7/training/model.pt" in printed.partition("see also")[2]
 
 
 def test_what_is_done_is_not_done_again(project: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_training_that_a_signal_stopped_is_resumed_with_the_same_figures(
         patch.setattr(TrainingRun, "step", stopped)
         assert run() == 1
     error = capsys.readouterr().err
-    assert "stopped by SIGTERM after 5 iterations, which are in runs/mine/1/training/checkpoint.pt" in error
+    assert "stopped by SIGTERM after 5 iterations, saved in runs/mine/1/training/checkpoint.pt" in error
     assert not (project / "results").exists()
     assert run() == 0
     printed = capsys.readouterr().out
@@ -215,7 +215,7 @@ def test_a_training_that_diverges_has_a_record_that_says_so(project: Path, capsy
     assert not list((project / "runs").glob("*/*/training/model.pt"))
     assert "seed 1: the training diverged" in capsys.readouterr().out
     assert run("--set", "train.connection=1xskip", "train.lr=1e+30") == 0
-    assert "is there already: not run again" in capsys.readouterr().out
+    assert "exists: skipping this run" in capsys.readouterr().out
 
 
 def test_a_dry_run_prints_the_commands_and_does_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

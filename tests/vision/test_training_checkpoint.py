@@ -96,6 +96,6 @@ def test_memory_that_is_not_enough_is_one_line_with_what_to_lower(run, monkeypat
         run.step()
     assert str(error.value) == (
         "not enough memory on cpu for the 8 images of iteration 4: give a smaller batch_size, precision bfloat16 or "
-        f"another device; {run.files.checkpoint} keeps iteration 3"
+        f"another device; {run.files.checkpoint} holds iteration 3"
     )
     assert torch.load(run.files.checkpoint, weights_only=True)["iteration"] == 3

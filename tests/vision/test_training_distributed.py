@@ -177,7 +177,7 @@ def test_a_signal_to_one_process_stops_both_and_they_go_on(one, two, monkeypatch
 def test_a_mistake_is_reported_once_and_before_work(two):
     folder, errors = two
     for line in (
-        "one process finds iteration 0, another 11: all must see one folder",
+        "one process finds iteration 0, another 11: use a folder that",
         "uneven: an epoch's last batch has 1 images for 2 processes",
         "synced: sync_batch_norm is true for 2 processes on a CPU: expected GPUs; leave it out, or train in one",
         "rskip vision train: error: --depth is 21: expected 6n+2",

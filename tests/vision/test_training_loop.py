@@ -178,10 +178,10 @@ def test_a_damaged_line_of_a_curve(tmp_path, change, said):
     path = tmp_path / "curve.jsonl"
     path.write_text(whole + damaged)
     assert read_curve(path) == [point]
-    with pytest.raises(ValueError, match=rf"curve\.jsonl, line 2: {said}; move the training away to start anew$"):
+    with pytest.raises(ValueError, match=rf"curve\.jsonl, line 2: {said}; move the training away to start again$"):
         read_curve(path, finished=True)
     path.write_text(damaged + whole)
-    with pytest.raises(ValueError, match=rf"curve\.jsonl, line 1: {said}; move the training away to start anew$"):
+    with pytest.raises(ValueError, match=rf"curve\.jsonl, line 1: {said}; move the training away to start again$"):
         read_curve(path)
 
 
@@ -286,7 +286,7 @@ def test_what_cannot_be_compiled_trains_as_it_is(tmp_path, monkeypatch, capsys):
     run(tmp_path / "plain", iterations=4)
     assert "compile" not in capsys.readouterr().err
     run(tmp_path / "compiled", iterations=4, compile=True)
-    told = "note: trains uncompiled, since torch.compile failed: CppCompileError: C++ compile error\n"
+    told = "note: training uncompiled, because torch.compile failed: CppCompileError: C++ compile error\n"
     assert capsys.readouterr().err.startswith(told)
     plain, compiled = (model_of(tmp_path / name) for name in ("plain", "compiled"))
     assert all(torch.equal(plain[name], compiled[name]) for name in plain)
@@ -328,7 +328,7 @@ def test_divergence_ends_in_one_line_and_saves_nothing(connection, advice, tmp_p
     if checkpoint.exists():  # the first steps may still be finite
         state = torch.load(checkpoint, weights_only=True)
         assert all(tensor.isfinite().all() for tensor in state["model"].values())
-        assert f"keeps iteration {state['iteration']}" in message
+        assert f"holds iteration {state['iteration']}" in message
     assert not (tmp_path / "model.pt").exists()
     assert "NaN" not in (tmp_path / "curve.jsonl").read_text()
 
@@ -339,7 +339,7 @@ def test_a_deep_network_without_normalisation_diverges_cleanly(tmp_path):
         run(tmp_path, depth=110, connection="3xskip", batch_size=4, iterations=1, warmup_iterations=0, milestones=())
     assert str(error.value) == (
         "a weight or statistic is not finite after 1 iterations (lr 0.1, connection 3xskip): "
-        "try a connection with a normalisation, such as 2rskip+ln, or a lower lr or clip_norm; nothing was saved yet"
+        "try a connection with a normalisation, such as 2rskip+ln, or a lower lr or clip_norm; no checkpoint yet"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["curve.jsonl", "lock.1", "run.json"]
     assert (tmp_path / "curve.jsonl").read_text() == ""
@@ -354,7 +354,7 @@ def test_with_activated_shortcuts_it_stays_finite(tmp_path):
 
 
 def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
-    with pytest.raises(Diverged, match=r"checkpoint.pt keeps iteration 4$"):
+    with pytest.raises(Diverged, match=r"checkpoint.pt holds iteration 4$"):
         run(tmp_path, lr=1e30, warmup_iterations=4, milestones=(), save_every=2, iterations=20)
     state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert state["iteration"] == 4

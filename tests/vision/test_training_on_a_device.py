@@ -117,6 +117,6 @@ def test_a_gpu_without_bfloat16_is_named(monkeypatch):
     with pytest.raises(ValueError) as error:
         LOOP._check_device(settings, torch.device("cuda", 1))
     assert str(error.value) == (
-        "precision is 'bfloat16' and cuda:1 is a Tesla V100, which has none: expected float32; "
-        "or hide this GPU by CUDA_VISIBLE_DEVICES"
+        "precision is 'bfloat16' and cuda:1 is a Tesla V100, without bfloat16: expected float32; "
+        "or hide it with CUDA_VISIBLE_DEVICES"
     )

@@ -268,7 +268,7 @@ def test_a_damaged_or_foreign_checkpoint_is_refused(stopped):
         message = str(error.value)
         assert message.startswith((f"{path} can't be read", f"{path}: settings is missing", f"{path} is no "))
         assert "\n" not in message
-        assert message.endswith("; move it away to start anew")
+        assert message.endswith("; move it away to start again")
         assert path.read_bytes() == before
 
 
@@ -321,7 +321,7 @@ def test_a_checkpoint_that_is_not_of_its_training_is_refused(stopped):
             run(path.parent)
         message = str(error.value)
         assert message.startswith(str(path)) and said in message, (keys, message)
-        assert message.endswith("; move it away to start anew") and "\n" not in message, (keys, message)
+        assert message.endswith("; move it away to start again") and "\n" not in message, (keys, message)
         assert (path.parent / "curve.jsonl").read_bytes() == curve
         assert sorted(each.name for each in path.parent.glob("*.pt")) == ["checkpoint.pt"]
 
@@ -340,9 +340,9 @@ def files_of_at_most(size: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("size", "name", "advice", "left"),
     [
-        (0, "lock.1", "make room and repeat the command", []),
-        (500, "run.json", "make room and repeat the command", ["lock.1"]),
-        (100_000, "checkpoint.pt", "there is no earlier one: make room", ["curve.jsonl", "lock.1", "run.json"]),
+        (0, "lock.1", "free some space and repeat the command", []),
+        (500, "run.json", "free some space and repeat the command", ["lock.1"]),
+        (100_000, "checkpoint.pt", "there is no earlier checkpoint: free some", ["curve.jsonl", "lock.1", "run.json"]),
     ],
 )
 def test_no_room_for_a_first_file(size, name, advice, left, tmp_path):
@@ -362,7 +362,7 @@ def test_no_room_leaves_the_checkpoint_before(stopped, straight, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", lambda path, content: full(0))
-        with pytest.raises(OSError, match="No space left on device; the checkpoint before it is kept") as error:
+        with pytest.raises(OSError, match="No space left on device; the previous checkpoint is kept") as error:
             run(folder)
     assert error.value.filename == str(folder / "checkpoint.pt")
     assert (folder / "checkpoint.pt").read_bytes() == before

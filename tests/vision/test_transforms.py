@@ -105,12 +105,12 @@ def test_a_float_image_is_left_as_it_is():
 def test_other_input_is_an_error_that_says_what_is_expected():
     for image, message in [
         (torch.zeros(3, 28, 28), r"\(3, 28, 28\): expected \(3, 32, 32\) or \(N, 3, 32, 32\); resize it to 32 x 32 "),
-        (torch.zeros(32, 32, 3), r"an image of shape \(32, 32, 3\): expected .*; bring the channels to the front$"),
+        (torch.zeros(32, 32, 3), r"an image of shape \(32, 32, 3\): expected .*; move the channels to the front$"),
         (torch.zeros(32, 32), r"an image of shape \(32, 32\): expected"),
         (np.zeros((3, 32, 32), np.uint8), r"an array of shape \(3, 32, 32\): expected \(32, 32, 3\) or"),
         (np.zeros((32, 31, 3), np.uint8), r"an image of shape \(3, 32, 31\): expected .*; resize it"),
         (torch.zeros(3, 32, 32, dtype=torch.int64), "an image of torch.int64: expected torch.uint8"),
-        ("cat.png", "a str is no image: expected a PIL image, a tensor or an array"),
+        ("cat.png", "a str is not an image: expected a PIL image, a tensor or an array"),
     ]:
         with pytest.raises(ValueError, match=message):
             CifarClassification()(image)

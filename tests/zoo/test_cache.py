@@ -174,11 +174,11 @@ def test_nowhere(
 ) -> None:
     cached = cached_folder(entry)
     folders = f"{installed}/checkpoints/classifier, {cached}"
-    wanted = f"set RSKIP_HUB_MIRROR to a folder or an address that has {NAME}/model.safetensors and the files beside it"
+    wanted = f"set RSKIP_HUB_MIRROR to a folder or URL that has {NAME}/model.safetensors and the files next to it"
     with pytest.raises(FileNotFoundError) as error:
         model_folder(entry, root=installed)
     assert str(error.value) == (
-        f"{NAME}: none of the folders {folders} has all of its files, whole and readable, "
+        f"{NAME}: none of the folders {folders} has all of its files, complete and readable, "
         f"and no address of them is known: load it from a clone of the repository that has it, or {wanted}"
     )
     monkeypatch.setenv("RSKIP_HUB_MIRROR", str(tmp_path / "empty"))
@@ -194,7 +194,7 @@ def test_offline_fetches_nothing(
     monkeypatch.setenv("RSKIP_OFFLINE", "1")
     assert model_folder(served, root=installed) == mirror
     monkeypatch.setenv("RSKIP_HUB_MIRROR", "https://mirror.example")
-    message = rf"^{NAME}: none of .* readable, and RSKIP_OFFLINE forbids to fetch them: unset it, or set RSKIP_HUB"
+    message = rf"^{NAME}: none of .* readable, and RSKIP_OFFLINE forbids downloads: unset it, or set RSKIP_HUB"
     with pytest.raises(FileNotFoundError, match=message):
         model_folder(served, root=installed)
     cached = cached_folder(entry)
@@ -210,7 +210,7 @@ def test_offline_fetches_nothing(
 
 def test_address_that_is_none(entry: ModelEntry, installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RSKIP_HUB_MIRROR", "s3://bucket")
-    with pytest.raises(ValueError, match=r"^RSKIP_HUB_MIRROR=s3://bucket: expected a folder, or an address of http://"):
+    with pytest.raises(ValueError, match=r"^RSKIP_HUB_MIRROR=s3://bucket: expected a folder, or a URL that begins with http://"):
         model_folder(entry, root=installed)
 
 

@@ -90,7 +90,7 @@ def test_what_is_not_the_file_never_gets_its_name(entry: ModelEntry, server: Any
         get(entry)
     assert re.fullmatch(
         rf"{server.url}/{WEIGHTS}: the file has the sha256 \w+, expected \w+; it was removed: try again, or set "
-        "RSKIP_HUB_MIRROR to another place that has it",
+        "RSKIP_HUB_MIRROR to another folder or URL that has it",
         str(error.value),
     )
     assert names(cached_folder(entry)) == ["config.json"]

@@ -95,7 +95,7 @@ def test_a_path_that_holds_no_model(
     in_registry: Path, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    expected = "expected a folder that `rskip train`, `rskip vision train` or `rskip import` wrote and completed, or a "
+    expected = "expected a complete folder from `rskip train`, `rskip vision train` or `rskip import`, or a "
     (tmp_path / "empty").mkdir()
     wrong: list[tuple[Any, str]] = [
         ("runs/none", "runs/none: no such folder: "),

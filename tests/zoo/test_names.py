@@ -85,9 +85,9 @@ def test_the_nearest_names_are_offered() -> None:
             "Transformer_tiny_2rskip_ln.multi30k.en_de",
             f"no pretrained model 'Transformer_tiny_2rskip_ln.multi30k.en_de' (did you mean {EN_DE} or {BASELINE}?)",
         ),
-        (MODELS, "xyz", f"no pretrained model 'xyz': `rskip zoo list` shows the {len(MODELS)} that there are"),
+        (MODELS, "xyz", f"no pretrained model 'xyz': `rskip zoo list` lists all {len(MODELS)} models"),
         (MODELS, ["xyz"], "a pretrained model's name is a string, not ['xyz']"),
-        ({}, "xyz", "shows the 0 that there are"),
+        ({}, "xyz", "lists all 0 models"),
     ]
     for models, name, message in wrong:
         with pytest.raises(ValueError, match=re.escape(message)):

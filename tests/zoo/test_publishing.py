@@ -152,13 +152,13 @@ def test_what_does_not_belong_together_is_one_line() -> None:
             plan(records, **named)
         assert message in str(caught.value) and "\n" not in str(caught.value)
 
-    refused("has error 8.94 when it is read back, the run 9.00", score=8.94)
-    refused("has error 9.06 when it is read back, the run 9.00: expected at most 0.05 between them", score=9.06)
+    refused("has error 8.94 when read back, but the run 9.00", score=8.94)
+    refused("has error 9.06 when read back, but the run 9.00: expected a difference of at most 0.05", score=9.06)
     foreign = replace(published, config={"train": {"dataset": "cifar100"}})
     refused(f"says cifar10, the record of {RUN} cifar100: publish the run again", [foreign])
     refused(f"results/{RUN}/2.json: kind is 'lines': expected", [replace(published, kind="lines")])
     foreign = replace(published, kind="translation")
-    refused(f"results/{RUN}/2.json: sacrebleu is not among its figures: expected what translation", [foreign])
+    refused(f"results/{RUN}/2.json: sacrebleu is not among its scores: expected the metric of translation", [foreign])
     other = replace(records[0], config={"train": {"dataset": "cifar10", "lr": 1}})
     refused(f"results/{RUN}/1.json and results/{RUN}/2.json differ in config: remove", [other, published])
     signed = replace(records[0], signatures={"error": "v2"})
@@ -200,15 +200,15 @@ def test_files_and_records_that_the_entry_does_not_tell_of_are_named() -> None:
     folder = Path("checkpoints", RUN)
     assert mismatch(entry, records) is None
     (folder / "notes.txt").write_text("mine")
-    assert mismatch(entry, records) == f"checkpoints/{RUN}/notes.txt is not as checkpoints.json has it"
+    assert mismatch(entry, records) == f"checkpoints/{RUN}/notes.txt differs from checkpoints.json"
     with pytest.raises(ValueError, match=f"restore it, or publish the run again, `rskip zoo publish {RUN}`"):
         outdated_models(records)
     (folder / "notes.txt").unlink()
     assert mismatch(entry, records[:1]) == (
-        f"the run {RUN} has no record of seed 2, whose weights checkpoints/{RUN} has"
+        f"the run {RUN} has no run record of seed 2, whose weights are in checkpoints/{RUN}"
     )
     again = replace(records[1], checkpoint_sha256="a" * 64)
-    assert f"{again.path} is of another training than the weights in" in str(mismatch(entry, [records[0], again]))
+    assert f"{again.path} is from another training than the weights in" in str(mismatch(entry, [records[0], again]))
     assert mismatch(replace(entry, checkpoint_sha256=None), [again]) is None, "an entry of the first format"
 
 
@@ -277,12 +277,12 @@ def test_models_that_take_too_much_are_not_published(monkeypatch: pytest.MonkeyP
     records = make_run()
     with monkeypatch.context() as patch:
         patch.setattr("rskip.zoo.publishing.MAX_BYTES", 200)
-        with pytest.raises(ValueError, match=f"{NAME} takes 0.0 MB: expected at most 0 MB"):
+        with pytest.raises(ValueError, match=f"{NAME} has 0.0 MB: expected at most 0 MB"):
             publish(records)
     assert not REGISTRY.exists()
     entry = publish(records)
     monkeypatch.setattr("rskip.zoo.publishing.MAX_BYTES_IN_ALL", entry.size)
-    with pytest.raises(ValueError, match="the models in checkpoints/ take 0.0 MB together: expected at most 0 MB"):
+    with pytest.raises(ValueError, match="the models in checkpoints/ have 0.0 MB together: expected at most 0 MB"):
         publish(make_run(FAST), variant="fast")
     assert list(read_registry(REGISTRY)) == [NAME]
     write_registry(REGISTRY, {"a.b": replace(entry, name="a.b", folder=None)})

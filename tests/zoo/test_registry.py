@@ -155,7 +155,7 @@ def test_a_bad_file_is_one_line(tmp_path: Path) -> None:
         ("<html>", f"{path}: not valid JSON: Expecting value"),
         ("\xff", f"{path}: not valid UTF-8"),
         ("[" * 100_000, f"{path}: nested more than 100 levels deep"),
-        ("[]", f"{path}: not a registry of models: it says no format"),
+        ("[]", f"{path}: not a registry of models: it has no format"),
         ('{"models": {}}', "it says no format"),
         ('{"format": "1", "models": {}}', "it says no format"),
         ('{"format": 3}', "has format 3, but this rskip reads format 2; install a newer rskip"),

@@ -11,11 +11,11 @@ from rskip.tasks.task import Column
 
 VALID_LOSS = Column("valid_loss", "validation loss, bits per token")
 SET_BY_A_RUN = {
-    "save-dir": "it is the run's folder",
+    "save-dir": "the run's folder is used",
     "restore-file": "an interrupted run is resumed by repeating the command",
-    "log-format": "it is always json, records read it",
-    "cpu": "it follows the machine",
-    "no-last-checkpoints": "resuming needs them",
+    "log-format": "it is always json, which run records need",
+    "cpu": "it is chosen for the machine",
+    "no-last-checkpoints": "they are needed to resume",
 }
 _GIVEN_TO_A_RUN = {"seed": "seeds", "distributed-world-size": "gpus"}
 _SIZES = ("embed-dim", "ffn-embed-dim", "layers", "attention-heads")

@@ -184,7 +184,7 @@ def _class_folders(path: Path, classes: Sequence[str] | None) -> LabelledFiles:
     notes = []
     if parts:
         if others := [line_name(folder.name) for folder in inside if folder not in parts.values()]:
-            notes.append(f"{listed(others)} in {line_name(path)}: left out, since there is {' and '.join(parts)}")
+            notes.append(f"{listed(others)} in {line_name(path)}: skipped, because there is {' and '.join(parts)}")
     else:
         parts = {ALL: path}
     names = tuple(classes) if classes is not None else _class_names(parts.get("train", path))
@@ -200,7 +200,7 @@ def _class_folders(path: Path, classes: Sequence[str] | None) -> LabelledFiles:
         check_classes(parts.get("train", path), names, counts)
     if left_out:
         files = "1 file" if len(left_out) == 1 else f"{len(left_out):,} files"
-        notes.append(f"left out {files} without an image's suffix: {listed(left_out)}")
+        notes.append(f"skipped {files} without the suffix of an image: {listed(left_out)}")
     return LabelledFiles(path, names, found, notes)
 
 

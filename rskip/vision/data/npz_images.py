@@ -42,7 +42,7 @@ def read_npz(path: Path, *, classes: Sequence[str] | None = None) -> LabelledFil
             wanted = {key for pairs in PAIRS.values() for pair in pairs for key in pair} | {*CLASS_NAMES}
             arrays = {key: content[key] for key in keys if key in wanted}
     except MemoryError:
-        raise ValueError(f"{name}: not enough memory for its arrays: write smaller images or fewer") from None
+        raise ValueError(f"{name}: not enough memory for its arrays: use fewer or smaller images") from None
     except Exception as error:  # zipfile, zlib and NumPy raise errors of any type for a damaged file
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"{name}: no arrays can be read ({reason}): expected {EXPECTED}") from None

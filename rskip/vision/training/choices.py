@@ -87,6 +87,6 @@ def _precision(
     """The asked one where every rank's device multiplies it; otherwise another one, with a note of it."""
     if asked != "bfloat16" or slow is None:
         return asked, []
-    kind = "processor" if device.type == "cpu" else "GPU"
+    kind = "CPU" if device.type == "cpu" else "GPU"
     which = f"this {kind}" if ranks.count == 1 else f"process {slow}'s {kind}"
-    return "float32", [f"computes in float32: {which} only emulates bfloat16, which is slower"]
+    return "float32", [f"computing in float32: {which} only emulates bfloat16, which is slower"]

@@ -15,7 +15,7 @@ from rskip.machine.extras import extra
 from rskip.machine.ranks import Ranks
 from rskip.settings.kinds import Count, Whole
 
-_FULL = "the training stops; its last checkpoint is whole: make room and repeat the command to go on"
+_FULL = "the training stops, but its last checkpoint is complete: free some space and repeat the command to resume"
 _NEVER = torch.iinfo(torch.int64).max
 
 
@@ -68,7 +68,7 @@ def read_curve(path: Path, *, finished: bool = False) -> list[CurvePoint]:
     :param finished: whether the training has ended; then a damaged end is an error.
     :raises SettingError: a line is damaged that is not skipped.
     """
-    advice = "move the training away to start anew"
+    advice = "move the training away to start again"
     return [point for point, _ in read_state_lines(path, CurvePoint, advice=advice, finished=finished)]
 
 

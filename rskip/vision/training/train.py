@@ -157,7 +157,7 @@ def train(
         )
         if run.compile_error is not None:
             reason = (str(run.compile_error).strip() or type(run.compile_error).__name__).splitlines()[0]
-            progress.note(f"note: trains uncompiled, since torch.compile failed: {reason:.80}")
+            progress.note(f"note: training uncompiled, because torch.compile failed: {reason:.80}")
         first = (*settings.milestones, 0)[0]
         if settings.schedule == "step" and run.iterations <= first and ranks.first:
             progress.note(
@@ -202,8 +202,8 @@ def train(
 def _check_device(settings: TrainingSettings, place: torch.device) -> None:
     """:raises SettingError: this process's device doesn't support the settings."""
     if settings.precision == "bfloat16" and place.type == "cuda" and bfloat16_is_slow(place):
-        problem = f"is 'bfloat16' and {place} is a {device_name(place)}, which has none"
-        raise SettingError("precision", problem, expected="float32", advice="or hide this GPU by CUDA_VISIBLE_DEVICES")
+        problem = f"is 'bfloat16' and {place} is a {device_name(place)}, without bfloat16"
+        raise SettingError("precision", problem, expected="float32", advice="or hide it with CUDA_VISIBLE_DEVICES")
 
 
 def _check_shared(files: TrainingFolder, iteration: int, ranks: Ranks) -> None:
@@ -212,8 +212,8 @@ def _check_shared(files: TrainingFolder, iteration: int, ranks: Ranks) -> None:
     least, most = int(ranks.min(here)), int(ranks.max(here))
     if least != most:
         raise ValueError(
-            f"{files.checkpoint}: one process finds iteration {least:,}, another {most:,}: all must see one folder; "
-            "put it where every machine can read it"
+            f"{files.checkpoint}: one process finds iteration {least:,}, another {most:,}: use a folder that "
+            "all machines share"
         )
 
 
@@ -226,7 +226,7 @@ def process_group(ranks: Ranks, device: str | None) -> AbstractContextManager[No
     gpus = device != "cpu" and torch.cuda.is_available()
     gpu = gpu_of_its_own(ranks) if gpus and device in (None, "cuda") else None
     backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
-    return ranks.process_group(backend, device=gpu, advice="; repeat the command to go on from the last checkpoint")
+    return ranks.process_group(backend, device=gpu, advice="; repeat the command to resume from the last checkpoint")
 
 
 class Interrupted(Exception):
@@ -237,8 +237,8 @@ class Interrupted(Exception):
 
     def __init__(self, number: int, *, iteration: int, checkpoint: Path) -> None:
         super().__init__(
-            f"stopped by {signal.Signals(number).name} after {iteration:,} iterations, which are in {checkpoint}: "
-            "repeat the command to go on"
+            f"stopped by {signal.Signals(number).name} after {iteration:,} iterations, saved in {checkpoint}: "
+            "repeat the command to resume"
         )
         self.status = 128 + number
 

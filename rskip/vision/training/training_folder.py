@@ -73,7 +73,7 @@ class TrainingFolder:
         """
         if not self.settings.is_file():
             return None
-        advice = f"move {self.path} away to start anew"
+        advice = f"move {self.path} away to start again"
         return read_state(self.settings, _Begun, advice=advice)["settings"]
 
     def check_lock(self) -> None:
@@ -154,8 +154,8 @@ def write_training_checkpoint(path: Path, checkpoint: TrainingCheckpoint) -> Non
     else:
         content["images"] = to_plain(checkpoint.images)
     content["curve"] = [asdict(point) for point in checkpoint.curve]
-    kept = "the checkpoint before it is kept" if path.exists() else "there is no earlier one"
-    save_whole(path, content, consequence=f"{kept}: make room and repeat the command to go on")
+    kept = "the previous checkpoint is kept" if path.exists() else "there is no earlier checkpoint"
+    save_whole(path, content, consequence=f"{kept}: free some space and repeat the command to resume")
 
 
 def save_whole(path: Path, content: object, *, consequence: str) -> None:
@@ -176,7 +176,7 @@ def read_training_checkpoint(path: Path) -> TrainingCheckpoint | None:
     """
     if not path.exists():
         return None
-    advice = "move it away to start anew"
+    advice = "move it away to start again"
     content = read_torch_file(path, kind="file of `rskip vision train`", advice=f"; {advice}")
     return as_state(content, TrainingCheckpoint, source=str(path), advice=advice)
 
@@ -193,7 +193,7 @@ def check_same_training(
     if differing:
         listed = "; ".join(f"{name}: {there.get(name)} there, {now.get(name)} now" for name in differing)
         raise ValueError(
-            f"{path} is of a training with other settings ({listed}): give another folder, or that training's settings"
+            f"{path} is from a training with other settings ({listed}): give another folder, or the same settings"
         )
 
 
@@ -202,8 +202,8 @@ def check_same_images(path: Path, there: ImageDescription | None, now: ImageDesc
     if there is None or (there.sha256, there.size) != (now.sha256, now.size):
         known, ours = ("" if each is None else f"{each.name}, {_counted(each)}" for each in (there, now))
         raise ValueError(
-            f"{path} is of a training on other images ({known}) than these ({ours}): give another "
-            "folder for --output, or that training's images"
+            f"{path} is from a training on other images ({known}) than these ({ours}): give another "
+            "folder for --output, or the same images"
         )
 
 

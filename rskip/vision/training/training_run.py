@@ -172,7 +172,7 @@ class TrainingRun:
         if (difference := self._difference(checkpoint)) or (difference := self._restore_generators(checkpoint.rng)):
             raise ValueError(
                 f"{self.files.checkpoint} doesn't fit its own settings ({difference}): it is damaged or of another "
-                "version; move it away to start anew"
+                "version; move it away to start again"
             )
         self.model.load_state_dict(checkpoint.model)
         groups = self.optimiser.state_dict()["param_groups"]  # the settings, not the checkpoint, define the update
@@ -235,7 +235,7 @@ class TrainingRun:
         if self._own is not None:
             content |= {"classes": self._own.train.classes, "images": to_plain(self._own.description)}
         path = self.files.settings
-        with naming(path, consequence="make room and repeat the command"), atomic_file(path) as temporary:
+        with naming(path, consequence="free some space and repeat the command"), atomic_file(path) as temporary:
             temporary.write_text(json.dumps(content, indent=2) + "\n")
         self.curve.rewrite()
         if tensorboard:
@@ -346,7 +346,7 @@ class TrainingRun:
 
     @property
     def _kept(self) -> str:
-        return f"{self.files.checkpoint} keeps iteration {self._saved:,}" if self._saved else "nothing was saved yet"
+        return f"{self.files.checkpoint} holds iteration {self._saved:,}" if self._saved else "no checkpoint yet"
 
     def add_point(self) -> CurvePoint:
         """Adds a point to the curve, with a test error where one is due.
@@ -478,10 +478,10 @@ class TrainingRun:
                 about = own or {"classes": list(CLASSES[dataset])}
                 config = {"task": TASK, "model": self._config, "dataset": dataset, **about}
                 self.files.check_lock()
-                with naming(self.files.path / WEIGHTS, consequence="make room and repeat the command"):
+                with naming(self.files.path / WEIGHTS, consequence="free some space and repeat the command"):
                     write_model(self.files.path, Checkpoint(model=weights, config=config))
                 content |= own
-                save_whole(self.files.model, content, consequence="make room and repeat the command")
+                save_whole(self.files.model, content, consequence="free some space and repeat the command")
         if self._tensorboard is not None:
             self._tensorboard.close()
 
