@@ -115,9 +115,9 @@ def _numbers(text: bytes, count: int) -> np.ndarray:
     try:
         content = base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise ValueError(f"not base64 ({error}): the file is cut off or damaged") from None
+        raise ValueError(f"not base64 ({error}): the file is truncated or damaged") from None
     if count < 1 or not content or len(content) % (4 * count):
-        raise ValueError(f"{len(content):,} bytes for {count} boxes: the file is cut off or damaged")
+        raise ValueError(f"{len(content):,} bytes for {count} boxes: the file is truncated or damaged")
     return np.frombuffer(content, dtype="<f4").reshape(count, -1)
 
 

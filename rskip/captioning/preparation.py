@@ -105,7 +105,7 @@ def prepare_captions(
             raise ValueError(f"{texts['captions']}: {problem}: expected the complete {corpus.name}")
     taken, counts = _choose(corpus, found, pictures)
     elsewhere = "choose another output"
-    with disk_space(output, advice=f"free some, or {elsewhere}", elsewhere=elsewhere), one_at_a_time(output):
+    with disk_space(output, advice=f"free some space, or {elsewhere}", elsewhere=elsewhere), one_at_a_time(output):
         if not needs_build(output, planned, force=force):
             return False  # another process has made it meanwhile
         with whole_folder(output) as folder:

@@ -56,11 +56,11 @@ def fetch(
     if at_once < 1:
         raise ValueError(f"at_once={at_once}: expected at least 1 file at once")
     cache = cache_folder() / folder
-    elsewhere = "name another folder in RSKIP_DATA"
-    with disk_space(cache, advice=f"free some, or {elsewhere}", elsewhere=elsewhere):
+    elsewhere = "set RSKIP_DATA to another folder"
+    with disk_space(cache, advice=f"free some space, or {elsewhere}", elsewhere=elsewhere):
         if mirror is not None and not mirror.startswith(ADDRESSES):
             if "://" in mirror:
-                expected = "a folder, or an address that begins with http:// or https://"
+                expected = "a folder, or a URL that begins with http:// or https://"
                 raise SettingError("mirror", f"is {mirror}", expected=expected)
             return _several_at_once(files, _from_folder(files, expanded_path(mirror, "mirror"), cache), at_once)
         return _several_at_once(files, _from_cache(files, cache) if offline else _from_web(mirror, cache), at_once)
@@ -99,15 +99,15 @@ def _from_cache(files: Sequence[UpstreamFile], cache: Path) -> _Get:
     if missing:
         raise FileNotFoundError(
             f"offline: {', '.join(missing)} not in the cache {cache}: run once online, "
-            "or give as mirror a folder that has what is missing"
+            "or give a mirror folder that has them"
         )
 
     def get(file: UpstreamFile, stop: threading.Event) -> FetchedFile:
         path = cache / file.name
         found = verified(path, url=file.url, size=file.size, sha256=file.sha256)
         if found is None:
-            wrong = file_difference(path, size=file.size, sha256=file.sha256) or "is not what it was when it came"
-            raise ValueError(f"offline: {path} is damaged, or another version: it {wrong}: run once online")
+            wrong = file_difference(path, size=file.size, sha256=file.sha256) or "has changed since its download"
+            raise ValueError(f"offline: {path} is damaged or of another version (it {wrong}): run once online")
         return found
 
     return get
@@ -133,7 +133,7 @@ def _from_folder(files: Sequence[UpstreamFile], folder: Path, cache: Path) -> _G
         path = found[file]
         if path.name == file.name:
             if wrong := file_difference(path, size=file.size, sha256=file.sha256):
-                raise ValueError(f"{path} {wrong}; it was left as it is: replace it by {file.url}")
+                raise ValueError(f"{path} {wrong}: replace it by {file.url}")
             return FetchedFile(path, path.stat().st_size, file.sha256 or sha256_file(path))
         return unpack(path, unpacked / file.name, url=file.url, size=file.size, sha256=file.sha256)
 

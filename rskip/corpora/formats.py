@@ -65,7 +65,7 @@ def read_pairs(source: TextFile, target: TextFile, *, sentences: int | None) -> 
         where = "" if place is None else f"; they seem to be misaligned from about line {place:,}"
         raise ValueError(
             f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}: "
-            f"files that translate each other must have the same number{where}"
+            f"a text and its translation must have the same number{where}"
         )
     if sentences is not None and counts[0] != sentences:
         raise ValueError(f"{source} has {counts[0]:,} sentences{expected.removesuffix(' sentences')}")
@@ -154,7 +154,7 @@ class _SegmentParser(HTMLParser):
         if self._document_line:
             raise ValueError(
                 f"{self._place} ends within the document that begins in line {self._document_line} (no </doc>): "
-                "it is cut short, fetch the whole file again"
+                "it is truncated: get the complete file again"
             )
         if not self._segments:
             raise ValueError(f"{self._place} has no segment (<seg id=...>): expected a NIST test set, sgm or xml")
@@ -199,8 +199,8 @@ class _SegmentParser(HTMLParser):
             raise ValueError(f"{self._place}: line {self._segment_line}: a segment without id: expected <seg id=...>")
         if (self._document, name) in self._names:
             raise ValueError(
-                f"{self._place}: line {self._segment_line}: segment {name} of document {self._document} comes a second "
-                "time: expected each once, in files of one reference"
+                f"{self._place}: line {self._segment_line}: segment {name} of document {self._document} appears "
+                "twice: expected each segment once, in files with one reference"
             )
         self._names.add((self._document, name))
         self._text = []
@@ -215,7 +215,7 @@ class _SegmentParser(HTMLParser):
     def _never_ended(self) -> ValueError:
         return ValueError(
             f"{self._place}: line {self._segment_line}: a segment that never ends (no </seg>): "
-            "the file is damaged, fetch the whole file again"
+            "the file is damaged: get the complete file again"
         )
 
 

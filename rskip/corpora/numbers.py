@@ -255,7 +255,7 @@ def generate_numbers(*, pairs: int, seed: int, german_first: bool = False) -> It
             found += 1
             yield split, ((german, english) if german_first else (english, german))
         if found < count:
-            raise SettingError.of_value("pairs", pairs, f"at most about {found:,}, all the sentences there are")
+            raise SettingError.of_value("pairs", pairs, f"at most about {found:,}, the number of possible sentences")
 
 
 def numbers(source: str, target: str) -> GeneratedCorpus:
@@ -268,8 +268,8 @@ def numbers(source: str, target: str) -> GeneratedCorpus:
         name=f"numbers-{source}-{target}",
         source=source,
         target=target,
-        homepage="generated on this machine; needs no download",
-        licence="none needed: it is made by this package",
+        homepage="generated on this machine, without a download",
+        licence="none needed: this package generates it",
         citation="none",
         defaults=PrepareDefaults(size=500),
         generate=generate,

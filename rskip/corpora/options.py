@@ -20,12 +20,12 @@ NO_LIMIT = 0
 """Of `max_words`, `max_characters` and `max_ratio`: any length or ratio."""
 
 _ONE_IN_20 = {"default": "1 in 20, at most 2,000"}
-_SPLIT_OFF = "text of your own that comes without such a set"
+_SPLIT_OFF = "your own text without such a set"
 _OF_SOME = {
     "pairs": "generated corpora",
     "valid": _SPLIT_OFF,
     "test": _SPLIT_OFF,
-    "seed": "generated corpora and sets that are split off",
+    "seed": "generated corpora and split-off sets",
 }
 """Options that only some corpora have (`Corpus.choices`)."""
 
@@ -40,7 +40,7 @@ class PrepareOptions(Checked):
     """
 
     subwords: Annotated[
-        SubwordKind, Meta(description="kind; bpe is that of subword-nmt", extra={"flag": "subword"})
+        SubwordKind, Meta(description="kind of subword units; bpe: BPE of subword-nmt", extra={"flag": "subword"})
     ] = "bpe"
     size: Annotated[
         Count | None,
@@ -56,16 +56,16 @@ class PrepareOptions(Checked):
             extra={"flag": "tokenizer", "default": "moses for bpe, none for SentencePiece"},
         ),
     ] = None
-    lowercase: Annotated[bool, Meta(description="lowercase both sides; the model translates into lower case")] = False
-    pairs: Annotated[Count | None, Meta(description="training pairs of a generated corpus")] = None
+    lowercase: Annotated[bool, Meta(description="lowercase both sides; the model translates to lower case")] = False
+    pairs: Annotated[Count | None, Meta(description="number of training pairs of a generated corpus")] = None
     valid: Annotated[
-        Count | None, Meta(description="pairs that become the validation set if none is given", extra=_ONE_IN_20)
+        Count | None, Meta(description="pairs to split off as the validation set if none is given", extra=_ONE_IN_20)
     ] = None
     test: Annotated[
-        Count | None, Meta(description="pairs that become the test set if none is given", extra=_ONE_IN_20)
+        Count | None, Meta(description="pairs to split off as the test set if none is given", extra=_ONE_IN_20)
     ] = None
     seed: Annotated[
-        int | None, Meta(description="random seed of a generated corpus, and for the sets split off your own text")
+        int | None, Meta(description="random seed for a generated corpus, and for splitting sets off your own text")
     ] = None
     clean: Annotated[bool, Meta(description="False: only the cleaning that other options ask for")] = True
     remove_non_printing: Annotated[bool | None, Meta(description="remove control and format characters")] = None
@@ -76,15 +76,15 @@ class PrepareOptions(Checked):
         bool | None, Meta(description="drop pairs with an empty side", extra={"flag": "drop-empty"})
     ] = None
     max_words: Annotated[
-        Annotated[int, Meta(ge=0)] | None, Meta(description="drop pairs with more words on a side; 0: no limit")
+        Annotated[int, Meta(ge=0)] | None, Meta(description="drop pairs with over N words on a side; 0: no limit")
     ] = None
     max_characters: Annotated[
-        Annotated[int, Meta(ge=0)] | None, Meta(description="drop pairs with more characters on a side; 0: no limit")
+        Annotated[int, Meta(ge=0)] | None, Meta(description="drop pairs with over N characters on a side; 0: no limit")
     ] = None
     max_ratio: Annotated[
         float | None,
         Meta(
-            description="drop pairs if a side has over R times the other's words; 0: no limit",
+            description="drop pairs if a side has over R times the words of the other; 0: no limit",
             extra={"metavar": "R", "expected": "a number, 1 or more, or 0 for any"},
         ),
     ] = None
@@ -96,19 +96,19 @@ class PrepareOptions(Checked):
     ] = None
     languages: Annotated[
         bool | None,
-        Meta(description="drop pairs with a side in another language", extra={"flag": "language-filter"}),
+        Meta(description="drop pairs with a side in the wrong language", extra={"flag": "language-filter"}),
     ] = None
     learn_sample: Annotated[
         Count | None,
         Meta(
-            description="learn them from every k-th pair, about N in all "
+            description="learn the units from every k-th pair, about N in total "
             "(default: at most 5,000,000; SentencePiece 500,000)"
         ),
     ] = None
     bpe_dropout: Annotated[
         Annotated[float, Meta(ge=0, lt=1)],
         Meta(
-            description="probability of leaving out a merge, in the training set only",
+            description="probability of skipping a merge, only in the training set",
             extra={"metavar": "P", "expected": "a probability, 0 or more and below 1"},
         ),
     ] = 0.0

@@ -119,7 +119,7 @@ def read_own_corpus(texts: Mapping[str, Sequence[OwnText]], *, source: str, targ
         source=source,
         target=target,
         homepage="",
-        licence="that of the files it was made from",
+        licence="that of the original files",
         citation="",
         defaults=PrepareDefaults(
             cleaning=default_cleaning(source, target), size=default_size(pairs, characters=len(characters))

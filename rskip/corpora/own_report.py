@@ -22,9 +22,9 @@ def reading_report(corpus: OwnCorpus, made: OwnRecord) -> str:
         counts = ", ".join(f"{split} {made['options'][split]:,}" for split in corpus.split_off)
         line = f"split off the training pairs: {counts} (seed {made['options']['seed']})"
         if left_out := made["left_out"]:
-            line += f"; left out: {left_out:,} further pairs with the same source sentences"
+            line += f"; dropped: {left_out:,} other pairs with the same source sentences"
         lines.append(line)
     for language in sorted({corpus.source, corpus.target} & WITHOUT_SPACES):
         if made["options"]["subwords"] == "bpe":
-            lines.append(f"{language} is written without spaces: --subword sentencepiece may suit it better")
+            lines.append(f"{language} is written without spaces: --subword sentencepiece may be better")
     return "\n".join(lines)

@@ -161,7 +161,7 @@ def paired_files(sources: Sequence[Path], targets: Sequence[Path]) -> list[OwnTe
     """
     if len(sources) != len(targets):
         counts = f"{len(sources)} source files and {len(targets)} target files"
-        raise ValueError(f"{counts} were given: expected equal numbers, since the n-th files are paired")
+        raise ValueError(f"{counts} were given: expected equal numbers, because the n-th files are paired")
     return [
         PairedFiles(TextFile(Path(source)), TextFile(Path(target)))
         for source, target in zip(sources, targets, strict=True)
@@ -193,7 +193,7 @@ def choose_languages(texts: Sequence[OwnText], given: Sequence[str] | None) -> t
     if given is None and not said:
         names = " and ".join(str(file) for file in texts[0].files)
         unnamed = f"the names of {names} don't end in language codes"
-        raise ValueError(f"which languages? {unnamed}: give them, such as --languages en de")
+        raise ValueError(f"unknown languages: {unnamed}: give them, such as --languages en de")
     if given is None and len(said) > 1:
         (first, one), (second, other) = list(said.items())[:2]
         says = f"{one.files[0]} says {' and '.join(first)}, but {other.files[0]} says {' and '.join(second)}"

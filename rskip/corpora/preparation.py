@@ -43,7 +43,7 @@ from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig, tool_versions
 
 _TOKENISED, _COUNTS, _UNPACKED, _GENERATED = "tokenised.json", "counts.json", "unpacked", "generated"
-_AGAIN = "remove it to repeat this part of the work"
+_AGAIN = "remove it to repeat this part"
 _SMALL = 50_000_000  # bytes of input that are read sooner than a process begins
 
 
@@ -92,7 +92,7 @@ def prepare(
             file.name: {"url": file.url, "size": fetched.size, "sha256": fetched.sha256}
             for file, fetched in files.items()
         }
-    advice = "free some and repeat the command, which continues, or choose another output"
+    advice = "free some space and repeat the command to resume, or choose another output"
     elsewhere = "choose another output"
     with disk_space(output, advice=advice, elsewhere=elsewhere), one_at_a_time(output):
         if not needs_build(output, planned, force=force):

@@ -88,13 +88,13 @@ def _refuse_other_kinds(path: Path) -> None:
     """Raises an error for a folder of captions or images. The error names the command for such a folder."""
     if "captions" in (read_corpus_record(path) or {}):
         raise ValueError(
-            f"{path} holds captions of images: expected sentence pairs; a recipe of kind captioning trains on captions "
-            "(`rskip run flickr8k/2rskip_ln`)"
+            f"{path} holds captions of images: expected sentence pairs; to train on captions, run a recipe of kind "
+            "captioning (`rskip run flickr8k/2rskip_ln`)"
         )
     inner = [each for folder in sorted(path.iterdir()) if folder.is_dir() for each in list(folder.iterdir())[:20]]
     images = [each for each in [*path.iterdir(), *inner] if each.suffix.lower() in _IMAGES]
     if images and not (path / RECORD_FILE).exists():
         raise ValueError(
-            f"{path} holds images, such as {images[0].relative_to(path)}: expected sentence pairs that `rskip prepare` "
-            "made; `rskip vision train --data FOLDER` trains on images"
+            f"{path} holds images, such as {images[0].relative_to(path)}: expected sentence pairs from `rskip "
+            "prepare`; to train on images, use `rskip vision train --data FOLDER`"
         )

@@ -162,7 +162,7 @@ def needs_build(folder: Path, planned: dict[str, Any], *, force: bool) -> bool:
         return True
     record = read_corpus_record(folder)
     if record is None:
-        problem = f"{folder} was not made by rskip prepare (it has no {RECORD_FILE} of its own)"
+        problem = f"{folder} was not made by rskip prepare, because it has no {RECORD_FILE}"
         raise OutputError(problem, advice="choose another {output}")
     differs = record_difference(record, planned) or damage(folder, record)
     if differs is None:
@@ -204,7 +204,7 @@ def record_difference(record: Mapping[str, Any], planned: Mapping[str, Any]) -> 
     if "corpus" in changed:
         return f"holds {record.get('corpus')}, not {planned['corpus']}"
     if "inputs" in changed:
-        return "was prepared from other input files, or versions of them"
+        return "was prepared from other files, or other versions of them"
     if "options" in changed:
         return f"was prepared with {_listed(record.get('options'))}, not with {_listed(planned['options'])}"
     if "tools" in changed:

@@ -34,7 +34,7 @@ SideNames = Words | dict[str, Words]
 Sum = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", extra={"expected": "64 hexadecimal digits, in lower case"})]
 
 _NAME = "^(.+)-([a-z]{2})-([a-z]{2})$"
-Name = Annotated[str, Meta(pattern=_NAME, extra={"expected": "a name that ends in its languages, as wmt14-en-de"})]
+Name = Annotated[str, Meta(pattern=_NAME, extra={"expected": "a name that ends in its languages, such as wmt14-en-de"})]
 
 
 class FileEntry(Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class FileEntry(Struct, frozen=True, kw_only=True):
 
     url: Annotated[
         str,
-        Meta(pattern="^https://.*[^/]$", extra={"expected": "an address that begins with https:// and names a file"}),
+        Meta(pattern="^https://.*[^/]$", extra={"expected": "a URL that begins with https:// and names a file"}),
     ]
     size: Count | None = None
     sha256: Sum | None = None
@@ -65,13 +65,13 @@ class TextEntry(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.every is not None and self.except_every is not None:
-            raise SettingError("except_every", "is given besides every", expected="one of them")
+            raise SettingError("except_every", "is given in addition to every", expected="one of them")
 
 
 _TEXTS: Mapping[CaptionFormat, tuple[str, ...]] = {"flickr8k": ("captions", *SPLITS), "karpathy": ("captions",)}
 """Which texts a format of captions has."""
 
-Texts = Annotated[list[TextEntry], Meta(min_length=1, extra={"expected": "a list of one text or more"})]
+Texts = Annotated[list[TextEntry], Meta(min_length=1, extra={"expected": "a list of one or more texts"})]
 
 
 class CorpusEntry(Struct, frozen=True, kw_only=True):
@@ -137,7 +137,7 @@ def read_corpora(path: Path) -> tuple[list[PublishedCorpus], list[CaptionCorpus]
         for name, entry in registry.corpora.items():
             for corpus in _both_directions(name, entry, folders):
                 if corpora.setdefault(corpus.name, corpus) is not corpus:
-                    raise SettingError(f"corpora.{name}", f"is {corpus.name} too, which another entry is already")
+                    raise SettingError(f"corpora.{name}", f"is {corpus.name} too, the name of another entry")
         captions = [_captions(name, entry, folders) for name, entry in registry.captions.items()]
         used = {(corpus.folder, file) for corpus in corpora.values() for file in corpus.upstream_files()}
         used |= {(corpus.folder, corpus.archive) for corpus in captions}
@@ -155,7 +155,7 @@ def _files(entries: list[FileEntry], place: str) -> dict[str, UpstreamFile]:
     for entry in entries:
         if entry.name in files:
             both = f"{files[entry.name].url} and {entry.url}"
-            raise SettingError(place, f"has two addresses for {entry.name}, {both}", expected="one")
+            raise SettingError(place, f"has two URLs for {entry.name}, {both}", expected="one")
         files[entry.name] = UpstreamFile(name=entry.name, url=entry.url, size=entry.size, sha256=entry.sha256)
     return files
 
@@ -269,7 +269,7 @@ def find_corpus(name: str) -> Corpus:
     if name in CORPORA:
         return CORPORA[name]
     if name in CAPTION_CORPORA:
-        raise SettingError("", f"{name} has captions of images", expected="a corpus of two languages")
+        raise SettingError("", f"{name} has image captions", expected="a corpus of two languages")
     raise _unknown(name)
 
 
@@ -289,5 +289,5 @@ def _unknown(name: str) -> SettingError:
     known = [*CORPORA, *CAPTION_CORPORA]
     near = [each for each in known if name and each.startswith(name.lower())] or nearest(name.lower(), known)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    ways = "`rskip prepare --list` shows all; your own text: `rskip prepare --source FILE --target FILE`"
+    ways = "`rskip prepare --list` lists all; for your own text, use `rskip prepare --source FILE --target FILE`"
     return SettingError("", f"unknown corpus {name!r}: {hint}{ways}")

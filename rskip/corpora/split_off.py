@@ -58,9 +58,9 @@ def _chosen(
         wanted = ", ".join(f"{split} {count:,}" for split, count in sizes.items())
         raise SettingError(
             "",
-            f"the training text has {len(distinct):,} different source sentences that cleaning keeps",
+            f"the training text has {len(distinct):,} different source sentences after cleaning",
             expected=f"more than the {sum(sizes.values()):,} that are split off ({wanted})",
-            advice="give more text, or those sets as files of their own",
+            advice="give more text, or give these sets as separate files",
         )
     owner: dict[int | None, str] = {}
     for split in sorted(sizes):  # test before valid: another size of valid leaves test as it is

@@ -147,8 +147,8 @@ class PreActResNet(nn.Module):
         if images.dtype != expected and not (images.dtype in AUTOCAST_TYPES and _autocast(images.device.type)):
             cast = f"; cast them with .to({expected})" if images.is_floating_point() else ""
             raise ValueError(
-                f"images of {images.dtype}: expected normalised ones of {expected} (rskip.vision.CifarClassification "
-                f"makes such ones, in float32{cast})"
+                f"images of {images.dtype}: expected normalised images of {expected} (rskip.vision.CifarClassification "
+                f"makes them, in float32{cast})"
             )
 
     def extra_repr(self) -> str:

@@ -163,7 +163,7 @@ def load_model(path: Path, *, expected: Mapping[str, Any] | None = None) -> tupl
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
     if difference := weights_difference(model.state_dict(), state):
-        raise ValueError(f"{file} says {description.name}, but its weights are another model's: {difference}")
+        raise ValueError(f"{file} says {description.name}, but has the weights of another model: {difference}")
     model.load_state_dict(state)
     return model.eval(), description
 
@@ -191,7 +191,7 @@ def model_file(path: Path) -> Path:
 def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
     """model.pt or checkpoint.pt of a training."""
     content = read_torch_file(path, kind="file of `rskip vision train`")
-    source, advice = str(path), "give a file that `rskip vision train` wrote"
+    source, advice = str(path), "give a file from `rskip vision train`"
     if "settings" in content:
         training = as_state(content, _Training, source=source, advice=advice)
         settings, weights, iterations = training["settings"], training["model"], training["iterations"]

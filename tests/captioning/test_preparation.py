@@ -174,7 +174,7 @@ def test_names():
         find_caption_corpus("flickr")
     with pytest.raises(SettingError, match="has two languages: expected captions: flickr8k, coco-karpathy"):
         find_caption_corpus("multi30k-en-de")
-    with pytest.raises(SettingError, match="has captions of images"):
+    with pytest.raises(SettingError, match="has image captions"):
         find_corpus("flickr8k")
 
 

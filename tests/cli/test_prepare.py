@@ -110,7 +110,7 @@ def test_made_once(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["numbers-en-de", "--workers", "0"], "--workers is 0: expected 1 or more"),
         (["numbers-en-de", "--pairs", "0"], "--pairs is 0: expected a whole number, 1 or more"),
         (["numbers-en-de", "--bpe-size", "0"], "--bpe-size is 0: expected a whole number, 1 or more"),
-        (["multi30k-en-de", "--seed", "1"], "--seed is for generated corpora and sets that are split off, not for"),
+        (["multi30k-en-de", "--seed", "1"], "--seed is for generated corpora and split-off sets, not for"),
         (
             ["multi30k-en-de", "--mirror", "nowhere"],
             "no mirror folder nowhere: expected one that holds train.en.gz",

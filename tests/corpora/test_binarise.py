@@ -45,7 +45,7 @@ def test_missing_fairseq_says_how_to_get_it(command: Path) -> None:
 
 def test_arguments(command: Path, tmp_path: Path) -> None:
     script(command, f'echo "$@" > {tmp_path}/arguments; exit 1')
-    with pytest.raises(OSError, match="fairseq-preprocess ended with status 1: it said nothing"):
+    with pytest.raises(OSError, match="fairseq-preprocess ended with status 1: it printed nothing"):
         run(tmp_path)
     assert (tmp_path / "arguments").read_text() == (
         f"--source-lang en --target-lang de --trainpref {tmp_path}/train --validpref {tmp_path}/valid "

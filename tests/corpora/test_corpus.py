@@ -56,8 +56,8 @@ def test_published_corpus() -> None:
 
 def test_generated_corpus() -> None:
     assert describe(CORPORA["numbers-de-en"]).split("\n  ") == [
-        "numbers-de-en: generated on this machine; needs no download",
-        "terms: none needed: it is made by this package",
+        "numbers-de-en: generated on this machine, without a download",
+        "terms: none needed: this package generates it",
         "source: none",
         "languages: de to en",
         "train: 30,000 pairs by default",

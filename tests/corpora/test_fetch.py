@@ -114,7 +114,7 @@ def test_full_disk_of_the_cache(upstream: Upstream, server: Any, cache: Path, mo
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("rskip.corpora.fetch.download", full)
-    with pytest.raises(OSError, match=rf"no space left for {cache}/tiny: free some, or name another .* RSKIP_DATA"):
+    with pytest.raises(OSError, match=rf"no space left for {cache}/tiny: free some space, or set RSKIP_DATA"):
         fetch(upstream(url=server.url), folder="tiny")
 
 
@@ -202,7 +202,7 @@ def test_offline_reads_the_cache(upstream: Upstream, server: Any, cache: Path) -
         fetch(files, folder="tiny", offline=True)
     (cache / "tiny/val.de.gz").unlink()
     (cache / "tiny/train.en.gz").unlink()
-    message = rf"^offline: train\.en\.gz, val\.de\.gz not in the cache {cache}/tiny: run once online, or give as mirror"
+    message = rf"^offline: train\.en\.gz, val\.de\.gz not in the cache {cache}/tiny: run once online, or give a mirror "
     with pytest.raises(FileNotFoundError, match=message):
         fetch(files, folder="tiny", offline=True, mirror=server.url)
     assert server.requests == []

@@ -109,10 +109,10 @@ def test_ways_to_write_segments(tmp_path: Path) -> None:
         ('<doc docid="1">\n<seg id="1">a</seg>\n<seg id="2">b', "line 3: a segment that never ends"),
         ('<doc docid="1">\n<seg id="1">a</seg>\n', r"ends within the document that begins in line 1 \(no </doc>\)"),
         ('<doc docid="1">\n<seg id="1">a</seg>\n<se', "ends within the document that begins in line 1"),
-        ('<doc docid="1">\n<seg id="1">a</seg>\n<seg id="1">b</seg>', "line 3: segment 1 of document 1 comes a second"),
+        ('<doc docid="1">\n<seg id="1">a</seg>\n<seg id="1">b</seg>', "line 3: segment 1 of document 1 appears twice"),
         (
             '<doc docid="x">\n<seg id="1">a</seg></doc>\n<doc docid="x"><seg id="1">b</seg></doc>',
-            "line 3: segment 1 of document x comes a second time: .* files of one reference",
+            "line 3: segment 1 of document x appears twice: .* files with one reference",
         ),
         ('<doc docid="1">\n<seg>a</seg></doc>', "line 2: a segment without id"),
         ('<doc docid="1">\n<seg id="">a</seg></doc>', "line 2: a segment without id"),

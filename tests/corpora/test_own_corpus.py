@@ -221,13 +221,13 @@ def test_changed_files_are_refused_then_forced(stub: Path, tmp_path: Path, capsy
     assert "own is up to date (nothing to do): pairs: train 46, valid 2, test 2" in capsys.readouterr().out
     write_sides(tmp_path / "train", PAIRS[:-1])
     assert main(arguments) == 2
-    assert "own was prepared from other input files, or versions of them: choose another" in capsys.readouterr().err
+    assert "own was prepared from other files, or other versions of them: choose another" in capsys.readouterr().err
     table = ["prepare", "--table", str(tmp_path / "table.tsv"), "--languages", "en", "de"]
     table += ["--output", str(tmp_path / "table"), "--columns"]
     (tmp_path / "table.tsv").write_text("".join(f"{source}\t{target}\t{target} so\n" for source, target in PAIRS))
     assert main([*table, "1", "2"]) == 0
     assert main([*table, "1", "3"]) == 2
-    assert "table was prepared from other input files, or versions of them: choose another" in capsys.readouterr().err
+    assert "table was prepared from other files, or other versions of them: choose another" in capsys.readouterr().err
     assert main([*arguments, "--force"]) == 0
     assert json.loads((tmp_path / "own/corpus.json").read_bytes())["sentences"]["train"] == 45
 
@@ -269,7 +269,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         (["--train-prefix", "train"], "--train-prefix needs the codes at the end of the file names: give"),
         (["--train-prefix", "nowhere", *codes], "no file nowhere.en, nor a compressed one (.gz, .xz, .zst, .bz2): "),
         ([*same, "--target", "nowhere.de"], "nowhere.de: No such file or directory"),
-        ([*same, "--target", "one.tsv"], "which languages? the names of train.en and one.tsv don't end in language"),
+        ([*same, "--target", "one.tsv"], "unknown languages: the names of train.en and one.tsv don't end in language"),
         (
             [*given, "--valid-source", "train.de", "--valid-target", "train.en"],
             "which languages? train.en says en and de,",
@@ -302,10 +302,10 @@ def test_bad_input_is_one_line_and_leaves_nothing(
             [*given, "--test-prefix", "long", *codes],
             "long.en: sentence 3 has 20,001 characters: expected at most 20,000",
         ),
-        (["--train-prefix", "two", *codes], "the training text has 2 different source sentences that cleaning keeps: "),
+        (["--train-prefix", "two", *codes], "the training text has 2 different source sentences after cleaning: "),
         (
             ["--train-prefix", "blank", *codes],
-            "the training text has 0 different source sentences that cleaning keeps: ",
+            "the training text has 0 different source sentences after cleaning: ",
         ),
         (
             [*given, "--valid-prefix", "two", "--valid", "3", *codes],

@@ -159,7 +159,7 @@ def test_a_filter_that_cannot_work_is_refused_before_anything_is_fetched(
 
 
 def test_nothing_left_to_train_on(corpus: Any, mirror: Path, output: Path) -> None:
-    with pytest.raises(ValueError, match="nothing is left to train on: cleaning dropped all of 11 pairs"):
+    with pytest.raises(ValueError, match="no training pairs are left: cleaning dropped all 11 pairs"):
         made(corpus, mirror, output, max_words=1)
     assert list(output.parent.iterdir()) == []
 

@@ -119,7 +119,7 @@ def test_other_inputs_and_other_corpora_are_refused(stub: Path, make_corpus: Any
     with pytest.raises(ValueError, match="tiny holds tiny-en-de, not numbers-en-de: choose another output"):
         prepare(CORPORA["numbers-en-de"], output)
     (mirror / "test.en.gz").write_bytes((mirror / "val.en.gz").read_bytes())
-    with pytest.raises(ValueError, match="was prepared from other input files, or versions of them"):
+    with pytest.raises(ValueError, match="was prepared from other files, or other versions of them"):
         prepare(make_corpus(), output, mirror=str(mirror))
 
 

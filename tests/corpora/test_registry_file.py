@@ -119,13 +119,13 @@ MISTAKES = (
     ("file: train.tgz\n", "file: trian.tgz\n", "train[0].file is 'trian.tgz': expected one of its folder's: train.tgz"),
     ("sentences: 100", "sentences: 0", f"corpora.{ENTRY}.splits.train[0].sentences is 0: expected a whole number, 1"),
     ("sentences: 100", "sentences: 1e2", "train[0].sentences is 100.0: expected a whole number"),
-    ("sentences: 100", "every: 9", "train[0].except_every is given besides every: expected one of them"),
+    ("sentences: 100", "every: 9", "train[0].except_every is given in addition to every: expected one of them"),
     ("sentences: 100", "sentence: 100", "train[0].sentence; did you mean sentences?"),
     ("      valid:", "      dev:", "splits.valid is missing; every corpus has train, valid, test"),
     ("      test1:", "      test0:", "splits.test0 is a split: expected train, valid, test, and then test1, test2 and"),
     ("      test1:", "      test2:", "splits.test2 is a split: expected train, valid, test, and then test1, test2 and"),
     ("    folder: news", "    folder: new", f"corpora.{ENTRY}.folder is 'new': expected one of those under files"),
-    (f"  {ENTRY}:", "  tiny:", "corpora.tiny is a key: expected a name that ends in its languages, as wmt14-en-de"),
+    (f"  {ENTRY}:", "  tiny:", "corpora.tiny is a key: expected a name that ends in its languages, such as wmt14"),
     (SUM, SUM[:-1], "files.news[0].sha256 is '0123"),
     (SUM, SUM.upper(), "files.news[0].sha256 is '0123456789ABCDEF"),
     ("      size: 12", "      size: -1", "files.news[0].size is -1: expected a whole number, 1 or more"),
@@ -135,7 +135,7 @@ MISTAKES = (
     (
         "    - url: https://example.org/dev.en.gz\n",
         "    - url: https://example.org/dev.en.gz\n    - url: https://b.org/dev.en.gz\n",
-        "files.news has two addresses for dev.en.gz, https://example.org/dev.en.gz and https://b.org/dev.en.gz:",
+        "files.news has two URLs for dev.en.gz, https://example.org/dev.en.gz and https://b.org/dev.en.gz:",
     ),
     (
         "    - url: https://example.org/dev.en.gz\n",
@@ -161,7 +161,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
 
 def test_an_entry_for_the_other_direction_is_one_too_many(tmp_path: Path) -> None:
     entry = RIGHT[RIGHT.index(f"  {ENTRY}:") :]
-    with pytest.raises(SettingError, match=r"tiny-news-de-en is tiny-news-de-en too, which another entry is already"):
+    with pytest.raises(SettingError, match=r"tiny-news-de-en is tiny-news-de-en too, the name of another entry"):
         read(tmp_path, RIGHT + entry.replace(ENTRY, "tiny-news-de-en"))
 
 

@@ -240,7 +240,7 @@ def test_an_archive_beside_the_folder_is_used_and_kept(tiny, address, tmp_path, 
 
 def test_a_failed_download_says_what_to_do(tiny, address, tmp_path, monkeypatch):
     root = tmp_path / "data"
-    place = rf"or put the archive cifar-10-python\.tar\.gz into {root}, from where it is unpacked$"
+    place = rf"or put the archive cifar-10-python\.tar\.gz into {root}$"
     for url, error, reason in (
         (f"{address}/nowhere", FileNotFoundError, "the server answered 404 Not Found: check the URL"),
         (f"{address}/{FOLDER}/test_batch", ValueError, "the file has the md5 .*, expected .*: try again"),
@@ -265,7 +265,7 @@ def test_a_full_disk_says_so_and_leaves_the_archive(tiny, tmp_path, monkeypatch)
     (tmp_path / "data").mkdir()
     shutil.copy(tiny.archive, tmp_path / "data")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=20))
-    with pytest.raises(OSError, match=r"^no space left for .* 20 free\): CIFAR takes about 360 MB to unpack; free "):
+    with pytest.raises(OSError, match=r"^no space left for .* 20 free\): CIFAR needs about 360 MB to unpack: free "):
         load_cifar("cifar10", tmp_path / "data", train=True, download=True)
     assert [path.name for path in (tmp_path / "data").iterdir()] == [tiny.archive.name]
 

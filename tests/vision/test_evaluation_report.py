@@ -56,7 +56,7 @@ error 5.00 % (100 of 2,000 images), top-5 error 0.25 %, loss 0.1235
   airplane   1,000   0.00 %    99.01 %
   dog            0        -     0.00 %
 
-images of each class (down) by predicted class (across):
+confusion matrix (rows: true class, columns: predicted class):
                  0      1   2
   0  cat       900     10  90
   1  airplane    .  1,000   .
@@ -66,7 +66,7 @@ images of each class (down) by predicted class (across):
 
 def test_text_of_many_classes_has_the_most_frequent_confusions(many):
     lines = text_form(many).splitlines()
-    begin = lines.index("the most frequent confusions:")
+    begin = lines.index("most frequent confusions:")
     assert lines[begin + 1] == "  class 24  predicted as  class 0   24"
     assert lines[begin + 2] == "  class 23  predicted as  class 24  23"
     assert lines[-1] == "  class 5   predicted as  class 6    5"

@@ -355,7 +355,7 @@ def test_mistakes_are_errors_of_one_line():
 
 def test_images_of_another_shape_or_type_are_an_error():
     model = preact_resnet(8)
-    ours = "expected normalised ones of torch.float32"
+    ours = "expected normalised images of torch.float32"
     for batch, message in [
         (torch.zeros(3, 32, 32), r"images of shape \(3, 32, 32\): expected \(N, 3, 32, 32\); .* images\[None\]$"),
         (torch.zeros(2, 1, 32, 32), r"images of shape \(2, 1, 32, 32\): expected"),

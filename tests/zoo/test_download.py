@@ -168,5 +168,5 @@ def test_cache_that_may_only_be_read(entry: ModelEntry, monkeypatch: pytest.Monk
 def test_full_disk(entry: ModelEntry, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage("/")._replace(free=20)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(OSError, match=r"^no space left for .*20 free\): free some, or set TORCH_HOME to a folder on "):
+    with pytest.raises(OSError, match=r"^no space left for .*20 free\): free some space, or set TORCH_HOME to "):
         get(entry)

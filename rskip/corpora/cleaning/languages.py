@@ -35,7 +35,7 @@ class LanguageFilter:
         known = _identifier().labels
         for language in languages:
             if language not in known:
-                raise ValueError(f"py3langid does not know the language {language!r}: leave the language filter out")
+                raise ValueError(f"py3langid does not know the language {language!r}: leave out the language filter")
         self._languages = languages
 
     def mismatch(self, words: Pair) -> bool:

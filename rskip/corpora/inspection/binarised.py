@@ -53,7 +53,7 @@ def find_data(path: str | Path) -> DataFolder:
     path = Path(path)
     if not path.is_dir():
         kind = "is a file" if path.exists() else "does not exist"
-        raise FileNotFoundError(f"{path} {kind}: expected a folder that `rskip prepare` or fairseq-preprocess made")
+        raise FileNotFoundError(f"{path} {kind}: expected a folder from `rskip prepare` or fairseq-preprocess")
     shards = [folder for folder in path.iterdir() if folder.is_dir() and re.fullmatch(r"shard\d+", folder.name)]
     folders = [path, *sorted(shards, key=lambda folder: int(folder.name.removeprefix("shard")))]
     found = [(folder, match) for folder in folders for match in _matches(folder, _BINARISED)]
@@ -97,10 +97,10 @@ def _dictionary(folders: list[Path], language: str) -> Path:
     name = f"dict.{language}.txt"
     paths = [folder / name for folder in folders if (folder / name).is_file()]
     if not paths:
-        raise FileNotFoundError(f"{folders[0] / name} is missing: fairseq-preprocess writes it beside the data")
+        raise FileNotFoundError(f"{folders[0] / name} is missing: fairseq-preprocess writes it next to the data")
     for other in paths[1:]:
         if other.read_bytes() != paths[0].read_bytes():
-            raise ValueError(f"{other} differs from {paths[0]}: shards of one corpus share their dictionaries")
+            raise ValueError(f"{other} differs from {paths[0]}: expected the same dictionary in all shards")
     return paths[0]
 
 
@@ -113,7 +113,7 @@ def _why_nothing(path: Path) -> str:
         return f"{path} holds one language without translations: {expected}"
     for child in sorted(path.iterdir()):
         if child.is_dir() and next(_matches(child, _BINARISED), None):
-            return f"{path} holds no binarised data itself, but {child.name} in it does: name that one"
+            return f"{path} holds no binarised data itself, but {child.name} in it does: give that folder"
     return f"{path} holds no binarised data: {expected}"
 
 
@@ -136,7 +136,7 @@ class MmapSentences:
             expected = "mmap, which `fairseq-preprocess --dataset-impl mmap` writes (its default)"
             raise ValueError(f"{self.index} is of fairseq's {other} format: expected {expected}")
         if len(header) < _HEADER.size or not header.startswith(b"MMIDIDX\0\0"):
-            raise ValueError(f"{self.index} is not an index of fairseq-preprocess, or cut off: binarise again")
+            raise ValueError(f"{self.index} is not an index of fairseq-preprocess, or truncated: binarise again")
         _, version, code, count = _HEADER.unpack(header)
         if version != 1 or not 1 <= code <= len(_TYPES):
             known = f"expected version 1 and a type of 1 to {len(_TYPES)}"
@@ -175,7 +175,7 @@ class MmapSentences:
             row = rows.start + int(np.searchsorted(np.cumsum(sizes), outside[0], side="right"))
             raise ValueError(
                 f"{self.data}: sentence {row + 1:,} has token {tokens[outside[0]]}, but {dictionary} has only "
-                f"{vocabulary:,} tokens: is it the one that the data was binarised with?"
+                f"{vocabulary:,} tokens: give the dictionary that the data was binarised with"
             )
         filled = sizes > 0
         lengths = sizes.copy()
@@ -188,13 +188,13 @@ class MmapSentences:
         places = np.append(self._places[rows.start : rows.stop + 1], len(self._tokens) * self._width)[: len(sizes) + 1]
         first = int(places[0]) // self._width
         if (sizes < 0).any() or (places != (first + np.append(0, np.cumsum(sizes))) * self._width).any():
-            raise ValueError(f"{self.index} is damaged: its sizes and places contradict each other: binarise again")
+            raise ValueError(f"{self.index} is damaged: its sizes and offsets contradict each other: binarise again")
         return sizes, self._tokens[first : first + int(sizes.sum())].astype(np.int64)
 
 
 def _require_size(path: Path, expected: int, described: str) -> None:
     if (size := path.stat().st_size) != expected:
-        what = "is cut off" if size < expected else "has too much in it"
+        what = "is truncated" if size < expected else "is too long"
         raise ValueError(f"{path} {what}: it has {size:,} bytes, {described} {expected:,}: binarise again")
 
 

@@ -31,7 +31,7 @@ def draw(inspection: Inspection, path: Path) -> None:
     data, figures, sentences = inspection.data, inspection.figures, inspection.shown["sentences"]
     shown = figures["shown_split"]
     if not sentences:
-        raise ValueError(f"{data.path}: {shown} has no sentences to draw")
+        raise ValueError(f"{data.path}: {shown} has no sentences to plot")
     name = figures["corpus"]["name"] if figures["corpus"] else data.path.resolve().name
     end = max(1, *(percentile(*inspection.pair_lengths.side(side), 99) for side in (0, 1)))
     style = {"axes.spines.top": False, "axes.spines.right": False}
@@ -64,8 +64,8 @@ def _draw_histograms(axes: Axes, inspection: Inspection, end: int) -> None:
         axes.stairs(bars, edges, color=_STYLES[side]["color"], fill=True, alpha=0.2)
         axes.stairs(bars, edges, label=label, **_STYLES[side])
     title = "Lengths" + (f" (up to {end:,}, the 99th percentile)" if longest > end else "")
-    count = "sentences" if width == 1 else f"sentences, by {width:,} lengths"
-    axes.set(title=title, xlabel="tokens of a sentence", ylabel=count, xlim=(-0.5, edges[-1]))
+    count = "sentences" if width == 1 else f"sentences per {width:,} lengths"
+    axes.set(title=title, xlabel="tokens per sentence", ylabel=count, xlim=(-0.5, edges[-1]))
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_ylim(0, axes.get_ylim()[1] * 1.15)  # room for the legend
     axes.legend(loc="upper right", frameon=False)
@@ -110,7 +110,7 @@ def _draw_coverage(axes: Axes, inspection: Inspection) -> None:
             axes.plot(places, share[places - 1], label=label, **_STYLES[side])
     axes.set(title="Coverage of train", xlabel="most frequent types", ylabel="% of the tokens", ylim=(0, 101))
     if not axes.lines:
-        axes.text(0.5, 0.5, "no training text here", transform=axes.transAxes, ha="center")
+        axes.text(0.5, 0.5, "no training text in this folder", transform=axes.transAxes, ha="center")
         return
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:,.0f}")

@@ -27,8 +27,8 @@ def text_form(inspection: Inspection) -> str:
         _histogram(inspection),
         _vocabulary(figures),
         _cleaning(figures["cleaning"]),
-        _pairs(f"the most lopsided pairs of {shown}:", figures["lopsided"], languages),
-        _pairs(f"some pairs of {shown}:", figures["examples"], languages),
+        _pairs(f"pairs of {shown} whose lengths differ most:", figures["lopsided"], languages),
+        _pairs(f"random pairs of {shown}:", figures["examples"], languages),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -85,7 +85,7 @@ def _ratios(splits: Figures, ratio: str) -> str:
         if found := figures["ratio"]:
             row = [found["overall"], found["mean"], found["deviation"], found["percentiles"].get("5")]
             rows.append([split, *row, found["median"], found["percentiles"].get("95"), found["with_empty_side"]])
-    return _table(f"target length by source length ({ratio}), of all tokens and pair by pair:", rows)
+    return _table(f"target length divided by source length ({ratio}), of all tokens and pair by pair:", rows)
 
 
 def _histogram(inspection: Inspection) -> str:

@@ -95,7 +95,7 @@ def binarise(
             raise
     if process.returncode:
         output = [line for line in printed.splitlines() if line.strip()]
-        last = output[-1].strip() if output else "it said nothing"
+        last = output[-1].strip() if output else "it printed nothing"
         if os.strerror(errno.ENOSPC) in last:
             raise DiskFull(errno.ENOSPC, "in fairseq-preprocess", str(destination))
         raise OSError(f"fairseq-preprocess ended with status {process.returncode}: {last}")

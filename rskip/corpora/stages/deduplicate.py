@@ -66,7 +66,7 @@ def deduplicate(setting: Setting, chunks: Sequence[Chunk]) -> tuple[list[KeptChu
         kept_chunks.append(KeptChunk(name=chunk.name, number=chunk.number, rows=dropped, start=start, size=kept))
         start += kept
     if not start:
-        raise ValueError(f"nothing is left to train on: cleaning dropped all of {total.pairs():,} pairs")
+        raise ValueError(f"no training pairs are left: cleaning dropped all {total.pairs():,} pairs")
     if not done.exists():
         write_json(done, total.to_dict())
     return kept_chunks, CleaningReport.read(done)

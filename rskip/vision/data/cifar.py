@@ -29,7 +29,7 @@ from rskip.vision.transforms import MEAN, STD
 if TYPE_CHECKING:
     from torchvision.datasets import CIFAR10
 
-_ELSEWHERE = "name another folder in RSKIP_DATA"
+_ELSEWHERE = "set RSKIP_DATA to another folder"
 
 
 def load_cifar(
@@ -103,7 +103,7 @@ def _unpacked(folder: Path, dataset: type[CIFAR10], cache: Path) -> Path:
     if any(path is not None and path.name == name for name, path in found.items()) or not any(found.values()):
         return folder
     unpacked = unpacking_folder(cache, folder)
-    with disk_space(unpacked, advice="CIFAR takes about 180 MB unpacked: free that much", elsewhere=_ELSEWHERE):
+    with disk_space(unpacked, advice="CIFAR needs about 180 MB when unpacked: free that much", elsewhere=_ELSEWHERE):
         for name, md5 in _files(dataset):
             if (packed := found[name]) is None:
                 missing = f"{folder / name} is missing, and so is a compressed copy"
@@ -133,14 +133,14 @@ def _fetch(folder: Path, dataset: type[CIFAR10]) -> None:
     """Downloads and unpacks the dataset; each of its files appears in `folder` when all of them are there."""
     parent = folder.parent
     members = [f"{dataset.base_folder}/{name}" for name, _ in _files(dataset)]
-    advice = "CIFAR takes about 360 MB to unpack; free that much, or give a folder on another disk"
-    with disk_space(parent, advice=advice, elsewhere="give a folder that can be written"), one_at_a_time(folder):
+    advice = "CIFAR needs about 360 MB to unpack: free that much, or give a folder on another disk"
+    with disk_space(parent, advice=advice, elsewhere="give a writable folder"), one_at_a_time(folder):
         with suppress(FileNotFoundError, ValueError):
             _verify(folder, dataset)
             return  # another process was faster
         archive = parent / dataset.filename
         present = archive.exists()
-        otherwise = f"put the archive {archive.name} into {parent}, from where it is unpacked"
+        otherwise = f"put the archive {archive.name} into {parent}"
         download_file(dataset.url, archive, md5=dataset.tgz_md5, otherwise=otherwise)
         unpacking = folder.with_name(f".{folder.name}.unpacking")
         try:

@@ -268,7 +268,7 @@ class _Readers:
 
 def _look(part: Part, name: str, *, shown: bool) -> list[tuple[str, tuple[int, int] | None]]:
     """Checksum and size of every image."""
-    with _Readers() as readers, Progress(f"looking at {name}", total=len(part), unit="image", shown=shown) as progress:
+    with _Readers() as readers, Progress(f"checking {name}", total=len(part), unit="image", shown=shown) as progress:
         found = []
         for each in readers.each(part.look, range(len(part))):
             found.append(each)
@@ -369,7 +369,7 @@ def _split_off(
         if len(same) < 2:
             raise ValueError(
                 f"{files.path}: class {files.classes[label]} has {len(same)} different image: expected two or more, "
-                "one to train on and one to validate"
+                "one for training and one for validation"
             )
         wanted = max(1, round(VALIDATION_SHARE * sum(map(len, same.values()))))
         taken: list[int] = []
@@ -413,5 +413,5 @@ def _resizing(found: Sequence[tuple[int, int]], size: int, side: int) -> list[st
         return []
     shown = [f"{width} x {height}" for width, height in (sizes[0], sizes[-1])]
     which = shown[0] if len(sizes) == 1 else f"{len(sizes):,} sizes from {shown[0]} to {shown[1]}"
-    cut = "" if side == size else f", then random parts or the centre to {size} x {size}"
-    return [f"images of {which} pixels: their middle squares are resized to {side} x {side}{cut}"]
+    cut = "" if side == size else f", then cropped to {size} x {size}, at random or at the centre"
+    return [f"images of {which} pixels: their central squares are resized to {side} x {side}{cut}"]

@@ -67,7 +67,7 @@ def ensure_cifar(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
     """
     folder = image_folder(mirror)
     if folder is not None and not folder.is_dir():
-        raise SettingError.of_value("mirror", mirror, f"a folder that holds {dataset}'s, or none")
+        raise SettingError.of_value("mirror", mirror, f"a folder that holds {dataset}, or none")
     return {
         split: load_cifar(dataset, folder, train=split == "train", download=mirror is None)
         for split in ("train", "test")

@@ -35,7 +35,7 @@ def test_reasons() -> None:
 
 def test_an_unknown_language() -> None:
     pytest.importorskip("py3langid")
-    with pytest.raises(ValueError, match="py3langid does not know the language 'qq': leave the language filter out"):
+    with pytest.raises(ValueError, match="py3langid does not know the language 'qq': leave out the language filter"):
         LanguageFilter(("en", "qq"))
 
 

@@ -215,7 +215,7 @@ def test_folders_of_something_else(tmp_path, write_split, write_mmap):
     (other / "README.md").touch()
     refused(other, "holds no binarised data: expected train.SOURCE-TARGET.LANGUAGE.idx")
     write_split(other / "bin", "train", [("a", "ein")])
-    refused(other, "holds no binarised data itself, but bin in it does: name that one")
+    refused(other, "holds no binarised data itself, but bin in it does: give that folder")
     raw = tmp_path / "raw"
     raw.mkdir()
     (raw / "train.en-de.en").write_text("a\n")

@@ -43,8 +43,8 @@ def test_an_index_that_the_dictionary_lacks(tmp_path, write_mmap, code, index):
     with pytest.raises(ValueError) as error:
         MmapSentences(tmp_path / "x").read(range(1, 5), vocabulary=9, dictionary=DICTIONARY)
     assert str(error.value) == (
-        f"{tmp_path}/x.bin: sentence 4 has token {index}, but dict.en.txt has only 9 tokens: is it the one that the "
-        "data was binarised with?"
+        f"{tmp_path}/x.bin: sentence 4 has token {index}, but dict.en.txt has only 9 tokens: give the dictionary "
+        "that the data was binarised with"
     )
 
 
@@ -67,20 +67,20 @@ def test_damaged_files(tmp_path, write_mmap):
     write_mmap(tmp_path / "x", SENTENCES)
     whole_index, whole_data = index.read_bytes(), data.read_bytes()
     data.write_bytes(whole_data[:-1])
-    refused("x.bin is cut off: it has 23 bytes, x.idx describes 24")
+    refused("x.bin is truncated: it has 23 bytes, x.idx describes 24")
     data.write_bytes(whole_data + b"\0")
-    refused("x.bin has too much in it: it has 25 bytes, x.idx describes 24")
+    refused("x.bin is too long: it has 25 bytes, x.idx describes 24")
     data.unlink()
     refused("x.bin is missing", FileNotFoundError)
     data.write_bytes(whole_data)
     index.unlink()
     refused("x.idx is missing", FileNotFoundError)
     index.write_bytes(whole_index[:-3])
-    refused("x.idx is cut off: it has 95 bytes, 6 sentences take 98")
+    refused("x.idx is truncated: it has 95 bytes, 6 sentences take 98")
     index.write_bytes(whole_index + b"\0")
-    refused("x.idx has too much in it: it has 99 bytes")
+    refused("x.idx is too long: it has 99 bytes")
     index.write_bytes(whole_index[:20])
-    refused("x.idx is not an index of fairseq-preprocess, or cut off")
+    refused("x.idx is not an index of fairseq-preprocess, or truncated")
     index.write_bytes(b"")
     refused("x.idx is not an index of fairseq-preprocess")
     index.write_bytes(b"HUFFIDX\0\0" + whole_index[9:])
@@ -92,9 +92,9 @@ def test_damaged_files(tmp_path, write_mmap):
     changed(17, b"\x0b")
     refused("x.idx has version 1 and type 11")
     changed(26 + 4, struct.pack("<i", 2))  # second sentence
-    refused("x.idx is damaged: its sizes and places contradict each other")
+    refused("x.idx is damaged: its sizes and offsets contradict each other")
     changed(26 + 6 * 4 + 2 * 8, struct.pack("<q", 4))  # place of the third, where a block begins
-    refused("x.idx is damaged: its sizes and places contradict each other")
+    refused("x.idx is damaged: its sizes and offsets contradict each other")
     changed(26 + 6 * 4 + 5 * 8, struct.pack("<q", 21))
     refused("x.idx is damaged")
     write_mmap(tmp_path / "x", SENTENCES)

@@ -53,7 +53,7 @@ def test_mistakes(data, tmp_path, monkeypatch, write_split):
         draw(found, tmp_path / "picture.pdf")
     write_split(tmp_path / "empty", "train", [])
     if "matplotlib" in sys.modules:
-        with pytest.raises(ValueError, match="empty: train has no sentences to draw"):
+        with pytest.raises(ValueError, match="empty: train has no sentences to plot"):
             draw(inspect_data(tmp_path / "empty"), tmp_path / "picture.svg")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ValueError, match="a plot needs matplotlib: install the extra plots with"):

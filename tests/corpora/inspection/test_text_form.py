@@ -18,7 +18,7 @@ sizes, lengths in tokens (without the end mark), unknown tokens:
   valid  en          2       4  2.00       1     3     3        3      0  25.00 %
          de          2       4  2.00       1     3     3        3      0  25.00 %
 
-target length by source length (de/en), of all tokens and pair by pair:
+target length divided by source length (de/en), of all tokens and pair by pair:
   split  all tokens  mean  deviation   5 %  median  95 %  an empty side
   train        1.08  1.63       1.43  0.20    1.00  4.00              1
   valid        1.00  1.00       0.00  1.00    1.00  1.00              0
@@ -38,7 +38,7 @@ there, and how many of the most frequent make up so much of its tokens:
   en     8        0         4  100.00 %     0     1     4     4      4
   de     9        1         4  100.00 %     0     2     4     4      4
 
-the most lopsided pairs of train:
+pairs of train whose lengths differ most:
   line 3 (5 and 1 tokens)
     en  a a a a a
     de  ein
@@ -47,7 +47,7 @@ the most lopsided pairs of train:
 
 def test_whole_text(data):
     found = inspect_data(data, lopsided=1, examples=5)
-    before, heading, after = text_form(found).partition("\nsome pairs of train:\n")
+    before, heading, after = text_form(found).partition("\nrandom pairs of train:\n")
     assert before == WHOLE.format(folder=data)
     assert after.startswith("  line 1 (3 and 3 tokens)\n    en  a dog runs\n    de  ein Hund läuft\n  line 2 (")
     assert "\n  line 4 (0 and 1 tokens)\n    en\n    de  Hund\n" in after
