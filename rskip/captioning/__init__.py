@@ -1,4 +1,4 @@
-"""Image captioning: image features to sentences, by the Transformer and the beam search that are here."""
+"""Image captioning: turns image features into sentences with rskip's Transformer and beam search."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Captioner"]
 
 
 def __getattr__(name: str) -> object:
-    # Imported when asked for: captions, scoring and command-line flags need no torch, which takes a second.
+    # Imported on first use: captions, scoring and command-line flags don't need torch, whose import takes a second.
     if name == "Captioner":
         from rskip.captioning.captioner import Captioner
 

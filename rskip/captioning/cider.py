@@ -1,7 +1,7 @@
-"""CIDEr-D (Vedantam et al., 2015, section 5 and its CIDEr-D), fast enough to be a reward in training.
+"""CIDEr-D (Vedantam et al., 2015, section 5), fast enough to be the reward in training.
 
-The references' weighted n-grams are computed once and kept in sorted arrays, so that a batch of candidates is scored
-by a few array operations.
+The weighted n-grams of the references are computed once and kept in sorted arrays. A batch of candidates is then scored
+with a few array operations.
 
     R references of an image, W words, G n-grams, and (entry) an n-gram of one reference
 """
@@ -16,22 +16,22 @@ with extra("captioning"):
     import numpy as np
 
 LONGEST = 4  # words of an n-gram
-SIGMA = 6.0  # of the penalty for a length that differs
+SIGMA = 6.0  # of the penalty for different lengths
 SCALE = 10.0
 
-# N-grams are known by 64-bit hashes: of the five million of COCO's training captions two agree with probability 1e-6.
+# N-grams are 64-bit hashes. A collision among the five million of COCO's training captions has probability 1e-6.
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class CiderD:
-    """CIDEr-D of candidates against the references of their images.
+    """Computes CIDEr-D of candidates against the references of their images.
 
-    How much an n-gram weighs depends on how many of these images have it in a reference, so the score of an image
-    depends on all. The figures are those of coco-caption's scorer, which calls them CIDEr and counts a caption's
-    length in pairs of words.
+    The weight of an n-gram depends on the number of images that have it in a reference, so the score of an image
+    depends on all images. The scores equal those of coco-caption's scorer, which calls them CIDEr and measures the
+    length of a caption in pairs of words.
 
-    :param references: an image's name to the tokens of each of its references.
-    :raises ValueError: there is no image, or one without a reference.
+    :param references: maps the name of an image to the tokens of each of its references.
+    :raises ValueError: there are no images, or an image has no reference.
     """
 
     def __init__(self, references: Mapping[str, Sequence[Sequence[str]]]) -> None:
@@ -55,7 +55,7 @@ class CiderD:
         code = image_of[reference] * len(self._keys) + ngram  # of image and n-gram
         by_code = np.argsort(code, kind="stable")
         code, reference, order, ngram, times = (each[by_code] for each in (code, reference, order, ngram, times))
-        self._unseen = np.log(len(count))  # the weight of an n-gram that is in no reference
+        self._unseen = np.log(len(count))  # weight of n-grams that are in no reference
         images_with = np.bincount(np.unique(code) % max(len(self._keys), 1), minlength=len(self._keys))
         self._idf = self._unseen - np.log(images_with)  # (G,)
         self._codes, self._reference = code, reference
@@ -63,11 +63,11 @@ class CiderD:
         self._norms = _norms(reference, order, self._weights, len(captions))  # (references, LONGEST)
 
     def score(self, names: Sequence[str], candidates: Sequence[Sequence[str]]) -> np.ndarray:
-        """CIDEr-D times 10 of each candidate, shape (len(names),).
+        """CIDEr-D of each candidate, times 10. Shape: (len(names),)
 
-        :param names: of each candidate the image; one may come several times.
-        :param candidates: their tokens.
-        :raises ValueError: an image without references, or not a candidate a name.
+        :param names: the image of each candidate; an image may have several.
+        :param candidates: tokens of the candidates.
+        :raises ValueError: an image has no references, or the numbers of names and candidates differ.
         """
         if len(names) != len(candidates):
             raise ValueError(f"{len(candidates)} candidates for {len(names)} images: expected one each")
@@ -91,7 +91,7 @@ class CiderD:
         weights = times * np.where(known, self._idf[ngram] if len(self._keys) else 0.0, self._unseen)
         norms = _norms(candidate, order, weights, len(names))  # (candidates, LONGEST)
 
-        # each n-gram of a candidate meets those of its image's references that are the same
+        # matches each n-gram of a candidate with equal ones in the references of its image
         code = images[candidate[known]] * len(self._keys) + ngram[known]
         begin, end = np.searchsorted(self._codes, code), np.searchsorted(self._codes, code, side="right")
         met = end - begin
@@ -117,11 +117,11 @@ class CiderD:
 
 
 def _ngrams(captions: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Every caption's distinct n-grams: (entry,) number of the caption, words less 1, hash, how often it comes."""
+    """The distinct n-grams of every caption: (entry,) number of the caption, n - 1, hash, count."""
     lengths = np.array([len(caption) for caption in captions], dtype=np.int64)
     words = np.fromiter((word for caption in captions for word in caption), dtype=np.uint64, count=int(lengths.sum()))
     caption = np.repeat(np.arange(len(captions)), lengths)
-    left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(words))  # words from here to the caption's end
+    left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(words))  # words from here to the end of the caption
     found = []
     for size in range(1, LONGEST + 1):
         starts = np.flatnonzero(left >= size)
@@ -140,7 +140,7 @@ def _ngrams(captions: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray, 
 
 
 def _norms(caption: np.ndarray, order: np.ndarray, weights: np.ndarray, captions: int) -> np.ndarray:
-    """Of each caption the Euclidean length of its n-grams' weights, (captions, LONGEST)."""
+    """The Euclidean norm of the n-gram weights of each caption. Shape: (captions, LONGEST)"""
     squares = np.bincount(caption * LONGEST + order, weights**2, minlength=captions * LONGEST)
     return np.sqrt(squares).reshape(captions, LONGEST)
 

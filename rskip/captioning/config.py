@@ -11,18 +11,18 @@ from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Size
 from rskip.transformer.config import StackConfig
 
-# What may differ between the features that a model was trained on and those that it is given.
+# Keys that may differ between the features of the training and those of the input.
 _FREE = ("format", "dtype", "names")
 
 
 @dataclass(frozen=True)
 class CaptioningConfig(StackConfig):
-    """Everything that decides a captioning Transformer's shape: `StackConfig`, the features it reads, its words.
+    """The hyper-parameters of a captioning Transformer: `StackConfig`, its features, and its vocabulary.
 
-    vocabulary: symbols of the dictionary, special ones included.
-    feature_dim: numbers of an image feature.
-    grid_positions: the features are cells of a grid and get 2-D positions; regions get none.
-    features: what the features were made with, `FeatureStore.description`.
+    vocabulary: size of the dictionary, including special symbols.
+    feature_dim: dimension of an image feature.
+    grid_positions: whether the features are cells of a grid, which get 2-D positions; regions get none.
+    features: description of the features, from `FeatureStore.description`.
     """
 
     vocabulary: Size
@@ -39,17 +39,17 @@ class CaptioningConfig(StackConfig):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> CaptioningConfig:
-        """The configuration that `to_dict` gave.
+        """Makes the configuration from the result of `to_dict`.
 
-        :raises SettingError: a value of another type, or an unknown key; the nearest known one is named.
+        :raises SettingError: a value has another type, or a key is unknown. Suggests the closest known key.
         """
         return convert(values, cls)
 
     def check_features(self, description: Mapping[str, Any]) -> None:
-        """Refuses features that are made with something else than those that the model was trained on.
+        """Checks that features were made in the same way as those of the model's training.
 
-        :param description: `FeatureStore.description`, or a backbone's.
-        :raises SettingError: another backbone, dimension, or anything else that decides the numbers; both are named.
+        :param description: `FeatureStore.description`, or that of a backbone.
+        :raises SettingError: the backbone, dimension, or another key differs. Names both values.
         """
         own = {"dim": self.feature_dim, **self.features}
         for key in ("backbone", "dim", *sorted(own.keys() | description.keys())):

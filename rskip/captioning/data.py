@@ -1,4 +1,4 @@
-"""What a run trains on, made where it is missing: prepared captions, and a store of features that variants share."""
+"""Makes the data of a run if it is missing: prepared captions, and a store of features that variants share."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from rskip.tasks.run import Run
 
 
 def data_folder(settings: CaptioningSettings) -> Path:
-    """`data-bin/<corpus>`, with a hash of the options where they are not the usual ones."""
+    """`data-bin/<corpus>`, with a hash of the options if they are not the defaults."""
     options = {} if settings.prepare == CaptionOptions() else asdict(settings.prepare)
     return Path("data-bin", settings.corpus + _hash(options))
 
 
 def feature_store(settings: CaptioningSettings) -> str:
-    """What `--features` is given: the store's path, or "constant"."""
+    """The value for `--features`: the path of the store, or "constant"."""
     features = settings.features
     if features.store is not None or features.backbone == CONSTANT:
         return str(features.store or CONSTANT)
@@ -38,7 +38,7 @@ def feature_store(settings: CaptioningSettings) -> str:
 
 
 def ensure_data(run: Run[CaptioningSettings]) -> Path:
-    """Returns the data folder, made as `rskip prepare` makes it; without a mirror one that is there is taken."""
+    """Prepares the data as `rskip prepare` does and returns its folder. Without a mirror, uses an existing folder."""
     settings, folder = run.settings, data_folder(run.settings)
     if run.mirror is None and folder.is_dir():
         record = read_corpus_record(folder)
@@ -51,10 +51,10 @@ def ensure_data(run: Run[CaptioningSettings]) -> Path:
 
 
 def ensure_features(run: Run[CaptioningSettings]) -> None:
-    """Extracts what the store lacks of the data's images, where a backbone is asked for.
+    """Extracts missing features of the data's images, if the settings name a backbone.
 
-    :raises FileNotFoundError: images are missing, and where they were looked for.
-    :raises ValueError: the store is of other features.
+    :raises FileNotFoundError: images are missing. Names the folders that were searched.
+    :raises ValueError: the store has other features.
     """
     settings = run.settings
     if settings.features.store is not None or settings.features.backbone == CONSTANT:
@@ -75,7 +75,7 @@ def ensure_features(run: Run[CaptioningSettings]) -> None:
 
 
 def _missing(store: Path, images: list[CaptionedImage]) -> list[str]:
-    """The names of images that a store, which may not be there or be unfinished, has no features of."""
+    """The names of images without features in a store, which may be missing or unfinished."""
     from rskip.captioning.features import FeatureStore
 
     try:
@@ -116,32 +116,32 @@ def _extract(run: Run[CaptioningSettings], store: Path, pictures: Mapping[str, P
         )
     for line in done.failed.values():
         print(f"left out: {line}", flush=True)
-    if done.failed:  # they are not tried again
+    if done.failed:  # unreadable images are not tried again
         store.with_name(store.name + ".failed.json").write_text(json.dumps(done.failed), encoding="utf-8")
 
 
 def describe_data(settings: CaptioningSettings) -> dict[str, Any]:
-    """Corpus, counts, what the features were made with, and checksums of what went in and came out."""
+    """Describes the data: corpus, counts, features, and checksums of inputs and outputs."""
     made: Any = made_record(data_folder(settings), CaptionRecord)
     kept = ("corpus", "format", "options", "images", "captions", "upstream", "dictionary_size")
     return {**describe_made(made, kept), "features": describe_features(settings)}
 
 
 def describe_features(settings: CaptioningSettings) -> dict[str, Any]:
-    """What the features were made with."""
+    """The description of the features."""
     from rskip.captioning.features import open_features
 
     return dict(open_features(feature_store(settings)).description)
 
 
 def data_arguments(settings: CaptioningSettings) -> list[str]:
-    """What fairseq-train is given of data and task."""
+    """Arguments of fairseq-train for data and task."""
     task = ["--user-dir", "rskip", "--task", "captioning", "--features", feature_store(settings)]
     return [str(data_folder(settings)), *task]
 
 
 def prepare_commands(run: Run[CaptioningSettings]) -> list[list[str]]:
-    """`rskip prepare` and `rskip caption extract`, which make the data and the features."""
+    """The commands that make the data and the features: `rskip prepare` and `rskip caption extract`."""
     settings, features = run.settings, run.settings.features
     mirror = {"mirror": run.mirror}
     options = {"min-count": settings.prepare.min_count} if settings.prepare != CaptionOptions() else {}

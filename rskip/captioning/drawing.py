@@ -1,4 +1,4 @@
-"""Captions looked at: beside their images on a contact sheet, and word by word where the decoder looked."""
+"""Draws captions next to their images on a contact sheet, and the decoder's attention for each word."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ with extra("captioning"):
 
 MOST_ON_A_SHEET = 60
 _COLUMNS = 2
-_PIXELS = 480  # an image's longer side, as drawn
+_PIXELS = 480  # longer side of a drawn image
 _WORDS_IN_A_ROW = 6
 _STYLE = {"text.parse_math": False}  # captions and file names may contain dollar signs
 
@@ -45,10 +45,10 @@ def drawn(
 
 
 def draw_sheet(captions: Sequence[tuple[Path, str]], path: Path) -> None:
-    """Draws images with their captions beside them, two in a row.
+    """Draws images with their captions next to them, two per row.
 
-    :param captions: images' files and what is said of each.
-    :raises ValueError: more than MOST_ON_A_SHEET images; or as `rskip.files.picture.check_picture`.
+    :param captions: the files of the images, and their captions.
+    :raises ValueError: there are more than MOST_ON_A_SHEET images; or as `rskip.files.picture.check_picture`.
     """
     if not 1 <= len(captions) <= MOST_ON_A_SHEET:
         raise ValueError(f"a sheet of {len(captions):,} images: expected 1 to {MOST_ON_A_SHEET}")
@@ -65,9 +65,9 @@ def draw_sheet(captions: Sequence[tuple[Path, str]], path: Path) -> None:
 
 
 def draw_attention(file: Path, caption: Caption, path: Path) -> None:
-    """Draws the image once for each word of its best caption, bright where the decoder looked when it said the word.
+    """Draws the image once per word of its best caption, brighter where the decoder's attention for the word is larger.
 
-    :param caption: of grid features, with attention.
+    :param caption: a caption of grid features, with attention.
     :raises ValueError: the features are regions; or as `rskip.files.picture.check_picture`.
     """
     best = caption.hypotheses[0]
@@ -90,7 +90,7 @@ def draw_attention(file: Path, caption: Caption, path: Path) -> None:
 
 
 def _lit(image: Any, weights: np.ndarray) -> np.ndarray:
-    """The image, dark where a grid's weights are small beside its greatest."""
+    """The image, darkened where the weights of the grid are small relative to the largest."""
     from PIL import Image
 
     light = Image.fromarray(weights / weights.max()).resize(image.size, Image.Resampling.BICUBIC)

@@ -1,4 +1,4 @@
-"""The features of a folder of images into a store, batch by batch; what a killed process has done is kept."""
+"""Extracts features of a folder of images into a store, batch by batch. A killed process loses at most one batch."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rskip.files.images import read_picture
 
 @dataclass
 class Extraction:
-    """How far an extraction is.
+    """The progress of an extraction.
 
-    done: images that were added; kept: that were there before; total: of all. seconds: that adding took.
-    failed: images that could not be read, and one line on each.
+    done: number of added images; kept: of images already there; total: of all images. seconds: time for adding.
+    failed: images that could not be read, with one line per error.
     """
 
     total: int
@@ -39,13 +39,13 @@ def extract_features(
     settings: ImageBatchSettings | None = None,
     report: Callable[[Extraction], None] = lambda _: None,
 ) -> Extraction:
-    """Makes a store of the images' features, or adds those that an existing store lacks.
+    """Makes a store of the features of images, or adds the missing ones to an existing store.
 
     Skips images that can't be read and images whose features are not finite.
 
-    :param images: the name that each has in the store, and its file.
-    :param report: is called after each batch.
-    :raises ValueError: none can be read; the store was made otherwise; an image of the store is now another one.
+    :param images: the name of each image in the store, and its file.
+    :param report: called after each batch.
+    :raises ValueError: no image can be read, the store was made with other settings, or an image has changed.
     """
     settings = ImageBatchSettings() if settings is None else settings
     result = Extraction(total=len(pictures))
@@ -77,7 +77,7 @@ def extract_features(
 def _read_ahead(
     pictures: Sequence[tuple[str, Path]], backbone: Backbone, settings: ImageBatchSettings, failed: dict[str, str]
 ) -> Iterator[list[tuple[str, str, Any]]]:
-    """Batches of images: name, sum and what the backbone prepared. While one is worked on the next is read."""
+    """Yields batches of images: name, checksum and prepared input of the backbone. Reads one batch ahead."""
 
     def read(path: Path) -> tuple[str, Any]:
         return sha256_file(path), backbone.prepare(read_picture(path))

@@ -1,8 +1,8 @@
-"""Features of images in a memory-mapped store. N features an image, C numbers a feature.
+"""Features of images in a memory-mapped store. N features per image, C values per feature.
 
-A store is a folder: `features.bin` has the features of all images one after the other, `boxes.bin` the boxes of
-regions, and `pictures.jsonl` what they were made with and, a line an image, whose they are. While it is made its index
-is `pictures.jsonl.partial`; a killed process loses the images of one batch.
+A store is a folder: `features.bin` holds the features of all images in sequence, `boxes.bin` the boxes of regions, and
+`pictures.jsonl` a description of the features and one line per image. The index of an unfinished store is
+`pictures.jsonl.partial`. A killed process loses at most the images of one batch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Needed(TypedDict):
 
 
 class Description(_Needed, total=False):
-    """How the features were made. Holds the keys that rskip reads; a file may have others."""
+    """How the features were made, with the keys that rskip reads. A file may have others."""
 
     preprocessing: _Preprocessing
     regions: Count
@@ -53,11 +53,11 @@ class Description(_Needed, total=False):
 
 @dataclass(frozen=True)
 class Features:
-    """Of one image.
+    """The features of one image.
 
     values: float16 or float32. Shape: (N, C)
-    grid: rows and columns of a grid, whose cells stand row by row; None: regions.
-    boxes: of regions, in pixels: left, top, right, bottom. Shape: (N, 4)
+    grid: rows and columns of a grid, whose cells are in row-major order; None: regions.
+    boxes: boxes of regions in pixels: left, top, right, bottom. Shape: (N, 4)
     """
 
     values: np.ndarray
@@ -71,9 +71,9 @@ class Features:
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """An image that a store has features of.
+    """An image with features in a store.
 
-    sha256: of its file; "" where only its features were given. start, count: its features' place among all.
+    sha256: checksum of its file; "" if only its features were given. start, count: the range of its features.
     """
 
     name: str
@@ -88,13 +88,13 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeatureStore:
-    """The features of a collection of images, read from the disk as they are asked for. Pickles as its path.
+    """The features of a collection of images, read from the disk on access. It is pickled as its path.
 
         store = FeatureStore(Path("features/flickr8k"))
         store["1000268201_693b08cb0e.jpg"].values  # (49, 1280)
 
-    :raises FileNotFoundError: there is none.
-    :raises ValueError: it is unfinished or damaged.
+    :raises FileNotFoundError: the store doesn't exist.
+    :raises ValueError: the store is unfinished or damaged.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -114,11 +114,11 @@ class FeatureStore:
         return self._key(name) is not None
 
     def __getitem__(self, name: str) -> Features:
-        """The features of an image, copied.
+        """Returns a copy of the features of an image.
 
-        :param name: the image's, as in `names`. Where those are numbers (bottom-up features), also a file name that
-            ends in one: COCO_val2014_000000391895.jpg is 391895.
-        :raises ValueError: the store lacks it.
+        :param name: a name from `names`. If these are numbers (bottom-up features), also a file name that ends in a
+            number: COCO_val2014_000000391895.jpg is 391895.
+        :raises ValueError: the store doesn't have the image.
         """
         key = self._key(name)
         if key is None:
@@ -150,7 +150,7 @@ class FeatureStore:
 
 
 class ConstantFeatures:
-    """Stands in for a store: every image has one feature, the number 1. For what a model says that sees nothing."""
+    """A store in which every image has one feature, the number 1: the baseline of a model that sees no image."""
 
     name = "constant"
     dim = 1
@@ -164,19 +164,19 @@ class ConstantFeatures:
 
 
 def open_features(path: str | os.PathLike[str]) -> FeatureStore | ConstantFeatures:
-    """The store at `path`, or constant features where that is "constant"."""
+    """Opens the store at `path`, or constant features if `path` is "constant"."""
     return ConstantFeatures() if str(path) == ConstantFeatures.name else FeatureStore(path)
 
 
 class FeatureWriter:
-    """Makes a store, goes on with one that was begun, or adds images to one that is whole.
+    """Makes a store, resumes an unfinished one, or adds images to a complete one.
 
-    One process at a time may do so. `finish` makes the store whole; until then no `FeatureStore` opens it, or the
-    images that were added are not seen.
+    Only one process at a time may write a store. `finish` completes it. Until then, `FeatureStore` can't open a new
+    store and doesn't see added images.
 
-    :param path: the store's folder.
-    :param description: what makes the features: `backbone`, `dim`, `dtype` ("float16" or "float32"), ...
-    :raises ValueError: another process writes it; it was begun with another description; the folder is something else.
+    :param path: the folder of the store.
+    :param description: describes the features: `backbone`, `dim`, `dtype` ("float16" or "float32"), ...
+    :raises ValueError: another process writes the store, it has another description, or the folder holds other files.
     """
 
     def __init__(self, path: str | os.PathLike[str], description: Mapping[str, Any]) -> None:
@@ -201,10 +201,10 @@ class FeatureWriter:
             raise
 
     def add(self, pictures: Iterable[tuple[str, str, Features]]) -> None:
-        """Adds images, which are kept from here on.
+        """Adds images, which are on the disk afterwards.
 
-        :param images: name, its file's SHA-256 and features of each. They all have the description's dim.
-        :raises ValueError: a name that is there already, features of another dim, or that are not finite in the dtype.
+        :param images: name, SHA-256 of the file, and features of each image, with the dimension in the description.
+        :raises ValueError: a name exists already, or features have another dimension or are not finite in the dtype.
         """
         entries, sums, rows = [], dict(self.sums), self._rows
         content: dict[str, list[bytes]] = {_FEATURES: [], _BOXES: []}
@@ -230,7 +230,7 @@ class FeatureWriter:
         self._rows, self.sums = rows, sums
 
     def finish(self) -> None:
-        """Makes the store whole."""
+        """Completes the store."""
         with self._partial.path.open("rb") as file:
             os.fsync(file.fileno())
         self._partial.path.replace(self.path / _INDEX)
@@ -245,9 +245,9 @@ class FeatureWriter:
         self.close()
 
     def converted(self, name: str, features: Features) -> Features:
-        """An image's features with the values in the store's type.
+        """Converts the features of an image to the store's type.
 
-        :raises ValueError: the features have another dim or kind, or are not finite in the dtype.
+        :raises ValueError: the features have another dimension or kind, or are not finite in the dtype.
         """
         dim, dtype = self.description["dim"], self.description["dtype"]
         if features.values.shape[1] != dim:
@@ -271,7 +271,7 @@ class FeatureWriter:
             raise ValueError(f"{self.path} holds files other than features: give another folder")
 
     def _restore(self) -> None:
-        """Brings the files to the last image that is whole on the disk."""
+        """Truncates the files after the last image that is complete on the disk."""
         before = self._partial.settings()
         if before is None:
             if (self.path / _INDEX).exists():
@@ -307,7 +307,7 @@ class FeatureWriter:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """In what two descriptions of features differ, such as "preprocessing.size: 224, now 256"."""
+    """The differences of two descriptions of features, such as "preprocessing.size: 224, now 256"."""
     found = []
     for key in {**before, **now}:
         old, new = before.get(key), now.get(key)

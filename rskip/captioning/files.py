@@ -1,4 +1,4 @@
-"""Many images to a file of captions, batch by batch; what was written before an interruption is kept."""
+"""Captions many images into a file, batch by batch, and resumes after an interruption."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from rskip.generation import SearchOptions
 
 @dataclass(frozen=True)
 class CaptionedPicture:
-    """An image and its captions, or why it has none.
+    """An image with its captions, or with its error.
 
-    caption: None where the image can't be read; then `error` says why.
+    caption: None if the image can't be read; `error` then says why.
     """
 
     path: Path
@@ -45,7 +45,7 @@ class CaptionedPicture:
         return json.dumps(content, ensure_ascii=False) + "\n"
 
     def text(self) -> str:
-        """One line per caption: path (`line_name`), tab, text. Of several captions each has score and tab first."""
+        """One line per caption: path (`line_name`), tab, text. With several captions, score and tab come first."""
         hypotheses = () if self.caption is None else self.caption.hypotheses
         scores = [f"{each.score:.4f}\t" if len(hypotheses) > 1 else "" for each in hypotheses]
         name = line_name(self.path)
@@ -55,7 +55,7 @@ class CaptionedPicture:
 def caption_pictures(
     captioner: Captioner, pictures: Sequence[Path], options: SearchOptions, *, batch_size: int
 ) -> Iterator[CaptionedPicture]:
-    """Captions of images, in their order; those that can't be read have an error."""
+    """Yields captions of images, in their order. Images that can't be read have an error."""
     for window in picture_windows(pictures, batch_size):
         yield from caption_window(captioner, window, options)
 
@@ -79,11 +79,11 @@ def write_captions(
     resume: bool,
     report: Callable[[int], None] = lambda _: None,
 ) -> dict[str, str]:
-    """Writes a line of JSON for each image, and gives the errors of those that can't be read, by path.
+    """Writes one line of JSON per image, and returns the errors of images that can't be read, by path.
 
-    :param precision: the precision that the captioner was loaded in.
-    :param report: is called with the number of images that are done.
-    :raises StoppedError: something stopped it behind the first batch; the output can be resumed.
+    :param precision: the precision in which the captioner was loaded.
+    :param report: called with the number of finished images.
+    :raises StoppedError: an error or interrupt came after the first batch; the output can be resumed.
     :raises ValueError: the output was begun with other settings or images, or its journal is damaged.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ def _compare_with_journal(part: Path) -> None:
     with part.open("rb") as file:
         for entry in written_windows(part):
             if entry.bytes > size:
-                return  # these captions didn't reach the disk; they are made again
+                return  # captions that didn't reach the disk are made again
             added = file.read(max(0, entry.bytes - file.tell()))
             lines += added.count(b"\n")
             if entry.lines != lines or file.tell() != entry.bytes or not added.endswith(b"\n"):
@@ -125,7 +125,7 @@ def _compare_with_journal(part: Path) -> None:
 
 
 def picture_windows(pictures: Sequence[Path], batch_size: int) -> Iterator[Window]:
-    """Batches of images as an output with a journal takes them: their sums are of names and sizes."""
+    """Batches of images as windows of a resumable output. Their checksums are of names and sizes."""
     digest = hashlib.sha256()
     for number, start in enumerate(range(0, len(pictures), batch_size)):
         batch = pictures[start : start + batch_size]
@@ -139,7 +139,7 @@ def picture_windows(pictures: Sequence[Path], batch_size: int) -> Iterator[Windo
 
 
 def caption_window(captioner: Captioner, window: Window, options: SearchOptions) -> list[CaptionedPicture]:
-    """Captions of one batch of images. Sampling has a seed for each batch: resumed, it draws the same."""
+    """Captions one batch of images. Sampling has a seed per batch, so that a resumed run draws the same captions."""
     if options.sampling:
         options = replace(options, seed=options.seed + window.number)
     read = captioner.read(window.lines)

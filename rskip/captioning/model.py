@@ -1,4 +1,4 @@
-"""The captioning Transformer. B batch, N features of an image, C features of the model, T caption length, V vocabulary.
+"""The captioning Transformer. B batch, N features per image, C model dimension, T caption length, V vocabulary.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ with extra("captioning"):
 if TYPE_CHECKING:
     from rskip.captioning.features import Features
 
-_FIRST_GRID = 32  # rows or columns that the table of positions has from the start
+_FIRST_GRID = 32  # initial rows and columns of the table of positions
 
 
 class GridPositions(nn.Module):
-    """2-D sinusoidal positions: half of the features tell the row, half the column. Nothing is learned."""
+    """2-D sinusoidal positions, not learned: half of the dimensions encode the row, half the column."""
 
     def __init__(self, features: int) -> None:
         super().__init__()
         self.along = SinusoidalPositions(_FIRST_GRID, features // 2, padding_index=0)
 
     def forward(self, grids: Tensor, count: int) -> Tensor:
-        """Of `count` cells of grids (B, 2) of so many rows and columns, which stand row by row. Shape: (B, N, C).
+        """Positions of `count` cells, in row-major order, of grids with rows and columns (B, 2). Shape: (B, N, C)
 
-        What is beyond a grid's cells gets zeros.
+        Positions beyond the cells of a grid are zeros.
         """
         self.along.grow(int(grids.max()))
         cell = torch.arange(count, device=grids.device)
@@ -48,7 +48,7 @@ class GridPositions(nn.Module):
 
 
 class FeatureEncoder(EncoderStack):
-    """Image features, projected, and a stack of encoder layers."""
+    """Projects image features and applies a stack of encoder layers."""
 
     config: CaptioningConfig
 
@@ -65,7 +65,7 @@ class FeatureEncoder(EncoderStack):
         self.build_layers(config)
 
     def encode(self, features: Tensor, padding: Tensor | None = None, grids: Tensor | None = None) -> Memory:
-        """Image features to a memory. See `CaptioningTransformer.encode`."""
+        """Encodes image features to a memory; see `CaptioningTransformer.encode`."""
         x = self.projection(features)  # (B, N, C)
         if self.embed_positions is not None:
             if grids is None:
@@ -83,10 +83,10 @@ class FeatureEncoder(EncoderStack):
 
 
 class CaptioningTransformer(EncoderDecoder):
-    """Image features to words: a Transformer whose encoder reads projected features (SAS section 4.3).
+    """A Transformer that turns image features into words; its encoder reads projected features (SAS section 4.3).
 
-    Its decoder is the Transformer's own, and every block of both stacks is joined by a chosen connection. An image has
-    any number of features, cells of a grid or regions.
+    Its decoder is that of the Transformer. Every block of both stacks has the chosen connection. An image has any
+    number of features, which are cells of a grid or regions.
     """
 
     config: CaptioningConfig
@@ -99,23 +99,23 @@ class CaptioningTransformer(EncoderDecoder):
         self.decoder = Decoder(config, words)
 
     def encode(self, features: Tensor, padding: Tensor | None = None, grids: Tensor | None = None) -> Memory:
-        """Features (B, N, feature_dim) to the memory that the decoder attends to.
+        """Encodes features (B, N, feature_dim) to the memory that the decoder attends to.
 
-        :param padding: (B, N), true where an image has no further feature; None: all have N.
-        :param grids: (B, 2) rows and columns, where the features are a grid's cells, row by row.
-        :raises ValueError: the model reads grids and is given none.
+        :param padding: (B, N), true at positions after the last feature of an image; None: all images have N features.
+        :param grids: (B, 2) rows and columns, if the features are the cells of a grid in row-major order.
+        :raises ValueError: the model needs grids, but `grids` is None.
         """
         return self.encoder.encode(features.to(self.decoder.embed_tokens.weight.dtype), padding, grids)
 
     def forward(self, features: Tensor, padding: Tensor | None, grids: Tensor | None, prefix: Tensor) -> Tensor:
-        """Logits (B, T, V) for features and the captions' prefix (B, T)."""
+        """Logits (B, T, V) for features and prefixes of captions (B, T)."""
         return self.decode(prefix, self.encode(features, padding, grids))
 
 
 def batch_features(features: Sequence[Features]) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Features of several images as `encode` takes them: (B, N, C) in float32, padding (B, N), grids (B, 2) or None.
+    """Features of several images for `encode`: (B, N, C) in float32, padding (B, N), grids (B, 2) or None.
 
-    :raises ValueError: grids and regions in one batch, or features of several dimensions.
+    :raises ValueError: the batch mixes grids and regions, or features of several dimensions.
     """
     if len({each.grid is None for each in features}) > 1 or len({each.values.shape[1] for each in features}) > 1:
         raise ValueError("features of different kinds in one batch: give features of one backbone")

@@ -1,4 +1,4 @@
-"""A captioning model on disk: a folder {config.json, model.safetensors, dict.txt}, or a checkpoint of fairseq's."""
+"""Captioning models on disk: folders with config.json, model.safetensors and dict.txt, or checkpoints of fairseq."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from rskip.text import Dictionary
 from rskip.transformer.undrawn import undrawn
 
 TASK = "captioning"  # in config.json
-# Where fairseq's checkpoints have what the data decided of a CaptioningConfig, among the model's flags.
+# The flag in fairseq's checkpoints that holds the part of CaptioningConfig that the data determines.
 OF_DATA = "captioning_data"
 
 
 def load_captioning_model(
     folder: str | os.PathLike[str], device: str | torch.device = "cpu"
 ) -> tuple[CaptioningTransformer, Dictionary]:
-    """The model of a folder that `export_captioning_model` wrote, in float32 and eval mode, and its words.
+    """Loads the model and dictionary from a folder of `export_captioning_model`, in float32 and evaluation mode.
 
     :raises FileNotFoundError: a file is missing.
-    :raises ValueError: a damaged file, parameters of another model, or a dictionary of another size.
+    :raises ValueError: a file is damaged, the parameters are another model's, or the dictionary has another size.
     """
     folder = Path(folder)
     for name in (WEIGHTS, DICTIONARY):
@@ -50,10 +50,10 @@ def load_captioning_model(
 
 
 def load_words(path: Path, config: CaptioningConfig) -> Dictionary:
-    """The words of a model.
+    """Reads the dictionary of a model.
 
-    :raises FileNotFoundError: no such file.
-    :raises ValueError: a damaged dictionary, or one of another size than the model's.
+    :raises FileNotFoundError: the file doesn't exist.
+    :raises ValueError: the dictionary is damaged or has another size than the model's.
     """
     dictionary = Dictionary.load(path)
     if len(dictionary) != config.vocabulary:
@@ -65,10 +65,10 @@ def load_words(path: Path, config: CaptioningConfig) -> Dictionary:
 
 
 def read_captioning_checkpoint(path: str | os.PathLike[str]) -> CaptioningTransformer:
-    """The model of a checkpoint that fairseq wrote (--task captioning), in float32 and eval mode.
+    """Loads the model of a fairseq checkpoint (--task captioning), in float32 and evaluation mode.
 
-    :raises FileNotFoundError: no file there.
-    :raises ValueError: a damaged file, or a checkpoint of another task.
+    :raises FileNotFoundError: the file doesn't exist.
+    :raises ValueError: the file is damaged, or the checkpoint is of another task.
     """
     path = Path(path)
     checkpoint = read_checkpoint(path)
@@ -82,11 +82,11 @@ def export_captioning_model(
     *,
     dtype: torch.dtype | None = None,
 ) -> None:
-    """Writes the folder that `load_captioning_model` reads, out of fairseq's checkpoint and its data's dictionary.
+    """Writes a folder for `load_captioning_model` from a fairseq checkpoint and the dictionary of its data.
 
-    :param dtype: that the weights are stored in; None: as they are.
-    :raises FileNotFoundError: no such file.
-    :raises ValueError: a damaged file, or a checkpoint of another task.
+    :param dtype: number format of the stored weights; None: unchanged.
+    :raises FileNotFoundError: a file doesn't exist.
+    :raises ValueError: a file is damaged, or the checkpoint is of another task.
     """
     folder, read = Path(folder), read_checkpoint(checkpoint)
     model = _config_of(read, Path(checkpoint)).to_dict()

@@ -18,7 +18,7 @@ _Side = Annotated[int, Meta(ge=32, le=2048)]
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSettings:
-    """What a backbone makes of an image."""
+    """Settings of the features that a backbone computes."""
 
     size: Annotated[
         _Side | None, Meta(description="pixels per side of resized images, for grids (default: the backbone's)")
@@ -32,7 +32,7 @@ class FeatureSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageBatchSettings:
-    """How images are gone through; it changes no feature but in its last digits."""
+    """Settings of batches of images. They change features only in the last digits."""
 
     batch_size: Annotated[int, Meta(ge=1, le=1024, description="images per batch")] = 16
     readers: Annotated[int, Meta(ge=1, le=2, description="threads that decode images")] = 2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def check_outputs(pictures: Sequence[Path], outputs: Mapping[str, Sequence[Path]]) -> None:
-    """Refuses outputs that would overwrite an image or each other.
+    """Checks that outputs don't overwrite an image or each other.
 
     :param outputs: the files of each output, by the output's name in errors.
     :raises ValueError: an output would overwrite a file; names both.
@@ -25,10 +25,10 @@ def check_outputs(pictures: Sequence[Path], outputs: Mapping[str, Sequence[Path]
 
 
 def attention_files(pictures: Sequence[Path], folder: Path) -> list[Path]:
-    """The file for each image's attention: NAME.png, and NAME-2.png for a second image of that name.
+    """The file for the attention of each image: NAME.png, or NAME-2.png for a second image NAME.
 
-    Skips numbers that another image has in its name. Names that differ only in case count as the same, as on some
-    file systems.
+    Skips numbers that the name of another image has. Names that differ only in case count as equal, as on some file
+    systems.
     """
     taken = {path.stem.casefold() for path in pictures}
     numbers: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Captions of images, from their corpus to the data folder that captioning models train on."""
+"""Prepares the captions of a corpus as a data folder for training."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _CAPTION = re.compile(r"(.+)#\d+\t(.*)")
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionOptions:
-    """What changes the bytes of prepared captions, beside which images there are.
+    """Options that, together with the available images, determine the prepared captions.
 
-    :raises SettingError: a value that can't be.
+    :raises SettingError: a value is wrong.
     """
 
     min_count: Annotated[Count, Meta(description="minimum count of a word in train; rarer words are unknown")] = 5
@@ -49,9 +49,10 @@ class CaptionOptions:
 
 @dataclass(frozen=True)
 class Pictures:
-    """The images that a corpus's captions are of, as a folder has them.
+    """The images of a caption corpus in a folder.
 
-    :param paths: by their names, paths within the folder such as val2014/COCO_val2014_000000391895.jpg.
+    :param paths: maps the name of an image to its path in the folder, such as
+        val2014/COCO_val2014_000000391895.jpg.
     """
 
     folder: Path
@@ -68,18 +69,18 @@ def prepare_captions(
     offline: bool = False,
     force: bool = False,
 ) -> bool:
-    """Makes `output`, whole or not at all: a line an image in train.jsonl, valid.jsonl and test.jsonl, dict.txt, and
-    corpus.json, which counts what was taken and left out.
+    """Writes `output` atomically: train.jsonl, valid.jsonl and test.jsonl with one line per image, dict.txt, and
+    corpus.json, which counts used and skipped images.
 
-    Without a folder of images every captioned image is taken, else those that are in the folder
-    (`find_corpus_pictures`). Every caption of an image that is taken is kept.
+    Uses the images in the folder of images (`find_corpus_pictures`), or all captioned images if there is no folder.
+    Keeps every caption of a used image.
 
-    :param mirror: a folder or base URL that holds the corpus's archive, or a folder with the archive's texts.
+    :param mirror: a folder or base URL with the archive of the corpus, or a folder with the texts of the archive.
     :param offline: download nothing.
-    :param force: replace a folder that was prepared otherwise.
-    :returns: False where `output` was up to date and nothing was done.
-    :raises ValueError: bad input; OutputError: `output` holds something else.
-    :raises FileNotFoundError: a file that is missing.
+    :param force: replace a folder that was prepared with other options.
+    :returns: False if `output` was up to date already.
+    :raises ValueError: the input is wrong; OutputError: `output` holds other files.
+    :raises FileNotFoundError: a file is missing.
     :raises OSError: the server can't be reached, or a disk is full.
     """
     output, options = Path(output).resolve(), options or CaptionOptions()
@@ -107,7 +108,7 @@ def prepare_captions(
     elsewhere = "choose another output"
     with disk_space(output, advice=f"free some space, or {elsewhere}", elsewhere=elsewhere), one_at_a_time(output):
         if not needs_build(output, planned, force=force):
-            return False  # another process has made it meanwhile
+            return False  # another process has just written it
         with whole_folder(output) as folder:
             for split, captioned in taken.items():
                 write_split(folder, split, captioned)
@@ -118,9 +119,9 @@ def prepare_captions(
 
 
 def find_corpus_pictures(corpus: CaptionCorpus, *, images: str | Path | None, mirror: str | None) -> Pictures | None:
-    """The corpus's images: in `images`, else within the mirror folder, else within the cache; None: in none of them.
+    """Finds the images of a corpus in `images`, otherwise in the mirror folder, otherwise in the cache; None: nowhere.
 
-    :raises FileNotFoundError: `images` is no folder.
+    :raises FileNotFoundError: `images` is not a folder.
     """
     if images is not None:
         folder = expanded_path(str(images), "images")
@@ -139,7 +140,7 @@ def find_corpus_pictures(corpus: CaptionCorpus, *, images: str | Path | None, mi
 
 
 class CaptionRecord(CorpusRecord):
-    """Content of corpus.json for captions."""
+    """The content of corpus.json for captions."""
 
     format: int
     images: dict[str, Whole]
@@ -151,7 +152,7 @@ class CaptionRecord(CorpusRecord):
 
 
 def summary(folder: Path) -> list[str]:
-    """Of a prepared folder a line on the images of each split, and one on what has no counterpart."""
+    """Describes a prepared folder: one line with the images per split, and lines on images without counterpart."""
     record = made_record(folder, CaptionRecord)
     upstream, taken = record["upstream"], record["images"]
     parts = [
@@ -169,7 +170,7 @@ def summary(folder: Path) -> list[str]:
 
 
 def _fetch_texts(corpus: CaptionCorpus, *, mirror: str | None, offline: bool) -> dict[str, Path]:
-    """The texts, from a mirror folder that has them as files, or out of the archive."""
+    """The texts, from the files in a mirror folder or from the archive."""
     archive, texts = corpus.archive, corpus.texts
     if mirror is not None and not mirror.startswith(ADDRESSES):
         folder = expanded_path(mirror, "mirror")
@@ -186,11 +187,11 @@ def _fetch_texts(corpus: CaptionCorpus, *, mirror: str | None, offline: bool) ->
 
 
 _Captions = dict[str, list[str]]
-"""An image's name to its captions."""
+"""Maps the name of an image to its captions."""
 
 
 def _read_flickr8k(texts: Mapping[str, Path]) -> dict[str, _Captions]:
-    """Lines of an image's name, #number, a tab and a caption; and of each split the images' names, a line each."""
+    """Reads lines with the name of an image, #number, a tab and a caption; and, per split, one name per line."""
     captions: _Captions = {}
     for number, line in enumerate(read_lines(texts["captions"]), start=1):
         if not (match := _CAPTION.fullmatch(line)):
@@ -206,7 +207,7 @@ def _read_flickr8k(texts: Mapping[str, Path]) -> dict[str, _Captions]:
 
 
 def _read_karpathy(texts: Mapping[str, Path]) -> dict[str, _Captions]:
-    """The JSON of Karpathy's splits, in which train goes on in restval; COCO's images are in two folders."""
+    """Reads the JSON of Karpathy's splits, in which restval belongs to train. COCO's images are in two folders."""
     path = texts["captions"]
     splits: dict[str, _Captions] = {split: {} for split in SPLITS}
     into = {"train": "train", "restval": "train", "val": "valid", "test": "test"}
@@ -228,7 +229,7 @@ _READERS = {"flickr8k": _read_flickr8k, "karpathy": _read_karpathy}
 def _choose(
     corpus: CaptionCorpus, found: Mapping[str, _Captions], pictures: Pictures | None
 ) -> tuple[dict[str, list[CaptionedImage]], dict[str, Any]]:
-    """Of each split the images whose images are there; and what corpus.json says of the choice."""
+    """The images per split that the folder has, and their description for corpus.json."""
     taken: dict[str, list[CaptionedImage]] = {}
     missing: list[str] = []
     for split, captions in found.items():

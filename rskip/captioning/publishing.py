@@ -1,4 +1,4 @@
-"""A captioning run's weights, made small enough to be committed, and what the registry tells of them."""
+"""Exports the weights of a captioning run, small enough to commit, and describes them for the registry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SIZED = re.compile(r"captioning_transformer_\w+?(?:_(?P<size>tiny|small))?")
 def export_weights(run: Run[CaptioningSettings], record: Record, folder: Path) -> dict[str, Any]:
     """Writes model.safetensors (in float16), config.json and dict.txt.
 
-    :returns: CIDEr of the weights read back.
+    :returns: CIDEr of the exported weights.
     """
     data = ensure_data(run)
     ensure_features(run)
@@ -39,7 +39,7 @@ def export_weights(run: Run[CaptioningSettings], record: Record, folder: Path) -
 
 
 def describe(folder: Path, record: Record) -> ModelDescription:
-    """The model in a published folder, by its config.json and the corpus of its record."""
+    """Describes the model in a published folder, from its config.json and the corpus of its run record."""
     path = folder / WEIGHTS
     try:
         model = read_config(path)["model"]

@@ -1,4 +1,4 @@
-"""The settings of a captioning run, as its recipe gives them. The result depends on all of them."""
+"""The settings of a captioning run in its recipe. The result depends on all of them."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _SET_BY_A_RUN = {
 
 
 class FeaturesOf(msgspec.Struct, frozen=True, kw_only=True):
-    """Which features the model sees.
+    """The features of the images.
 
-    :param backbone: a network of `rskip caption extract`, used once for all variants; "constant": one feature,
-        the same for each image.
-    :param weights: the file of its weights.
-    :param store: a folder of features that is there, in place of a backbone.
+    :param backbone: a network of `rskip caption extract`, used once for all variants; "constant": the same single
+        feature for each image.
+    :param weights: file of its weights.
+    :param store: an existing folder of features, instead of a backbone.
     """
 
     backbone: str | None = None
@@ -62,22 +62,22 @@ class FeaturesOf(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def extraction(self) -> FeatureSettings:
-        """What the backbone makes of an image."""
+        """Settings of the features that the backbone computes."""
         given = {name: getattr(self, name) for name in _FEATURES_KEYS if getattr(self, name) is not None}
         return FeatureSettings(**given)
 
 
 class EvaluateSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which split is captioned and scored."""
+    """The split that is captioned and scored."""
 
     split: Literal["valid", "test"] = "test"
 
 
 class SearchSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How captions are searched.
+    """Settings of the search.
 
-    :param max_length: words of a caption at most.
-    :param unknown: whether the unknown word may come.
+    :param max_length: maximum words per caption.
+    :param unknown: whether captions may contain the unknown word.
     """
 
     beam: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 4
@@ -87,7 +87,7 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True):
     unknown: bool = False
 
     def options(self) -> SearchOptions:
-        """The same as the search takes it."""
+        """The settings as options of the search."""
         return SearchOptions(
             beam=self.beam,
             length_penalty=self.length_penalty,
@@ -100,15 +100,15 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True):
 class CaptioningSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one captioning run.
 
-    :param corpus: a name that `rskip prepare` knows.
-    :param prepare: how it is prepared.
-    :param train: flags of fairseq-train without the leading dashes, with `arch`. A flag that is true is given bare, one
-        that is false or null is left out.
-    :param self_critical: what the flags are in a second training, by self-critical sequence training, that begins with
-        what the first ended with; null: there is none.
-    :param checkpoint: which is scored: "best" by CIDEr on the validation images (greedy captions), or the "last".
-    :param generate: the search.
-    :raises SettingError: a value that can't be, or two that contradict.
+    :param corpus: a corpus of `rskip prepare`.
+    :param prepare: options of its preparation.
+    :param train: flags of fairseq-train without the leading dashes, with `arch`. A flag that is true is given without a
+        value; a flag that is false or null is left out.
+    :param self_critical: flags of a second stage, self-critical sequence training, which starts from the final
+        checkpoint of the first; null: no second stage.
+    :param checkpoint: the scored checkpoint: "best" by CIDEr on the validation images (greedy captions), or "last".
+    :param generate: settings of the search.
+    :raises SettingError: a value is wrong, or two values contradict each other.
     """
 
     corpus: Annotated[str, msgspec.Meta(min_length=1, extra={"expected": "a name such as flickr8k"})]
@@ -127,14 +127,14 @@ class CaptioningSettings(msgspec.Struct, frozen=True, kw_only=True):
             check_training(section, flags, refused=_SET_BY_A_RUN, architecture=architecture)
 
     def stages(self) -> dict[str, Mapping[str, Flag]]:
-        """The flags of each training, in their order."""
+        """The flags of each training stage, in order."""
         if self.self_critical is None:
             return {"train": self.train}
         second = {**self.train, "criterion": "self_critical", **self.self_critical}
         return {"train": self.train, "self_critical": second}
 
     def to_plain(self) -> dict[str, Any]:
-        """Everything that the result depends on, as plain JSON values."""
+        """Everything that determines the result, as plain JSON values."""
         plain: dict[str, Any] = to_plain(self)
         plain["features"] = {name: value for name, value in plain["features"].items() if value is not None}
         if plain["self_critical"] is None:

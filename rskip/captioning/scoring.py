@@ -1,4 +1,4 @@
-"""Scoring a captioning run: a split's images are captioned from their features, and the captions scored."""
+"""Scores a captioning run: captions the images of a split from their features, and scores the captions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rskip.tasks.run import Run
 from rskip.tasks.task import Outcome
 
 DECIMALS = 4
-_AT_ONCE = 64  # images that are searched together
+_AT_ONCE = 64  # images per batch of the search
 
 
 def score(run: Run[CaptioningSettings]) -> Outcome:
-    """Captions the evaluated split with the scored checkpoint, where that is not done, and scores the captions.
+    """Captions the evaluated split with the scored checkpoint, unless that is done already, and scores the captions.
 
-    Metrics, as papers print them, times 100: `cider`, `bleu4` to `bleu1`, `rouge_l`, `meteor` and `spice` where they
-    can be had, and `valid_cider` of the checkpoint that is scored, by greedy search.
+    Metrics are times 100, as in papers: `cider`, `bleu4` to `bleu1`, `rouge_l`, `meteor` and `spice` if available, and
+    `valid_cider` of the scored checkpoint with greedy search.
     """
     output = captions_file(run)
     if not output.exists():
@@ -45,7 +45,7 @@ def diverged(run: Run[CaptioningSettings]) -> Outcome:
 
 
 def _outcome(run: Run[CaptioningSettings], scores: CaptionScores | None) -> Outcome:
-    """The run's scores beside what its log says; without any, as a training that diverged leaves it.
+    """The result of a run from its scores and its log. A diverged training has no scores.
 
     :raises ValueError: the log has no training in it.
     """
@@ -83,7 +83,7 @@ def _outcome(run: Run[CaptioningSettings], scores: CaptionScores | None) -> Outc
 
 
 def caption_figures(scores: CaptionScores) -> dict[str, float]:
-    """The scores times 100, by their names in records, without those that could not be had."""
+    """The available scores times 100, by their names in run records."""
     found = {
         "cider": scores.cider,
         **{f"bleu{size}": value for size, value in reversed(list(enumerate(scores.bleu or (), start=1)))},
@@ -101,7 +101,7 @@ def score_split(run: Run[CaptioningSettings], captions: dict[str, str]) -> Capti
 
 
 def caption_split(run: Run[CaptioningSettings], model: Any, dictionary: Any) -> dict[str, str]:
-    """A caption of each image of the evaluated split that has features, in its order."""
+    """One caption per image of the evaluated split that has features, in order."""
     from rskip.captioning.features import open_features
     from rskip.captioning.model import batch_features
     from rskip.captioning.search import search_captions
@@ -120,7 +120,7 @@ def caption_split(run: Run[CaptioningSettings], model: Any, dictionary: Any) -> 
 
 
 def captions_file(run: Run[CaptioningSettings]) -> Path:
-    """A line of JSON for each image of the evaluated split: its name and its caption."""
+    """The file with one line of JSON per image of the evaluated split: its name and its caption."""
     return run.folder.path / f"captions-{run.settings.evaluate.split}.jsonl"
 
 
@@ -134,7 +134,7 @@ def artifacts(run: Run[CaptioningSettings]) -> dict[str, str]:
 
 
 def sample_outputs(run: Run[CaptioningSettings], count: int) -> str:
-    """The first images of the evaluated split with a reference and the model's caption; empty where they are gone."""
+    """The first images of the evaluated split with a reference and the model's caption; empty if they are missing."""
     output = captions_file(run)
     if not (output.exists() and data_folder(run.settings).exists()):
         return ""

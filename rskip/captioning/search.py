@@ -1,4 +1,4 @@
-"""The search for the captions of a batch of features."""
+"""Searches for the captions of a batch of features."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def search_captions(
     options: SearchOptions,
     special: SpecialTokens = _WORDS,
 ) -> list[list[Hypothesis]]:
-    """The best hypotheses of each image, on the model's device, best first.
+    """The best hypotheses of each image, the best first, on the device of the model.
 
-    :param features, padding, grids: what `batch_features` gives.
+    :param features, padding, grids: the result of `batch_features`.
     :param special: special tokens; by default those of `rskip.text.Dictionary`.
     """
     if not len(padding):

@@ -55,5 +55,5 @@ captioner("photo.jpg")"""
         return {"valid_loss": record.curve[-1].get("valid_loss") if record.curve else None}
 
     def choose(self, records: Sequence[Record]) -> Record:
-        """The one with the highest CIDEr on the validation images; without that figure the lowest loss there."""
+        """The run with the highest validation CIDEr, or without it with the lowest validation loss."""
         return max(records, key=lambda each: each.metrics.get("valid_cider", -each.metrics.get("valid_loss", 0.0)))

@@ -1,7 +1,7 @@
 """Trains a captioning model with fairseq-train: with cross-entropy, then self-critically if the recipe asks for it.
 
-Every stage writes its output atomically, and is not repeated if its output exists. So a stopped run can be resumed from
-any point.
+Every stage writes its output atomically, and is not repeated if its output exists. A stopped run can therefore be
+resumed from any point.
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ def fairseq_flags(settings: CaptioningSettings) -> list[FairseqFlags]:
 
 
 def read_log(run: Run[CaptioningSettings], *, ended: bool) -> dict[str, TrainLog]:
-    """What train.log tells of each stage that began.
+    """Reads the log of each stage that began.
 
-    :param ended: whether each must have come to its end.
-    :raises ValueError: nothing of one that must, or of any.
+    :param ended: whether each stage must be complete.
+    :raises ValueError: the log of a required stage, or of all stages, is missing.
     """
     log = run.folder.train_log
     lines: dict[str, list[str]] = {stage: [] for stage in run.settings.stages()}

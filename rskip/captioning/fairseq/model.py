@@ -1,4 +1,4 @@
-"""The captioning model that fairseq trains. B images, N features of an image, M captions in all, T their length."""
+"""The captioning model that fairseq trains. B images, N features per image, M captions in total, T their length."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ class _EncoderInterface(FairseqEncoder):
 
 
 class CaptioningEncoder(FeatureEncoder, _EncoderInterface):
-    """`rskip.captioning`'s encoder, called and answering as fairseq's trainer and generator expect."""
+    """The encoder of `rskip.captioning` with the interface that fairseq's trainer and generator expect."""
 
     def forward(  # type: ignore[override]
         self, features: Tensor, padding_mask: Tensor | None = None, grids: Tensor | None = None
     ) -> EncoderOut:
-        """Features (B, N, C) to fairseq's dictionary of lists, with states as (N, B, C)."""
+        """Encodes features (B, N, C) to fairseq's dictionary of lists, with states as (N, B, C)."""
         return encoder_out_of(self.encode(features, padding_mask, grids))
 
     def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:
-        """The rows of the batch that `new_order` names, in its order."""
+        """Selects the rows of the batch in `new_order`, in this order."""
         return encoder_out_of(memory_of(encoder_out).reorder(new_order))
 
     def max_positions(self) -> None:
-        """Any number of features."""
+        """The number of features, which has no limit."""
         return None
 
 
 @register_model(MODEL_NAME)
 class CaptioningModel(ConnectionModel):
-    """`rskip.captioning.model.CaptioningTransformer` as fairseq's."""
+    """`rskip.captioning.model.CaptioningTransformer` as a model of fairseq."""
 
     config: CaptioningConfig
 
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> CaptioningModel:
-        """Builds the model that `args` describe over the task's dictionary and features.
+        """Builds the model that `args` describe, with the dictionary and features of the task.
 
-        Raises `UsageError` where `args` are a checkpoint's, which was trained on other features.
+        :raises UsageError: `args` are from a checkpoint that was trained on other features.
         """
         of_data = {**task.features_of_model(), "vocabulary": len(task.target_dictionary)}
         of_data["padding_index"] = task.target_dictionary.pad()
@@ -83,9 +83,9 @@ class CaptioningModel(ConnectionModel):
         counts: Tensor | None = None,
         **decoder_options: Any,
     ) -> Any:
-        """Logits (M, T, V) for features (B, N, C) and prefixes (M, T), an image's captions one after the other.
+        """Logits (M, T, V) for features (B, N, C) and prefixes (M, T), with the captions of an image in sequence.
 
-        :param counts: (B,), the captions of each image; None: as many of each.
+        :param counts: (B,) number of captions per image; None: the same for all.
         """
         if (probe := self.active_probe) is not None:
             real = features.new_ones(features.shape[:2], dtype=torch.bool) if padding_mask is None else ~padding_mask
@@ -99,5 +99,5 @@ class CaptioningModel(ConnectionModel):
         return self.decoder(prev_output_tokens, encoder_out=encoder_out, **decoder_options)
 
     def max_positions(self) -> int:
-        """The longest caption, in tokens."""
+        """The maximum length of a caption, in tokens."""
         return self.decoder.max_positions()

@@ -1,4 +1,4 @@
-"""`--criterion self_critical`: captions are sampled, and those better than a baseline become more probable.
+"""`--criterion self_critical`: samples captions and makes those that are better than a baseline more probable.
 
 B images, K captions of each, T caption length.
 """
@@ -38,8 +38,8 @@ class SelfCriticalCriterion(FairseqCriterion):
 
         L = - Σ_k (r_k - b_k) log p(w_k),    b_k = Σ_{j≠k} r_j / (K - 1),    for K = 1: b = r(greedy caption)
 
-    a caption, in the mean over captions. As b_k doesn't depend on caption k, the gradient is that of the expected
-    reward. Captions are drawn without dropout. To start from a model that was trained with cross-entropy:
+    as a mean over captions. Since b_k doesn't depend on caption k, the gradient is that of the expected reward.
+    Captions are sampled without dropout. To start from a model that was trained with cross-entropy, use
     --finetune-from-model, or --restore-file with --reset-optimizer.
     """
 
@@ -52,9 +52,9 @@ class SelfCriticalCriterion(FairseqCriterion):
         self.samples = samples
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        """The loss in sum over captions, their number, and what to log.
+        """The loss summed over captions, their number, and values to log.
 
-        Outside training the loss is minus the reward of each image's greedy caption.
+        Outside training, the loss is minus the reward of the greedy caption of each image.
         """
         if not model.training:
             scores = self.task.score_captions(sample, model, SearchOptions(beam=1))
@@ -73,10 +73,10 @@ class SelfCriticalCriterion(FairseqCriterion):
         return self._result(loss, len(captions), sample, reward=float(rewards.sum()))
 
     def draw(self, model: Any, sample: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Captions drawn for a batch, those of an image one after the other.
+        """Samples captions for a batch, with the captions of an image in sequence.
 
-        Gives rewards (B·K,), baselines (B·K,), tokens (B·K, T) with the end and padding, and chosen (B·K, T): which of
-        the tokens the model drew, which an end at the greatest length is not.
+        :returns: rewards (B·K,), baselines (B·K,), tokens (B·K, T) with end and padding, and chosen (B·K, T): whether
+            the model sampled the token, which is false for an end token at the maximum length.
         """
         seed = int(torch.randint(2**31, ()))  # from the generator that fairseq seeds for each update
         count = self.samples
@@ -119,5 +119,5 @@ class SelfCriticalCriterion(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """They are sums."""
+        """True, since logged values are sums."""
         return True

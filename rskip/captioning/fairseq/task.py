@@ -1,4 +1,4 @@
-"""`--task captioning`: images with their captions, trained on features that were extracted before."""
+"""`--task captioning`: trains on captioned images whose features were extracted before."""
 
 # fairseq reads a configuration's types themselves, not their names: no postponed annotations here.
 import logging
@@ -59,11 +59,11 @@ class CaptioningTaskConfig(FairseqDataclass):
 
 
 class CaptionExamples(FairseqDataset):
-    """Examples, each an image with all its captions: so its features are read and encoded once.
+    """Examples of one image with all its captions, so that its features are read and encoded only once.
 
-    :param images: with their captions; all have features.
-    :param features: the store, read as features are needed.
-    :param shuffled: whether examples of one size come in a drawn order.
+    :param images: images with captions; all have features.
+    :param features: the store, read on access.
+    :param shuffled: whether examples of the same size are in random order.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class CaptionExamples(FairseqDataset):
         return len(self.images)
 
     def collater(self, samples: list[int]) -> dict[str, Any]:
-        """A batch: features (B, N, C), and the captions of all its images (captions, T), padded on the right.
+        """Makes a batch: features (B, N, C), and the captions of all images (captions, T), padded on the right.
 
-        `counts` (B,) says how many captions each image has; they stand one after the other.
+        `counts` (B,) is the number of captions per image; the captions of an image are in sequence.
         """
         if not samples:
             return {}
@@ -116,7 +116,7 @@ class CaptionExamples(FairseqDataset):
 
     @cached_property
     def cider(self) -> CiderD:
-        """What scores captions of these images; built when it is first asked for."""
+        """The scorer for captions of these images, built on first use."""
         return CiderD({each.name: [caption.split() for caption in each.tokens] for each in self.images})
 
     def _batched(self, captions: list[torch.Tensor], *, prefix: bool = False) -> torch.Tensor:
@@ -133,7 +133,7 @@ class CaptionExamples(FairseqDataset):
         return int(self.sizes[index])
 
     def ordered_indices(self) -> np.ndarray:
-        """Examples of like size beside each other, which are in a drawn order."""
+        """The order of examples: by size, and random among equal sizes."""
         order = np.random.permutation(len(self)) if self.shuffled else np.arange(len(self))
         return order[np.argsort(self.token_counts[order], kind="stable")]
 
@@ -153,7 +153,7 @@ class CaptioningTask(FairseqTask):
 
     @classmethod
     def setup_task(cls, cfg: CaptioningTaskConfig, **kwargs: Any) -> "CaptioningTask":
-        """Opens the dictionary and the features. Raises `UsageError` where they are missing or damaged."""
+        """Opens the dictionary and the features. Raises `UsageError` if they are missing or damaged."""
         if not cfg.features:
             raise UsageError("--features is missing: give a store from `rskip caption extract`, or constant")
         if cfg.data is None or not (path := Path(cfg.data, DICTIONARY)).is_file():
@@ -167,7 +167,7 @@ class CaptioningTask(FairseqTask):
             raise UsageError(str(error)) from error
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:
-        """Reads a split's captions; images without features are left out and counted."""
+        """Reads the captions of a split. Skips images without features, and counts them."""
         assert self.cfg.data is not None
         try:
             images = read_split(Path(self.cfg.data), split)
@@ -184,16 +184,16 @@ class CaptioningTask(FairseqTask):
 
     @property
     def source_dictionary(self) -> None:
-        """There is none."""
+        """None: captioning has no source dictionary."""
         return None
 
     @property
     def target_dictionary(self) -> Dictionary:
-        """The captions' words."""
+        """The dictionary of the captions."""
         return self.dictionary
 
     def features_of_model(self) -> dict[str, Any]:
-        """What the features decide of a `CaptioningConfig`."""
+        """The part of a `CaptioningConfig` that the features determine."""
         first = next(iter(self.features.names), None) if isinstance(self.features, FeatureStore) else ""
         if first is None:
             raise UsageError(f"{self.cfg.features} has features of no image")
@@ -204,7 +204,7 @@ class CaptioningTask(FairseqTask):
         }
 
     def valid_step(self, sample: dict[str, Any], model: nn.Module, criterion: Any) -> tuple[Any, Any, dict[str, Any]]:
-        """The loss, and with --eval-cider the CIDEr-D of each image's caption."""
+        """Computes the loss, and with --eval-cider the CIDEr-D of one caption per image."""
         loss, sample_size, logging_output = super().valid_step(sample, model, criterion)
         if self.cfg.eval_cider:
             scores = self.score_captions(sample, model, SearchOptions(beam=self.cfg.eval_cider_beam))
@@ -212,12 +212,12 @@ class CaptioningTask(FairseqTask):
         return loss, sample_size, logging_output
 
     def score_captions(self, sample: Mapping[str, Any], model: nn.Module, options: SearchOptions) -> np.ndarray:
-        """CIDEr-D of the best caption found for each image of a batch, (B,)."""
+        """CIDEr-D of the best caption found for each image of a batch. Shape: (B,)"""
         found = self.search(sample, model, options)
         return self.rewards(sample.get("names", []), [best.tokens for best, *_ in found])
 
     def search(self, sample: Mapping[str, Any], model: Any, options: SearchOptions) -> list[list[Hypothesis]]:
-        """Captions of at most --max-caption-tokens words for each image of a batch, by rskip's beam search."""
+        """Searches captions of at most --max-caption-tokens words for each image of a batch."""
         inputs = sample["net_input"]
         while hasattr(model, "module"):  # of DistributedDataParallel
             model = model.module
@@ -231,7 +231,7 @@ class CaptioningTask(FairseqTask):
         )
 
     def rewards(self, names: Sequence[str], captions: Sequence[torch.Tensor]) -> np.ndarray:
-        """CIDEr-D of captions, against the references of the split that the first image is in. Shape: (captions,)."""
+        """CIDEr-D of captions against the references of the first image's split. Shape: (captions,)"""
         if not names:
             return np.zeros(0)
         split = next(each for each in self.datasets.values() if names[0] in each.names)
@@ -240,11 +240,11 @@ class CaptioningTask(FairseqTask):
         return split.cider.score(names, words)
 
     def build_generator(self, *_: Any, **__: Any) -> None:
-        """Refuses fairseq-generate, which knows one target for each example."""
+        """Raises an error: fairseq-generate supports only one target per example."""
         raise UsageError("--task captioning only trains and validates: caption images with rskip caption")
 
     def reduce_metrics(self, logging_outputs: Sequence[Mapping[str, Any]], criterion: Any) -> None:
-        """Also the mean CIDEr-D over all images."""
+        """Also logs the mean CIDEr-D over all images."""
         super().reduce_metrics(logging_outputs, criterion)
         if any("_cider_count" in each for each in logging_outputs):
             for key in ("_cider_sum", "_cider_count"):
@@ -252,7 +252,7 @@ class CaptioningTask(FairseqTask):
             metrics.log_derived("cider", _mean_cider)
 
     def max_positions(self) -> None:
-        """No bound of its own."""
+        """None: the task has no limit."""
         return None
 
 
