@@ -1,4 +1,4 @@
-"""Records of runs, one a seed; statistics over seeds, and tables made of both."""
+"""Run records (one per seed), statistics over seeds, and tables."""
 
 from rskip.records.record import RESULTS, Record, read_record, read_records, read_run_records, record_path
 

@@ -1,4 +1,4 @@
-"""Records: what a run left behind, one JSON file a seed. Tables and figures are made from these alone."""
+"""Run records: the result of a run, one JSON file per seed. All tables and figures are made from them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
 
 RESULTS = Path("results")  # the folder of records, unless a recipe names another one
-_SCHEMAS = (1, 2)  # of files; the last is written. In 1 `recipe` is the run's old name, and `run` a field
+_SCHEMAS = (1, 2)  # versions of the format, of which the last is written; 1 has the old name as `recipe`, and `run`
 _ADVICE = "restore the file, or remove it and run again"
-_FILES = "[!.]*.json"  # not what a killed process left of one that it wrote
+_FILES = "[!.]*.json"  # excludes temporary files of killed processes
 
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", extra={"expected": "64 hexadecimal digits"})]
 
 
 class Epoch(TypedDict):
-    """An entry of a curve. Its other values are numbers or None, except the text `stage`."""
+    """An entry of a learning curve. Its other values are numbers or None, except the text `stage`."""
 
     epoch: Whole
 
@@ -44,12 +44,12 @@ class _Training(Training, total=False):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One run's record.
+    """A run record.
 
     :param recipe: name of the recipe's file, without `.yaml`.
     :param variant: the recipe's variant; None if the recipe has none.
     :param kind: the task's name, as in the recipe.
-    :param config: everything that the result depends on.
+    :param config: all settings that determine the result.
     :param metrics: final scores by name; BLEU, chrF, error and accuracy are percentages. Empty if the training
         diverged.
     :param signatures: the scorer's signature for each metric that has one.
@@ -58,7 +58,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         or one per stage if they differ), and the task's own values.
     :param parameters: the model's number of parameters.
     :param checkpoint_sha256: checksum of the file that was scored; None if the training diverged.
-    :param data: what the data was made from.
+    :param data: description of the data.
     :param packages: versions. `packages`, `machine` and `git` describe the last session of the training.
     :param git: None outside a checkout.
     :param date: when the record was written, ISO 8601, UTC.
@@ -86,7 +86,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     path: Path = Path()
 
     def __post_init__(self) -> None:
-        """:raises SettingError: a field is not what a record holds."""
+        """:raises SettingError: a field is wrong."""
         if self.schema not in _SCHEMAS:
             known = " or ".join(map(str, _SCHEMAS))
             raise SettingError.of_value("schema", self.schema, f"{known}, which this version reads")
@@ -108,7 +108,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def diverged(self) -> bool:
-        """Whether the training ended with a loss, gradient or weight that is not finite, so that nothing was scored."""
+        """Whether the training diverged (a loss, gradient or weight was not finite), so that it has no scores."""
         return self.checkpoint_sha256 is None
 
     @property
@@ -130,7 +130,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return run_address(self.recipe, self.variant, self.overrides)
 
     def write(self, path: Path) -> None:
-        """Writes the record as JSON, whole or not at all."""
+        """Writes the record as JSON, atomically."""
         content = msgspec.structs.asdict(self)
         del content["path"]
         with atomic_file(path) as temporary:
@@ -138,7 +138,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def record_path(run: str, seed: int, results: Path = RESULTS) -> Path:
-    """`results/<recipe>/<variant>/<seed>.json`, for a run's address."""
+    """The path of a run record: `results/<recipe>/<variant>/<seed>.json`."""
     return run_path(results, run, f"{seed}.json")
 
 
@@ -152,7 +152,7 @@ def read_record(path: Path) -> Record:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """All records under a results folder, sorted by run and seed; empty if the folder is missing."""
+    """All run records in a results folder, sorted by run and seed; empty if the folder is missing."""
     paths = [path for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{_FILES}")]
     return sorted(map(read_record, paths), key=lambda record: (record.run, record.seed))
 

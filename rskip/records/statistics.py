@@ -1,4 +1,4 @@
-"""What so many seeds show: differences by pairs, their interval, test and power, by SciPy (extra `report`)."""
+"""Statistics over seeds: paired differences with interval, test and power, by SciPy (extra `report`)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import msgspec
 
 from rskip.machine.extras import extra
 
-CONFIDENCE = 0.95  # of intervals; tests are at the level of 1 minus this
+CONFIDENCE = 0.95  # confidence level of intervals; tests use the level 1 - CONFIDENCE
 POWER = 0.8
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """The difference of two runs over the seeds that both have.
 
-    :param seeds: that both have, at least one.
-    :param mean: of the differences.
-    :param spread: their sample standard deviation; None of one seed, as the next two.
-    :param interval: the confidence interval of the mean.
-    :param p: of the paired t-test, two-sided. None too where all differences are the same: there is nothing to test.
+    :param seeds: the common seeds, at least one.
+    :param mean: mean difference.
+    :param spread: sample standard deviation of the differences. With one seed, this and the next two are None.
+    :param interval: confidence interval of the mean.
+    :param p: p-value of the paired two-sided t-test. Also None if all differences are equal.
     """
 
     seeds: tuple[int, ...]
@@ -33,7 +33,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
-    """What `ours` has over `baseline`, both a figure a seed; None where they share no seed.
+    """The difference of `ours` and `baseline`, which have one score per seed; None without a common seed.
 
     :raises ValueError: a difference is not finite, or a test needs SciPy, which is missing.
     """
@@ -57,8 +57,7 @@ def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) 
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """P-values corrected for so many comparisons, in the same order (Holm 1979): at most 1, and none below a smaller
-    one's.
+    """Corrects p-values for multiple comparisons (Holm 1979), in the same order.
 
     :raises ValueError: a p-value is not from 0 to 1.
     """
@@ -73,12 +72,12 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def detectable(spread: float, *, pairs: int, comparisons: int = 1) -> float:
-    """The smallest true difference that a paired t-test of so many pairs shows with the probability POWER.
+    """The minimum detectable effect: the true difference that a paired t-test detects with the probability POWER.
 
-    The test is two-sided at the level that the smallest p of so many comparisons has to reach (Holm's first step).
+    The test is two-sided, at the level that Holm's first step requires for the smallest p-value.
 
     :param spread: standard deviation of the differences.
-    :param pairs: two or more.
+    :param pairs: number of pairs, two or more.
     :raises ValueError: `spread`, `pairs` or `comparisons` is out of range, or SciPy is missing.
     """
     if not (isfinite(spread) and spread >= 0):
@@ -93,7 +92,7 @@ def detectable(spread: float, *, pairs: int, comparisons: int = 1) -> float:
 
     def missing(shift: float) -> float:
         shown = stats.nct.sf(critical, freedom, shift)
-        return float(shown if isfinite(shown) else 1.0) - POWER  # the other tail is below 1e-4 where this is 0
+        return float(shown if isfinite(shown) else 1.0) - POWER  # the other tail is below 1e-4 at the root
 
     upper = critical
     while missing(upper) < 0:

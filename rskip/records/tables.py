@@ -1,4 +1,4 @@
-"""Figures over seeds, tables of text in several formats, and their place between two marker lines of a document."""
+"""Summaries over seeds, tables in several text formats, and tables between two marker lines of a document."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from rskip.machine.terminal import columns
 from rskip.records.record import Record
 
 Format = Literal["text", "markdown", "csv", "latex"]
-Place = tuple[int, int]  # a cell's row and column
+Place = tuple[int, int]  # row and column of a cell
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """A figure over seeds: its mean, and the sample standard deviation (n - 1), None of one seed."""
+    """A score over seeds: its mean, and its sample standard deviation (n - 1), which is None for one seed."""
 
     mean: float
     spread: float | None
@@ -69,15 +69,15 @@ def _plain(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of text, in any format and on the page of results.
+    """A table, for all text formats and for the page of results.
 
-    :param words: how many columns at the left are words, the others figures.
-    :param descriptions: of the rows; on the page.
+    :param words: number of left columns with text; the others have numbers.
+    :param descriptions: descriptions of the rows, for the page.
     :param bold: cells in bold.
-    :param records: what a cell was made of.
-    :param notes: sentences below it.
-    :param commands: what fills its gaps.
-    :param numbers: the rows of its CSV by heading, where they say more than the cells.
+    :param records: the run records of a cell.
+    :param notes: sentences below the table.
+    :param commands: commands that make the missing run records.
+    :param numbers: rows of the CSV by heading, if they hold more than the cells.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Table:
     numbers: Sequence[Mapping[str, Any]] = ()
 
     def render(self, form: Format) -> str:
-        """Its text in a format, which ends with a line end; in Markdown without the title."""
+        """The table as text in a format, with a final line end; in Markdown without the title."""
         if form == "csv":
             text, numbers = io.StringIO(), [list(each.values()) for each in self.numbers]
             rows = [list(self.numbers[0]), *numbers] if numbers else [self.headings, *self.rows]
@@ -139,14 +139,14 @@ def _latex_comment(text: str) -> str:
 
 
 def fill_in(text: str, command: str, table: Callable[[str], str], *, source: str) -> str:
-    """The text with every table of a command regenerated; without its markers, the text as it is.
+    """Regenerates every table of a command in a text. A text without markers stays unchanged.
 
-    A table stands between the lines `<!-- COMMAND: begin NAME -->` and `<!-- COMMAND: end NAME -->`.
+    A table is between the lines `<!-- COMMAND: begin NAME -->` and `<!-- COMMAND: end NAME -->`.
 
-    :param command: such as `rskip report`.
-    :param table: gives the table of a NAME, which ends with a line end.
-    :param source: names the text in errors.
-    :raises ValueError: a marker of another form, or without its other; names the line.
+    :param command: the command, such as `rskip report`.
+    :param table: returns the table NAME, with a final line end.
+    :param source: the name of the text in errors.
+    :raises ValueError: a marker has another form or lacks its counterpart. Names the line.
     """
     beginning, marker = f"<!-- {command}:", re.compile(rf"^<!-- {re.escape(command)}: (begin|end) (\S+) -->$")
     if not any(line.strip().startswith(beginning) for line in text.splitlines()):
@@ -174,9 +174,9 @@ def fill_in(text: str, command: str, table: Callable[[str], str], *, source: str
 
 
 def outdated_documents(root: Path, filled: Callable[[str, str], str]) -> dict[Path, str]:
-    """README.md and the documents of docs/ whose tables differ from what they should be, as they should be.
+    """The new texts of README.md and the documents in docs/ whose tables are outdated.
 
-    :param filled: gives a document's text, from its text and its path, with its tables regenerated (`fill_in`).
+    :param filled: returns the text of a document with regenerated tables (`fill_in`), given its text and path.
     """
     texts = {}
     for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
@@ -188,7 +188,7 @@ def outdated_documents(root: Path, filled: Callable[[str, str], str]) -> dict[Pa
 
 
 def write_documents(texts: dict[Path, str]) -> list[Path]:
-    """Writes each text, whole or not at all; returns the paths."""
+    """Writes each text atomically; returns the paths."""
     for path, text in texts.items():
         with atomic_file(path) as temporary:
             temporary.write_text(text, encoding="utf-8")

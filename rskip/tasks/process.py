@@ -1,4 +1,4 @@
-"""Running a command whose output goes to a file, so that it ends when we end and its failure is one line."""
+"""Runs a command with its output in a file. It ends with this process, and its failure becomes an error of one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DIVERGED = 8  # exit status, the number of SIGFPE: a loss, gradient or weight is
 _POLL_SECONDS = 1.0
 _STOP_SECONDS = 30.0
 _REFUSAL = re.compile(r"fairseq-\w+: error: ")  # under torchrun, whose own exit status is 1
-_TORCHRUN_FAILED = "ChildFailedError"  # what torchrun says after the process that failed has said why
+_TORCHRUN_FAILED = "ChildFailedError"  # printed by torchrun after the error of the failed process
 _TORCHRUN_STATUS = re.compile(r"^\s*exitcode\s*:\s*(-?\d+)", re.MULTILINE)  # there it prints that process's own
 _RAISED = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b")
 _OWN_ERROR = re.compile(r"[\w-]+( [\w-]+)*: error:")  # the command's own line, which says what to do
@@ -27,15 +27,18 @@ _RANK = re.compile(r"\[rank\d+\]: ")  # PyTorch puts it before each line of a ra
 
 
 class CommandFailed(RuntimeError):
-    """A command that was started rightly ended with an error; the message is one line with the log's path."""
+    """Raised if a correctly started command failed. The message is one line with the path of the log."""
 
 
 class TrainingDiverged(CommandFailed):
-    """A training ended with the status DIVERGED."""
+    """Raised if a training ended with the status DIVERGED."""
 
 
 def executable(name: str) -> str:
-    """Path of a command that is installed beside the running Python; FileNotFoundError where it is not."""
+    """The path of a command installed next to the running Python.
+
+    :raises FileNotFoundError: the command is not installed.
+    """
     path = Path(sys.executable).parent / name
     if not path.is_file():
         advice = "run `rskip setup-fairseq` first" if name.startswith("fairseq-") else "install it with pip"
@@ -54,8 +57,10 @@ def run_logged(
 ) -> None:
     """Runs the command to its end, as `end_of` does.
 
-    Raises ValueError where the command can't go on until its user acts (exit status 2: wrong arguments, a full disk),
-    CommandFailed where it fails otherwise, of these TrainingDiverged where it says so, and LockLost as `end_of`.
+    :raises ValueError: the user must act before the command can continue (exit status 2: wrong arguments, full disk).
+    :raises TrainingDiverged: the training diverged.
+    :raises CommandFailed: the command failed otherwise.
+    :raises LockLost: as `end_of`.
     """
     status, reason = end_of(command, log=log, environment=environment, lock=lock, on_poll=on_poll, output=output)
     if status == 0:
@@ -78,12 +83,15 @@ def end_of(
     on_poll: Callable[[], None] = lambda: None,
     output: Path | None = None,
 ) -> tuple[int, str]:
-    """Runs the command to its end; gives its exit status, negative for a signal's number, and the line that says why.
+    """Runs the command to its end. Returns its exit status, negative for a signal, and the line with the reason.
 
-    log: what it prints is appended there; output: its standard output goes there instead; lock: of the folder that it
-    works in, which it holds too; on_poll: called about every second while it runs. When this process is interrupted the
-    command is terminated first; when this process is killed, so is the command. Raises LockLost, with the command
-    killed, where another process has taken the folder over.
+    If this process is interrupted, the command is terminated first. If this process is killed, so is the command.
+
+    :param log: the file to which its output is appended.
+    :param output: a file for its standard output instead.
+    :param lock: the lock of its folder, which it inherits.
+    :param on_poll: called about every second.
+    :raises LockLost: another process has taken over the folder; the command is killed.
     """
     start = log.stat().st_size if log.exists() else 0
     with log.open("ab") as log_file, (output or log).open("ab") as output_file:
@@ -103,7 +111,7 @@ def end_of(
                 on_poll()
         except BaseException as raised:
             if isinstance(raised, LockLost):
-                process.kill()  # terminated, it would save
+                process.kill()  # a terminated command would save
             _stop(process, signalled=isinstance(raised, KeyboardInterrupt) and _in_foreground())
             raise
     on_poll()
@@ -114,7 +122,7 @@ def end_of(
         printed = log_file.read().decode(errors="replace")
     status = _exit_status(process.returncode, printed)
     with disk_space(log.parent, advice="free some space and repeat the command to resume"), log.open("a") as log_file:
-        # which fails where the disk is full, as the command could not say then
+        # fails if the disk is full, which the command could not report
         log_file.write(f"{command[0]} ended with status {status}\n")
     return status, last_error_line(printed)
 
@@ -122,8 +130,8 @@ def end_of(
 def last_error_line(text: str) -> str:
     """The line that says why a command failed.
 
-    This is the last line in which fairseq refuses something, because the other ranks then end in their own errors.
-    Without such a line it is the last one that looks like an error message, else the last one that is not empty.
+    This is the last line with an argument error of fairseq, since the other ranks end with follow-up errors. Without
+    such a line, it is the last line that looks like an error message, otherwise the last line that is not empty.
     """
     lines = [_RANK.sub("", line.strip(), count=1) for line in text.splitlines() if _TORCHRUN_FAILED not in line]
     lines = [line for line in lines if line]
@@ -133,7 +141,7 @@ def last_error_line(text: str) -> str:
 
 
 def child_environment(*, processes: int) -> dict[str, str]:
-    """Our environment variables for a command of `processes` processes: they share the machine's threads.
+    """The environment variables for a command of `processes` processes, which share the machine's threads.
 
     The command reads and writes UTF-8 in every locale.
     """
@@ -142,7 +150,7 @@ def child_environment(*, processes: int) -> dict[str, str]:
 
 
 def _exit_status(returned: int, printed: str) -> int:
-    """The command's, or under torchrun that of the process of its that failed first."""
+    """The exit status of the command, or under torchrun that of the process that failed first."""
     if _TORCHRUN_FAILED in printed and (statuses := _TORCHRUN_STATUS.findall(printed)):
         return int(statuses[-1])
     return returned
@@ -157,7 +165,7 @@ def _still_running(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _in_foreground() -> bool:
-    """Whether we have a terminal, whose Ctrl-C goes to our children too."""
+    """Whether this process has a terminal, whose Ctrl-C also reaches its children."""
     try:
         return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
     except (OSError, ValueError):  # no terminal
@@ -165,7 +173,7 @@ def _in_foreground() -> bool:
 
 
 def _stop(process: subprocess.Popen[bytes], *, signalled: bool) -> None:
-    """Terminates the command and waits for it; one that is already signalled is not hurried: it may be saving."""
+    """Terminates the command and waits for it. A command that was already signalled may be saving, so only waits."""
     if not signalled:
         process.terminate()
     try:

@@ -41,7 +41,7 @@ def register_task(task: Task[Any], *, former: Sequence[str] = ()) -> None:
 
 
 def task_name(name: Any) -> Any:
-    """The present name of a task, given its present or a former name. Other values are returned unchanged."""
+    """The current name of a task, given its current or a former name. Other values are returned unchanged."""
     return _FORMER.get(name, name) if isinstance(name, str) else name
 
 
@@ -68,9 +68,9 @@ def find_task(name: object, *, setting: str = "task") -> Task[Any]:
 
 
 def task_of_record(record: Record) -> Task[Any]:
-    """The task of a record's run.
+    """The task of a run record.
 
-    :raises SettingError: there is none; names the record.
+    :raises SettingError: the task is unknown. Names the record.
     """
     try:
         return find_task(record.kind, setting="kind")
@@ -79,9 +79,9 @@ def task_of_record(record: Record) -> Task[Any]:
 
 
 def dataset_of_record(record: Record) -> str:
-    """What a record's run was scored on: see `Task.dataset`.
+    """The dataset on which a run was scored; see `Task.dataset`.
 
-    :raises SettingError: the record's config doesn't name it. The error names the record.
+    :raises SettingError: the config of the record doesn't name a dataset. Names the record.
     """
     task = task_of_record(record)
     convert(record.config, task.recorded, name="config", source=str(record.path))

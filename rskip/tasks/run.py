@@ -1,4 +1,4 @@
-"""One run: a seed of a recipe's variant, the folder that it works in, and the sessions of its training."""
+"""A run: one seed of a recipe's variant, with its folder and the sessions of its training."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ SettingsT = TypeVar("SettingsT")
 
 _Precision = Literal["float32", "bfloat16", "float16"]
 RUNS = Path("runs")  # unless a recipe names another folder
-FIRST_STAGE = "train"  # of a run's only or first training
-SESSION = "rskip run | "  # begins the line of train.log that says what a session runs on
+FIRST_STAGE = "train"  # the only or first training stage of a run
+SESSION = "rskip run | "  # begins the line of train.log with the environment of a session
 
 
 class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a recipe's `probe` says: the training is looked at, into the run's probe.jsonl, and goes as without.
+    """The setting `probe` of a recipe: probes the training into probe.jsonl of the run, without changing its result.
 
-    :param every: updates from one look to the next.
+    :param every: updates between two probes.
     """
 
     every: Annotated[int, msgspec.Meta(ge=1)]
@@ -41,13 +41,13 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Generic[SettingsT]):
-    """What a task trains and scores.
+    """A run, which a task trains and scores.
 
     :param name: the run's address, `recipe/variant`, which is also its folder in runs/ and results/.
-    :param mirror: where the dataset is; None: at its public source.
-    :param gpus: how many train, 0 for the CPU.
-    :param lock: of the folder, which the training inherits.
-    :param runs: the folder that holds the folders of runs.
+    :param mirror: folder or URL of the dataset; None: its public source.
+    :param gpus: number of GPUs, 0 for the CPU.
+    :param lock: lock of the folder, which the training inherits.
+    :param runs: parent folder of the folders of runs.
     """
 
     name: str
@@ -74,13 +74,13 @@ class Run(Generic[SettingsT]):
     ) -> None:
         """Runs a session of a training to its end. Its output goes to train.log in the folder.
 
-        :param command: gives the command line, by the precision that the training computes in.
-        :param stage: which of the run's trainings.
-        :param asked: the precision that the settings ask for.
-        :param resumed: whether it starts from a checkpoint.
-        :param report: called about every second, to print what is new.
-        :raises ValueError: another number of GPUs than at the training's start, or the command refuses its arguments.
-        :raises CommandFailed: it failed by itself.
+        :param command: returns the command line for the precision of the training.
+        :param stage: the training stage.
+        :param asked: the precision in the settings.
+        :param resumed: whether the session starts from a checkpoint.
+        :param report: called about every second, to print progress.
+        :raises ValueError: the number of GPUs differs from that at the start, or the command refuses its arguments.
+        :raises CommandFailed: the command failed.
         """
         precision = self.begin_session(stage=stage, asked=asked, resumed=resumed)
         words = command(precision)
@@ -98,14 +98,14 @@ class Run(Generic[SettingsT]):
         )
 
     def begin_session(self, *, stage: str = FIRST_STAGE, asked: str = "float32", resumed: bool = False) -> str:
-        """Logs the environment of a training session, and returns the precision that it computes in.
+        """Logs the environment of a training session, and returns its precision.
 
-        `train` calls it; a task that trains in this process does so itself.
+        `train` calls it. A task that trains in this process must call it too.
 
-        :param stage: which of the run's trainings.
-        :param asked: the precision that the settings ask for.
-        :param resumed: whether it starts from a checkpoint.
-        :raises ValueError: another number of GPUs than at the training's start.
+        :param stage: the training stage.
+        :param asked: the precision in the settings.
+        :param resumed: whether the session starts from a checkpoint.
+        :raises ValueError: the number of GPUs differs from that at the start.
         """
         self.folder.keep_processes(max(self.gpus, 1))
         precision = self.folder.keep_precision(precision_here(asked, gpus=self.gpus), stage=stage, resumed=resumed)
@@ -136,7 +136,7 @@ class Session(_Session, total=False):
 
 
 class RunFolder:
-    """The folder of one run, `runs/<run name>/<seed>/`: who works in it, and what it was started with."""
+    """The folder of one run, `runs/<run name>/<seed>/`, with its lock and its config."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -144,9 +144,9 @@ class RunFolder:
         self.probe = path / "probe.jsonl"
 
     def lock(self) -> AbstractContextManager[FolderLock]:
-        """Holds the folder for this process and the trainings that inherit the lock, which it gives.
+        """Locks the folder for this process and the trainings that inherit the lock, and returns the lock.
 
-        :raises ValueError: another process holds it.
+        :raises ValueError: another process holds the folder.
         """
         return folder_lock(
             self.path,
@@ -159,7 +159,7 @@ class RunFolder:
     ) -> None:
         """Writes the config into a new folder.
 
-        :param given: as `config_difference` takes it.
+        :param given: as for `config_difference`.
         :param removed: likewise.
         :raises ValueError: the folder belongs to another config.
         """
@@ -175,11 +175,11 @@ class RunFolder:
             )
 
     def keep_processes(self, count: int) -> None:
-        """Holds a training to the number of processes that it was started with.
+        """Checks that a training is resumed with the same number of processes.
 
-        fairseq resumes at a batch's number, which is another place in the data on another number of GPUs.
+        fairseq resumes at the number of a batch, which is another position in the data on another number of GPUs.
 
-        :raises SettingError: another number than at its start.
+        :raises SettingError: the number differs from that at the start.
         """
         file = self.path / "processes"
         if not file.exists():
@@ -189,11 +189,11 @@ class RunFolder:
             raise SettingError.of_value("gpus", count, expected, advice="give that path, or move the folder away")
 
     def keep_precision(self, chosen: str, *, stage: str = FIRST_STAGE, resumed: bool = False) -> str:
-        """The precision that a training started in, which its checkpoints need; `chosen` if it starts now."""
+        """The precision in which a training started, which its checkpoints need; `chosen` if it starts now."""
         first = self.path / "precision"
         file = first if stage == FIRST_STAGE else first.with_name(f"precision-{stage}")
         if not file.exists():
-            if resumed and first.exists():  # an earlier version started it, which trained all stages in one precision
+            if resumed and first.exists():  # started by an earlier version, which trained all stages in one precision
                 chosen = self._read_precision(first)
             _write(file, chosen)
         return self._read_precision(file)
@@ -203,9 +203,9 @@ class RunFolder:
         return as_state(read_text(file).strip(), kind, source=str(file), advice=self._anew)
 
     def sessions(self) -> list[Session]:
-        """What each session of the training ran on: git, packages, machine, precision; in order.
+        """The environment of each session of the training, in order: git, packages, machine, precision.
 
-        :raises ValueError: the folder has no training's log.
+        :raises ValueError: the folder has no training log.
         """
         if self.train_log.is_file():
             with self.train_log.open(encoding="utf-8", errors="replace") as lines:
@@ -224,10 +224,10 @@ class RunFolder:
 
 
 class EpochLines:
-    """Call it now and then: it prints a line for each epoch that ended since the last call.
+    """Returns a function that prints one line per epoch that ended since its last call.
 
-    :param file: that the training writes, such as its log.
-    :param lines: reads it, a line for each epoch that has ended.
+    :param file: a file that the training writes, such as its log.
+    :param lines: reads the file and returns one line per finished epoch.
     """
 
     def __init__(self, file: Path, lines: Callable[[Path], Sequence[str]]) -> None:
@@ -248,16 +248,16 @@ class EpochLines:
 
 
 def epoch_line(epoch: int, figures: Sequence[str], seconds: float) -> str:
-    """An epoch's line, the same for all tasks: its number, its figures, the training's time so far."""
+    """The line of an epoch, in the same format for all tasks: number, values, and training time so far."""
     return "   ".join([f"  epoch {epoch:3d}", *figures, f"{seconds / 60:.1f} min"])
 
 
 def precision_here(asked: str, *, gpus: int) -> str:
-    """What is asked for, but float32 for bfloat16 where the CPU, or one of the GPUs, doesn't multiply it.
+    """The precision to use: `asked`, but float32 instead of bfloat16 if the CPU or a GPU has no bfloat16 instructions.
 
-    PyTorch emulates it there, several times slower than float32 (docs/speed.md); float32 is the more exact.
+    There, PyTorch emulates bfloat16, which is several times slower than float32 (docs/speed.md) and less exact.
 
-    :param gpus: how many, 0 for the CPU.
+    :param gpus: number of GPUs, 0 for the CPU.
     """
     if asked != "bfloat16":
         return asked
@@ -265,13 +265,13 @@ def precision_here(asked: str, *, gpus: int) -> str:
 
     from rskip.machine.device import bfloat16_is_slow
 
-    here = min(gpus, torch.cuda.device_count())  # fewer where commands are printed for another machine
+    here = min(gpus, torch.cuda.device_count())  # fewer if commands are printed for another machine
     devices = [torch.device("cuda", number) for number in range(here)] if gpus else [torch.device("cpu")]
     return "float32" if any(map(bfloat16_is_slow, devices)) else asked
 
 
 def trained_in(sessions: Sequence[Session]) -> str | dict[str, str | None] | None:
-    """The precision of a run's trainings: one for all stages, or one per stage if they differ. None: not recorded."""
+    """The precision of a run's training: one for all stages, or one per stage if they differ. None: not recorded."""
     found = {each.get("stage", FIRST_STAGE): each.get("precision") for each in sessions}
     return found if len({*found.values()}) > 1 else next(iter(found.values()))
 
@@ -285,9 +285,9 @@ def config_difference(
 ) -> str:
     """Lists each differing key once: `train.lr: 0.005 there, 0.003 now; train.bf16: none there, True now`. May be "".
 
-    :param given: the settings of `now` that the recipe gives; the others are defaults. If `before` lacks a setting with
-        a default, the setting is newer, which is not a difference. None: all were given.
-    :param removed: dotted keys that are not compared, see `Task.removed`.
+    :param given: the settings of `now` in the recipe; the others are defaults. A default that `before` lacks belongs to
+        a newer setting and is not a difference. None: all settings were given.
+    :param removed: dotted keys that are not compared; see `Task.removed`.
     """
     old, new = flat_config(before), flat_config(now)
     keys = {**old, **(new if given is None else flat_config(given))}
@@ -297,7 +297,7 @@ def config_difference(
 
 
 def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys and their values, as `--set` has them."""
+    """Dotted keys and their values, as for `--set`."""
     flat: dict[str, Any] = {}
     for key, value in config.items():
         flat.update(flat_config(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})

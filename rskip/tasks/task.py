@@ -42,10 +42,10 @@ class Column(NamedTuple):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Results of training and scoring: the task's part of a record.
+    """Results of training and scoring: the task's part of a run record.
 
-    :param training: figures of the training beside its sessions and precision; `seconds` among them.
-    :param data: what the data was made from.
+    :param training: values of the training, including `seconds`, in addition to its sessions and precision.
+    :param data: description of the data.
     """
 
     metrics: Mapping[str, float]
@@ -57,16 +57,16 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """A published model: the parts of its name, what its figures were measured on, and where data and form are from.
+    """Describes a published model: the parts of its name, the dataset of its scores, and its sources.
 
-    :param architecture: such as transformer_tiny.
+    :param architecture: the architecture, such as transformer_tiny.
     :param connection: the canonical spec.
-    :param dataset: in the model's name, such as multi30k.
-    :param languages: source and target, of translation.
-    :param measured_on: name of the dataset in the entry's figures, such as multi30k-en-de.
-    :param split: of it.
+    :param dataset: the dataset in the model's name, such as multi30k.
+    :param languages: source and target language, for translation.
+    :param measured_on: the dataset of its scores, such as multi30k-en-de.
+    :param split: the split of that dataset.
     :param data_terms: licence and origin of the data.
-    :param paper: of the connection, or of the architecture where the connection is its own.
+    :param paper: the paper of the connection, or of the architecture if the connection is the original one.
     """
 
     architecture: str
@@ -103,19 +103,19 @@ class Task(ABC, Generic[SettingsT]):
     """A task.
 
     :cvar name: its name in recipes, records, checkpoints.json and `rskip zoo list --task`.
-    :cvar programs: that training and scoring start, installed beside Python.
-    :cvar probed: whether its training writes what a recipe's `probe` asks for.
+    :cvar programs: programs that training and scoring start, installed next to Python.
+    :cvar probed: whether its training supports a recipe's `probe`.
     :cvar columns: the metrics that tables show, the main one first.
-    :cvar ranked_by: the metric by which settings are chosen, the lower the better; None: the main one, likewise.
-    :cvar more_figures: further metrics that a published model's entry has.
-    :cvar measures: what papers' figures are called in recipes, and their names; one that is no metric of ours, since
-        papers don't name its scorer, stands beside the main metric.
-    :cvar precisions: what a loaded model can compute in.
-    :cvar model_files: what a published model is built from beside its weights, as shell patterns.
-    :cvar published_dtype: what weights are published in.
-    :cvar recorded: the type of a run record's config. Holds the keys that rskip reads; a record may have others.
-    :cvar removed: dotted keys of settings that earlier versions had; none of them changed a result.
-    :cvar example: how to use a loaded model, in Python; `{name}` stands for the model's name.
+    :cvar ranked_by: the metric by which settings are chosen (lower is better); None: the main metric (lower is better).
+    :cvar more_figures: further metrics in the entry of a published model.
+    :cvar measures: keys of papers' scores in recipes, with their headings. A score that isn't one of the metrics,
+        because papers don't name its scorer, is shown next to the main metric.
+    :cvar precisions: number formats in which a loaded model can compute.
+    :cvar model_files: files of a published model in addition to its weights, as shell patterns.
+    :cvar published_dtype: number format of published weights.
+    :cvar recorded: the type of a run record's config, with the keys that rskip reads. A record may have others.
+    :cvar removed: dotted keys of settings of earlier versions, none of which changed a result.
+    :cvar example: Python code that uses a loaded model; `{name}` is replaced by the model's name.
     """
 
     name: ClassVar[str]
@@ -139,7 +139,7 @@ class Task(ABC, Generic[SettingsT]):
             cls.row_config = own["variant_config"]
         elif "row_config" in own:
             text = f"{cls.__name__}.row_config is the former name of variant_config: rename the method"
-            warnings.warn(text, DeprecationWarning, stacklevel=3)  # the class, behind a frame of ABCMeta
+            warnings.warn(text, DeprecationWarning, stacklevel=3)  # the class statement, one frame above ABCMeta
             cls.variant_config = own["row_config"]  # type: ignore[method-assign]
 
     @property
@@ -148,16 +148,16 @@ class Task(ABC, Generic[SettingsT]):
         """The type of a recipe's settings."""
 
     def read_settings(self, content: Mapping[str, Any]) -> SettingsT:
-        """:raises SettingError: a key that is unknown, missing or has a wrong value."""
+        """:raises SettingError: a key is unknown or missing, or has a wrong value."""
         return convert(content, self.settings)
 
     def config(self, settings: SettingsT) -> dict[str, Any]:
-        """The settings as plain values, from which `read_settings` makes the same again."""
+        """The settings as plain values, from which `read_settings` makes equal settings."""
         plain: dict[str, Any] = settings.to_plain() if hasattr(settings, "to_plain") else to_plain(settings)
         return plain
 
     def variant_config(self, written: Mapping[str, Any]) -> dict[str, Any]:
-        """The config for a variant's settings. Doesn't run user code.
+        """The config of a variant's settings, made without running user code.
 
         :raises SettingError: as `read_settings` does.
         """
@@ -166,94 +166,96 @@ class Task(ABC, Generic[SettingsT]):
     row_config = variant_config  # the former name, for older classes that override it
 
     def dataset(self, config: Mapping[str, Any]) -> str:
-        """Name of what a record's config was scored on, under which its table stands."""
+        """The name of the dataset of a run record's scores, which is the heading of its table."""
         return str(config.get("dataset", self.name))
 
     def architecture_changes(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """What a record's config changes of the architecture that its model is named by."""
+        """The changes in a run record's config to the architecture in the model's name."""
         return {}
 
     def check(self, settings: SettingsT, *, gpus: int) -> None:  # noqa: B027  (nothing to refuse)
-        """Refuses what can be seen to be impossible here, before any work.
+        """Checks, before any work, whether a run is possible on this machine.
 
-        :raises ValueError: settings that don't fit so many GPUs.
+        :raises ValueError: the settings don't fit this number of GPUs.
         """
 
     def fairseq_flags(self, settings: SettingsT) -> list[FairseqFlags]:
-        """What of the settings are flags of fairseq's programs, which its parser is asked about before any work."""
+        """The flags of fairseq's programs in the settings, which fairseq's parser checks before any work."""
         return []
 
     @abstractmethod
     def train(self, run: Run[SettingsT]) -> None:
-        """Trains to the end, in the folder that the caller has locked; resumes what an earlier session began.
+        """Trains to the end, in the folder that the caller has locked. Resumes an earlier session.
 
-        :raises CommandFailed: a training failed by itself; TrainingDiverged, where it diverged.
+        :raises TrainingDiverged: the training diverged.
+        :raises CommandFailed: the training failed otherwise.
         """
 
     @abstractmethod
     def diverged(self, run: Run[SettingsT]) -> Outcome:
-        """What a training that diverged came to, without metrics."""
+        """The outcome of a diverged training, without metrics."""
 
     @abstractmethod
     def score(self, run: Run[SettingsT]) -> Outcome:
-        """Scores what the training ended with. Work that is done already is not repeated."""
+        """Scores the final model of the training. Finished work is not repeated."""
 
     @abstractmethod
     def scored_file(self, run: Run[SettingsT]) -> Path:
-        """The checkpoint that the training ends with, which is scored."""
+        """The final checkpoint of the training, which is scored."""
 
     def commands(self, run: Run[SettingsT]) -> list[list[str]]:
-        """The commands that the run stands for, as words."""
+        """The equivalent commands of the run, as lists of words."""
         return []
 
     def sample_outputs(self, run: Run[SettingsT], count: int) -> str:
-        """So many outputs of a run that is done, in several lines; empty where nothing is left to show."""
+        """Lines with some outputs of a finished run; empty if its files are missing."""
         return ""
 
     def artifacts(self, run: Run[SettingsT]) -> dict[str, str]:
-        """Files of the run to look at next, and what they are."""
+        """Files of the run for the user, with their descriptions."""
         return {}
 
     def implied_figures(self, record: Record) -> Mapping[str, float | None]:
-        """What the rest of a record says that figures in its metrics are; None for what it doesn't hold."""
+        """Metrics as computed from the rest of a run record; None if they can't be computed."""
         return {}
 
     def choose(self, records: Sequence[Record]) -> Record:
-        """Whose weights are published; never chosen by figures on the test set."""
+        """The run whose weights are published, never chosen by scores on the test set."""
         return records[0]
 
     def check_publishable(self, record: Record) -> None:  # noqa: B027  (nothing to refuse)
-        """Refuses a run that no published model can describe, before its weights are exported.
+        """Checks, before the weights are exported, whether a run can be published.
 
-        :raises ValueError: it was trained on data of the user's own, for example.
+        :raises ValueError: the run can't be published, for example because it was trained on the user's own data.
         """
 
     @abstractmethod
     def export_weights(self, run: Run[SettingsT], record: Record, folder: Path) -> dict[str, Any]:
-        """Writes model.safetensors, and what loading it needs, into a folder that is to be published.
+        """Writes model.safetensors, and the files that loading needs, into a folder to publish.
 
-        :returns: the main metric of the published weights after reading them back, by its name.
-        :raises FileNotFoundError: the run's files are gone.
-        :raises ValueError: they are not those of its record.
+        :returns: the main metric, by name, of the published weights after reading them back.
+        :raises FileNotFoundError: files of the run are missing.
+        :raises ValueError: files of the run don't match its run record.
         """
 
     @abstractmethod
     def describe(self, folder: Path, record: Record) -> ModelDescription:
-        """The model in a published folder.
+        """Describes the model in a published folder.
 
-        :raises ValueError: what the folder holds is no such model, or not the record's.
+        :raises ValueError: the folder doesn't hold such a model, or not that of the run record.
         """
 
     @abstractmethod
     def load(self, folder: Path, *, precision: str, device: torch.device) -> Any:
-        """The model of a published folder, ready for use."""
+        """Loads the model of a published folder."""
 
     def subject(self, model: ConnectionSpec | Path, *, depth: int | None, conditions: Conditions) -> Subject:
-        """The model that `rskip analyse` is to look inside; its examples are not read yet.
+        """The model for `rskip analyse`. Its examples are not read yet.
 
-        :param model: a connection, of which the task builds its usual model at initialisation, or a trained one's path.
-        :param depth: of the model at initialisation; None: the task's usual one.
-        :raises OSError, ValueError: no such depth, or the path holds no model of this task; by default any model.
+        :param model: a connection, for which the task builds its default model, or the path of a trained model.
+        :param depth: depth of the newly initialised model; None: the task's default.
+        :raises OSError, ValueError: the depth is not possible, or the path holds no model of this task. By default,
+            every model is an error.
         """
         from rskip.tasks.registry import tasks
 

@@ -1,4 +1,4 @@
-"""Flags of fairseq's programs in recipes, and what fairseq's own parser says of them before any work."""
+"""Checks the flags of fairseq's programs in recipes with fairseq's own parser, before any work."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Flags = Annotated[Mapping[str, Flag], msgspec.Meta(extra={"expected": "flags and
 
 @dataclass(frozen=True, kw_only=True)
 class FairseqFlags:
-    """A setting that holds flags of one of fairseq's programs.
+    """A setting that holds flags of a fairseq program.
 
-    section: its name, such as `train`.
+    section: name of the setting, such as `train`.
     program: fairseq-train or fairseq-generate.
-    before: what the program is given beside them, as words.
-    flags: without leading dashes.
-    source: of the settings, for errors.
+    before: further arguments of the program.
+    flags: the flags, without leading dashes.
+    source: the source of the settings, for errors.
     """
 
     section: str
@@ -37,9 +37,9 @@ class FairseqFlags:
 
 
 def check_fairseq_flags(given: Sequence[FairseqFlags]) -> None:
-    """Has fairseq parse them, in one process for all, which takes seconds; without fairseq nothing is checked.
+    """Lets fairseq parse the flags, in one process, which takes seconds. Without fairseq, checks nothing.
 
-    :raises SettingError: the first flag that it refuses.
+    :raises SettingError: fairseq refuses a flag. Names the first one.
     """
     if not given:
         return
@@ -58,17 +58,17 @@ def check_fairseq_flags(given: Sequence[FairseqFlags]) -> None:
     command = [sys.executable, "-m", "rskip.fairseq_plugin.flag_check"]
     process = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True)
     if process.returncode:
-        return  # fairseq can't be started, as its program will say
+        return  # fairseq can't be started; its program will report the error
     for number, (flag, why) in json.loads(process.stdout.splitlines()[-1]).items():
         each = given[int(number)]
         name = f"{each.section}.{flag}" if flag else each.section
         problem = f"is {shown(each.flags[flag])}, which" if flag else "holds what"
-        short = why if len(why) <= 100 else f"{why[:97]}..."  # of a choice fairseq lists hundreds
+        short = why if len(why) <= 100 else f"{why[:97]}..."  # fairseq may list hundreds of choices
         raise SettingError(name, f"{problem} {each.program} refuses ({short})", source=each.source)
 
 
 def device_arguments(*, gpu: bool) -> list[str]:
-    """The CPU, or one GPU: fairseq would take all that it sees, and fairseq-generate translate one GPU's part."""
+    """Flags for the CPU or one GPU. fairseq would use all visible GPUs, and fairseq-generate translate only a part."""
     return ["--distributed-world-size", "1"] if gpu else ["--cpu"]
 
 

@@ -1,4 +1,4 @@
-"""Reading train.log: what `fairseq-train --log-format json` prints, and `rskip run`'s line before each session."""
+"""Reads train.log: the output of `fairseq-train --log-format json`, and the line of `rskip run` before each session."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 
 @dataclass
 class Epoch:
-    """One epoch of the learning curve. Losses are in bits a target token, as fairseq logs them.
+    """One epoch of the learning curve. Losses are in bits per target token, as fairseq logs them.
 
-    update: updates done by the epoch's end; seconds: training time up to there, over all sessions; more: what a task's
-    validation logs beside the losses.
+    update: updates up to the end of the epoch; seconds: training time up to there, over all sessions; more: other
+    values that the validation of a task logs.
     """
 
     epoch: int
@@ -55,10 +55,10 @@ class Epoch:
 
 @dataclass
 class TrainLog:
-    """What a training's log says.
+    """The content of a training log.
 
-    validations: each as an `Epoch` of its own, also within epochs; seconds: the sessions' training times, summed;
-    updates: the last that it names; target_tokens_per_second: mean over the epochs.
+    validations: one `Epoch` per validation, also within epochs; seconds: training time over all sessions; updates: the
+    last logged update; target_tokens_per_second: mean over the epochs.
     """
 
     curve: list[Epoch] = field(default_factory=list)
@@ -137,11 +137,11 @@ def _read_figures(tag: str, text: str, *, source: str) -> dict[str, float | None
 
 
 def epoch_lines(log: Path, *, epochs: int = 0, updates: int = 0, by_update: bool = False) -> list[str]:
-    """A line for each epoch of a log that has ended, with an estimate of the time to the end of the training.
+    """One line per finished epoch of a log, with an estimate of the remaining time.
 
-    :param epochs: of the whole training; 0: not known.
+    :param epochs: epochs of the whole training; 0: unknown.
     :param updates: likewise. If both are known, the earlier end counts.
-    :param by_update: a line for each validation instead, if the training validates and saves within epochs.
+    :param by_update: one line per validation instead, if the training validates and saves within epochs.
     """
     with log.open(encoding="utf-8", errors="replace") as lines:
         read = read_train_log(lines, log_file=log)
@@ -150,7 +150,7 @@ def epoch_lines(log: Path, *, epochs: int = 0, updates: int = 0, by_update: bool
 
 
 def _left(epoch: Epoch, epochs: int, updates: int) -> str:
-    """The rest of the training after an epoch, if it goes on as fast as until then."""
+    """The remaining time of the training after an epoch, at the same speed."""
     parts = [epoch.epoch / epochs if epochs else 0.0, (epoch.update or 0) / updates if updates else 0.0]
     done = max(parts)
     if not 0 < done < 1 or not epoch.seconds:

@@ -1,4 +1,4 @@
-"""What a training starts from whose connection needs a profiling pass: a checkpoint of `rskip initialise`."""
+"""The profiling pass, which makes the initial checkpoint of a connection that needs it, with `rskip initialise`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _DECIMALS = 4
 
 
 def needs_profile(flags: Mapping[str, Flag]) -> bool:
-    """Whether a training with these flags begins with the pass, and not with a model that they name."""
+    """Whether a training with these flags begins with the pass, and not from a given model."""
     return flags.get("finetune-from-model") is None and bool(_profiled_stacks(flags))
 
 
 def initialise(run: Run[Any], words: Sequence[str]) -> None:
-    """Makes the checkpoint where it isn't there."""
+    """Makes the checkpoint if it is missing."""
     if not starting_checkpoint(run).exists():
         print("profiling pass", flush=True)
         log, environment = run.folder.path / "initialise.log", child_environment(processes=1)
@@ -30,17 +30,17 @@ def initialise(run: Run[Any], words: Sequence[str]) -> None:
 
 
 def initialise_command(run: Run[Any], words: Sequence[str]) -> list[str]:
-    """`rskip initialise`, with what fairseq-train is given."""
+    """The command `rskip initialise` with the arguments of fairseq-train."""
     return ["rskip", "initialise", "--output", str(starting_checkpoint(run)), *words]
 
 
 def starting_checkpoint(run: Run[Any]) -> Path:
-    """Where it is."""
+    """The path of the checkpoint."""
     return run.folder.path / "start.pt"
 
 
 def profiled_weights(run: Run[Any], flags: Mapping[str, Flag]) -> dict[str, dict[str, float]]:
-    """For the record of a training with these flags: what the pass found, as `profiled`, by the blocks' names."""
+    """The part of a run record on the pass: its weights as `profiled`, by the names of the blocks."""
     if not needs_profile(flags):
         return {}
     model, stacks = read_checkpoint(starting_checkpoint(run)).model, _profiled_stacks(flags)
@@ -49,7 +49,7 @@ def profiled_weights(run: Run[Any], flags: Mapping[str, Flag]) -> dict[str, dict
 
 
 def _profiled_stacks(flags: Mapping[str, Flag]) -> tuple[str, ...]:
-    """Those of the encoder and the decoder whose connection needs the pass."""
+    """The stacks (encoder, decoder) whose connection needs the pass."""
     specs = {side: flags.get(f"{side}-connection") or flags.get("connection") for side in ("encoder", "decoder")}
     return tuple(
         side

@@ -1,4 +1,4 @@
-"""The paper that introduced a published Transformer's connection."""
+"""Finds the paper that introduced the connection of a published Transformer."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ _TRANSFORMER = Paper(
 
 
 def paper_of(spec: ConnectionSpec) -> Paper:
-    """The paper that a Transformer's connection is from; of its own connection that of the Transformer."""
+    """The paper of a Transformer's connection; for the original connection, that of the Transformer."""
     return _TRANSFORMER if spec == _BASELINE else spec.paper

@@ -22,7 +22,7 @@ _SIZES = ("embed-dim", "ffn-embed-dim", "layers", "attention-heads")
 
 
 def check_flags(section: str, flags: Mapping[str, Flag], refused: Mapping[str, str]) -> None:
-    """Refuses names that are not flags, and flags that a run sets itself.
+    """Checks for names that are not flags, and for flags that a run sets itself.
 
     :param section: the setting that holds the flags.
     :param refused: the flags that a recipe can't set, with the reason.
@@ -61,7 +61,7 @@ class _Required(TypedDict):
 
 
 class Recorded(_Required, total=False):
-    """The config of a record. Holds the keys that tables read."""
+    """The config of a run record, with the keys that tables read."""
 
     train: dict[str, Any]
     evaluate: _Evaluated

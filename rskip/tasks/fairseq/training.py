@@ -1,4 +1,4 @@
-"""One training by fairseq-train, which is a stage of a run: command, sessions and end."""
+"""Runs one training with fairseq-train, which is a stage of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOG_INTERVAL = 100  # updates between two lines in train.log
 
 @dataclass(frozen=True, kw_only=True)
 class FairseqTraining:
-    """One training by fairseq-train.
+    """One training with fairseq-train.
 
     :param stage: the section of the recipe that holds its flags.
     :param data: arguments for the data folder, task and user-dir.
@@ -28,7 +28,7 @@ class FairseqTraining:
     :param options: further arguments, such as the checkpoints to keep.
     :param checkpoints: the folder of its checkpoints.
     :param finished: the file that marks a completed training.
-    :param start: the checkpoint that it starts from; None: initial weights, or those of the profiling pass.
+    :param start: the initial checkpoint; None: initial weights, or those of the profiling pass.
     """
 
     run: Run[Any]
@@ -74,7 +74,7 @@ class FairseqTraining:
         return epoch_lines(log, epochs=epochs, updates=updates, by_update=by_update)
 
     def command(self, precision: str) -> list[str]:
-        """`fairseq-train`, under `torchrun` for several GPUs. It resumes from `checkpoint_last.pt` by itself.
+        """The command `fairseq-train`, under `torchrun` for several GPUs. It resumes from `checkpoint_last.pt`.
 
         :param precision: "float32" overrides the precision that the recipe's flags ask for.
         """
@@ -100,7 +100,7 @@ class FairseqTraining:
         ]
 
     def commands(self, precision: str) -> list[list[str]]:
-        """`rskip initialise` if the training begins with the profiling pass, then `command`."""
+        """The commands: `rskip initialise` if the training begins with the profiling pass, then `command`."""
         initialising = [initialise_command(self.run, self._first_weights)] if self._profiled else []
         return [*initialising, self.command(precision)]
 
@@ -110,7 +110,7 @@ class FairseqTraining:
 
     @property
     def _first_weights(self) -> list[str]:
-        """The arguments that decide the first weights and the first batch."""
+        """The arguments that determine the initial weights and the first batch."""
         return [*self.data, "--seed", str(self.run.seed), *self._recipe_flags("float32")]
 
     def _recipe_flags(self, precision: str) -> list[str]:
