@@ -30,15 +30,15 @@ _DECIMALS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One figure of a variant.
+    """One metric of a variant.
 
     :param recipe: the variant.
-    :param metric: its name in records.
-    :param measure: what the table calls it.
-    :param paper: the papers' figures for it in this table.
-    :param records: of the variant's seeds, by seed.
-    :param baseline: the line that it is compared with.
-    :param corrected: p after Holm over the table.
+    :param metric: the metric's name in run records.
+    :param measure: the metric's name in the table.
+    :param paper: the papers' scores for it in this table.
+    :param records: the run records of the variant, by seed.
+    :param baseline: the line of its baseline.
+    :param corrected: p-value after Holm's correction over the table.
     :param detectable: minimum detectable effect (`statistics.detectable`).
     :param missing: seeds without a record, of those asked for.
     """
@@ -76,13 +76,13 @@ class Line:
 
     @property
     def command(self) -> str:
-        """What makes the missing records; "" where none is missing."""
+        """The command that makes the missing run records; "" if none is missing."""
         return run_command(self.recipe.path, [self.recipe], self.missing) if self.missing else ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonTable(Table):
-    """A table whose lines are compared over seeds; a cell in bold is a difference that the seeds show."""
+    """A table whose lines are compared over seeds. Detected differences are in bold."""
 
     lines: Sequence[Line]
 
@@ -95,7 +95,7 @@ def run_command(path: Path, recipes: Sequence[Recipe], seeds: Iterable[int]) -> 
 
 
 def records_by_run(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """The records of each run. Records with overrides are left out, since they belong to no variant."""
+    """The run records of each run, without those with overrides, which belong to no variant."""
     found: dict[str, list[Record]] = {}
     for record in records:
         if not record.overrides:
@@ -104,10 +104,10 @@ def records_by_run(records: Iterable[Record]) -> dict[str, list[Record]]:
 
 
 class Comparisons:
-    """The tables of a project: what its recipes say, and the records in results/.
+    """The tables of a project, from its recipes and the run records in results/.
 
-    :param recipes: all.
-    :param records: likewise.
+    :param recipes: all recipes.
+    :param records: all run records.
     """
 
     def __init__(self, recipes: Iterable[Recipe], records: Iterable[Record]) -> None:
@@ -197,13 +197,13 @@ class Comparisons:
 
 
 def no_table(name: str, known: Sequence[str]) -> SettingError:
-    """What to raise where no table of `known` has the name."""
+    """The error if no table in `known` has the name."""
     listed = ", ".join(known) or "none, because no recipe has a baseline"
     return SettingError("", f"no table {name}{did_you_mean(name, known)}; the tables: {listed}")
 
 
 def begun(table: ComparisonTable) -> list[Path]:
-    """Folders of the missing runs that were started in the current folder: they are going on, or were stopped."""
+    """Folders of missing runs that were started in the current folder, and are running or were stopped."""
     folders = [
         run_path(Path(line.recipe.own.runs), line.recipe.address, str(seed))
         for line in table.lines
@@ -271,7 +271,7 @@ def comparison_notes(lines: Sequence[Line], *, baseline: str = "") -> list[str]:
 
 
 def _changes(line: Line) -> list[str]:
-    """What a variant and its baseline differ in beside the connection: setting, value, the baseline's."""
+    """The differences of a variant and its baseline besides the connection: setting, value, the baseline's value."""
     assert line.baseline is not None
     now, before = flat_config(line.recipe.written), flat_config(line.baseline.recipe.written)
     precisions = [{record.precision or "not recorded" for record in each.records} for each in (line, line.baseline)]
@@ -298,7 +298,7 @@ def _natural(name: str) -> tuple[Any, ...]:
 
 
 def _commands(lines: Sequence[Line]) -> list[str]:
-    """What makes the missing records, variants of one file together."""
+    """The commands that make the missing run records, one per recipe file."""
     missing: dict[tuple[Path, tuple[int, ...]], dict[str, Recipe]] = {}
     for line in lines:
         if line.missing:
@@ -307,7 +307,7 @@ def _commands(lines: Sequence[Line]) -> list[str]:
 
 
 def _cells(lines: Sequence[Line]) -> dict[str, Sequence[str]]:
-    """Columns by heading; those that no line has a value for are left out, but for `ours`."""
+    """Columns by heading, without empty columns except `ours`."""
     several = len({line.measure for line in lines}) > 1
     baselines = _baselines(lines)
     measure = "" if several else lines[0].measure
@@ -330,7 +330,7 @@ def comparison_cells(line: Line) -> tuple[str, ...]:
 
 
 def _numbers(line: Line) -> dict[str, Any]:
-    """A row of the CSV, empty where there is no number."""
+    """A row of the CSV, with empty cells for missing numbers."""
     ours, found = line.ours, line.difference
     low, high = found.interval if found and found.interval else (None, None)
     numbers = {

@@ -1,9 +1,9 @@
-"""Tables of recipes whose variants are a grid: a line per name of the last mapping but one, columns of the last.
+"""Tables of recipes whose variants are a grid: lines are names of the last mapping but one, columns of the last.
 
-`field_cifar10` is of the variants of recipes/field_cifar10.yaml, which have two parts; `field/6x6` of those of
-recipes/field.yaml that begin with 6x6. A cell is the figure that its task ranks by, over the seeds; lines stand by
-their best cell. A cell that shares two seeds or more with that of the same setting in the file's first line is
-compared with it. A line may show further values, such as costs (`Beside`).
+`field_cifar10` shows the variants of recipes/field_cifar10.yaml, which have two parts; `field/6x6` those of
+recipes/field.yaml that begin with 6x6. A cell is the score by which its task ranks, over the seeds; lines are sorted by
+their best cell. A cell is compared with the cell of the same setting in the file's first line, if they share two or
+more seeds. A line may show further values, such as costs (`Beside`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rskip.records.statistics import paired_difference
 from rskip.records.tables import Table, summarise
 from rskip.tasks import Column, Task
 
-RISEN = 1.0  # a training whose loss ends so much above its lowest is taken to have diverged
+RISEN = 1.0  # a training whose loss ends so much above its lowest counts as diverged
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,9 +25,9 @@ def overview(records: Iterable[Record]) -> str:
 
 
 def results_table(records: Iterable[Record]) -> str:
-    """A table of the runs, the signatures of its scores below it; "No records yet." where there are none.
+    """A table of the runs, with the signatures of its scores below; `NO_RECORDS` if there are no runs.
 
-    A figure is the mean ± the sample standard deviation over the run's seeds, or one seed's figure.
+    A score is the mean ± the sample standard deviation over the run's seeds, or the score of one seed.
 
     :raises ValueError: a run's records were made with different settings or scorers.
     """
@@ -85,13 +85,13 @@ def _figure(run: Sequence[Record], column: Column) -> str:
 
 
 def run_label(record: Record) -> str:
-    """The recipe's name, and what was overridden."""
+    """The name of the recipe, and the overridden settings."""
     changes = ", ".join(f"{key}={value}" for key, value in record.overrides.items())
     return f"{record.address} with {changes}" if changes else record.address
 
 
 def machine_label(machine: Mapping[str, Any]) -> str:
-    """The GPUs, or the processor and its threads."""
+    """The GPUs, or the CPU and its threads."""
     if machine.get("gpu"):
         count = machine.get("gpus", 1)
         return f"{count} × {machine['gpu']}" if count > 1 else str(machine["gpu"])

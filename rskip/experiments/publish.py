@@ -51,7 +51,7 @@ def records_seen(recipe: Recipe, seeds: Sequence[int]) -> list[Record]:
 def export_model(recipe: Recipe, records: Sequence[Record], *, mirror: str | None = None) -> Record:
     """Writes the weights of one seed, which the task chooses, to checkpoints/<run>/. Returns that seed's record.
 
-    If the run has a model in checkpoints.json, the model is replaced. If not, checkpoints.json stays as it is.
+    If the run has a model in checkpoints.json, the model is replaced. Otherwise checkpoints.json stays unchanged.
 
     :raises OSError, ValueError, CommandFailed: as `publish_model`.
     """
@@ -80,11 +80,11 @@ def publish_model(
     If the published weights match the model's entry, only the entry is renewed. The weights are published again if they
     are missing, are of another seed than `seed`, or if they or the run's record don't match the entry.
 
-    :param seed: the seed whose weights are published; None: the present one, or as the task chooses.
+    :param seed: the seed whose weights are published; None: the published one, otherwise the task chooses.
     :param url: address of a folder that also serves the files; None: unchanged.
     :param variant: last part of the model's name; None: unchanged.
-    :param mirror: where the dataset is, for scoring.
-    :raises FileNotFoundError: no such run, seed or recipe, or the run's files are gone.
+    :param mirror: folder or URL of the dataset, for scoring.
+    :raises FileNotFoundError: the run, seed or recipe doesn't exist, or files of the run are missing.
     :raises ValueError: a path instead of a name, the user's own data, a folder under the run's old name, files that
         don't match the run's record, too many bytes, or a worse score after reading the weights back. Weights and
         checkpoints.json then stay as they were.
@@ -93,7 +93,7 @@ def publish_model(
     run = run_named(run)
     _check_run(run)
     folder, results, entry = FOLDER / run, results_folder(run), _find_entry(run)
-    if folder.parent.is_dir():  # else there is nothing to recover, and the lock would make it
+    if folder.parent.is_dir():  # otherwise there is nothing to recover, and the lock would create the folder
         with one_at_a_time(folder):
             recover(folder)
     outdated_tables(Path())
@@ -191,7 +191,7 @@ def _find_entry(run: str) -> ModelEntry | None:
 
 
 def _check_run(run: str) -> None:
-    """Refuses a text that is not a run's address."""
+    """:raises ValueError: the text is not the address of a run."""
     if not re.fullmatch(r"[\w.-]*\w(/\w[\w.-]*)?", run):
         raise ValueError(f"{run!r} is not a run: expected an address, such as multi30k_en_de/sas")
     results = results_folder(run)

@@ -1,7 +1,7 @@
-"""From a data folder to a trained, scored model: writes a recipe and runs it. `rskip train` does this.
+"""Trains and scores a model on a data folder, by writing a recipe and running it (`rskip train`).
 
 The output folder holds the model (config.json, model.safetensors, text/, dictionaries), recipe.yaml, the run's folder
-and its record. `rskip run OUTPUT/recipe.yaml --seeds 2 3` goes on.
+and its run record. `rskip run OUTPUT/recipe.yaml --seeds 2 3` runs further seeds.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from rskip.translation.speed import updates_within
 from rskip.translation.training import fairseq_flags
 
 RECIPE, _RUNS, _RESULTS = "recipe.yaml", "runs", "results"
-_BEGUN = (_RUNS, _RESULTS, WEIGHTS)  # each says that a training was begun
+_BEGUN = (_RUNS, _RESULTS, WEIGHTS)  # each shows that a training was begun
 _SIGNED = ("sacrebleu", "chrf")
 _SHOWN = 3  # translations at the end
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is to be trained.
+    """The request of a training.
 
     :param data: a folder that `rskip prepare` made.
-    :param output: the folder to make.
+    :param output: the folder to write.
     :param choices: the user's choices for the plan.
     :param minutes: time limit of the training on this machine; None: no limit.
     :param seed: random seed.
     :param overrides: texts `dotted.key=value` that change settings of the recipe.
-    :param gpus: number of GPUs to train on; 0: the CPU; None: one if there is one.
+    :param gpus: number of GPUs; 0: the CPU; None: one if available.
     """
 
     data: str
@@ -80,12 +80,12 @@ class Request:
 
 
 def train_model(request: Request) -> Record:
-    """Trains, scores and writes the model; a model that is there is not trained again, an interrupted one is resumed.
+    """Trains, scores and writes the model. An existing model is not trained again; an interrupted training is resumed.
 
-    :returns: the run's record; without metrics if the training diverged, and then there is no model.
-    :raises ValueError: wrong data, settings or output folder.
-    :raises FileNotFoundError: no such data folder, or fairseq is not set up.
-    :raises CommandFailed: the training failed by itself; a repetition resumes it.
+    :returns: the run record. If the training diverged, it has no metrics, and there is no model.
+    :raises ValueError: the data, settings or output folder are wrong.
+    :raises FileNotFoundError: the data folder doesn't exist, or fairseq is not set up.
+    :raises CommandFailed: the training failed; repeating the call resumes it.
     """
     executable("fairseq-train")
     gpus = gpus_to_use(request.gpus)
@@ -123,7 +123,7 @@ def planned(request: Request) -> tuple[str, list[str]]:
 
 
 def _check_free(output: Path) -> None:
-    """Refuses a folder that holds something else."""
+    """:raises ValueError: the folder holds other files."""
     if output.exists() and not output.is_dir():
         raise ValueError(f"{output} is a file: expected a new folder or one of this training; choose another --output")
     held = sorted(each.name for each in output.iterdir()) if output.is_dir() else []
@@ -133,7 +133,7 @@ def _check_free(output: Path) -> None:
 
 
 def _check_same(path: Path, request: Request) -> None:
-    """Refuses a folder that holds another training."""
+    """:raises ValueError: the folder holds another training."""
     content = read_yaml(path)
     begun = content.get("description") if isinstance(content, dict) else None
     if begun != request.command:

@@ -12,23 +12,23 @@ from pathlib import Path
 
 from rskip.tasks.process import end_of
 
-_LOOKS = 10  # a second apart, before a file that another machine has just made counts as not there
+_LOOKS = 10  # attempts, a second apart, before a new file of another machine counts as missing
 _PREFIX = "rskip run: error: "
 
 
 class RunKilled(RuntimeError):
-    """The command was killed: by whoever ran out of memory, or by a worker of Ray that was about to end itself."""
+    """Raised if the command was killed, because memory ran out or by a worker of Ray that ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RayTask:
-    """What a worker gets.
+    """The job of a worker.
 
-    :param folder: the project's, with the same path on all machines.
-    :param marker: a file that is in it.
-    :param words: of the command after `rskip`.
-    :param log: of what the command prints, in the folder.
-    :param variables: of the environment, beside the worker's own.
+    :param folder: the project's folder, with the same path on all machines.
+    :param marker: a file in this folder.
+    :param words: words of the command after `rskip`.
+    :param log: log of the command, in the folder.
+    :param variables: additional environment variables.
     """
 
     folder: str
@@ -38,9 +38,9 @@ class RayTask:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def run(self) -> str:
-        """Runs the command to its end; what went wrong, in one line, or "".
+        """Runs the command to its end. Returns its error in one line, or "".
 
-        :raises RunKilled: it was killed, and may be begun again.
+        :raises RunKilled: the command was killed, and may be started again.
         """
         if problem := self.problem_here():
             return problem
@@ -57,7 +57,7 @@ class RayTask:
         return "" if status == 0 else f"{ending}{reason.removeprefix(_PREFIX)}"
 
     def problem_here(self) -> str:
-        """Why this machine can't take part, or ""."""
+        """The reason why this machine can't take part, or ""."""
         for look in range(_LOOKS):
             time.sleep(min(look, 1))
             if Path(self.folder, self.marker).exists():

@@ -1,4 +1,4 @@
-"""Recipes: one YAML file says everything that the results of a study's runs depend on.
+"""Recipes: one YAML file holds everything that determines the results of a study's runs.
 
 A recipe has its own fields (`OwnFields` and `variants`) and the settings of its task (`rskip.tasks`). `variants`
 turn a file into a sweep: see `rskip.experiments.variants`. A variant's run has the address RECIPE/VARIANT, where
@@ -52,14 +52,14 @@ class PaperScore(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def table(self) -> str:
-        """Where, in words."""
+        """The source of the score, in words."""
         return ", ".join([*self.tables, *([self.note] if self.note else [])])
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
-    """What one of many runs takes of a machine (`rskip run --ray`).
+    """Resources of a run among several (`rskip run --ray`).
 
-    :param gpus: part of a GPU that it takes where it trains on one.
+    :param gpus: fraction of a GPU, for training on a GPU.
     :param cores: CPU cores, and threads; None: its share of the machine.
     """
 
@@ -68,16 +68,18 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnFields(msgspec.Struct, frozen=True, kw_only=True):
-    """What a recipe says beside its settings.
+    """The fields of a recipe that are not settings.
 
-    :param baseline: the variant that tables compare this one with; itself or "" means none.
-    :param expected: what its author saw: metrics by their names in records, `minutes` of training, on which `machine`.
-    :param paper: papers' figures, each `{<measure>: figure, table: where}`; `table` may be a list, and `note` say more.
-    :param show: how many outputs are printed of a run.
-    :param probe: how often the training is looked at; None: never.
-    :param resources: what a run takes of a machine, where many are run at once.
-    :param results: the folder of the records.
-    :param runs: the folder of the runs' folders.
+    :param baseline: the variant that tables compare this one with; itself or "": none.
+    :param expected: values that the author measured: metrics by their names in run records, `minutes` of training, and
+        the `machine`.
+    :param paper: papers' scores, each `{<measure>: score, table: source}`; `table` may be a list, and `note` is
+        optional.
+    :param show: number of outputs to print per run.
+    :param probe: settings of the probe; None: no probe.
+    :param resources: resources of a run, if several run at once.
+    :param results: folder of the run records.
+    :param runs: parent folder of the runs' folders.
     """
 
     kind: str
@@ -103,7 +105,7 @@ class Recipe:
     :param variant: its name; None if the file has no variants.
     :param parts: the parts of a grid variant's name, one from each mapping; for other variants, the name itself.
     :param written: the settings as they are written, without defaults and unchecked.
-    :param overrides: dotted key to value, only those that change something.
+    :param overrides: dotted keys and values, only those that change something.
     """
 
     path: Path
@@ -132,12 +134,12 @@ class Recipe:
 
     @property
     def source(self) -> str:
-        """Its file and variant, in words."""
+        """The file and variant, in words."""
         return str(self.path) if self.variant is None else f"{self.path}, variant {self.variant}"
 
     @cached_property
     def settings(self) -> Any:
-        """:raises SettingError: a setting is unknown, missing or wrong; names the file and the variant."""
+        """:raises SettingError: a setting is unknown, missing or wrong. Names the file and the variant."""
         try:
             self._check_keys()
             return self.task.read_settings(self.written)
@@ -146,7 +148,7 @@ class Recipe:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """Everything that the result depends on, as plain JSON values, including defaults. Imports no user code.
+        """Everything that determines the result, as plain JSON values, including defaults. Imports no user code.
 
         :raises SettingError: as `settings`.
         """
@@ -161,7 +163,7 @@ class Recipe:
         return record_path(self.run, seed, Path(self.own.results))
 
     def check_record(self, record: Record) -> None:
-        """Refuses a record with other settings. A setting that the record lacks is newer; the run had its default.
+        """Checks that a run record has the same settings. A missing setting is newer, and the run had its default.
 
         If the recipe's settings can't be read, only those that it gives are compared.
 
@@ -188,11 +190,11 @@ class Recipe:
 def load_recipe(name: str | os.PathLike[str], *, variant: str | None = None, overrides: Sequence[str] = ()) -> Recipe:
     """Reads and checks one variant, or a file without variants.
 
-    :param name: as `find_recipe` takes it.
-    :param overrides: texts `dotted.key=value`, the value in YAML.
-    :raises FileNotFoundError: no such file.
-    :raises SettingError: one line that names the file, the key, and the nearest known key; no such variant; or the
-        file has variants, and the name doesn't choose one.
+    :param name: as for `find_recipe`.
+    :param overrides: texts `dotted.key=value`, with values in YAML.
+    :raises FileNotFoundError: the file doesn't exist.
+    :raises SettingError: a key or value is wrong (names the file, the key, and the closest known key); the variant
+        doesn't exist; or the file has variants, and the name doesn't choose one.
     """
     path, named = find_recipe(name)
     variant = variant or named
@@ -208,7 +210,7 @@ def load_recipes(
 ) -> list[Recipe]:
     """Reads and checks the variants of a file, in its order. A file without variants is one recipe.
 
-    :param name: as `find_recipe` takes it.
+    :param name: as for `find_recipe`.
     :param variants: names or shell patterns; None: the variant in `name`, or all.
     :param overrides: as for `load_recipe`; applied to each variant.
     :raises FileNotFoundError: as `load_recipe`.
@@ -279,9 +281,9 @@ def find_recipe(name: str | os.PathLike[str]) -> tuple[Path, str | None]:
 
 
 def _recipe_meant(name: Path, path: Path) -> str:
-    """What a name that is no recipe may stand for, in words that follow it; "" if there is nothing like it.
+    """The recipe that an unknown name may mean, in words that follow the name; "" if none is similar.
 
-    :param path: the file that the name was taken for.
+    :param path: the file that the name would mean.
     """
     for parent in name.parents:  # a file's path that was joined with a variant
         for file in (parent, Path(f"{parent}.yaml"), FOLDER / parent):
@@ -297,7 +299,7 @@ def _recipe_meant(name: Path, path: Path) -> str:
 
 
 def results_folder(run: str) -> Path:
-    """The folder of a run's records: the one that its recipe in recipes/ names, otherwise results/."""
+    """The folder of a run's records: as in its recipe in recipes/, otherwise results/."""
     for stem in (run.split("/")[0], without_hash(run)):
         if "/" not in stem and (path := FOLDER / f"{stem}.yaml").is_file():
             return Path(str(_read_content(path).get("results") or RESULTS))
@@ -305,9 +307,9 @@ def results_folder(run: str) -> Path:
 
 
 def run_named(name: str) -> str:
-    """The address of the run that is called so: by it, or by its old name where a file in recipes/ has the run.
+    """The address of a run, given the address or its old name (if a file in recipes/ has the run).
 
-    :raises SettingError: an old name stands for two addresses.
+    :raises SettingError: the old name means two addresses.
     """
     stem = without_hash(name)
     if "/" in name or (FOLDER / f"{stem}.yaml").is_file():

@@ -1,4 +1,4 @@
-"""What a project's results are: its records, each agreeing with itself, and all tables that are made of them."""
+"""The results of a project: its consistent run records, and the tables made from them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Results:
     def table(self, name: str, *, seeds: Sequence[int] = SEEDS) -> Table:
         """The table of this name.
 
-        :param seeds: that every variant of a comparison is to have.
-        :raises SettingError: there is none.
+        :param seeds: the seeds that every variant of a comparison should have.
+        :raises SettingError: the table doesn't exist.
         :raises ValueError: a record was made with other settings than its variant has now, or SciPy is missing.
         """
         if name in self.grids.names:
@@ -51,7 +51,7 @@ def read_results(root: Path, *, beside: Beside | None = None) -> Results:
 
     :param beside: further values for the lines of grids.
     :raises FileNotFoundError: there is no results folder.
-    :raises ValueError: a bad recipe, or a bad record, or one whose figures were edited.
+    :raises ValueError: a recipe or run record is wrong, or scores in a run record were edited.
     """
     recipes = all_recipes(root)
     folders = [root / RESULTS, *(root / recipe.own.results for recipe in recipes)]
@@ -74,7 +74,7 @@ def _readdressed(records: Sequence[Record], recipes: Sequence[Recipe]) -> list[R
 
 
 def check_agreement(record: Record) -> None:
-    """:raises SettingError: a figure differs from what the record's curve and other figures say."""
+    """:raises SettingError: a score contradicts the record's curve or other values."""
     for metric, implied in task_of_record(record).implied_figures(record).items():
         figure = record.metrics.get(metric)
         if figure is not None and implied is not None and not abs(figure - implied) <= _ROUNDING:

@@ -1,4 +1,4 @@
-"""Running a recipe's variants: one record per seed."""
+"""Runs the variants of a recipe, with one run record per seed."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ from rskip.tasks.task import Outcome
 def run_recipes(
     recipes: Sequence[Recipe], *, seeds: Sequence[int], mirror: str | None = None, gpus: int | None = None
 ) -> list[Record]:
-    """Runs each recipe once a seed, in the current folder; returns the records in that order.
+    """Runs each recipe once per seed, in the current folder. Returns the run records in that order.
 
-    A run that has its record is not run again; one that was stopped is resumed.
+    A finished run is not repeated; a stopped run is resumed.
 
-    :param gpus: how many train a run, 0 for the CPU; one where there is one, unless given.
-    :raises ValueError: likewise FileNotFoundError, or CommandFailed where a training failed by itself; one line.
+    :param gpus: number of GPUs per run, 0 for the CPU; None: one if available.
+    :raises ValueError, FileNotFoundError: a setting or file is wrong.
+    :raises CommandFailed: a training failed.
     """
     runs = plan_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus_to_use(gpus))
     for recipe in recipes:
@@ -46,9 +47,9 @@ def run_recipes(
 
 
 def check_flags(recipes: Sequence[Recipe]) -> None:
-    """Has fairseq's own parser read what of the recipes are its flags, once.
+    """Lets fairseq's parser check all of its flags in the recipes, once.
 
-    :raises SettingError: the first that it refuses.
+    :raises SettingError: fairseq refuses a flag. Names the first one.
     """
     given = []
     for recipe in {recipe.run: recipe for recipe in recipes}.values():
@@ -60,9 +61,9 @@ def check_flags(recipes: Sequence[Recipe]) -> None:
 def plan_runs(
     recipes: Sequence[Recipe], *, seeds: Sequence[int], mirror: str | None, gpus: int
 ) -> list[tuple[Recipe, Run[Any]]]:
-    """Every recipe with each seed, seed by seed.
+    """Every recipe with each seed, ordered by seed.
 
-    :raises SettingError: no such seed.
+    :raises SettingError: a seed is out of range.
     """
     for seed in seeds:
         if not 0 <= seed < 2**32:
@@ -88,9 +89,9 @@ def plan_runs(
 def missing_runs(
     recipes: Sequence[Recipe], *, seeds: Sequence[int], mirror: str | None = None, gpus: int = 0
 ) -> list[tuple[Recipe, Run[Any]]]:
-    """The runs of `plan_runs` that have no record.
+    """The runs of `plan_runs` without a run record.
 
-    :raises ValueError: a record of other settings.
+    :raises ValueError: a run record has other settings.
     """
     runs = plan_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus)
     for recipe, run in runs:
@@ -104,7 +105,7 @@ def run_words(
 ) -> list[str]:
     """The command of one run.
 
-    :param overrides: with which the recipe was loaded.
+    :param overrides: the overrides of the loaded recipe.
     """
     return [
         *("rskip", "run", str(recipe.path)),
@@ -117,15 +118,15 @@ def run_words(
 
 
 def run_seed(recipe: Recipe, run: Run[Any]) -> Record:
-    """Trains and scores a run, unless it has its record; writes the record, and prints what came out.
+    """Trains and scores a run, unless it has a run record. Writes the run record and prints the result.
 
-    :raises LockLost: another process has taken the run over; nothing is written any more.
+    :raises LockLost: another process has taken over the run; this one stops writing.
     """
     if (record := _record_there(recipe, run)) is None:
         for program in recipe.task.programs:
             executable(program)
         with run.folder.lock() as lock:
-            record = _record_there(recipe, run)  # where this process waited for another
+            record = _record_there(recipe, run)  # if this process waited for another
             if record is None:
                 record = _train_and_score(recipe, dataclasses.replace(run, lock=lock), lock)
     print(summary(record, recipe), flush=True)
@@ -135,7 +136,7 @@ def run_seed(recipe: Recipe, run: Run[Any]) -> Record:
 
 
 def _record_there(recipe: Recipe, run: Run[Any]) -> Record | None:
-    """:raises ValueError: it is of other settings."""
+    """:raises ValueError: the run record has other settings."""
     path = recipe.record_path(run.seed)
     if not path.exists():
         return None
@@ -165,7 +166,7 @@ def _train_and_score(recipe: Recipe, run: Run[Any], lock: FolderLock) -> Record:
 
 
 def make_record(recipe: Recipe, run: Run[Any], outcome: Outcome) -> Record:
-    """The record of a run that has been scored, or without metrics has diverged."""
+    """Makes the run record of a scored run, or one without metrics if the run diverged."""
     sessions = run.folder.sessions()
     last = sessions[-1]
     training = {"seconds": outcome.training["seconds"], "pieces": len(sessions), "precision": trained_in(sessions)}
@@ -194,10 +195,10 @@ def make_record(recipe: Recipe, run: Run[Any], outcome: Outcome) -> Record:
 def print_commands(
     recipes: Sequence[Recipe], *, seeds: Sequence[int], mirror: str | None = None, gpus: int | None = None
 ) -> None:
-    """Prints the commands that `run_recipes` stands for, one a line, as a shell takes them.
+    """Prints the equivalent shell commands of `run_recipes`, one per line.
 
-    :param gpus: how many; this machine need not have them.
-    :raises SettingError: no such seed, or flags that fairseq refuses.
+    :param gpus: number of GPUs, which this machine need not have.
+    :raises SettingError: a seed is out of range, or fairseq refuses a flag.
     """
     if gpus is None or gpus < 0:
         gpus = gpus_to_use(gpus)
@@ -206,13 +207,13 @@ def print_commands(
     printed = set()
     for recipe, run in runs:
         for command in recipe.task.commands(run):
-            if (line := shlex.join(command)) not in printed:  # data are prepared once
+            if (line := shlex.join(command)) not in printed:  # the data is prepared once
                 printed.add(line)
                 print(line)
 
 
 def variants_table(recipes: Sequence[Recipe], *, seeds: Sequence[int]) -> str:
-    """One line per variant of a file, with its seeds that have a record and those that lack one."""
+    """One line per variant of a file, with its finished and missing seeds."""
     lines = []
     descriptions = {recipe.own.description for recipe in recipes}
     width = max(len(recipe.variant or "") for recipe in recipes)
@@ -226,7 +227,7 @@ def variants_table(recipes: Sequence[Recipe], *, seeds: Sequence[int]) -> str:
 
 
 def summary(record: Record, recipe: Recipe) -> str:
-    """The record's figures beside the expected and published ones, the time, where the record lies. Several lines."""
+    """Lines with the scores of a run record, the expected and published scores, the time, and the record's path."""
     lines = [f"\n{record.run}, seed {record.seed}{': the training diverged' if record.diverged else ''}"]
     expected = recipe.own.expected
     for metric, heading in recipe.task.columns:
@@ -248,7 +249,7 @@ def summary(record: Record, recipe: Recipe) -> str:
 
 
 def next_steps(record: Record, artifacts: dict[str, str]) -> str:
-    """Where to look next: the run's own files, then what every run has. Several lines."""
+    """Lines with the files of the run and general commands."""
     places = {
         **artifacts,
         str(record.path): "settings, learning curve, scores and versions",

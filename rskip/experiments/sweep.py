@@ -1,7 +1,7 @@
-"""A recipe's missing runs as tasks of Ray, on this machine or a cluster.
+"""Runs the missing runs of a recipe as tasks of Ray, on this machine or a cluster.
 
-Each is the command that `rskip run --commands` prints. A run whose machine or process dies is begun again elsewhere,
-from its last checkpoint in the shared folder; its lock sees to it that one attempt at a time works on it.
+Each task is a command that `rskip run --commands` prints. If its machine or process dies, the run is started again
+elsewhere, from its last checkpoint in the shared folder. Its lock ensures that only one attempt at a time works on it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from rskip.records import read_record
 from rskip.settings.errors import SettingError
 from rskip.tasks.run import Run
 
-_ATTEMPTS = 5  # after the first, at a run whose machine or process was killed
+_ATTEMPTS = 5  # further attempts at a run whose machine or process was killed
 _POLL_SECONDS = 2.0
-_STOP_SECONDS = 40.0  # that interrupted trainings get to save
+_STOP_SECONDS = 40.0  # for interrupted trainings to save
 _CONNECT_SECONDS = 10.0
 _OBJECT_STORE = 100 * 2**20  # bytes; the tasks exchange nothing
 _LOG = Path("runs", "ray.log")
-_RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}  # of a Ray that is started here
+_RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}  # for a Ray that is started here
 
 
 def run_sweep(
@@ -98,7 +98,7 @@ def _problem(task: RayTask) -> str:
 
 
 def _watch(ray: Any, tasks: dict[Any, tuple[Recipe, Run[Any]]], *, job: str) -> list[str]:
-    """Shows what the runs do until all have ended."""
+    """Shows the progress of the runs until all have ended."""
     view, failures, open_tasks = SweepView(len(tasks)), [], list(tasks)
     try:
         while open_tasks:
@@ -174,7 +174,7 @@ def _needs(recipe: Recipe, gpus: int, nodes: Sequence[dict[str, Any]]) -> dict[s
 
 
 def _nodes(ray: Any) -> list[dict[str, Any]]:
-    """The resources of each machine that takes part."""
+    """The resources of each machine in the cluster."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
@@ -199,7 +199,7 @@ def _check_nodes(ray: Any, task: RayTask) -> None:
 
 @contextlib.contextmanager
 def _marker() -> Iterator[Path]:
-    """A file in runs/ that other machines see only where they share this folder."""
+    """Makes a file in runs/ that other machines see only if they share this folder."""
     Path("runs").mkdir(exist_ok=True)
     with tempfile.NamedTemporaryFile(dir="runs", prefix=".sweep.") as file:
         yield Path("runs", Path(file.name).name)

@@ -1,4 +1,4 @@
-"""What many runs are doing, a line a run: redrawn in place on a terminal, appended to a log."""
+"""Shows the progress of many runs, one line per run: redrawn in place on a terminal, appended to a log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TextIO
 from rskip.files.folder_lock import read_owner
 from rskip.tasks.run import RunFolder
 
-_LOG_SECONDS = 60.0  # at least, from one line of a run in a log to its next
+_LOG_SECONDS = 60.0  # minimum between two lines of a run in a log
 _TAIL = 4096  # bytes of a log that its last line is in
 
 
@@ -42,10 +42,10 @@ def _last_line(log: Path) -> str:
 
 @dataclass
 class SweepView:
-    """Prints what is new.
+    """Prints progress.
 
-    :param count: of runs.
-    :param stream: default: stdout.
+    :param count: number of runs.
+    :param stream: the stream; default: stdout.
     """
 
     count: int

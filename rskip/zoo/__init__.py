@@ -1,4 +1,4 @@
-"""Pretrained models by name: listed, described, loaded."""
+"""Lists, describes and loads pretrained models by name."""
 
 from rskip.zoo.loading import load
 from rskip.zoo.model_card import describe

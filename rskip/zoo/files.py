@@ -1,4 +1,4 @@
-"""A model's files, on this machine and verified."""
+"""Finds or downloads the files of a published model, and verifies them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ ATTEMPTS = 3
 
 
 def model_folder(entry: ModelEntry, *, root: Path) -> Path:
-    """The folder that holds the model's files, all of them as the registry has them.
+    """The folder with all files of the model, verified against the registry.
 
-    It is the first that has them: the model's folder in the checkout; the cache; NAME in the folder or at the address
-    that $RSKIP_HUB_MIRROR gives; the model's own address; its `folder` at the release's address. Folders are read in
-    place. From an address the files go into the cache, and what is damaged there is fetched again. With $RSKIP_OFFLINE
-    nothing is fetched.
+    Uses the first of these that has them: the model's folder in the checkout; the cache; NAME in the folder or URL
+    $RSKIP_HUB_MIRROR; the model's own URL; its `folder` at the URL of the release. Folders are read in place. Files of
+    a URL go into the cache, where damaged files are downloaded again. With $RSKIP_OFFLINE, nothing is downloaded.
 
-    :param root: of the checkout.
-    :raises FileNotFoundError: they are nowhere.
-    :raises ValueError: a damaged file in the checkout, in the mirror or on the server.
+    :param root: root of the checkout.
+    :raises FileNotFoundError: the files can't be found.
+    :raises ValueError: a file in the checkout, in the mirror or on the server is damaged.
     :raises OSError: the server can't be reached, or the cache can't be written.
     """
     cached, mirror = cached_folder(entry), _mirror()
@@ -67,11 +66,11 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
 
 
 def cached_folder(entry: ModelEntry) -> Path:
-    """Where the model's files are kept, or would be: in `rskip` in torch.hub's folder (`torch.hub.set_dir`,
-    $TORCH_HOME, or ~/.cache/torch/hub).
+    """The model's folder in the cache: in `rskip` in torch.hub's folder (`torch.hub.set_dir`, $TORCH_HOME, or
+    ~/.cache/torch/hub).
 
-    The name ends in the beginning of a sum over the files' sums. So another version of the model, which another rskip
-    on this machine uses, lies elsewhere, and a file in this folder is either right or damaged.
+    The name ends in part of a checksum over all files. Another version of the model therefore has another folder, and a
+    file in this folder is right or damaged.
     """
     import torch.hub  # takes a second
 
@@ -81,10 +80,10 @@ def cached_folder(entry: ModelEntry) -> Path:
 
 
 def fetch_model(entry: ModelEntry, address: str, folder: Path) -> None:
-    """Downloads into `folder` the model's files that are missing or damaged there, from `address`/PATH.
+    """Downloads missing or damaged files of the model from `address`/PATH into `folder`.
 
-    :raises FileNotFoundError: the server lacks a file, or sends a web page in its place.
-    :raises ValueError: a file of another size or sum; it is removed.
+    :raises FileNotFoundError: the server lacks a file, or sends a web page instead.
+    :raises ValueError: a file has another size or checksum; it is removed.
     :raises OSError: the server can't be reached, or `folder` can't be written.
     """
     from rskip.files.download import (
@@ -121,12 +120,12 @@ def _addresses(entry: ModelEntry, mirror: str, registry: Path) -> list[str]:
 def _has_all(folder: Path, entry: ModelEntry) -> bool:
     try:
         return all((folder / path).is_file() for path in entry.files)
-    except OSError:  # a folder that may not be looked into, a name that is too long
+    except OSError:  # a folder without read permission, or a name that is too long
         return False
 
 
 def _is_whole(folder: Path, entry: ModelEntry) -> bool:
-    """Whether the folder has every file as it should be; not, where one can't be read."""
+    """Whether the folder has every file, readable and with the right checksum."""
     try:
         return all(
             file_difference(folder / path, size=file.size, sha256=file.sha256) is None

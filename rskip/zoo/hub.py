@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def entry_points(*, root: Path) -> dict[str, Callable[..., Any]]:
-    """The functions of hubconf.py by their names; a pretrained model's is the model's own.
+    """The functions of hubconf.py by name; that of a pretrained model has the model's name.
 
-    :param root: of the checkout that torch.hub loads, whichever rskip is imported.
+    :param root: root of the checkout that torch.hub loads, even if another rskip is imported.
     """
     models = {name: _entry_point(entry, root) for name, entry in read_registry(root / FILE_NAME).items()}
     architectures: list[Callable[..., Any]] = [transformer, captioning_transformer, preact_resnet]
@@ -42,13 +42,14 @@ def _entry_point(model: ModelEntry, root: Path) -> Callable[..., Any]:
 def transformer(
     source_vocabulary: int, target_vocabulary: int, connection: str = "1xskip+ln", **settings: Any
 ) -> Transformer:
-    """An encoder-decoder Transformer without trained weights, every block joined by `connection`.
+    """An encoder-decoder Transformer without trained weights, with `connection` in every block.
 
-    :param source_vocabulary: tokens of the source dictionary, special ones counted.
-    :param target_vocabulary: the same of the target dictionary.
-    :param connection: of encoder and decoder, such as "2rskip+ln"; `rskip.connections.list_connections()` has all.
+    :param source_vocabulary: size of the source vocabulary, including special tokens.
+    :param target_vocabulary: size of the target vocabulary, including special tokens.
+    :param connection: connection of encoder and decoder, such as "2rskip+ln"; see
+        `rskip.connections.list_connections()`.
     :param settings: other fields of `rskip.transformer.TransformerConfig`, such as encoder_layers=4.
-    :raises ValueError: an unknown connection or setting; the nearest known one is named.
+    :raises ValueError: a connection or setting is unknown. Suggests the closest known one.
     """
     from rskip.transformer import Transformer, TransformerConfig
 
@@ -60,13 +61,13 @@ def transformer(
 def captioning_transformer(
     vocabulary: int, feature_dim: int, connection: str = "1xskip+ln", **settings: Any
 ) -> CaptioningTransformer:
-    """A Transformer from image features to words without trained weights, every block joined by `connection`.
+    """A captioning Transformer without trained weights, with `connection` in every block.
 
-    :param vocabulary: words, special ones counted.
-    :param feature_dim: numbers of an image feature.
+    :param vocabulary: vocabulary size, including special tokens.
+    :param feature_dim: dimension of an image feature.
     :param connection: as for `transformer`.
     :param settings: other fields of `rskip.captioning.config.CaptioningConfig`, such as grid_positions=False.
-    :raises ValueError: an unknown connection or setting; the nearest known one is named.
+    :raises ValueError: a connection or setting is unknown. Suggests the closest known one.
     """
     from rskip.captioning.config import CaptioningConfig
     from rskip.captioning.model import CaptioningTransformer
@@ -79,10 +80,10 @@ def captioning_transformer(
 def preact_resnet(
     depth: int = 20, connection: str = "1xskip", num_classes: int = 10, **settings: Any
 ) -> PreActResNet:
-    """A pre-activation ResNet for CIFAR's images without trained weights, every block joined by `connection`.
+    """A pre-activation ResNet for CIFAR images without trained weights, with `connection` in every block.
 
     :param depth: 6n + 2 (20, 32, 44, 56, 110, ...), or 9n + 2 (164) with block="bottleneck".
-    :param connection: such as "2rskip+ln"; `rskip.connections.list_connections()` has all.
+    :param connection: the connection, such as "2rskip+ln"; see `rskip.connections.list_connections()`.
     :param num_classes: of the logits.
     :param settings: shortcut=, shortcut_input= and block=, as in `rskip.vision.preact_resnet`.
     :raises ValueError: an unknown connection or another depth; the nearest known one is named.

@@ -60,7 +60,7 @@ def test_folders_of_npz_are_read_in_both_forms(tmp_path):
         (tmp_path / folder / "cat.npz").write_bytes(b"")
         result = store_bottom_up(tmp_path / folder, tmp_path / f"{folder}-store")
         assert result.done == 2 and len(result.failed) == 2
-        assert any("doesn't end in an image's number" in text for text in result.failed.values())
+        assert any("doesn't end in the number of an image" in text for text in result.failed.values())
         for number in (12, 391895):
             assert_holds(FeatureStore(tmp_path / f"{folder}-store"), number, boxes="bbox" in named)
 
@@ -152,7 +152,7 @@ ODD = {
     "not a number": (npz(feat=NAN), "features that are not finite numbers of float16$"),
     "too large": (npz(feat=VALUES * 1e4), "not finite numbers of float16; float32 may hold them"),
     "other dim": (npz(feat=VALUES[:, :7]), "features of 7 numbers, expected 8"),
-    "other boxes": (npz(feat=VALUES, bbox=VALUES[:, :4]), "has boxes, unlike the pictures before it"),
+    "other boxes": (npz(feat=VALUES, bbox=VALUES[:, :4]), "has boxes, unlike the images before it"),
     "few boxes": (npz(feat=VALUES, bbox=VALUES[:8, :4]), r"features of shape \(9, 8\), boxes of \(8, 4\)"),
     "infinite boxes": (npz(feat=VALUES, bbox=np.full((9, 4), np.inf)), "boxes that are not finite numbers"),
 }  # fmt: skip

@@ -105,7 +105,7 @@ def test_an_interrupted_run_is_resumed(stop, caption, pictures, tmp_path, monkey
     assert "resume" in caption(pictures, *options)[2]
     assert "begun with other settings (beam: 4, now 5)" in caption(pictures, *options, "--resume", "--beam", "5")[2]
     (pictures / "0.png").write_bytes((pictures / "a.png").read_bytes())
-    assert "made of another input" in caption(pictures, *options, "--resume")[2]
+    assert "made from another input" in caption(pictures, *options, "--resume")[2]
     (pictures / "0.png").unlink()
     calls[:] = [0] * 5
     status, _, err = caption(pictures, *options, "--resume")

@@ -69,7 +69,7 @@ def test_what_can_not_be_captioned_is_told(captioner, pictures, tmp_path):
         captioner(None)
     with pytest.raises(SettingError, match="unknown key bean; did you mean beam"):
         captioner(pictures / "a.png", bean=3)
-    with pytest.raises(ValueError, match="one picture is no list"):
+    with pytest.raises(ValueError, match="expected a list of images, got one image"):
         captioner.caption(str(pictures / "a.png"))
     with pytest.raises(SettingError, match="batch_size is 0"):
         captioner([pictures / "a.png"], batch_size=0)
@@ -91,7 +91,7 @@ def test_another_backbone_than_the_models_is_refused(captioner, folder, captioni
     published = Captioner.from_pretrained(
         captioning_folder({"backbone": "bottom-up", "dim": 3, "dtype": "float16", "boxes": True}, grid=False)
     )
-    with pytest.raises(ValueError, match="bottom-up features, which rskip can't compute of pictures"):
+    with pytest.raises(ValueError, match="bottom-up features, which rskip can't compute from images"):
         published(pictures / "a.png")
     assert isinstance(published(Features(np.ones((4, 3), np.float16), None)), str)
 

@@ -92,7 +92,7 @@ def test_whatever_a_killed_process_left_is_gone_on_with(tmp_path, description, m
             write(store, "abcd", description, make, whole=False)
             file = store / (f"{name}.partial" if name.endswith("jsonl") else name)
             file.write_bytes(whole[name][:size])
-            with pytest.raises(ValueError, match="is unfinished: give the command"):
+            with pytest.raises(ValueError, match="is unfinished: repeat the command"):
                 FeatureStore(store)
             missing = write(store, "abcd", description, make)
             assert missing or size == len(whole[name])

@@ -82,7 +82,7 @@ def test_only_pictures_that_are_there_are_taken(flickr8k, tmp_path, place):
     record = read_corpus_record(output)
     assert record["images"] == {"train": 2, "valid": 1, "test": 1} and record["captions"]["train"] == 10
     (folder / "b.jpg").touch()
-    with pytest.raises(OutputError, match="was prepared from other input files"):
+    with pytest.raises(OutputError, match="was prepared from other files"):
         prepare_captions(flickr8k, output, mirror=str(tmp_path / "mirror"), **given)
 
 

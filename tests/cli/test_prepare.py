@@ -151,7 +151,7 @@ def test_no_space_left(stub: Path, prepare: Prepare, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("rskip.corpora.preparation.write_record", full)
     status, message = prepare(unfinished=True)
     assert status == 2
-    assert "no space left for " in message and "free some and repeat the command, which continues" in message
+    assert "no space left for " in message and "free some space and repeat the command to resume" in message
 
 
 def test_shards_and_the_path_for_fairseq(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

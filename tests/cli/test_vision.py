@@ -419,7 +419,7 @@ def test_a_damaged_or_missing_dataset(tmp_path, capsys):
     pytest.importorskip("torchvision", reason="needs the extra vision")
     folder = tmp_path / "data" / "cifar-10-batches-py"
     command = ("train", *SHORT, "--output", str(tmp_path / "out"), "--data", str(tmp_path / "data"))
-    refused(capsys, "~nobody-here: no home folder of that user is known", *command[:-1], "~nobody-here")
+    refused(capsys, "~nobody-here: this user has no known home folder", *command[:-1], "~nobody-here")
     refused(capsys, f"{tmp_path / 'data'}: no such folder or file", *command)
     (tmp_path / "data").mkdir()
     refused(capsys, f"no CIFAR10 in {tmp_path / 'data'}", *command, "--dataset", "cifar10")

@@ -82,7 +82,7 @@ def test_it_learns_and_its_files_describe_the_images(
     refused(capsys, "was trained on your own images, colours: give --data", "evaluate", str(trained))
     for path in (trained, trained / "checkpoint.pt"):
         assert main(["analyse", "ratios", str(path), "--data", str(photos)]) == 2
-        message = f"{path} was trained on your own images, which `rskip analyse` doesn't read: give a model of cifar10 "
+        message = f"{path} was trained on your own images, which `rskip analyse` can't read: give a model of cifar10 "
         assert capsys.readouterr().err.startswith(f"rskip analyse: error: {message}")
 
 

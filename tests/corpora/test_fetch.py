@@ -137,7 +137,7 @@ def test_files_missing_in_the_mirror(upstream: Upstream, mirror: Path) -> None:
 def test_no_mirror_there(upstream: Upstream, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no mirror folder .*nowhere: expected one that holds train"):
         fetch(upstream(), folder="tiny", mirror=str(tmp_path / "nowhere"))
-    with pytest.raises(SettingError, match=r"^mirror is s3://bucket: expected a folder, or an address"):
+    with pytest.raises(SettingError, match=r"^mirror is s3://bucket: expected a folder, or a URL"):
         fetch(upstream(), folder="tiny", mirror="s3://bucket")
 
 
@@ -146,7 +146,7 @@ def test_wrong_checksum_in_the_mirror_leaves_the_users_file(upstream: Upstream, 
     expected = sha256_file(mirror / "val.de.gz")
     (mirror / "val.de.gz").write_bytes(bytes((mirror / "val.de.gz").stat().st_size))
     got = sha256_file(mirror / "val.de.gz")
-    message = rf"val\.de\.gz has the sha256 {got}, expected {expected}; it was left"
+    message = rf"val\.de\.gz has the sha256 {got}, expected {expected}: replace it"
     with pytest.raises(ValueError, match=message):
         fetch(files, folder="tiny", mirror=str(mirror))
     assert sha256_file(mirror / "val.de.gz") == got
@@ -172,7 +172,7 @@ def test_packed_file_stands_in_for_the_file(tmp_path: Path, cache: Path, suffix:
     unknown = UpstreamFile(name="train.en", url="https://x/train.en")
     (mirror / f"train.en{suffix}").write_bytes(pack(b"another text\n"))
     assert fetch([unknown], folder="tiny", mirror=str(mirror))[unknown].path.read_bytes() == b"another text\n"
-    with pytest.raises(ValueError, match=rf"packed/train\.en{suffix}, unpacked, has .+, expected .+; it was left"):
+    with pytest.raises(ValueError, match=rf"packed/train\.en{suffix}, unpacked, has .+, expected .+: replace it"):
         fetch([file], folder="tiny", mirror=str(mirror))
     (mirror / f"train.en{suffix}").write_bytes(pack(content)[:-20])
     with pytest.raises(ValueError, match=rf"packed/train\.en{suffix} is damaged or truncated \("):

@@ -309,7 +309,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         ),
         (
             [*given, "--valid-prefix", "two", "--valid", "3", *codes],
-            "--valid is for text of your own that comes without",
+            "--valid is for your own text without",
         ),
     ):
         told = refused(*arguments)

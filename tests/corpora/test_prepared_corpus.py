@@ -145,7 +145,7 @@ def test_users_files_are_never_replaced(stub: Path, make_corpus: Any, mirror: Pa
     corpus = make_corpus()
     output.mkdir(parents=True)
     (output / "thesis.tex").write_text("mine")
-    with pytest.raises(ValueError, match=r"tiny was not made by rskip prepare \(it has no corpus\.json of its own\)"):
+    with pytest.raises(ValueError, match=r"tiny was not made by rskip prepare, because it has no corpus\.json"):
         prepare(corpus, output, mirror=str(mirror), force=True)
     (output / "thesis.tex").unlink()
     prepare(corpus, output, mirror=str(mirror))
@@ -188,7 +188,7 @@ def test_full_disk_while_writing_then_space_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(f"rskip.corpora.stages.{stage}.write_lines", full)
-        message = r"no space left for .*\.en: free some and repeat the command, which continues, or choose another"
+        message = r"no space left for .*\.en: free some space and repeat the command to resume, or choose another"
         with pytest.raises(OSError, match=message):
             prepare(make_corpus(), output, mirror=str(mirror))
     assert not output.exists()
@@ -199,7 +199,7 @@ def test_full_disk_while_writing_then_space_again(
 
 def test_full_disk_within_fairseq(stub: Path, make_corpus: Any, mirror: Path, output: Path) -> None:
     stub.write_text("#!/bin/sh\necho 'OSError: [Errno 28] No space left on device' >&2; exit 1\n")
-    with pytest.raises(OSError, match=r"no space left for .* \(in fairseq-preprocess\): free some and repeat"):
+    with pytest.raises(OSError, match=r"no space left for .* \(in fairseq-preprocess\): free some space and repeat"):
         prepare(make_corpus(), output, mirror=str(mirror))
     assert [path.name for path in output.parent.iterdir()] == ["tiny.partial"]
 

@@ -262,9 +262,9 @@ def test_a_run_that_changes_its_recipe_or_its_architecture_needs_a_variant(runs:
 def test_what_names_no_run_is_refused(runs: Path, capsys: Capture) -> None:
     before = snapshot()
     for run, message in {
-        "": "'' is no run: expected its address",
-        "..": "'..' is no run: expected",
-        "/": "'/' is no run: expected",
+        "": "'' is not a run: expected an address",
+        "..": "'..' is not a run: expected",
+        "/": "'/' is not a run: expected",
         "results/mine": "results/results/mine has no record (did you mean 'mine'?)",
         "mnie": "results/mnie has no run record (did you mean 'mine'?): give another run, or run it first",
         "numbers": "results/numbers has no run record: first run it with `rskip run RECIPE`",

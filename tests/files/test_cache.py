@@ -47,7 +47,7 @@ def test_the_folder_and_paths_in_it(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.delenv("RSKIP_DATA")
     monkeypatch.setenv("HOME", "/somewhere")
     assert cache_folder() == Path("/somewhere/.cache/rskip/data")
-    with pytest.raises(ValueError, match=r"^the mirror ~nobody-here/x: no home folder of that user is known: "):
+    with pytest.raises(ValueError, match=r"^the mirror ~nobody-here/x: this user has no known home folder: "):
         expanded_path("~nobody-here/x", "the mirror")
 
 

@@ -124,7 +124,7 @@ def test_mistakes_are_one_line(images):
         assert "\n" not in str(caught.value)
 
     none = ImageSet(images.images[:0], images.labels[:0], CLASSES)
-    refused("cifar10 holds no images to evaluate on", images=none)
+    refused("cifar10 has no images to evaluate on", images=none)
     refused("batch size is 0: expected 1 or more", batch_size=0)
     refused("unknown precision 'float16': expected float32 or bfloat16", precision="float16")
     refused("the model has 4 classes, but the images have 6", model=Table(torch.tensor(LOGITS)[:, :4]))

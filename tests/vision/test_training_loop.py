@@ -402,7 +402,7 @@ def test_the_line_of_a_point_has_rate_and_time_left():
 
 
 def test_a_device_that_is_not_there(tmp_path):
-    for device, words in (("gpu", "cpu, cuda"), ("cuda:x", "cpu, cuda"), ("cuda:99", "is no GPU for 'cuda:99'")):
+    for device, words in (("gpu", "cpu, cuda"), ("cuda:x", "cpu, cuda"), ("cuda:99", "no GPU for 'cuda:99'")):
         with pytest.raises(ValueError, match=words):
             train(TrainingSettings(**SHORT), folder=tmp_path, seed=1, device=device)
 

@@ -179,7 +179,7 @@ def test_nowhere(
         model_folder(entry, root=installed)
     assert str(error.value) == (
         f"{NAME}: none of the folders {folders} has all of its files, complete and readable, "
-        f"and no address of them is known: load it from a clone of the repository that has it, or {wanted}"
+        f"and they have no known URL: load the model from a clone of the repository, or {wanted}"
     )
     monkeypatch.setenv("RSKIP_HUB_MIRROR", str(tmp_path / "empty"))
     with pytest.raises(FileNotFoundError, match=rf"{cached}, {tmp_path}/empty/{NAME} has all"):

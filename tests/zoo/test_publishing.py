@@ -232,7 +232,7 @@ def test_runs_of_one_name_need_a_variant() -> None:
     publish(make_run())
     records = make_run(FAST)
     before = REGISTRY.read_bytes()
-    message = rf"^variant is missing: {re.escape(NAME)} is the model of checkpoints/{RUN}: expected a word that ends"
+    message = rf"^variant is missing: {re.escape(NAME)} is the model of checkpoints/{RUN}: expected a word that makes"
     with pytest.raises(SettingError, match=message):
         plan(records)
     assert REGISTRY.read_bytes() == before and not Path("checkpoints", FAST, "README.md").exists()
