@@ -10,6 +10,7 @@ import inspect
 import pkgutil
 import re
 import sys
+import textwrap
 from argparse import Action, ArgumentParser
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -41,6 +42,7 @@ add_module_names = False
 autodoc_member_order = "groupwise"
 autodoc_typehints_format = "short"
 default_role = "py:obj"
+smartquotes = False  # which would make one dash of the two of a flag in a help text
 nitpick_ignore_regex = [("py:.*", r"(?!rskip\.).*")]  # other projects' names
 
 html_theme = "furo"
@@ -83,6 +85,10 @@ def paragraph(text: str) -> nodes.paragraph:
     return nodes.paragraph("", "", *(nodes.literal(text=part) if i % 2 else nodes.Text(part) for i, part in parts))
 
 
+def literal_block(text: str) -> nodes.literal_block:
+    return nodes.literal_block(text=textwrap.dedent(text).strip("\n"), language="none")
+
+
 class Commands(SphinxDirective):
     """Every command of rskip with its arguments, as the parsers describe them."""
 
@@ -98,8 +104,10 @@ class Commands(SphinxDirective):
         section = nodes.section(ids=[nodes.make_id(parser.prog)], names=[parser.prog])
         summary, _, details = (parser.description or "").partition("\n")
         section += [nodes.title(text=parser.prog), paragraph(summary)]
-        for text in (parser.format_usage(), details, parser.epilog or ""):
-            section += nodes.literal_block(text=text.strip(), language="none") if text.strip() else []
+        section += literal_block(parser.format_usage())
+        for text in details.strip().split("\n\n") if details.strip() else []:
+            section += literal_block(text) if text.startswith(" ") else paragraph(" ".join(text.split()))
+        section += literal_block(parser.epilog) if parser.epilog else []
         for group in parser._action_groups:
             if group._group_actions:
                 section += [nodes.rubric(text=group.title), self.flags(parser, group._group_actions)]
