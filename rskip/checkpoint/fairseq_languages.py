@@ -38,16 +38,20 @@ def language_tokens(checkpoint: Checkpoint) -> LanguageTokens | None:
     return None if found is None else convert(found, LanguageTokens, name=LANGUAGES)
 
 
+def language_pairs(checkpoint: Checkpoint) -> list[str]:
+    """The pairs of languages that a checkpoint has a model for each; none if it has one model."""
+    return convert(checkpoint.config.get(PAIRS, []), list[str], name=PAIRS)
+
+
 def of_pair(checkpoint: Checkpoint, source: str | None, target: str | None) -> Checkpoint:
     """The model for a pair of languages, of a checkpoint with one for each pair; any other checkpoint as it is.
 
     :param source, target: None: those of the checkpoint's only pair.
     :raises SettingError: a missing language, or a pair that the checkpoint lacks. The message lists its pairs.
     """
-    pairs = checkpoint.config.get(PAIRS)
-    if pairs is None:
+    pairs = language_pairs(checkpoint)
+    if not pairs:
         return checkpoint
-    pairs = convert(pairs, list[str], name=PAIRS)
     fitting = [
         pair
         for pair in pairs
@@ -70,14 +74,14 @@ def of_pair(checkpoint: Checkpoint, source: str | None, target: str | None) -> C
 
 def _many_to_many(settings: Mapping[str, Any]) -> LanguageTokens:
     """translation_multi_simple_epoch: M2M-100, NLLB, flores101, WMT21, mBART-50."""
-    style = settings.get("lang_tok_style") or "multilingual"
+    style = convert(settings.get("lang_tok_style") or "multilingual", str, name="lang_tok_style")
     if style not in _FORMS:
         raise SettingError.of_value("lang_tok_style", style, f"one of {', '.join(_FORMS)}")
     form = _FORMS[style]
     encoder, decoder = settings.get("encoder_langtok"), "tgt" if settings.get("decoder_langtok") else None
     kinds = settings.get("langtoks")
     if isinstance(kinds, Mapping) and "main" in kinds:
-        encoder, decoder = kinds["main"]
+        encoder, decoder = convert(kinds["main"], tuple[str | None, str | None], name="langtoks")
     replaces = bool(settings.get("lang_tok_replacing_bos_eos"))
     codes = _codes(settings)
     return LanguageTokens(
@@ -148,8 +152,8 @@ def _pairs(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _names(given: Any) -> tuple[str, ...]:
-    names = given.split(",") if isinstance(given, str) else list(given)
-    return tuple(name.strip() for name in convert(names, list[str], name="langs") if name.strip())
+    names = given.split(",") if isinstance(given, str) else convert(given, list[str], name="langs")
+    return tuple(name.strip() for name in names if name.strip())
 
 
 def _tokens_of(settings: Mapping[str, Any], form: str, codes: tuple[str, ...]) -> tuple[str, ...]:
@@ -168,6 +172,6 @@ def _further_tokens(settings: Mapping[str, Any], style: str) -> tuple[str, ...]:
 def _side(kind: Any, name: str) -> Any:
     """`LanguageTokens.encoder` of fairseq's word."""
     sides = {None: None, "src": "source", "tgt": "target"}
-    if kind is not None and kind not in sides:
+    if kind is not None and (not isinstance(kind, str) or kind not in sides):
         raise SettingError.of_value(name, kind, "src or tgt")
     return sides[kind]

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from rskip.checkpoint.checkpoint import PAIRS, Checkpoint
-from rskip.checkpoint.fairseq_languages import MULTILINGUAL_TASKS, of_pair
+from rskip.checkpoint.checkpoint import Checkpoint
+from rskip.checkpoint.fairseq_languages import MULTILINGUAL_TASKS, language_pairs, of_pair
 from rskip.checkpoint.fairseq_settings import KNOWN, TRANSFORMER_SETTING, UNSUPPORTED
 from rskip.checkpoint.stock import from_old_stock, from_stock, stock_connection
 from rskip.connections import parse_connection
@@ -116,8 +116,9 @@ def check_translates(checkpoint: Checkpoint) -> None:
     """
     settings = _settings(checkpoint)
     _check_task(checkpoint)
-    if pairs := checkpoint.config.get(PAIRS):
-        checkpoint = of_pair(checkpoint, *pairs[0].split("-"))
+    if pairs := language_pairs(checkpoint):
+        source, _, target = pairs[0].partition("-")
+        checkpoint = of_pair(checkpoint, source, target)
     _check_kind(checkpoint)
     if _is_stock(settings):
         _check_supported(settings)

@@ -6,8 +6,7 @@ import os
 from dataclasses import asdict
 from typing import Any
 
-from rskip.checkpoint.checkpoint import PAIRS
-from rskip.checkpoint.fairseq_languages import language_tokens
+from rskip.checkpoint.fairseq_languages import language_pairs, language_tokens
 from rskip.settings.errors import SettingError
 from rskip.text import TextPipeline
 from rskip.text.assumed import described
@@ -72,7 +71,7 @@ def _describe(stored: Stored, dictionaries: str | os.PathLike[str] | None) -> De
         "target": config["target_lang"],
         "languages": [] if tokens is None else sorted(tokens.codes),
         "tokens": None if tokens is None else _places(tokens),
-        "pairs": config.get(PAIRS, []),
+        "pairs": language_pairs(stored.checkpoint),
         "text": _text(stored, tokens, dictionaries),
     }
 
@@ -107,8 +106,8 @@ def _text(
     languages: tuple[str | None, str | None] = (None, None)
     if tokens is not None and len(tokens.codes) > 1:
         languages = tokens.codes[0], tokens.codes[1]
-    if pairs := stored.checkpoint.config.get(PAIRS):
-        languages = tuple(pairs[0].split("-"))
+    if pairs := language_pairs(stored.checkpoint):
+        languages = pairs[0].partition("-")[::2]
     try:
         found = stored.tokenizer(dictionaries=dictionaries, text=None, languages=languages, settings={}).text
     except (SettingError, FileNotFoundError) as error:

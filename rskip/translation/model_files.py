@@ -125,7 +125,9 @@ class StoredWeights:
         self.checkpoint = of_pair(self.checkpoint, *languages)
         own = self.checkpoint.config["source_lang"], self.checkpoint.config["target_lang"]
         data = [folder for folder in map(Path, self.checkpoint.trained_on) if folder.is_dir()]
-        if tokens := language_tokens(self.checkpoint):
+        with _errors_about(self.file):
+            tokens = language_tokens(self.checkpoint)
+        if tokens is not None:
             return find_multilingual_tokenizer(
                 self.file,
                 tokens,

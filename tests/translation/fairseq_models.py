@@ -54,7 +54,9 @@ class Fairseq:
         dataset.ordered_indices()
         sample = dataset.collater([dataset[index] for index in range(len(tokens))])
         found = task.inference_step(generator, chosen, sample)
-        hidden = getattr(generator, "symbols_to_strip_from_output", {generator.eos})
+        hidden = set(getattr(generator, "symbols_to_strip_from_output", {generator.eos}))
+        if (token := f"__{target}__") in task.target_dictionary:  # which not all of the tasks hide
+            hidden.add(task.target_dictionary.index(token))
         texts: list[Best] = [[] for _ in sentences]
         for number, hypotheses in zip(sample["id"].tolist(), found, strict=True):
             for each in hypotheses:
