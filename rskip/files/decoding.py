@@ -32,7 +32,7 @@ def decoding(name: str) -> Iterator[None]:
     except ImageError:
         raise
     except UnidentifiedImageError:
-        raise ImageError(f"{name}: not a readable image: expected {', '.join(FORMATS)}") from None
+        raise ImageError(f"{name}: not an image in a readable format: expected {', '.join(FORMATS)}") from None
     except MemoryError:
         raise ImageError(f"{name}: not enough memory for this image: make it smaller") from None
     except Exception as error:  # Pillow's decoders raise errors of any type for a damaged file

@@ -132,7 +132,7 @@ def test_other_formats_are_refused_and_start_no_program(data, name, tmp_path, mo
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: started.append("process"))
     (tmp_path / name).write_bytes(data)
     for source in (tmp_path / name, io.BytesIO(data)):
-        with pytest.raises(ValueError, match="not a readable image: expected JPEG, PNG, GIF, BMP, WEBP, "):
+        with pytest.raises(ValueError, match="not an image in a readable format: expected JPEG, PNG, "):
             read_picture(source)
     assert not started
 
