@@ -7,17 +7,17 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import installed_version
 from rskip.settings.check import Checked, convert
 from rskip.settings.text import read_json
-from rskip.text.subwords import BytePairEncoding, SentencePiece, SubwordKind, Subwords, subwords_class
+from rskip.text.subwords import BytePairEncoding, SentencePiece, SubwordKind, Subwords, load_subwords
 from rskip.text.words import PunctuationNormaliser, TokeniserKind, build_tokeniser
 
 CONFIG_FILE = "pipeline.json"
-FORMAT = 1  # which is not written; a later one is
+FORMATS = (1, 2)  # the first is not written; the second is for the units of a Marian model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +37,11 @@ class TextConfig(Checked):
     source_language: str
     target_language: str
     normalise_punctuation: bool = True
-    tokeniser: TokeniserKind = "moses"
+    tokeniser: TokeniserKind | Literal["raw"] = "moses"
     lowercase: bool = False
     dash_splits: bool = True
     escape: bool = True
-    subwords: SubwordKind = "bpe"
+    subwords: SubwordKind | Literal["marian"] = "bpe"
     versions: dict[str, str] = field(default_factory=dict)
 
 
@@ -86,6 +86,11 @@ class TextPipeline:
     def target_language(self) -> str:
         return self.config.target_language
 
+    @property
+    def separator(self) -> str | None:
+        """What separates tokens in the results of `encode`; None: any white space."""
+        return self._subwords.separator
+
     def reversed(self) -> TextPipeline:
         """The same steps and units for translation in the other direction."""
         return self.changed(source_language=self.target_language, target_language=self.source_language)
@@ -103,7 +108,7 @@ class TextPipeline:
 
     def encode_target(self, sentence: str) -> str:
         """Raw target sentence to model tokens joined by single spaces."""
-        return self.segment(self._target.words(sentence))
+        return self._subwords.segment_target(self._target.words(sentence))
 
     def segment(self, words: str) -> str:
         """Converts words of either language, in the form of `LanguageText.words`, to model tokens."""
@@ -124,14 +129,17 @@ class TextPipeline:
         return self._target.sentence(self._subwords.join(tokens))
 
     def save(self, folder: str | Path) -> None:
-        """Writes pipeline.json and the subword units' file into `folder`, which is made where missing."""
+        """Writes pipeline.json and the subword units' files into `folder`, which is made where missing."""
         folder = Path(folder)
-        with atomic_file(folder / self._subwords.file_name) as temporary:
-            self._subwords.save(temporary)
+        for name, content in self._subwords.files().items():
+            with atomic_file(folder / name) as temporary:
+                temporary.write_bytes(content)
         with atomic_file(folder / CONFIG_FILE) as temporary:
             values = dataclasses.asdict(self.config)
             if not self.config.lowercase:
                 del values["lowercase"]  # which earlier versions of rskip don't read
+            if self.config.subwords == "marian":
+                values["format"] = FORMATS[1]
             text = json.dumps(values, indent=2, ensure_ascii=False, sort_keys=True)
             temporary.write_text(text + "\n", encoding="utf-8")
 
@@ -149,19 +157,17 @@ class TextPipeline:
                 f"no text pipeline in {folder}: expected {CONFIG_FILE}, which `rskip prepare` writes"
             )
         config = _read_config(path)
-        units = subwords_class(config.subwords)
-        if not (folder / units.file_name).is_file():
-            raise FileNotFoundError(f"{folder / units.file_name} is missing: {path} asks for it")
         try:
-            return cls(config, units.load(folder / units.file_name))
-        except (ValueError, RuntimeError) as error:  # SentencePiece raises the second
-            raise ValueError(f"{folder / units.file_name}: {error}") from error
+            return cls(config, load_subwords(config.subwords, folder))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{error.filename} is missing: {path} asks for it") from error
 
 
 def _read_config(path: Path) -> TextConfig:
     values = read_json(path)
-    if isinstance(values, dict) and (written := values.pop("format", FORMAT)) != FORMAT:
-        raise ValueError(f"{path} has the format {written!r}, but this rskip reads {FORMAT}: install a newer rskip")
+    if isinstance(values, dict) and (written := values.pop("format", FORMATS[0])) not in FORMATS:
+        known = " and ".join(map(str, FORMATS))
+        raise ValueError(f"{path} has the format {written!r}, but this rskip reads {known}: install a newer rskip")
     return convert(values, TextConfig, source=str(path))
 
 
@@ -171,6 +177,7 @@ class TokenText:
 
     source_language: str
     target_language: str
+    separator: ClassVar[None] = None
 
     def changed(self, **settings: Any) -> TokenText:
         """The same with other languages."""

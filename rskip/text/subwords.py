@@ -20,19 +20,29 @@ from rskip.machine.extras import extra
 
 SubwordKind = Literal["bpe", "sentencepiece", "sentencepiece-bpe", "sentencepiece-bytes"]
 _REMEMBERED_WORDS = 300_000
+_LANGUAGE_TOKEN = re.compile(r">>.*?<<", re.DOTALL)
 _VERSION = re.compile(r"#version:\s*0\.[12](\.0+)*")  # that subword-nmt knows
 
 
 class Subwords(Protocol):
-    """Subword units of a sentence of words, joined by single spaces, and the way back."""
+    """Subword units of a sentence of words, joined by single spaces, and the way back.
+
+    file_name: the name of their file.
+    separator: what separates units; None: any white space, so that no unit can contain any.
+    """
 
     file_name: str
+    separator: str | None
 
     def segment(self, words: str) -> str: ...
 
+    def segment_target(self, words: str) -> str: ...
+
     def join(self, units: str) -> str: ...
 
-    def save(self, path: Path) -> None: ...
+    def files(self) -> dict[str, bytes]:
+        """The content of each file, by its name."""
+        ...
 
 
 class BytePairEncoding:
@@ -45,6 +55,7 @@ class BytePairEncoding:
     """
 
     file_name = "codes.bpe"
+    separator = None
 
     def __init__(self, codes: str) -> None:
         with extra("translation"):
@@ -96,8 +107,8 @@ class BytePairEncoding:
     def load(cls, path: Path) -> BytePairEncoding:
         return cls("".join(f"{line}\n" for line in read_lines(path, name="the BPE codes")))
 
-    def save(self, path: Path) -> None:
-        path.write_text(self._codes, encoding="utf-8")
+    def files(self) -> dict[str, bytes]:
+        return {self.file_name: self._codes.encode("utf-8")}
 
     def segment(self, words: str) -> str:
         """Units joined by single spaces."""
@@ -109,6 +120,10 @@ class BytePairEncoding:
             return " ".join([known[word] for word in split])
         except KeyError:
             return " ".join([known[word] if word in known else self._remember(word) for word in split if word])
+
+    def segment_target(self, words: str) -> str:
+        """As `segment`: the units are those of both languages."""
+        return self.segment(words)
 
     def _remember(self, word: str) -> str:
         units = self._known[word] = self._bpe.segment(word)
@@ -151,6 +166,7 @@ class SentencePiece:
     """
 
     file_name = "sentencepiece.model"
+    separator: str | None = None
     training: Mapping[str, Any] = {"model_type": "unigram", "character_coverage": 1.0}
 
     def __init__(self, model: bytes) -> None:
@@ -188,8 +204,8 @@ class SentencePiece:
     def load(cls, path: Path) -> SentencePiece:
         return cls(path.read_bytes())
 
-    def save(self, path: Path) -> None:
-        path.write_bytes(self._model)
+    def files(self) -> dict[str, bytes]:
+        return {self.file_name: self._model}
 
     def units(self) -> list[str]:
         """All units, without the unknown one and those of control."""
@@ -200,6 +216,10 @@ class SentencePiece:
     def segment(self, words: str) -> str:
         """Units joined by single spaces."""
         return " ".join(self._processor.encode(words, out_type=str))
+
+    def segment_target(self, words: str) -> str:
+        """As `segment`: the units are those of both languages."""
+        return self.segment(words)
 
     def join(self, units: str) -> str:
         """The text that SentencePiece decodes. `<unk>` and units that the model doesn't have stay unchanged."""
@@ -224,6 +244,51 @@ class SentencePieceBytes(SentencePiece):
     training: Mapping[str, Any] = {"model_type": "bpe", "character_coverage": 0.9995, "byte_fallback": True}
 
 
+class MarianPieces:
+    """The units of a Marian model: a SentencePiece model of each language, as Hugging Face's MarianTokenizer has them.
+
+    A language token such as `>>fra<<` at the beginning of a text is a unit. Units may contain white space other than
+    spaces.
+
+    :param source: a serialised SentencePiece model.
+    :param target: the same of the target language.
+    """
+
+    file_name, target_file_name = "source.spm", "target.spm"
+    separator: str | None = " "
+
+    def __init__(self, source: bytes, target: bytes) -> None:
+        self._models = {self.file_name: source, self.target_file_name: target}
+        self._source, self._target = SentencePiece(source), SentencePiece(target)
+
+    @classmethod
+    def load(cls, path: Path) -> MarianPieces:
+        """Reads the source language's file, and the target language's beside it."""
+        return cls(path.read_bytes(), path.with_name(cls.target_file_name).read_bytes())
+
+    def files(self) -> dict[str, bytes]:
+        return self._models
+
+    def segment(self, words: str) -> str:
+        """Units of the source language joined by single spaces."""
+        return _after_language_token(self._source, words)
+
+    def segment_target(self, words: str) -> str:
+        """Units of the target language joined by single spaces."""
+        return _after_language_token(self._target, words)
+
+    def join(self, units: str) -> str:
+        """See `SentencePiece.join`."""
+        return self._target.join(units)
+
+
+def _after_language_token(pieces: SentencePiece, words: str) -> str:
+    if match := _LANGUAGE_TOKEN.match(words):
+        token = match[0].replace(" ", "\u2581")  # one unit, which no dictionary has
+        return f"{token} {pieces.segment(words[match.end() :])}".rstrip(" ")
+    return pieces.segment(words)
+
+
 _CLASSES: dict[SubwordKind, type[BytePairEncoding] | type[SentencePiece]] = {
     "bpe": BytePairEncoding,
     "sentencepiece": SentencePiece,
@@ -233,5 +298,19 @@ _CLASSES: dict[SubwordKind, type[BytePairEncoding] | type[SentencePiece]] = {
 
 
 def subwords_class(kind: SubwordKind) -> type[BytePairEncoding] | type[SentencePiece]:
-    """The class of these units."""
+    """The class of units that rskip learns."""
     return _CLASSES[kind]
+
+
+def load_subwords(kind: SubwordKind | Literal["marian"], folder: Path) -> Subwords:
+    """The units of this kind from their files in the folder.
+
+    :raises FileNotFoundError: a file is missing.
+    :raises ValueError: a damaged file.
+    """
+    of_kind = MarianPieces if kind == "marian" else _CLASSES[kind]
+    path = folder / of_kind.file_name
+    try:
+        return of_kind.load(path)
+    except (ValueError, RuntimeError) as error:  # SentencePiece raises the second
+        raise ValueError(f"{path}: {error}") from error

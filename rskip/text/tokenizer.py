@@ -100,7 +100,7 @@ class Tokenizer:
 
     def encode_prefix(self, text: str) -> list[int]:
         """Ids of raw target text for the beginning of a translation. Raises `ValueError` as `encode` does."""
-        return _known_ids(_tokens(text, self.text.encode_target), self.target)
+        return _known_ids(_tokens(text, self.text.encode_target, self.text.separator), self.target)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The raw sentence of target ids, given with or without the end and the target language's token."""
@@ -108,14 +108,14 @@ class Tokenizer:
 
     def tokens(self, sentence: str) -> list[str]:
         """Model tokens of a raw source sentence, without the end. Raises `ValueError` as `encode` does."""
-        return _tokens(sentence, self.text.encode)
+        return _tokens(sentence, self.text.encode, self.text.separator)
 
     def ids(self, tokens: Sequence[str]) -> list[int]:
         """Ids of the model tokens of a source, including the end and the language tokens."""
         return self.pair.source_ids(_known_ids(tokens, self.source))
 
 
-def _tokens(sentence: str, encode: Callable[[str], str]) -> list[str]:
+def _tokens(sentence: str, encode: Callable[[str], str], separator: str | None) -> list[str]:
     if not isinstance(sentence, str):
         raise ValueError(f"it is no text but {sentence!r}")
     if "\n" in sentence:
@@ -124,7 +124,9 @@ def _tokens(sentence: str, encode: Callable[[str], str]) -> list[str]:
         sentence.encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError(f"its character {error.start + 1} is not Unicode text: {error.reason}") from error
-    return [] if is_blank(sentence) else encode(sentence.replace("\0", " ")).split()
+    if is_blank(sentence):
+        return []
+    return [token for token in encode(sentence.replace("\0", " ")).split(separator) if token]
 
 
 def _known_ids(tokens: Sequence[str], dictionary: Dictionary) -> list[int]:

@@ -104,6 +104,16 @@ class WhitespaceTokeniser:
         return " ".join(words.split())
 
 
+class RawText:
+    """The sentence as it is."""
+
+    def tokenise(self, sentence: str) -> str:
+        return sentence
+
+    def detokenise(self, words: str) -> str:
+        return words
+
+
 class PunctuationNormaliser:
     """Moses' punctuation rules: typographic quotes, dashes and spaces become the plain ones.
 
@@ -135,8 +145,12 @@ def _substitution(pattern: str, replacement: str) -> Callable[[str], str]:
     return lambda sentence: compiled.sub(replacement, sentence)
 
 
-def build_tokeniser(kind: TokeniserKind, language: str, *, dash_splits: bool, escape: bool) -> Tokeniser:
+def build_tokeniser(
+    kind: TokeniserKind | Literal["raw"], language: str, *, dash_splits: bool, escape: bool
+) -> Tokeniser:
     """The tokeniser of a language."""
     if kind == "moses":
         return MosesTokeniser(language, dash_splits=dash_splits, escape=escape)
+    if kind == "raw":
+        return RawText()
     return WhitespaceTokeniser()

@@ -14,13 +14,14 @@ import torch
 
 from rskip.checkpoint import build_transformer, read_checkpoint
 from rskip.checkpoint.fairseq_languages import language_tokens, of_pair
-from rskip.checkpoint.files import checkpoint_sha256
+from rskip.checkpoint.files import CONFIG, checkpoint_sha256
+from rskip.checkpoint.hugging_face import Folder, folder_at, read_hugging_face
 from rskip.checkpoint.transformer import check_translates, check_vocabulary
 from rskip.cpu import for_inference
 from rskip.files.checksum import sha256_file
 from rskip.settings.errors import SettingError
 from rskip.text import TextPipeline, Tokenizer
-from rskip.text.finding import TOKENS, find_tokenizer
+from rskip.text.finding import TOKENS, Languages, build_text, find_tokenizer
 from rskip.text.multilingual import find_multilingual_tokenizer
 from rskip.translation.ensemble import Ensemble
 from rskip.translation.onnx_decoder import ONNX_FILE, OnnxTransformer, read_settings
@@ -32,7 +33,10 @@ _PREFERRED = ("model.safetensors", "model.pt", "averaged.pt", "checkpoint_best.p
 
 
 def find_model_file(path: str | os.PathLike[str]) -> Path:
-    """onnx.json of the folder `path` of ONNX graphs, or `path` where it is that; else what `find_checkpoint` finds."""
+    """A Hugging Face folder, which holds several files; onnx.json of a folder of ONNX graphs; else what
+    `find_checkpoint` finds."""
+    if (folder := folder_at(Path(path))) is not None:
+        return folder
     file = Path(path)
     file = file if file.name == ONNX_FILE else file / ONNX_FILE
     return file if file.is_file() else find_checkpoint(path)
@@ -77,6 +81,8 @@ def find_model_files(path: str | os.PathLike[str]) -> list[Path]:
     parts = model_parts(path)
     if len(parts) > 1:
         return [find_model_file(part) for part in parts]
+    if (folder := folder_at(Path(path))) is not None:
+        return [folder]
     members = _members(Path(path))
     return members if len(members) > 1 else [find_model_file(path)]
 
@@ -102,6 +108,8 @@ def open_model(path: str | os.PathLike[str]) -> Stored:
 
 
 def _open_file(file: Path) -> StoredWeights | StoredGraphs:
+    if file.is_dir():
+        return StoredHuggingFace(file)
     return StoredGraphs(file) if file.name == ONNX_FILE else StoredWeights(file)
 
 
@@ -154,6 +162,32 @@ class StoredWeights:
             model = build_transformer(self.checkpoint, **sizes)
             model.move(device)
             return for_inference(model, precision or "float32")
+
+
+class StoredHuggingFace(StoredWeights):
+    """A Hugging Face folder, which `tokenizer` reads. `file` is the folder."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def tokenizer(
+        self,
+        *,
+        dictionaries: str | os.PathLike[str] | None,
+        text: str | os.PathLike[str] | TextPipeline | None,
+        languages: tuple[str | None, str | None],
+        settings: Mapping[str, Any],
+    ) -> Tokenizer:
+        """The folder's tokenizer; `text` can only be TOKENS."""
+        for name, given in (("dictionaries", dictionaries), ("text", None if text == TOKENS else text)):
+            if given is not None:
+                problem = f"is {given}, but {self.file} is a Hugging Face folder, which has its own"
+                raise SettingError(name, problem, advice="leave it out")
+        self.checkpoint, own = read_hugging_face(self.file, languages=languages)
+        found = own.text if text != TOKENS and isinstance(own.text, TextPipeline) else None
+        known = Languages(own.source_language, own.target_language)
+        changed = build_text(found, known, dictionary=own.source, settings=settings)
+        return Tokenizer(changed, own.source, own.target, own.languages)
 
 
 class StoredGraphs:
@@ -253,7 +287,10 @@ def _languages(tokenizer: Tokenizer) -> tuple[object, ...]:
 
 def model_sha256(path: str | os.PathLike[str], tokenizer: Tokenizer) -> str:
     """Hexadecimal SHA-256 of the model at `path`, and of its dictionaries and text pipeline."""
-    parts = [checkpoint_sha256(file) for file in find_model_files(path)]
+    parts = []
+    for file in find_model_files(path):
+        own = [file / CONFIG, *Folder(file).weights()] if file.is_dir() else []
+        parts += [sha256_file(each) for each in own] if own else [checkpoint_sha256(file)]
     parts += [tokenizer.source_language, tokenizer.target_language]
     for dictionary in (tokenizer.source, tokenizer.target):
         parts.append(hashlib.sha256("\n".join(dictionary.tokens).encode("utf-8")).hexdigest())

@@ -70,11 +70,12 @@ class Translator:
         precision: str | None = None,
         device: str | torch.device = "cpu",
     ) -> Translator:
-        """The translator of a model of ours, or of a stock Transformer (post-norm or pre-norm) that fairseq trained.
+        """The translator of a model of ours, of a stock Transformer (post-norm or pre-norm) that fairseq trained, or of
+        a Hugging Face folder of a Marian model, such as opus-mt-en-de.
 
-        :param path: a checkpoint (.safetensors or .pt), the folder of one, or a folder of ONNX graphs
-            (`rskip export onnx`), which run without PyTorch's modules; or `hf:OWNER/NAME`, a model of the Hugging Face
-            Hub (`rskip.checkpoint.hugging_face.hub_folder`). Several, joined by ":" or in one folder,
+        :param path: a checkpoint (.safetensors or .pt), the folder of one, a Hugging Face folder, or a folder of ONNX
+            graphs (`rskip export onnx`), which run without PyTorch's modules; or `hf:OWNER/NAME`, a model of the
+            Hugging Face Hub (`rskip.checkpoint.hugging_face.hub_folder`). Several, joined by ":" or in one folder,
             are an ensemble.
         :param dictionaries: the folder of dict.<language>.txt, or of a multilingual model also the dictionary of all
             languages; default: the checkpoint's, or else, of a checkpoint of fairseq's, that of the data that it was

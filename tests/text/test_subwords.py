@@ -16,7 +16,7 @@ TEXT = ["low low low low lower", "new newer wider", "new"]
 
 def test_bpe_learns_the_most_frequent_pairs_first(tmp_path: Path) -> None:
     bpe = BytePairEncoding.learn(TEXT, size=2)
-    bpe.save(tmp_path / "codes")
+    (tmp_path / "codes").write_bytes(bpe.files()["codes.bpe"])
     # l-o and o-w both come five times at first; ties go to the pair that sorts last.
     assert (tmp_path / "codes").read_text() == "#version: 0.2\nl o\nlo w</w>\n"
     assert bpe.segment("low lower") == "low lo@@ w@@ e@@ r"
@@ -37,7 +37,7 @@ def test_bpe_agrees_with_fairseq(tmp_path: Path) -> None:
     from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPE, SubwordNMTBPEConfig
 
     ours = BytePairEncoding.learn(TEXT, size=4)
-    ours.save(tmp_path / "codes")
+    (tmp_path / "codes").write_bytes(ours.files()["codes.bpe"])
     theirs = SubwordNMTBPE(SubwordNMTBPEConfig(bpe_codes=str(tmp_path / "codes")))
     for words in ("low lowest ewer", "neuer &quot; @-@"):
         assert ours.segment(words) == theirs.encode(words)
@@ -61,8 +61,8 @@ def test_bpe_codes_that_are_not(codes: str, message: str) -> None:
 def test_bpe_from_counts_is_bpe_from_text(tmp_path: Path) -> None:
     counts = {"lower": 1, "newer": 1, "low": 4, "wider": 1, "new": 2}  # TEXT's, in another order
     for size in (2, 5, 100):
-        BytePairEncoding.learn_from_counts(counts, size=size).save(tmp_path / "counts")
-        BytePairEncoding.learn(TEXT, size=size).save(tmp_path / "text")
+        (tmp_path / "counts").write_bytes(BytePairEncoding.learn_from_counts(counts, size=size).files()["codes.bpe"])
+        (tmp_path / "text").write_bytes(BytePairEncoding.learn(TEXT, size=size).files()["codes.bpe"])
         assert (tmp_path / "counts").read_bytes() == (tmp_path / "text").read_bytes()
 
 
@@ -113,8 +113,8 @@ SENTENCES = [f"The {noun} sees {count} dogs." for noun in ("man", "girl", "cat")
 
 def test_sentencepiece_joins_what_it_segments_and_is_the_same_each_time(tmp_path: Path) -> None:
     pieces = SentencePiece.learn(SENTENCES, size=60)
-    SentencePiece.learn(SENTENCES, size=60).save(tmp_path / "again")
-    pieces.save(tmp_path / "model")
+    (tmp_path / "again").write_bytes(SentencePiece.learn(SENTENCES, size=60).files()["sentencepiece.model"])
+    (tmp_path / "model").write_bytes(pieces.files()["sentencepiece.model"])
     assert (tmp_path / "model").read_bytes() == (tmp_path / "again").read_bytes()
     for words in ("The girl sees 17 dogs.", "dogs see The cat."):
         units = pieces.segment(words)
@@ -125,7 +125,7 @@ def test_sentencepiece_joins_what_it_segments_and_is_the_same_each_time(tmp_path
 
 def test_sentencepiece_by_byte_pair_encoding(tmp_path: Path) -> None:
     pieces = SentencePieceBPE.learn(SENTENCES, size=60)
-    pieces.save(tmp_path / "model")
+    (tmp_path / "model").write_bytes(pieces.files()["sentencepiece.model"])
     unigram = SentencePiece.learn(SENTENCES, size=60)
     sentence = "The girl sees 17 dogs."
     assert pieces.join(pieces.segment(sentence)) == sentence

@@ -80,7 +80,7 @@ def test_threads_share_one(pipeline: TextPipeline) -> None:
     [
         ({"tokenizer": "moses"}, r"\.json: unknown key tokenizer; did you mean tokeniser"),
         ({"source_language": None}, r"pipeline\.json: source_language is missing"),
-        ({"format": 2, "later": True}, r"pipeline\.json has the format 2, but this rskip reads 1: install a newer"),
+        ({"format": 3, "later": True}, "has the format 3, but this rskip reads 1 and 2: install a newer"),
         ({"tokeniser": "mosse"}, "tokeniser is 'mosse': expected moses or none"),
         ({"subwords": "wordpiece"}, "subwords is 'wordpiece': expected bpe, "),
     ],

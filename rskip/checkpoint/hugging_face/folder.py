@@ -93,31 +93,36 @@ class Folder:
     def tensors(self) -> dict[str, Tensor]:
         """All weights, on the CPU, under the names that they have in the files.
 
-        :raises FileNotFoundError: no weights, or a missing shard.
+        :raises FileNotFoundError: as `weights`.
         :raises ValueError: a damaged file, or weights that are not plain numbers.
+        """
+        tensors: dict[str, Tensor] = {}
+        for path in self.weights():
+            tensors |= _read_weights(path)
+        return tensors
+
+    def weights(self) -> list[Path]:
+        """The files of the weights.
+
+        :raises FileNotFoundError: no weights, or a missing shard.
         """
         for name in _WEIGHTS:
             if self.has(name):
-                return _read_weights(self.file(name))
+                return [self.file(name)]
             if self.has(name + _INDEX):
-                return self._read_shards(name + _INDEX)
+                return self._shards(name + _INDEX)
         others = [path.name for path in sorted(self.path.iterdir()) if path.suffix in _OTHERS]
         found = f" ({', '.join(others)} can't be read)" if others else ""
         raise FileNotFoundError(f"no weights in {self.path}: expected {' or '.join(_WEIGHTS)}{found}")
 
-    def _read_shards(self, index: str) -> dict[str, Tensor]:
+    def _shards(self, index: str) -> list[Path]:
         source = str(self.path / index)
         places = convert(self.read_object(index).get("weight_map"), dict[str, str], name="weight_map", source=source)
         shards = sorted({*places.values()})
         if missing := [shard for shard in shards if Path(shard).name != shard or not self.has(shard)]:
             problem = f"names {len(shards)} files of weights, of which {', '.join(missing)} is missing"
             raise FileNotFoundError(f"{source} {problem}: get all files of the model")
-        tensors: dict[str, Tensor] = {}
-        for shard in shards:
-            tensors |= _read_weights(self.file(shard))
-        if lost := [name for name in places if name not in tensors]:
-            raise ValueError(f"{source} lists {lost[0]}, which {places[lost[0]]} doesn't hold: get all files again")
-        return tensors
+        return [self.file(shard) for shard in shards]
 
     def _check_adapter(self) -> None:
         if self.has(ADAPTER):

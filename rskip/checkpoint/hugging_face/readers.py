@@ -12,7 +12,7 @@ from rskip.settings.errors import SettingError, shown
 from rskip.text.tokenizer import Tokenizer
 
 # model_type: the module whose `read` is its `Reader`
-READERS: dict[str, str] = {}
+READERS: dict[str, str] = {"marian": "rskip.checkpoint.hugging_face.marian"}
 
 
 class HuggingFaceModel(NamedTuple):

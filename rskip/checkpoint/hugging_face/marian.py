@@ -1,0 +1,260 @@
+"""Reads the folders of Hugging Face's MarianMTModel, such as those of the opus-mt models.
+
+The model is a post-norm Transformer of ours. Three things differ from fairseq's: tokens have other numbers, targets
+start with a token of their own, and each token's logit has a bias. The rows of the embeddings are therefore put in the
+order of our dictionaries, behind a row for that start token, which is row 0. Its bias keeps it from being generated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+from torch import Tensor
+
+from rskip.checkpoint.checkpoint import Checkpoint
+from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
+from rskip.checkpoint.hugging_face.readers import HuggingFaceModel
+from rskip.checkpoint.stock import POSTNORM, from_stock
+from rskip.settings.check import convert
+from rskip.settings.errors import SettingError, shown
+from rskip.text.dictionary import PAD, UNK, Dictionary
+from rskip.text.pipeline import TextConfig, TextPipeline
+from rskip.text.subwords import MarianPieces, load_subwords
+from rskip.text.tokenizer import Tokenizer
+
+VOCABULARY, TARGET_VOCABULARY, TOKENIZER = "vocab.json", "target_vocab.json", "tokenizer_config.json"
+_NEVER = -1e4  # a logit that is never the best, and that float16 can hold
+_FIRST_POSITION = 2  # row of the first position in our tables
+_ACTIVATIONS = {
+    **{name: name for name in ("relu", "gelu", "tanh", "linear", "swish")},
+    "silu": "swish",
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), "gelu_accurate"),
+}
+_OUTPUT, _BIAS = "lm_head.weight", "final_logits_bias"
+_POSITIONS = ("encoder.embed_positions.weight", "decoder.embed_positions.weight")
+# what belongs to tokens and positions
+_APART = re.compile(
+    r"model\.(shared|(encoder|decoder)\.embed_(tokens|positions))\.weight|lm_head\.weight|final_logits_bias"
+)
+_MOST_UNNAMED = 64  # rows behind the vocabulary's, of an embedding that was filled up to a round size
+
+
+class MarianConfig(msgspec.Struct, kw_only=True):
+    """What config.json says of the model; the defaults are those of transformers."""
+
+    vocab_size: int
+    d_model: int = 1024
+    encoder_layers: int = 12
+    encoder_ffn_dim: int = 4096
+    encoder_attention_heads: int = 16
+    decoder_layers: int = 12
+    decoder_ffn_dim: int = 4096
+    decoder_attention_heads: int = 16
+    max_position_embeddings: int = 1024
+    activation_function: str = "gelu"
+    scale_embedding: bool = False
+    share_encoder_decoder_embeddings: bool = True
+    tie_word_embeddings: bool = True
+    decoder_start_token_id: int = 58100
+    pad_token_id: int = 58100
+    eos_token_id: int = 0
+
+
+class _Rows(NamedTuple):
+    """The rows of a Hugging Face embedding in the order of our dictionary, and the dictionary."""
+
+    order: Tensor
+    dictionary: Dictionary
+
+
+def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> HuggingFaceModel:
+    """The model of a Marian folder. See `Reader`."""
+    config = _config(folder)
+    about = folder.read_object(TOKENIZER) if folder.has(TOKENIZER) else {}
+    text = _text(folder, _languages(about, languages, source=str(folder.path)))
+    weights = folder.tensors()
+    source, target = (_table(weights, side, config, folder) for side in ("encoder", "decoder"))
+    names = [VOCABULARY, VOCABULARY]
+    if about.get("separate_vocabs", not config.share_encoder_decoder_embeddings and folder.has(TARGET_VOCABULARY)):
+        names[1] = TARGET_VOCABULARY
+    rows = [_rows(folder, name, len(table), config) for name, table in zip(names, (source, target), strict=True)]
+    shared = source is target and names[0] == names[1]
+    tied = config.tie_word_embeddings or _OUTPUT not in weights
+    for name in (_BIAS,) if tied else (_BIAS, _OUTPUT):
+        if name in weights and len(target) not in weights[name].shape:
+            problem, expected = f"has the shape {tuple(weights[name].shape)}", f"{len(target):,} tokens"
+            raise SettingError(name, problem, expected=expected, source=str(folder.path))
+    checkpoint = Checkpoint(
+        model={
+            **from_stock(
+                {name.removeprefix("model."): each for name, each in weights.items() if not _APART.fullmatch(name)}
+            ),
+            **_embeddings(weights, (source, target), rows, shared=shared, tied=tied),
+            **{name: _positions(weights, name, config) for name in _POSITIONS},
+        },
+        config={
+            "task": "translation",
+            "arch": "marian",
+            "source_lang": text.source_language,
+            "target_lang": text.target_language,
+            "model": _settings(config, shared=shared, tied=tied),
+        },
+    )
+    return HuggingFaceModel(checkpoint, Tokenizer(text, *(each.dictionary for each in rows)))
+
+
+def _config(folder: Folder) -> MarianConfig:
+    source = str(folder.path / CONFIG)
+    given = folder.config
+    known = {name: given[name] for name in MarianConfig.__struct_fields__ if given.get(name) is not None}
+    config = convert(known, MarianConfig, source=source)
+    if config.activation_function not in _ACTIVATIONS:
+        expected = f"one of {', '.join(_ACTIVATIONS)}"
+        raise SettingError.of_value("activation_function", config.activation_function, expected, source=source)
+    return config
+
+
+def _settings(config: MarianConfig, *, shared: bool, tied: bool) -> dict[str, Any]:
+    sides = {
+        f"{side}_{ours}": value
+        for side in ("encoder", "decoder")
+        for ours, value in {
+            "embed_dim": config.d_model,
+            "ffn_embed_dim": getattr(config, f"{side}_ffn_dim"),
+            "attention_heads": getattr(config, f"{side}_attention_heads"),
+            "layers": getattr(config, f"{side}_layers"),
+            "connection": POSTNORM,
+            "learned_pos": True,
+        }.items()
+    }
+    return {
+        **sides,
+        "activation_fn": _ACTIVATIONS[config.activation_function],
+        "no_scale_embedding": not config.scale_embedding,
+        "max_source_positions": config.max_position_embeddings,
+        "max_target_positions": config.max_position_embeddings,
+        "share_all_embeddings": shared and tied,
+        "share_decoder_input_output_embed": tied,
+        "output_bias": True,
+        "start": "begin",
+    }
+
+
+def _languages(about: Mapping[str, Any], given: tuple[str | None, str | None], *, source: str) -> tuple[str, str]:
+    """The model's languages, of which `about`, the content of tokenizer_config.json, may have the names."""
+    names = [about.get(f"{side}_lang") for side in ("source", "target")]
+    own = [name if isinstance(name, str) and re.fullmatch(r"[\w+-]+", name) else None for name in names]
+    for side, name, wanted in zip(("source", "target"), own, given, strict=True):
+        if wanted is not None and name is not None and wanted != name:
+            problem = f"is {shown(wanted)}, but the model translates {own[0]} to {own[1]}"
+            raise SettingError(f"{side}_language", problem, source=source)
+    languages = given[0] or own[0] or "source", given[1] or own[1] or "target"
+    if languages[0] == languages[1] and languages != tuple(own):
+        raise SettingError("target_language", f"is {shown(languages[1])}, the source language", source=source)
+    return languages
+
+
+def _text(folder: Folder, languages: tuple[str, str]) -> TextPipeline:
+    """What Hugging Face's tokenizer does: SentencePiece takes sentences as they are."""
+    for name in (MarianPieces.file_name, MarianPieces.target_file_name):
+        folder.file(name)
+    config = TextConfig(
+        source_language=languages[0],
+        target_language=languages[1],
+        normalise_punctuation=False,
+        tokeniser="raw",
+        dash_splits=False,
+        escape=False,
+        subwords="marian",
+    )
+    return TextPipeline(config, load_subwords("marian", folder.path))
+
+
+def _table(weights: Mapping[str, Tensor], side: str, config: MarianConfig, folder: Folder) -> Tensor:
+    """The embedding of a side: (tokens, features)."""
+    names = [f"model.{side}.embed_tokens.weight", "model.shared.weight"]
+    if config.share_encoder_decoder_embeddings and config.tie_word_embeddings:
+        names.reverse()
+    for name in names:
+        if name in weights:
+            if weights[name].shape[1:] != (config.d_model,):
+                expected = f"{config.d_model} features, as d_model says"
+                problem = f"has the shape {tuple(weights[name].shape)}"
+                raise SettingError(name, problem, expected=expected, source=str(folder.path))
+            return weights[name]
+    raise SettingError("", f"the weights have no {names[0]}", expected="a MarianMTModel", source=str(folder.path))
+
+
+def _rows(folder: Folder, name: str, size: int, config: MarianConfig) -> _Rows:
+    """Our order of a vocabulary's rows: start, padding, end, unknown, and the others in their own order.
+
+    :param name: the file of the vocabulary.
+    :param size: the number of rows.
+    """
+    vocabulary = _vocabulary(folder, name, size)
+    source = str(folder.path / CONFIG)
+    padding = vocabulary.get(PAD, config.pad_token_id) if name == TARGET_VOCABULARY else config.pad_token_id
+    # only the decoder has a start; with two vocabularies, its number may be too large for the source
+    start = padding if name == VOCABULARY and config.decoder_start_token_id >= size else config.decoder_start_token_id
+    special = {"decoder_start_token_id": start, "pad_token_id": padding, "eos_token_id": config.eos_token_id}
+    for setting, row in special.items():
+        if not 0 <= row < size:
+            raise SettingError.of_value(setting, row, f"less than {size:,}, the tokens of the model", source=source)
+    first = [*special.values(), vocabulary[UNK]]
+    if len({*first[1:]}) < len(first) - 1:
+        raise SettingError("", "gives two of padding, end and unknown token one number", source=source)
+    tokens = {row: token for token, row in vocabulary.items() if token and "\n" not in token}
+    others = [row for row in range(size) if row not in first[1:]]
+    unnamed = (f"madeupword{number:04}" for number in range(size))
+    return _Rows(torch.tensor([*first, *others]), Dictionary(tokens.get(row) or next(unnamed) for row in others))
+
+
+def _vocabulary(folder: Folder, name: str, size: int) -> dict[str, int]:
+    """The tokens of a vocabulary's file, and their rows in an embedding of so many rows."""
+    source = str(folder.path / name)
+    vocabulary = convert(folder.read_object(name), dict[str, int], source=source)
+    if UNK not in vocabulary:
+        raise SettingError("", f"has no token {UNK}", expected="the vocabulary of a Marian model", source=source)
+    if len({*vocabulary.values()}) < len(vocabulary):
+        raise SettingError("", "gives two tokens one number", source=source)
+    most, fewest = max(vocabulary.values()), min(vocabulary.values())
+    if fewest < 0 or not size - _MOST_UNNAMED <= most + 1 <= size:
+        problem = f"is of another model: it numbers its tokens up to {most:,}, but the embedding has {size:,} rows"
+        raise SettingError("", problem, advice="give the files of one model", source=source)
+    return vocabulary
+
+
+def _embeddings(
+    weights: Mapping[str, Tensor],
+    tables: tuple[Tensor, Tensor],
+    rows: Sequence[_Rows],
+    *,
+    shared: bool,
+    tied: bool,
+) -> dict[str, Tensor]:
+    """The embeddings, the output projection and its bias, in our order of rows."""
+    source = tables[0][rows[0].order]
+    target = source if shared else tables[1][rows[1].order]
+    bias = weights.get(_BIAS, tables[1].new_zeros(len(tables[1]))).flatten()[rows[1].order]
+    bias[0] = _NEVER
+    return {
+        "encoder.embed_tokens.weight": source,
+        "decoder.embed_tokens.weight": target,
+        "decoder.output_projection.weight": target if tied else weights[_OUTPUT][rows[1].order],
+        "decoder.output_projection.bias": bias,
+    }
+
+
+def _positions(weights: Mapping[str, Tensor], name: str, config: MarianConfig) -> Tensor:
+    """The table of positions in the file, or else Marian's sines and cosines, behind the rows that are no positions."""
+    table = weights.get(f"model.{name}")
+    if table is None:
+        length, features = config.max_position_embeddings, config.d_model
+        numbers = torch.arange(0, features, 2, dtype=torch.float64) / features
+        angles = torch.arange(length, dtype=torch.float64)[:, None] / 10000**numbers
+        table = torch.cat([angles.sin(), angles[:, : features // 2].cos()], dim=1).float()
+    return torch.cat([table.new_zeros(_FIRST_POSITION, table.size(1)), table])

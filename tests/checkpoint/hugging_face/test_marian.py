@@ -1,0 +1,187 @@
+"""Marian folders compute what transformers computes, and their text is MarianTokenizer's."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rskip.checkpoint import build_transformer
+from rskip.checkpoint.hugging_face import HuggingFaceModel, read_hugging_face
+from rskip.cpu import for_inference
+from rskip.generation import SearchOptions, SpecialTokens, beam_search
+from rskip.text import Dictionary
+from rskip.transformer import Transformer
+from tests.checkpoint.hugging_face.conftest import marian, transformers
+
+__all__ = ["marian"]
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "one vocabulary": {},
+    "two vocabularies": {"separate": True, "activation_function": "relu"},
+    "own output projection": {"separate": True, "tie_word_embeddings": False, "scale_embedding": False},
+    "rounded size": {"vocab_size": 128, "decoder_vocab_size": 128},
+}
+
+
+def theirs(folder: Path) -> Any:
+    return transformers.MarianMTModel.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def built(read: HuggingFaceModel) -> Transformer:
+    sizes = {f"{side}_vocabulary": len(getattr(read.tokenizer, side)) for side in ("source", "target")}
+    return build_transformer(read.checkpoint, **sizes)
+
+
+def their_rows(dictionary: Dictionary, vocabulary: dict[str, int], size: int) -> Tensor:
+    """The number of each of our tokens in their vocabulary; 0 is the start, which has none of its own."""
+    unnamed = iter(sorted({*range(size)} - {*vocabulary.values()}))
+    numbers = [vocabulary[token] if token in vocabulary else next(unnamed) for token in dictionary.tokens[1:]]
+    return torch.tensor([vocabulary["<pad>"], *numbers])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_logits_are_theirs(marian: Callable[..., Path], variant: str) -> None:
+    folder = marian(**VARIANTS[variant])
+    reference, read = theirs(folder), read_hugging_face(folder)
+    model = built(read)
+    assert model.config.output_bias and model.config.start == "begin"
+    files = ["vocab.json", "target_vocab.json" if VARIANTS[variant].get("separate") else "vocab.json"]
+    sizes = (reference.config.vocab_size, reference.config.decoder_vocab_size)
+    rows = [
+        their_rows(dictionary, json.loads((folder / name).read_text()), size)
+        for dictionary, name, size in zip((read.tokenizer.source, read.tokenizer.target), files, sizes, strict=True)
+    ]
+    torch.manual_seed(0)
+    source = torch.randint(4, len(rows[0]), (5, 9))
+    source[1, 6:] = source[3, 2:] = Dictionary.pad_index
+    prefix = torch.cat([torch.zeros(5, 1, dtype=torch.long), torch.randint(2, len(rows[1]), (5, 12))], dim=1)
+    with torch.inference_mode():
+        expected = reference(
+            input_ids=rows[0][source], attention_mask=source.ne(1).long(), decoder_input_ids=rows[1][prefix]
+        ).logits[:, :, rows[1]]
+        found = model(source, prefix)
+        steps = for_inference(model)
+        state = steps.start(steps.encode(source))
+        stepwise = torch.cat([steps.step(tokens[:, None], state) for tokens in prefix.T], dim=1)
+    for each in (found, stepwise):
+        torch.testing.assert_close(each[:, :, 1:], expected[:, :, 1:], rtol=0, atol=1e-5)
+        assert (each[:, :, 0] < -9_000).all(), "the start token could be generated"
+
+
+def reference_search(
+    model: Any, source: Tensor, *, beam: int, longest: int, vocabulary: dict[str, int]
+) -> list[tuple[list[int], float]]:
+    """fairseq's beam search over their model, of one sentence of their numbers, as plainly as can be."""
+    end, padding = vocabulary["</s>"], vocabulary["<pad>"]
+    live: list[tuple[list[int], float]] = [([], 0.0)]
+    finished: list[tuple[list[int], float]] = []
+    memory = model.get_encoder()(source[None])
+    for length in range(longest + 1):
+        prefixes = torch.tensor([[padding, *tokens] for tokens, _ in live])
+        states = type(memory)(last_hidden_state=memory.last_hidden_state.expand(len(live), -1, -1))
+        logits = model(encoder_outputs=states, decoder_input_ids=prefixes).logits[:, -1]
+        scores = logits.log_softmax(-1)
+        scores[:, padding] = -torch.inf
+        if length == longest:
+            kept = scores[:, end].clone()
+            scores.fill_(-torch.inf)[:, end] = kept
+        total = scores + torch.tensor([score for _, score in live])[:, None]
+        best = total.flatten().topk(2 * beam)
+        found = [
+            (live[place // total.size(1)][0], place % total.size(1), score)
+            for score, place in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        ]
+        finished += [
+            (tokens, score / (length + 1))
+            for tokens, token, score in found[:beam]
+            if token == end and score > -torch.inf
+        ]
+        if len(finished) >= beam:
+            break
+        live = [([*tokens, token], score) for tokens, token, score in found if token != end][:beam]
+    return sorted(finished[:beam], key=lambda each: -each[1])
+
+
+@pytest.mark.parametrize("variant", ["one vocabulary", "two vocabularies"])
+def test_the_search_is_fairseqs_over_their_model(marian: Callable[..., Path], variant: str) -> None:
+    folder = marian(**VARIANTS[variant])
+    reference, read = theirs(folder), read_hugging_face(folder)
+    tokenizer, model = read.tokenizer, for_inference(built(read), "float32")
+    files = ["vocab.json", "target_vocab.json" if VARIANTS[variant].get("separate") else "vocab.json"]
+    vocabularies = [json.loads((folder / name).read_text()) for name in files]
+    rows = [
+        their_rows(dictionary, each, len(each))
+        for dictionary, each in zip((tokenizer.source, tokenizer.target), vocabularies, strict=True)
+    ]
+    generator = random.Random(3)
+    options = SearchOptions(beam=5, nbest=5, max_length_a=0, max_length_b=8)
+    for _ in range(25):
+        source = torch.tensor(
+            [*generator.choices(range(4, len(rows[0])), k=generator.randint(1, 9)), Dictionary.eos_index]
+        )
+        special = SpecialTokens.of(Dictionary, start=Dictionary.bos_index)
+        with torch.inference_mode():
+            memory = model.encode(source[None])
+            (found,) = beam_search(model, memory, options, source_lengths=torch.tensor([len(source)]), special=special)
+            expected = reference_search(reference, rows[0][source], beam=5, longest=8, vocabulary=vocabularies[1])
+        assert [rows[1][each.tokens[:-1]].tolist() for each in found] == [tokens for tokens, _ in expected]
+        assert [each.score for each in found] == pytest.approx([score for _, score in expected], abs=2e-5)
+
+
+SIGNS = "😀 👩‍👩‍👧 𝔊 ﬁ ß Ωmega 日本語 שלום 🇩🇪 ½ ' \" < >> << &amp; @-@ @@ \\ %"
+ODD = [
+    *("\u00a0", "\u3000", "\u2028", "\u200b", "\u200d", "\ufeff", "\u0301", "\t", "  ", "\x85", "\x1c", "\u2581"),
+    *SIGNS.split(),
+]
+
+
+def odd_lines() -> list[str]:
+    generator = random.Random(11)
+    words = ["the", "dog", "runs", "Hund", "über", "unknownword", "don't", "house."]
+    lines = [
+        "",
+        " ",
+        ">>fra<<",
+        ">>fra<< the dog",
+        ">>xyz<< the dog",
+        ">>fra<<the dog >>deu<<",
+        " >>fra<< dog",
+        "><<<",
+        ">><<",
+        ">> a b << c",
+    ]
+    while len(lines) < 200:
+        parts = generator.choices([*words, *ODD], k=generator.randint(1, 12))
+        lines.append(generator.choice([" ", ""]).join(parts))
+    return lines
+
+
+SPM: dict[str, dict[str, Any]] = {
+    "usual": {},
+    "identity": {"normalization_rule_name": "identity", "remove_extra_whitespaces": False},
+    "bytes": {"byte_fallback": True, "model_type": "bpe", "vocab_size": 340},
+}
+
+
+@pytest.mark.parametrize("spm", SPM)
+@pytest.mark.parametrize("separate", [False, True])
+def test_text_is_that_of_their_tokenizer(marian: Callable[..., Path], spm: str, separate: bool) -> None:
+    folder = marian(spm=SPM[spm], separate=separate, languages=["fra", "deu"])
+    reference, tokenizer = transformers.MarianTokenizer.from_pretrained(folder), read_hugging_face(folder).tokenizer
+    files = ["vocab.json", "target_vocab.json" if separate else "vocab.json"]
+    names = [{number: token for token, number in json.loads((folder / name).read_text()).items()} for name in files]
+    for line in odd_lines():
+        expected = [names[0][number] for number in reference(line)["input_ids"]]
+        if line.strip("\u200b\ufeff\u200d \t\u3000\u00a0\u2028\x85\x1c"):  # a blank line is not translated
+            assert [tokenizer.source.tokens[index] for index in tokenizer.encode(line)] == expected, repr(line)
+        target = reference(text_target=line)["input_ids"]
+        ours = [tokenizer.target.index(names[1][number]) for number in target]
+        known = [index for index in ours if index != Dictionary.unk_index]
+        assert tokenizer.decode(known) == reference.decode(target, skip_special_tokens=True), repr(line)
