@@ -1,4 +1,4 @@
-"""Convert a checkpoint that fairseq trained to a model folder of rskip."""
+"""Convert a checkpoint that fairseq trained, or a Hugging Face folder, to a model folder of rskip."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from pathlib import Path
 
 from rskip.cli._model import add_model_arguments, model_settings, saying_what_is_assumed
 
-EXAMPLES = """example:
+EXAMPLES = """examples:
   rskip import fairseq --checkpoint checkpoint_best.pt --dictionaries data-bin --text bpe.codes --output my-model
+  rskip import huggingface --model opus-mt-en-de --dtype float16 --output my-model
   rskip translate --model my-model"""
 HELP = """Convert fairseq's .pt file, trained with or without rskip, to a model folder.
 
 The folder holds config.json, model.safetensors, dict.*.txt and text/. Tensors are stored unchanged. The command also
 builds the model, so that a model that can't translate is an error here."""
-CONTENTS = ("config.json", "model.safetensors", "dict.*.txt", "text")
+HUGGING_FACE_HELP = """Convert the folder of a Hugging Face translation model (Marian) to a model folder.
+
+The command also builds the model, so that a model that can't translate is an error here. It executes nothing that is in
+the folder."""
+CONTENTS = ("config.json", "model.safetensors", "dict.txt", "dict.*.txt", "text")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,33 +38,68 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     fairseq.add_argument("--checkpoint", type=Path, required=True, metavar="FILE.pt", help="checkpoint to convert")
     add_model_arguments(fairseq, dictionaries_required=True)
-    fairseq.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
-    fairseq.add_argument("--force", action="store_true", help="replace the files of an earlier import")
+    hugging_face = formats.add_parser(
+        "huggingface",
+        help=HUGGING_FACE_HELP.partition("\n")[0],
+        description=HUGGING_FACE_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    hugging_face.add_argument("--model", type=Path, required=True, metavar="FOLDER", help="folder with its config.json")
+    hugging_face.add_argument("--source-lang", metavar="LANG", help="source language (default: the model's)")
+    hugging_face.add_argument("--target-lang", metavar="LANG", help="target language (default: the model's)")
+    hugging_face.add_argument(
+        "--dtype", choices=("float32", "float16", "bfloat16"), help="type of the written weights (default: as they are)"
+    )
+    for each in (fairseq, hugging_face):
+        each.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
+        each.add_argument("--force", action="store_true", help="replace the files of an earlier import")
 
 
 def run(args: argparse.Namespace) -> None:
     """Writes the folder and prints its path."""
+    from rskip.cli._model import output_folder
+
+    with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
+        (_import_fairseq if args.format == "fairseq" else _import_hugging_face)(args, folder)
+    print(f"wrote {args.output}: translate with rskip translate --model {args.output}")
+
+
+def _import_hugging_face(args: argparse.Namespace, folder: Path) -> None:
+    import torch
+
+    from rskip.checkpoint import build_transformer, write_model
+    from rskip.checkpoint.hugging_face import read_hugging_face
+    from rskip.settings.check import to_plain
+
+    checkpoint, tokenizer = read_hugging_face(args.model, languages=(args.source_lang, args.target_lang))
+    sizes = {"source_vocabulary": len(tokenizer.source), "target_vocabulary": len(tokenizer.target)}
+    build_transformer(checkpoint, **sizes)
+    if tokenizer.languages is not None:
+        checkpoint.config["languages"] = to_plain(tokenizer.languages)
+    tokenizer.save(folder)
+    write_model(folder, checkpoint, dtype=None if args.dtype is None else getattr(torch, args.dtype))
+
+
+def _import_fairseq(args: argparse.Namespace, folder: Path) -> None:
     from rskip.checkpoint import read_checkpoint, write_model
     from rskip.checkpoint.fairseq_languages import of_pair
-    from rskip.cli._model import output_folder
     from rskip.settings.check import to_plain
     from rskip.text.finding import find_dictionary
     from rskip.translation import Translator
 
-    with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
-        with saying_what_is_assumed():
-            translator = Translator.from_pretrained(args.checkpoint, **model_settings(args))
-        languages = {"source_lang": translator.source_language, "target_lang": translator.target_language}
-        checkpoint = of_pair(read_checkpoint(args.checkpoint), *languages.values())
-        if (tokens := translator.tokenizer.languages) is not None:
-            translator.tokenizer.save(folder)
-            checkpoint.config["languages"] = to_plain(replace(tokens, added=()))  # which the saved dictionaries have
-        else:
-            for key, language in languages.items():
-                names = (language, checkpoint.config[key])
-                dictionary = find_dictionary(names, [args.dictionaries])
-                shutil.copyfile(dictionary, folder / f"dict.{language}.txt")
-            translator.tokenizer.text.save(folder / "text")
-        checkpoint.config.update(languages)
-        write_model(folder, checkpoint)
-    print(f"wrote {args.output}: translate with rskip translate --model {args.output}")
+    with saying_what_is_assumed():
+        translator = Translator.from_pretrained(args.checkpoint, **model_settings(args))
+    languages = {"source_lang": translator.source_language, "target_lang": translator.target_language}
+    checkpoint = of_pair(read_checkpoint(args.checkpoint), *languages.values())
+    if (tokens := translator.tokenizer.languages) is not None:
+        translator.tokenizer.save(folder)
+        checkpoint.config["languages"] = to_plain(replace(tokens, added=()))  # which the saved dictionaries have
+    else:
+        for key, language in languages.items():
+            names = (language, checkpoint.config[key])
+            dictionary = find_dictionary(names, [args.dictionaries])
+            shutil.copyfile(dictionary, folder / f"dict.{language}.txt")
+        translator.tokenizer.text.save(folder / "text")
+    checkpoint.config.update(languages)
+    write_model(folder, checkpoint)

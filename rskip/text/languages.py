@@ -19,6 +19,7 @@ class LanguageTokens(Checked):
     :param codes: the languages, such as "deu_Latn"; if empty, those whose tokens the target dictionary has.
     :param form: the token of a language, with {} for its code.
     :param added: tokens that the model has behind those of its dictionaries' files, in order, unless they are in them.
+    :param unmarked: languages that have no token and need none.
     :param encoder: the language whose token each source has; None: no token.
     :param encoder_place: where it is: before the sentence, in place of its end, or after its end.
     :param decoder: what the target language's token is for the decoder: the forced first token of a translation, the
@@ -29,6 +30,7 @@ class LanguageTokens(Checked):
     codes: tuple[str, ...] = ()
     form: str = "__{}__"
     added: tuple[str, ...] = ()
+    unmarked: tuple[str, ...] = ()
     encoder: Literal["source", "target"] | None = None
     encoder_place: Literal["start", "end", "after end"] = "start"
     decoder: Literal["first", "start", "start and end"] | None = None
@@ -59,7 +61,7 @@ class LanguageTokens(Checked):
         for side, code in (("source", source), ("target", target)):
             if code is None:
                 raise SettingError(f"{side}_language", "must be given", expected=f"one of {known}")
-            if code not in self.codes:
+            if code not in self.codes and code not in self.unmarked:
                 problem = f"is {shown(code)}{did_you_mean(code, self.codes)}, which the model doesn't have"
                 raise SettingError(f"{side}_language", problem, expected=f"one of {known}")
         assert source is not None and target is not None
@@ -77,8 +79,9 @@ class LanguageTokens(Checked):
         """
         self.check_pair(source, target)
         end, pair = Dictionary.eos_index, PairTokens()
-        if self.encoder is not None:
-            token = self._index(source if self.encoder == "source" else target, source_dictionary, "source")
+        marked = source if self.encoder == "source" else target
+        if self.encoder is not None and marked not in self.unmarked:
+            token = self._index(marked, source_dictionary, "source")
             places = {
                 "start": PairTokens(before=(token,)),
                 "end": PairTokens(after=(token,)),

@@ -20,8 +20,9 @@ from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
 from rskip.checkpoint.hugging_face.readers import HuggingFaceModel
 from rskip.checkpoint.stock import POSTNORM, from_stock
 from rskip.settings.check import convert
-from rskip.settings.errors import SettingError, shown
+from rskip.settings.errors import SettingError, did_you_mean, shown
 from rskip.text.dictionary import PAD, UNK, Dictionary
+from rskip.text.languages import LanguageTokens
 from rskip.text.pipeline import TextConfig, TextPipeline
 from rskip.text.subwords import MarianPieces, load_subwords
 from rskip.text.tokenizer import Tokenizer
@@ -40,6 +41,7 @@ _POSITIONS = ("encoder.embed_positions.weight", "decoder.embed_positions.weight"
 _APART = re.compile(
     r"model\.(shared|(encoder|decoder)\.embed_(tokens|positions))\.weight|lm_head\.weight|final_logits_bias"
 )
+_LANGUAGE = re.compile(r">>([\w-]+)<<")
 _MOST_UNNAMED = 64  # rows behind the vocabulary's, of an embedding that was filled up to a round size
 
 
@@ -75,14 +77,18 @@ def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> Hugging
     """The model of a Marian folder. See `Reader`."""
     config = _config(folder)
     about = folder.read_object(TOKENIZER) if folder.has(TOKENIZER) else {}
-    text = _text(folder, _languages(about, languages, source=str(folder.path)))
     weights = folder.tensors()
     source, target = (_table(weights, side, config, folder) for side in ("encoder", "decoder"))
     names = [VOCABULARY, VOCABULARY]
     if about.get("separate_vocabs", not config.share_encoder_decoder_embeddings and folder.has(TARGET_VOCABULARY)):
         names[1] = TARGET_VOCABULARY
-    rows = [_rows(folder, name, len(table), config) for name, table in zip(names, (source, target), strict=True)]
-    shared = source is target and names[0] == names[1]
+    rows = [_rows(folder, names[0], len(source), config)] * 2
+    if (names[1], len(target)) != (names[0], len(source)):
+        rows[1] = _rows(folder, names[1], len(target), config)
+    shared = source is target and rows[0] is rows[1]
+    dictionaries = [each.dictionary for each in rows]
+    known = _languages(about, languages, _codes(*dictionaries), source=str(folder.path))
+    text = _text(folder, known.source, known.target)
     tied = config.tie_word_embeddings or _OUTPUT not in weights
     for name in (_BIAS,) if tied else (_BIAS, _OUTPUT):
         if name in weights and len(target) not in weights[name].shape:
@@ -104,7 +110,7 @@ def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> Hugging
             "model": _settings(config, shared=shared, tied=tied),
         },
     )
-    return HuggingFaceModel(checkpoint, Tokenizer(text, *(each.dictionary for each in rows)))
+    return HuggingFaceModel(checkpoint, Tokenizer(text, *dictionaries, known.tokens))
 
 
 def _config(folder: Folder) -> MarianConfig:
@@ -144,27 +150,55 @@ def _settings(config: MarianConfig, *, shared: bool, tied: bool) -> dict[str, An
     }
 
 
-def _languages(about: Mapping[str, Any], given: tuple[str | None, str | None], *, source: str) -> tuple[str, str]:
-    """The model's languages, of which `about`, the content of tokenizer_config.json, may have the names."""
+class _Languages(NamedTuple):
+    """The two languages, and the language tokens of a model for several target languages."""
+
+    source: str
+    target: str
+    tokens: LanguageTokens | None
+
+
+def _codes(source: Dictionary, target: Dictionary) -> tuple[str, ...]:
+    """The target languages that have a token."""
+    if source is not target:  # as in MarianTokenizer
+        return ()
+    return tuple(match[1] for match in map(_LANGUAGE.fullmatch, source.tokens) if match)
+
+
+def _languages(
+    about: Mapping[str, Any], given: tuple[str | None, str | None], codes: tuple[str, ...], *, source: str
+) -> _Languages:
+    """The languages that are given, or else those of `about`, the content of tokenizer_config.json.
+
+    A text may begin with a language token, so no target language has to be given.
+
+    :param codes: the target languages that have a token.
+    """
     names = [about.get(f"{side}_lang") for side in ("source", "target")]
     own = [name if isinstance(name, str) and re.fullmatch(r"[\w+-]+", name) else None for name in names]
-    for side, name, wanted in zip(("source", "target"), own, given, strict=True):
-        if wanted is not None and name is not None and wanted != name:
+    for side, name, wanted, known in zip(("source", "target"), own, given, ((), codes), strict=True):
+        if wanted is not None and wanted not in known and wanted != name and (name is not None or known):
             problem = f"is {shown(wanted)}, but the model translates {own[0]} to {own[1]}"
-            raise SettingError(f"{side}_language", problem, source=source)
+            if known:
+                problem = f"is {shown(wanted)}{did_you_mean(wanted, known)}, which the model doesn't have"
+            expected = f"one of {', '.join(sorted(known))}" if known else ""
+            raise SettingError(f"{side}_language", problem, expected=expected, source=source)
     languages = given[0] or own[0] or "source", given[1] or own[1] or "target"
     if languages[0] == languages[1] and languages != tuple(own):
         raise SettingError("target_language", f"is {shown(languages[1])}, the source language", source=source)
-    return languages
+    if not codes:
+        return _Languages(*languages, None)
+    unmarked = tuple(name for name in (languages[0], own[1] or "target") if name not in codes)
+    return _Languages(*languages, LanguageTokens(codes=codes, form=">>{}<<", unmarked=unmarked, encoder="target"))
 
 
-def _text(folder: Folder, languages: tuple[str, str]) -> TextPipeline:
+def _text(folder: Folder, source: str, target: str) -> TextPipeline:
     """What Hugging Face's tokenizer does: SentencePiece takes sentences as they are."""
     for name in (MarianPieces.file_name, MarianPieces.target_file_name):
         folder.file(name)
     config = TextConfig(
-        source_language=languages[0],
-        target_language=languages[1],
+        source_language=source,
+        target_language=target,
         normalise_punctuation=False,
         tokeniser="raw",
         dash_splits=False,

@@ -1,0 +1,159 @@
+"""Translators of Hugging Face folders: by Python and by the command, in every precision, and imported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from rskip.cli.main import main
+from rskip.cpu.int8 import largest_int8_weight
+from rskip.settings.errors import SettingError
+from rskip.translation import Translation, Translator, Workers
+from tests.checkpoint.hugging_face.conftest import transformers, write_marian
+
+LINES = ["the dog runs", "", "two cats sleep near our old house.", "😀 unknown\u00a0words \u200b"]
+SEARCH = {"beam": 4, "nbest": 2, "max_length_a": 0, "max_length_b": 12}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_marian(tmp_path_factory.mktemp("models") / "opus-mt-en-de")
+
+
+@pytest.fixture(scope="module")
+def translator(folder: Path) -> Translator:
+    return Translator.from_pretrained(folder)
+
+
+def assert_same(ours: list[Translation], theirs: list[Translation], *, tolerance: float = 1e-5) -> None:
+    for one, other in zip(ours, theirs, strict=True):
+        assert [each.text for each in one.hypotheses] == [each.text for each in other.hypotheses]
+        scores = [each.score for each in other.hypotheses]
+        assert [each.score for each in one.hypotheses] == pytest.approx(scores, abs=tolerance)
+
+
+def refused(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that the command ends with."""
+    capsys.readouterr()
+    assert main([*map(str, arguments)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
+
+
+def test_greedy_translations_are_theirs(folder: Path, translator: Translator) -> None:
+    reference = transformers.MarianMTModel.from_pretrained(folder).eval()
+    tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
+    lines = [line for line in LINES if line]
+    batch = tokenizer(lines, return_tensors="pt", padding=True)
+    padding = [[tokenizer.pad_token_id]]
+    found = reference.generate(**batch, num_beams=1, do_sample=False, max_new_tokens=13, bad_words_ids=padding)
+    expected = tokenizer.batch_decode(found, skip_special_tokens=True)
+    ours = translator.translate(lines, beam=1, max_length_a=0, max_length_b=12)
+    assert [each.text.replace("<unk>", "") for each in ours] == expected
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_other_precisions(folder: Path, translator: Translator, precision: str) -> None:
+    if precision == "int8" and not largest_int8_weight():
+        pytest.skip("int8 needs the compiled kernels")
+    other = Translator.from_pretrained(folder, precision=precision)
+    assert other.precision == precision
+    for one, two in zip(translator.translate(LINES, **SEARCH), other.translate(LINES, **SEARCH), strict=True):
+        assert two.hypotheses[0].score == pytest.approx(one.hypotheses[0].score, abs=0.1)
+
+
+def test_a_line_of_more_tokens_than_positions_is_split(translator: Translator) -> None:
+    (translation,) = translator.translate(["the dog runs over a green field. " * 20], **SEARCH)
+    assert "split into" in translation.notes[0]
+    assert translator.model.max_source_positions == 64
+
+
+def test_worker_processes_translate_the_same(translator: Translator) -> None:
+    with Workers(translator.model, 1) as workers:
+        found = translator.translate(LINES, searcher=workers, **SEARCH)
+    assert_same(found, translator.translate(LINES, **SEARCH))
+
+
+def test_the_command_translates_and_resumes(folder: Path, translator: Translator, tmp_path: Path) -> None:
+    text, output = tmp_path / "text.en", tmp_path / "text.de"
+    text.write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    command = ["translate", "--model", str(folder), str(text), "--output", str(output), "--quiet", "--resume"]
+    assert main(command) == 0
+    expected = [each.text for each in translator.translate(LINES)]
+    assert output.read_text(encoding="utf-8").split("\n")[:-1] == expected
+    assert main(command) == 0
+
+
+@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize("dtype", ["as it is", "float16"])
+def test_an_imported_folder_translates_the_same(tmp_path: Path, separate: bool, dtype: str) -> None:
+    model, imported = write_marian(tmp_path / "model", separate=separate, dtype=torch.float16), tmp_path / "imported"
+    flags = [] if dtype == "as it is" else ["--dtype", dtype]
+    command = ["import", "huggingface", "--model", str(model), "--output", str(imported), *flags]
+    assert main(command) == 0
+    assert json.loads((imported / "config.json").read_text())["format"] == 2
+    assert json.loads((imported / "text" / "pipeline.json").read_text())["format"] == 2
+    ours, theirs = Translator.from_pretrained(imported), Translator.from_pretrained(model)
+    assert ours.tokenizer.source.tokens == theirs.tokenizer.source.tokens
+    assert ours.tokenizer.target.tokens == theirs.tokenizer.target.tokens
+    tolerance = 1e-5 if dtype == "as it is" else 1e-3  # positions are not in the file, and in float32 when computed
+    assert_same(ours.translate(LINES, **SEARCH), theirs.translate(LINES, **SEARCH), tolerance=tolerance)
+    assert (ours.source_language, ours.target_language) == ("en", "de")
+
+
+def test_weights_in_shards(tmp_path: Path, translator: Translator) -> None:
+    folder = write_marian(tmp_path / "sharded", save={"max_shard_size": "10KB"})
+    assert len(list(folder.glob("*.safetensors"))) > 1
+    found = Translator.from_pretrained(folder).translate(LINES, **SEARCH)
+    assert_same(found, translator.translate(LINES, **SEARCH))
+
+
+def test_bad_input_is_one_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text.en"
+    text.write_text("the dog\n")
+    command = ["translate", text, "--quiet", "--model"]
+    assert "translates en to de" in refused(*command, folder, "--target-lang", "fra", capsys=capsys)
+    assert "leave it out" in refused(*command, folder, "--dictionaries", tmp_path, capsys=capsys)
+    for name, told in (
+        ("source.spm", "source.spm is missing"),
+        ("vocab.json", "vocab.json is missing"),
+        ("model.safetensors", "no weights in"),
+    ):
+        broken = write_marian(tmp_path / f"without {name}")
+        (broken / name).unlink()
+        assert told in refused(*command, broken, capsys=capsys)
+    for name, content, told in (
+        ("vocab.json", {"</s>": 0, "<unk>": 1, "<pad>": 7_000}, "numbers its tokens up to 7,000"),
+        ("vocab.json", {"</s>": 0, "<pad>": 1}, "has no token <unk>"),
+        ("config.json", {"model_type": "t5"}, "model_type is 't5': expected a translation model: one of "),
+        ("config.json", {"model_type": "marian"}, "vocab_size is missing"),
+    ):
+        broken = write_marian(tmp_path / f"broken {told[:6]}")
+        (broken / name).write_text(json.dumps(content))
+        assert told in refused(*command, broken, capsys=capsys)
+    with pytest.raises(SettingError, match="activation_function is 'mish': expected one of relu"):
+        broken = write_marian(tmp_path / "mish", activation_function="mish")
+        Translator.from_pretrained(broken)
+
+
+def test_a_model_for_several_target_languages(tmp_path: Path) -> None:
+    """The token that the text may begin with comes from the target language, on every part of a split line."""
+    model, imported = write_marian(tmp_path / "model", languages=["fra", "deu"]), tmp_path / "imported"
+    plain = Translator.from_pretrained(model)
+    inline = plain.translate([f">>fra<< {line}" for line in LINES if line], **SEARCH)
+    assert main(["import", "huggingface", "--model", str(model), "--output", str(imported)]) == 0
+    for folder in (model, imported):
+        french = Translator.from_pretrained(folder, target_language="fra")
+        assert_same(french.translate([line for line in LINES if line], **SEARCH), inline)
+        german = plain.translate([">>deu<< " + LINES[0]], **SEARCH)
+        assert_same(french.translate([LINES[0]], target_language="deu", **SEARCH), german)
+        with pytest.raises(SettingError, match="target_language is 'fry'.*expected one of deu, fra"):
+            Translator.from_pretrained(folder, target_language="fry")
+    token = french.tokenizer.source.index(">>fra<<")
+    (source,) = french.read(["the dog runs over a green field. " * 20], french.options)
+    assert len(source.segments) > 1
+    assert all(segment.source[0] == token for segment in french._segments(source))
