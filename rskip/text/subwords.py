@@ -55,7 +55,7 @@ class BytePairEncoding:
     """
 
     file_name = "codes.bpe"
-    separator = None
+    separator: str | None = None
 
     def __init__(self, codes: str) -> None:
         with extra("translation"):

@@ -110,7 +110,7 @@ def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> Hugging
             "model": _settings(config, shared=shared, tied=tied),
         },
     )
-    return HuggingFaceModel(checkpoint, Tokenizer(text, *dictionaries, known.tokens))
+    return HuggingFaceModel(checkpoint, Tokenizer(text, dictionaries[0], dictionaries[1], known.tokens))
 
 
 def _config(folder: Folder) -> MarianConfig:
