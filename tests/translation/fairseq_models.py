@@ -55,7 +55,8 @@ class Fairseq:
         sample = dataset.collater([dataset[index] for index in range(len(tokens))])
         found = task.inference_step(generator, chosen, sample)
         hidden = set(getattr(generator, "symbols_to_strip_from_output", {generator.eos}))
-        if (token := f"__{target}__") in task.target_dictionary:  # which not all of the tasks hide
+        # this task doesn't hide its decoder's tokens
+        if args.task == "multilingual_translation" and (token := f"__{target}__") in task.target_dictionary:
             hidden.add(task.target_dictionary.index(token))
         texts: list[Best] = [[] for _ in sentences]
         for number, hypotheses in zip(sample["id"].tolist(), found, strict=True):
