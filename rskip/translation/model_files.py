@@ -7,12 +7,13 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from rskip.checkpoint import build_transformer, read_checkpoint
+from rskip.checkpoint import Checkpoint, build_transformer, read_checkpoint
 from rskip.checkpoint.fairseq_languages import language_tokens, of_pair
 from rskip.checkpoint.files import CONFIG, checkpoint_sha256
 from rskip.checkpoint.hugging_face import Folder, folder_at, read_hugging_face
@@ -169,6 +170,11 @@ class StoredHuggingFace(StoredWeights):
 
     def __init__(self, file: Path) -> None:
         self.file = file
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:  # type: ignore[override]
+        """The model for the folder's own languages, until `tokenizer` is asked for others."""
+        return read_hugging_face(self.file).checkpoint
 
     def tokenizer(
         self,

@@ -157,3 +157,10 @@ def test_a_model_for_several_target_languages(tmp_path: Path) -> None:
     (source,) = french.read(["the dog runs over a green field. " * 20], french.options)
     assert len(source.segments) > 1
     assert all(segment.source[0] == token for segment in french._segments(source))
+
+
+def test_inspect_describes_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(folder), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["architecture"], found["source"], found["target"]) == ("marian", "en", "de")
+    assert found["sizes"]["encoder layers"] == 2 and "marian" in found["text"]
