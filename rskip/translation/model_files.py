@@ -16,7 +16,7 @@ import torch
 from rskip.checkpoint import Checkpoint, build_transformer, read_checkpoint
 from rskip.checkpoint.fairseq_languages import language_tokens, of_pair
 from rskip.checkpoint.files import CONFIG, checkpoint_sha256
-from rskip.checkpoint.hugging_face import Folder, folder_at, read_hugging_face
+from rskip.checkpoint.hugging_face import Folder, folder_at, is_hub_name, read_hugging_face
 from rskip.checkpoint.transformer import check_translates, check_vocabulary
 from rskip.cpu import for_inference
 from rskip.files.checksum import sha256_file
@@ -89,9 +89,9 @@ def find_model_files(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def model_parts(path: str | os.PathLike[str]) -> list[str]:
-    """The models of an ensemble that `:` joins, or the one model."""
+    """The models of an ensemble that `:` joins, or the one model, such as `hf:OWNER/NAME`."""
     given = os.fspath(path)
-    return [given] if os.path.exists(given) else given.split(":")
+    return [given] if os.path.exists(given) or is_hub_name(given) else given.split(":")
 
 
 def _members(folder: Path) -> list[Path]:
