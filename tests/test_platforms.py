@@ -85,6 +85,6 @@ def test_a_model_is_loaded_and_a_lock_waited_for(
     waiting = process.stderr.readline()
     os.close(descriptor)
     output, rest = process.communicate()
-    assert waiting == f"waiting for another process (123) which is making {tmp_path / 'output'}\n", waiting + rest
+    assert waiting == f"waiting for another process (123), which is making {tmp_path / 'output'}\n", waiting + rest
     assert (process.returncode, output, rest) == (0, "True\n", "")
     assert not path.exists()

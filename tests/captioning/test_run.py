@@ -172,7 +172,7 @@ def test_a_run_leaves_a_record_of_everything(project, capsys):
     printed = capsys.readouterr().out
     assert "extracting features of 6 images by drawn" in printed and printed.count("  epoch   ") == 2
     assert "the paper          126.30   (CIDEr, SAS Table 5; from the paper, not from this run)" in printed
-    assert "picture    e.jpg\n  reference  A dog 0 runs to e.\n  model      " in printed
+    assert "image      e.jpg\n  reference  A dog 0 runs to e.\n  model      " in printed
     (command,) = commands()
     data, store = "data-bin/flickr8k-" + command.split()[1].rpartition("-")[2], "data-bin/flickr8k-drawn"
     assert command == (

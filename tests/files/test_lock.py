@@ -28,7 +28,7 @@ def test_the_second_waits_for_the_first(tmp_path: Path, capsys: pytest.CaptureFi
         order.append("first")
     thread.join()
     assert order == ["first", "second"]
-    expected = f"waiting for another process ({os.getpid()}) which is making {tmp_path / 'out'}\n"
+    expected = f"waiting for another process ({os.getpid()}), which is making {tmp_path / 'out'}\n"
     assert capsys.readouterr().err == expected
     assert list(tmp_path.iterdir()) == []
 

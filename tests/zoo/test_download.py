@@ -146,7 +146,7 @@ def test_a_release_serves_the_folders_of_the_repository(
 def test_cache_that_can_not_be_made(entry: ModelEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "file"))
-    message = rf"^can't write {re.escape(str(tmp_path))}/file.* \(Not a directory\): set TORCH_HOME to a folder "
+    message = rf"^can't write {re.escape(str(tmp_path))}/file.* \(Not a directory\): set TORCH_HOME to a writable"
     with pytest.raises(OSError, match=message):
         get(entry)
 

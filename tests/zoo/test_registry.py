@@ -65,9 +65,9 @@ WRONG: list[tuple[tuple[str | int, ...], Any, str]] = [
         "https://example.org/a b", "https://example.org\n", "ftp://example.org",
     )),
     (("files",), [], "files is []: expected keys and values"),
-    (("files", "model.safetensors"), ..., "files has no model.safetensors: expected what vision reads"),
-    (("files", "config.json"), ..., "files has no config.json: expected what vision reads"),
-    (("task",), "translation", "files has no text/pipeline.json: expected what translation reads"),
+    (("files", "model.safetensors"), ..., "files has no model.safetensors: expected the files that vision reads"),
+    (("files", "config.json"), ..., "files has no config.json: expected the files that vision reads"),
+    (("task",), "translation", "files has no text/pipeline.json: expected the files that translation reads"),
     *((("files", path), FILE, f"files.{shown_key(path)} is a key: {PATHS}") for path in (
         "model.pt", "other.safetensors", "b/model.safetensors", "../x.json", "a\nb.txt", "a\\b.json",
     )),
