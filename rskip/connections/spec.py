@@ -313,7 +313,11 @@ def _check_norm(family: Family, factor: str, norm: str | None, options: Options)
     named = [valid for valid in family.norms if valid is not None]
     if norm is None:
         reason = family.without_norm and f", since {family.without_norm.format(factor=factor)}"
-        write = " or ".join(f"{name}+{valid}{rest}" for valid in named)
+        on_text, on_images = (
+            " or ".join(f"{name}+{valid}{rest}" for valid in named if (valid in NORMS_OF_IMAGES) == images)
+            for images in (False, True)
+        )
+        write = ", or ".join(filter(None, (on_text, on_images and f"on images {on_images}")))
         raise _wrong(given, f"a normalisation{reason}", advice=f"write {write}")
     if not named:
         raise _wrong(given, f"{family.name} without a normalisation", advice=f"write {name + rest!r}")

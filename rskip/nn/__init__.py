@@ -3,7 +3,7 @@
 from rskip.nn.adapting import Adaptation, adapt, adaptation
 from rskip.nn.hosts import HOSTS, AdaptedBlock, AdaptedImageBlock, Host, register_host
 from rskip.nn.hosts.transformers_model import from_pretrained
-from rskip.nn.residuals import LayerResiduals, Residual, Residuals
+from rskip.nn.residuals import LayerResiduals, Residual, Residuals, no_weight_decay
 from rskip.nn.spec_record import SpecRecord
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "adapt",
     "adaptation",
     "from_pretrained",
+    "no_weight_decay",
     "register_host",
 ]

@@ -15,11 +15,9 @@ from rskip.connections.connection import Connection, HostNeed
 from rskip.connections.norms import LayerNorm
 from rskip.nn.hosts import HOSTS, Host, Member, adapted_class, as_in, find_host
 from rskip.nn.image_blocks import image_connections, join_images
-from rskip.nn.residuals import Residual, Residuals
+from rskip.nn.residuals import GUIDE, Residual, Residuals
 from rskip.nn.spec_record import Moved, SpecRecord
 from rskip.settings.errors import SettingError
-
-GUIDE = "docs/own_model.md"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -21,10 +21,12 @@ from rskip.connections import (
     parse_connection,
 )
 from rskip.connections.connection import HostNeed
-from rskip.connections.norms import EPS
+from rskip.connections.norms import EPS, Normalisation
 from rskip.connections.spec import described_needs
 from rskip.nn.spec_record import SpecRecord
 from rskip.settings.errors import SettingError, did_you_mean, shown
+
+GUIDE = "docs/own_model.md"
 
 # The allowed names of branches, each with the block position (Place.branch) that it stands for.
 BRANCH_NAMES = {
@@ -223,16 +225,30 @@ class Residuals(nn.Module):
     @property
     def no_weight_decay(self) -> frozenset[str]:
         """Names of the parameters without weight decay, as in `named_parameters()` of this module."""
-        names = set()
-        for prefix, module in self.named_modules():
-            if isinstance(module, (Connection, StackConnection)):
-                names |= {f"{prefix}.{name}" for name in module.no_weight_decay}
-        if self.closing_norm is not None:
-            names |= {f"closing_norm.{name}" for name, _ in self.closing_norm.named_parameters()}
-        return frozenset(names)
+        return no_weight_decay(self)
 
     def extra_repr(self) -> str:
         return f"{self.spec}, features={self.features}"
+
+
+def no_weight_decay(model: nn.Module) -> frozenset[str]:
+    """Names of a model's parameters without weight decay, as in `model.named_parameters()`.
+
+    These are parameters of connections and of the normalisations that close their stacks. The model's other parameters
+    are not named.
+
+    :param model: a model with `Residuals`, or one that `adapt` changed.
+    """
+    names = set()
+    for prefix, module in model.named_modules():
+        if isinstance(module, (Connection, StackConnection)):
+            found: Iterable[str] = module.no_weight_decay
+        elif isinstance(module, Normalisation):  # one that closes a stack, or is part of a connection
+            found = (name for name, _ in module.named_parameters())
+        else:
+            continue
+        names |= {f"{prefix}.{name}" if prefix else name for name in found}
+    return frozenset(names)
 
 
 def _read_branches(branches: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
@@ -281,7 +297,8 @@ def _check_needs(
             raise SettingError.of_value("host_supplies", need, expected)
     needs = {need for connection in connections for need in connection.host_needs}
     if missing := [need for need in HOST_NEEDS if need in needs and need not in supplied]:
-        advice = f"do so and pass host_supplies={missing}, or choose another connection"
+        how = f"pass host_supplies={missing} to Residuals or adapt ({GUIDE})"
+        advice = f"do so and {how}, or choose another connection"
         expected = f"a model that is able to {described_needs(missing)}"
         raise SettingError.of_value("connection", str(spec), expected, advice=advice)
     if "inner_norms" in needs and positions not in _TRANSFORMERS:

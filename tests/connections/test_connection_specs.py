@@ -238,7 +238,7 @@ ERRORS = {  # text: what is expected in place of it, and advice
     "2": FORM,
     "2xskip+ln+ln": FORM,
     "2rskip": "a normalisation, since 2rskip without one equals 2xskip; "
-    "write 2rskip+ln or 2rskip+rms or 2rskip+gn1 or 2rskip+bn",
+    "write 2rskip+ln or 2rskip+rms, or on images 2rskip+gn1 or 2rskip+bn",
     "1.5rskip+ln": "an integer of at least 1 as λ, not 1.5; did you mean '2rskip+ln'?",
     "0.2rskip+ln": "an integer of at least 1 as λ, not 0.2; did you mean '1rskip+ln'?",
     "101rskip+ln": "an integer of at least 1 and at most 100 as λ, not 101",
@@ -250,7 +250,7 @@ ERRORS = {  # text: what is expected in place of it, and advice
     "xskip": "a λ before xskip: a number from 1e-06 to 1e+06; write '1xskip'",
     "2prenorm+ln": "prenorm without a λ before it; write 'prenorm+ln'",
     "wskip:init=2": (
-        "a normalisation; write wskip+ln:init=2 or wskip+rms:init=2 or wskip+gn1:init=2 or wskip+bn:init=2"
+        "a normalisation; write wskip+ln:init=2 or wskip+rms:init=2, or on images wskip+gn1:init=2 or wskip+bn:init=2"
     ),
     "prenorm+bn": "prenorm with ln or rms (did you mean 'prenorm+ln'?)",
     "highway+ln": "highway without a normalisation; write 'highway'",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections import HOST_NEEDS, list_connections, parse_connection
-from rskip.nn import Residuals
+from rskip.nn import Residuals, adapt, adaptation, no_weight_decay
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 
@@ -187,7 +187,7 @@ def test_branches_may_have_any_names():
     ("settings", "told"),
     [
         ({"connection": "subln"}, r"to normalise inside the branch .* host_supplies=\['inner_norms', 'branch_gain'\]"),
-        ({"connection": "deepnorm"}, "able to scale the branch's initial weights"),
+        ({"connection": "deepnorm"}, r"able to scale .*pass host_supplies=.* to Residuals or adapt \(docs/own_"),
         ({"connection": "admin"}, "able to set initial values with a pass over data"),
         ({"connection": "2rskip+bn"}, "ln or rms"),
         ({"connection": "hybridnorm", "branches": ("ffn", "attention"), "host_supplies": "inner_norms"}, "its formula"),
@@ -206,6 +206,19 @@ def test_what_is_wrong_is_told(settings, told):
     given = {"connection": "2rskip+ln", "layers": 2, **settings}
     with pytest.raises(SettingError, match=told):
         Residuals(given.pop("connection"), 8, **given)
+
+
+@pytest.mark.parametrize("spec", ["sas:host=prenorm", "hyper", "attnres", "periln", "siamese"])
+def test_a_model_names_its_parameters_without_weight_decay(spec):
+    model = nn.ModuleDict({"embedding": nn.Embedding(5, 8), "stack": Residuals(spec, 8, layers=2)})
+    assert no_weight_decay(model) == {f"stack.{name}" for name in model["stack"].no_weight_decay}
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, norm_first=True), 2, nn.LayerNorm(8), False)
+    shapes = {name: parameter.shape for name, parameter in adapt(encoder, spec).named_parameters()}
+    found = no_weight_decay(encoder)
+    assert found <= shapes.keys() and set(adaptation(encoder).new) - found <= {
+        name for name, shape in shapes.items() if len(shape) > 1
+    }
+    assert not any(name.split(".")[2] in ("self_attn", "linear1", "linear2") for name in found if "layers" in name)
 
 
 def test_wrong_states_are_told():
