@@ -71,10 +71,11 @@ def test_the_table_of_families_lists_every_option_with_its_default(guide):
 
 def test_its_code_runs(guide, monkeypatch):
     monkeypatch.setattr(registry, "_families", dict(registry._families))
-    first, own = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    first, profiling, own = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
     names: dict = {"__name__": "guide"}
     exec(first, names)
     assert torch.isfinite(names["y"]).all() and names["y"].shape == (8, 20, 512)
+    exec(profiling, names)
     exec(own, names)
     x, f = torch.randn(2, 3, 512)
     expected = torch.nn.functional.layer_norm(2 * x + f, (512,))
