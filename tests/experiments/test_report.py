@@ -185,7 +185,7 @@ def test_a_record_under_a_runs_old_name_counts_for_its_address(
     Path("runs/mine_a/2").mkdir(parents=True)
     Path("runs/mine_a/2/run.json").touch()
     assert main(["report", "mine"]) == 0
-    assert "runs/mine_a/2 has begun" in capsys.readouterr().err
+    assert "runs/mine_a/2 is unfinished" in capsys.readouterr().err
 
 
 def test_what_can_not_be_made_into_tables_is_one_line(

@@ -266,7 +266,7 @@ def test_a_damaged_or_foreign_checkpoint_is_refused(stopped):
         with pytest.raises(ValueError) as error:
             run(path.parent)
         message = str(error.value)
-        assert message.startswith((f"{path} can't be read", f"{path}: settings is missing", f"{path} is no "))
+        assert message.startswith((f"{path} can't be read", f"{path}: settings is missing", f"{path} is not a "))
         assert "\n" not in message
         assert message.endswith("; move it away to start again")
         assert path.read_bytes() == before

@@ -78,7 +78,7 @@ def test_no_train_and_nothing_at_all(tmp_path, write_split):
     write_split(tmp_path, "train", [])
     text = text_form(inspect_data(tmp_path))
     assert ["train", "0", *"--------"] in [line.split() for line in text.splitlines()]
-    assert "lengths of the sentences" not in text and "some pairs" not in text
+    assert "lengths of the sentences" not in text and "random pairs" not in text
 
 
 def test_last_range_of_lengths_takes_all_longer_ones(tmp_path, write_split):
