@@ -7,6 +7,7 @@ import shlex
 import sys
 
 from rskip.cli.main import termination_raises
+from rskip.settings.errors import SettingError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--variants", "--rows", nargs="+", metavar="VARIANT",
-        help="variants of the file to run, by name or shell pattern (default: list them and their finished seeds)",
+        help="variants of the file to run, by name or shell pattern (default: list them, and which of --seeds are "
+        "finished)",
     )  # fmt: skip
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=[1], metavar="N", help="random seeds, one run per seed (default: 1)"
@@ -55,13 +57,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the variants once per seed. Exit status 1 if a training failed by itself, or if a run on Ray failed."""
+    from rskip.experiments.comparisons import Comparisons
     from rskip.experiments.publish import export_model, records_seen
-    from rskip.experiments.recipe import find_recipe, load_recipes
+    from rskip.experiments.recipe import all_recipes, find_recipe, load_recipes
     from rskip.experiments.runner import missing_runs, print_commands, run_recipes, run_words, variants_table
     from rskip.tasks.process import CommandFailed
 
     overrides = [text for group in args.overrides for text in group]
-    path, variant = find_recipe(args.recipe)
+    try:
+        path, variant = find_recipe(args.recipe)
+    except FileNotFoundError:
+        if (name := args.recipe) not in Comparisons(all_recipes(), []).of_papers:
+            raise
+        raise SettingError(
+            "", f"{name} is a table, not a recipe: `rskip report {name}` prints the commands that fill it"
+        ) from None
     recipes = load_recipes(args.recipe, variants=args.variants, overrides=overrides)
     if args.variants is None and variant is None and recipes[0].variant is not None:
         print(f"{path} has {len(recipes)} variants; run them with --variants NAME ...")

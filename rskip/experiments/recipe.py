@@ -275,6 +275,8 @@ def find_recipe(name: str | os.PathLike[str]) -> tuple[Path, str | None]:
     if path.is_file():
         return path, variant
     meant = _recipe_meant(Path(name), path)
+    if not meant and not FOLDER.is_dir():
+        meant = f" in {Path.cwd()}; this project's recipes are in recipes/ of its folder"
     raise FileNotFoundError(
         f"no recipe {name}{meant}: give RECIPE/VARIANT, or the path of a recipe file such as recipes/NAME.yaml"
     )

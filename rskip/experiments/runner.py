@@ -220,7 +220,8 @@ def variants_table(recipes: Sequence[Recipe], *, seeds: Sequence[int]) -> str:
     for recipe in recipes:
         done = [seed for seed in seeds if recipe.record_path(seed).exists()]
         missing = [seed for seed in seeds if seed not in done]
-        parts = [f"{name} {', '.join(map(str, each))}" for name, each in (("done", done), ("missing", missing)) if each]
+        found = {"done": done, "not run": missing}
+        parts = [f"{name}: {', '.join(map(str, each))}" for name, each in found.items() if each]
         description = recipe.own.description if len(descriptions) > 1 else ""
         lines.append(f"  {recipe.variant:<{width}}  seeds {'; '.join(parts)}   {description}".rstrip())
     return "\n".join(lines)

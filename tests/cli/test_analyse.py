@@ -52,7 +52,7 @@ def test_without_matplotlib_there_are_no_pictures(few_images, tmp_path, monkeypa
 def test_images_that_are_not_there(tmp_path, capsys):
     assert main(["analyse", "signals", "1xskip", "--depth", "8", "--data", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and "no CIFAR10 in" in err and "give download" in err
+    assert out == "" and err.count("\n") == 1 and "no CIFAR10 in" in err and "give --download, or --data FOLDER" in err
 
 
 def test_mistakes_are_one_line(few_images, few_pairs, root, tmp_path, monkeypatch, capsys):

@@ -176,12 +176,12 @@ def test_without_variants_they_are_listed_with_what_is_done_and_what_is_missing(
     assert main(["run", "recipes/sweep.yaml", "--seeds", "1", "2", "3"]) == 0
     assert capsys.readouterr().out == (
         "recipes/sweep.yaml has 3 variants; run them with --variants NAME ...\n"
-        "  fast    seeds done 1, 2; missing 3   few steps\n"
-        "  slow    seeds done 2; missing 1, 3   many\n"
-        "  faster  seeds done 3; missing 1, 2\n"
+        "  fast    seeds done: 1, 2; not run: 3   few steps\n"
+        "  slow    seeds done: 2; not run: 1, 3   many\n"
+        "  faster  seeds done: 3; not run: 1, 2\n"
     )
     assert main(["run", "recipes/sweep.yaml", "--set", "train.lr=0.2"]) == 0
-    assert capsys.readouterr().out.count("seeds missing 1") == 3, "with --set they are other runs"
+    assert capsys.readouterr().out.count("seeds not run: 1") == 3, "with --set they are other runs"
     assert names(".") == before
 
 

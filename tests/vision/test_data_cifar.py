@@ -191,7 +191,8 @@ def test_a_missing_folder_is_named(tmp_path):
         with pytest.raises(FileNotFoundError) as error:
             load_cifar("cifar10", given, train=True)
         message = str(error.value)
-        assert message.startswith(f"no CIFAR10 in {tmp_path}: expected the folder {tmp_path / FOLDER}; give download ")
+        expected = f"no CIFAR10 in {tmp_path}: expected the folder {tmp_path / FOLDER}; give --download, or --data"
+        assert message.startswith(expected)
         assert datasets.CIFAR10.url in message
 
 

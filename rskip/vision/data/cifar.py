@@ -116,11 +116,11 @@ def _verify(folder: Path, dataset: type[CIFAR10]) -> None:
     """Refuses a folder that is not, byte for byte, what the dataset's authors published."""
     if not folder.is_dir():
         raise FileNotFoundError(
-            f"no {dataset.__name__} in {folder.parent}: expected the folder {folder}; give download to fetch it, "
-            f"unpack {dataset.url} there, or give the folder that holds {folder.name}; your own images are in "
-            "FOLDER/CLASS/IMAGE.jpg"
+            f"no {dataset.__name__} in {folder.parent}: expected the folder {folder}; give --download, or --data "
+            f"FOLDER (`rskip run`: --mirror FOLDER) that holds {folder.name}, unpacked from {dataset.url}; in Python "
+            "download=True; your own images are in FOLDER/CLASS/IMAGE.jpg"
         )
-    again = f"get it again, with download or from {dataset.url}"
+    again = f"get it again, with --download or from {dataset.url}"
     for name, expected in _files(dataset):
         path = folder / name
         if not path.is_file():
