@@ -40,16 +40,20 @@ _Test = Annotated[str, msgspec.Meta(pattern=r"^tests/[\w/]+\.py::test_\w+$", ext
 class Quantity(msgspec.Struct, frozen=True, kw_only=True):
     """A number in a committed file: a value of a run record, or one computed from a measurement's rows.
 
-    :param of: a record's key, with levels joined by dots, or a measurement's column.
+    :param of: a record's key, with levels joined by dots, or a column of a measurement or of a record's `curve`.
+    :param rows: where the rows are; `curve` for the learning curve of a run record.
     :param where: selects rows by their values.
     :param take: combines several values: trend is Kendall's τ over the rows' order, share_above the share above
-        `limit`.
+        `limit`, and rise the largest increase above an earlier value.
     """
 
     file: _Source
     of: str
+    rows: Literal["rows", "curve"] = "rows"
     where: Mapping[str, str | int] = {}
-    take: Literal["only", "first", "last", "min", "max", "mean", "median", "trend", "share_above", "count"] = "only"
+    take: Literal["only", "first", "last", "min", "max", "mean", "median", "trend", "rise", "share_above", "count"] = (
+        "only"
+    )
     limit: float = 0.0
 
 
@@ -134,7 +138,7 @@ class Paper(msgspec.Struct, frozen=True, kw_only=True):
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """study/claims.yaml.
 
-    :param costs: the cost of one run, by the name of the recipe file.
+    :param costs: the cost of one run, by the name of the recipe file, or of the table if its variants cost less.
     """
 
     costs: Mapping[str, str]
@@ -196,7 +200,7 @@ def claims_page(judged: Sequence[tuple[Paper, Sequence[Judged]]]) -> str:
             ]
             for each in claims
         ]
-        table = markdown_table(["where", "claim", "verdict", "evidence", "tested by"], rows)
+        table = markdown_table(["where", "claim", "verdict", "evidence", "command"], rows)
         parts += [f"## {markdown_text(paper.name)}", f"{markdown_text(paper.title)}: {count_verdicts(claims)}.", table]
     return "\n\n".join(parts) + "\n"
 
@@ -220,12 +224,18 @@ This page lists every testable claim of both papers with a verdict. [results.md]
 
 Every verdict is computed in one of three ways:
 
-- Measured values are compared with a limit.
+- Measured values are compared with a limit. `study/claims.yaml` has the limits, which we chose.
 - A test in the test suite proves the claim or its opposite.
-- Our seeds show a difference in a paper's table.
+- Our seeds show a difference in a paper's table (p below 0.05, corrected for the number of comparisons).
 
 If we measured another setting than the paper's, the verdict names it. Both papers show gradients of trained models, so
-a verdict at initialisation does not contradict them."""
+a verdict at initialisation does not contradict them. "raw" is the input of the shortcuts there; the papers' recipes use
+`activated`, which gives other values ([gradients.md](gradients.md#at-initialisation)).
+
+The column "command" has what tests the claim, or would test it. `rskip analyse` needs CIFAR-10 for ResNets: add
+`--download`, or `--data FOLDER`. The rSkip paper's scores on CIFAR are means of five runs, so commands for single
+variants have five seeds. Hours are estimates for two CPU cores without fast bfloat16; rSkip's Table 1 would take about
+970 hours (40 days) with 8 variants and 3 seeds."""
 
 
 def _judge(claim: Claim, root: Path, tables: Comparisons, costs: Mapping[str, str]) -> Judged:
@@ -274,7 +284,9 @@ def _judge_compared(claim: Claim, tables: Comparisons, costs: Mapping[str, str],
     if verdict == "untested":
         names = dict.fromkeys(line.recipe.path.stem for line in missing)
         parts = ["no records" if missing else "more seeds are needed"]
-        why = "; ".join(parts + [f"a run of `{name}`: {costs[name]}" for name in names if name in costs])
+        of_table = costs.get(claim.compared[0].table)
+        found = {name: of_table or costs[name] for name in names if name in costs}
+        why = "; ".join(parts + [f"a run of `{name}`: {cost}" for name, cost in found.items()])
     return Judged(claim=claim, verdict=verdict, figure="; ".join(figures), command=command, why=why)
 
 
@@ -314,6 +326,7 @@ class _Figures(TypedDict, total=False):
     """A measurement or a run record, with the keys that rskip reads."""
 
     rows: list[dict[str, str | int | float | None]]
+    curve: list[dict[str, str | int | float | None]]
 
 
 def _value(quantity: Quantity, root: Path) -> float:
@@ -324,12 +337,13 @@ def _value(quantity: Quantity, root: Path) -> float:
         content = read_state(path, _Figures, advice="restore it")
     except SettingError as error:
         raise SettingError("file", f"is damaged: {error}") from None
-    if "rows" not in content:
+    if quantity.rows not in content:
         found: Any = content
         for key in quantity.of.split("."):
             found = found.get(key) if isinstance(found, dict) else None
         return _numbers([found], quantity)[0]
-    rows = [row for row in content["rows"] if all(row.get(key) == value for key, value in quantity.where.items())]
+    where = quantity.where.items()
+    rows = [row for row in content[quantity.rows] if all(row.get(key) == value for key, value in where)]
     values: list[Any] = [row[quantity.of] for row in rows if row.get(quantity.of) is not None]
     if not values or (quantity.take == "only" and len(values) != 1):
         raise SettingError.of_value("where", dict(quantity.where), f"one row of {quantity.file}, or `take`")
@@ -355,6 +369,10 @@ def _trend(values: Sequence[float]) -> float:
     return fmean((b > a) - (b < a) for a, b in combinations(values, 2))
 
 
+def _rise(values: Sequence[float]) -> float:
+    return max(value - min(values[: at + 1]) for at, value in enumerate(values))
+
+
 _TAKES: Mapping[str, Any] = {
     "only": lambda values: values[0],
     "first": lambda values: values[0],
@@ -364,6 +382,7 @@ _TAKES: Mapping[str, Any] = {
     "mean": fmean,
     "median": median,
     "trend": _trend,
+    "rise": _rise,
     "count": len,
 }
 

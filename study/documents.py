@@ -24,7 +24,26 @@ _TABLES_HEADER = """\
 
 `make study` writes this page from the run records in study/results/ and the papers' scores in recipes/; do not edit it
 by hand. [recipes.md](recipes.md#tables) explains the columns.
+
+The rSkip paper's scores on CIFAR are means of five runs. The commands below have seeds 1 to 3. To make as many runs as
+the paper, add `4 5`.
 """
+_REMARKS = {
+    "rskip-table-1": """\
+- In the paper, the baseline is `1xskip`, and 1rSkip+LN is `1xskip_ln`.
+- The paper leaves settings open. [papers.md](papers.md#what-the-papers-leave-open-on-images) lists what we chose.
+- On two CPU cores without fast bfloat16 we estimate 38 to 46 hours per run, and about 970 hours (40 days) for 8
+  variants with 3 seeds.
+- [cifar10_short](#cifar10_short) is a small version of this table: six connections on the same network, with 500 of the
+  64,000 iterations. A run took 7 to 12 minutes on two cores with fast bfloat16.
+""",
+    "sas-table-6": """\
+The paper does not say how its scaling gates enter the block. Each has two readings, which share the paper's score:
+`highway_gate_full` and `sas_no_norm_term`, `highway_gate_single` and `sas_gate_single_no_norm_term`. The two variants
+of the transform gate differ in its initial bias, which the paper does not give
+([papers.md](papers.md#what-the-papers-leave-open-on-images)).
+""",
+}
 _HEADER = "# Results\n\n`make study` writes this page from the run records in this folder; do not edit it by hand.\n"
 
 
@@ -61,5 +80,7 @@ def _all_tables(tables: Comparisons) -> str:
     for name in tables.names:
         table = tables.table(name)
         if name in tables.of_papers or table.records:
-            parts.append(f"## {markdown_text(table.title)}\n\n`rskip report {name}`\n\n{table.render('markdown')}")
+            remark = f"{_REMARKS[name]}\n" if name in _REMARKS else ""
+            content = table.render("markdown")
+            parts.append(f"## {markdown_text(table.title)}\n\n`rskip report {name}`\n\n{remark}{content}")
     return "\n".join(parts)

@@ -137,7 +137,7 @@ def _claims(paper: Paper, judged: Sequence[Judged]) -> str:
         ]
         for each in judged
     ]
-    headings = ["where", "claim", "verdict", "evidence", "tested by"]
+    headings = ["where", "claim", "verdict", "evidence", "command"]
     said = f"<p>{escape(paper.title)}: {count_verdicts(judged)}.</p>"
     return f"<h3>{escape(paper.name)}</h3>{said}{_html_table(paper.name, headings, rows)}"
 

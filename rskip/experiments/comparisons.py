@@ -243,7 +243,7 @@ def _notes(lines: Sequence[Line]) -> list[str]:
     for line in {line.recipe.address: line for line in lines if line.baseline}.values():
         if changes := _changes(line):
             notes.append(f"{line.recipe.address} and its baseline differ in {'; '.join(changes)}.")
-    return notes
+    return notes + _unrecorded(lines)
 
 
 def comparison_notes(lines: Sequence[Line], *, baseline: str = "") -> list[str]:
@@ -254,16 +254,22 @@ def comparison_notes(lines: Sequence[Line], *, baseline: str = "") -> list[str]:
     notes = []
     tested = [line for line in lines if line.corrected is not None]
     if baselines := _baselines(lines):
+        own = [line.baseline for line in lines if line.baseline and line.of_the_paper is not None]
+        scores = {each.paper[0].figure for each in own}
         baseline = baseline or (baselines[0] if len(baselines) == 1 else "the baseline")
-        notes.append(f"Differences are from {baseline}, paired by seed.")
+        if scores:
+            score = f" ({scores.pop()})" if len(scores) == 1 else ""
+            notes.append(f"The paper's differences are from its score of {baseline}{score}.")
+        if any(line.difference for line in lines):
+            notes.append(f"Differences are the variant's score minus that of {baseline} with the same seed.")
     if any(line.difference and len(line.difference.seeds) == 1 for line in lines):
         notes.append("One pair of seeds gives no interval and no test.")
     if tested:
         notes.append(
-            f"In brackets: the {CONFIDENCE:.0%} interval (paired t). p is Holm-corrected over the table's comparisons "
-            f"({len(tested)}). MDE: minimum detectable effect, the smallest true difference that this number of pairs "
-            f"shows with probability {POWER} at the level {1 - CONFIDENCE:.2f}/{len(tested)}, given their standard "
-            "deviation."
+            f"In brackets: the {CONFIDENCE:.0%} interval (paired t), not corrected for the number of comparisons. p is "
+            f"corrected for it (Holm, {len(tested)} in this table). Bold: detected, p below {1 - CONFIDENCE:.2f}. MDE: "
+            "minimum detectable effect, the smallest true difference that this number of pairs detects with "
+            f"probability {POWER} at the level {1 - CONFIDENCE:.2f}/{len(tested)}, given their standard deviation."
         )
         if not any(line.shown for line in tested):
             notes.append("No difference detected.")
@@ -274,13 +280,27 @@ def _changes(line: Line) -> list[str]:
     """The differences of a variant and its baseline besides the connection: setting, value, the baseline's value."""
     assert line.baseline is not None
     now, before = flat_config(line.recipe.written), flat_config(line.baseline.recipe.written)
-    precisions = [{record.precision or "not recorded" for record in each.records} for each in (line, line.baseline)]
-    expected = (*_CONNECTION, *(_PRECISION if all(precisions) else ()))  # what was computed in says more
+    precisions = [{record.precision for record in each.records} - {""} for each in (line, line.baseline)]
+    computed = line.records and line.baseline.records  # the precision that was used says more than the setting
+    expected = (*_CONNECTION, *(_PRECISION if computed else ()))
     keys = [key for key in {**before, **now} if now.get(key) != before.get(key) and key not in expected]
     changes = [f"{key}: {now.get(key, 'none')} against {before.get(key, 'none')}" for key in keys]
     if all(precisions) and precisions[0] != precisions[1]:
         changes.append(f"precision: {' against '.join(' and '.join(sorted(each)) for each in precisions)}")
     return changes
+
+
+def _unrecorded(lines: Sequence[Line]) -> list[str]:
+    """The variants of a table that lack the precision of some seeds, if others have it."""
+    if not any(record.precision for line in lines for record in line.records):
+        return []
+    notes = {}
+    for line in lines:
+        without = sum(not record.precision for record in line.records)
+        seeds = "all seeds" if without == len(line.records) else "some seeds"
+        if without:
+            notes[line.recipe.address] = f"The precision of {seeds} of {line.recipe.address} was not recorded."
+    return list(notes.values())
 
 
 def _baselines(lines: Sequence[Line]) -> list[str]:

@@ -122,7 +122,7 @@ class Grids:
         columns |= {heading: [_shown(figures[heading]) for figures in beside] for heading in beside[0]}
         kept = [heading for heading, column in columns.items() if heading in ("variant", *lasts) or any(column)]
         cells = [cell for line in ordered for cell in line]
-        baseline = f"{self._of_table[name][0].parts[-2]} in the same column, without seeds that diverged"
+        baseline = f"{self._of_table[name][0].parts[-2]} in the same column"
         notes = _notes(cells, ranked.heading) + comparison_notes(list(compared.values()), baseline=baseline)
         if self._beside is not None and beside[0].keys() & set(kept):
             notes.append(self._beside.note(self._of_table[name][0], kept))
@@ -256,7 +256,7 @@ def _notes(cells: Sequence[Cell], ranked: str) -> list[str]:
     if any(cell.diverged for cell in cells):
         notes.append(
             "Diverged: a loss, gradient or weight was not finite, or the loss ended more than "
-            f"{RISEN:g} above its lowest; means leave such seeds out."
+            f"{RISEN:g} above its lowest; means and differences leave such seeds out."
         )
     if any(len(cell.figures) == 1 for cell in cells):
         notes.append("One seed is not a comparison.")

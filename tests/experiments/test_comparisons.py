@@ -69,7 +69,7 @@ def test_a_table_without_records_has_the_papers_figures_and_the_commands_that_fi
         "mine/twice                    30.5               +0.50",
         "",
         "No variant has a run record yet.",
-        "Differences are from mine/plain, paired by seed.",
+        "The paper's differences are from its score of mine/plain (30.0).",
         "BLEU: the paper names no scorer; ours is sacreBLEU.",
         "mine/twice and its baseline differ in train.clip-norm: 1.0 against none.",
         "",
@@ -91,11 +91,12 @@ def test_seeds_are_compared_in_pairs_and_one_is_no_comparison(project: Path, rec
         "| mine/twice | 39.00 ± 1.10 (3) | **+1.00 [+0.75, +1.25] (3 pairs)** | 0.003 | 0.33 |\n"
         "| mine/thrice | 37.50 (one seed) | +0.50 (one pair) |  |  |\n\n"
         "Ours: mean ± sample standard deviation (seeds).  \n"
-        "Differences are from mine/plain, paired by seed.  \n"
+        "Differences are the variant's score minus that of mine/plain with the same seed.  \n"
         "One pair of seeds gives no interval and no test.  \n"
-        "In brackets: the 95% interval (paired t). p is Holm-corrected over the table's comparisons (1). MDE: minimum "
-        "detectable effect, the smallest true difference that this number of pairs shows with probability 0.8 at the "
-        "level 0.05/1, given their standard deviation.  \n"
+        "In brackets: the 95% interval (paired t), not corrected for the number of comparisons. p is corrected for it "
+        "(Holm, 1 in this table). Bold: detected, p below 0.05. MDE: minimum detectable effect, the smallest true "
+        "difference that this number of pairs detects with probability 0.8 at the level 0.05/1, given their standard "
+        "deviation.  \n"
         "sacreBLEU: `nrefs:1|tok:13a`.  \n"
         "mine/twice and its baseline differ in train.clip-norm: 1.0 against none.\n\n"
         f"Missing:\n\n    {COMMAND} thrice --seeds 1 2\n"
@@ -128,7 +129,11 @@ def test_a_precision_that_the_variants_do_not_share_is_said(project: Path, recor
     other = {**TRAINING, "precision": None}
     records[1] = record("thrice", 1, 39.0, training=other)
     notes = Comparisons(all_recipes(), records).table("mine").notes
-    assert "mine/thrice and its baseline differ in precision: not recorded against float32." in notes
+    assert "The precision of all seeds of mine/thrice was not recorded." in notes
+    assert not any("differ in" in note for note in notes if note.startswith("mine/thrice"))
+    records[1] = record("thrice", 1, 39.0, training={**TRAINING, "precision": "bfloat16"})
+    notes = Comparisons(all_recipes(), records).table("mine").notes
+    assert "mine/thrice and its baseline differ in precision: bfloat16 against float32." in notes
 
 
 def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -142,6 +147,9 @@ def test_what_is_wrong_is_one_line(
     project: Path, record: Callable[..., Record], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "no table some-table-2 (did you mean 'some-table-1'?)" in error_of(capsys, "some-table-2")
+    assert main(["run", "some-table-1"]) == 2
+    expected = "some-table-1 is a table, not a recipe: `rskip report some-table-1` prints the commands that fill it"
+    assert expected in capsys.readouterr().err
     record("plain", 1, 38.0, metrics={"sacrebleu": 38.0, "valid_loss": 3.9})
     assert (
         "results/mine/plain/1.json: metrics.valid_loss is 3.9: expected 4.0000, which its curve or its other figures "

@@ -97,7 +97,7 @@ def test_cells_are_compared_with_the_first_lines_where_they_share_seeds(
         "| twice | **4.30 ± 0.10 (3)** |  | **-0.30 [-0.32, -0.28] (3 pairs)** | < 0.001 | 0.03 | 30.00 ± 0.00 |",
         "| plain | **4.60 ± 0.10 (3)** |  |  |  |  | 30.00 ± 0.00 |",
     ]
-    assert "Differences are from plain in the same column, without seeds that diverged, paired by seed.  " in lines
+    assert "Differences are the variant's score minus that of plain in the same column with the same seed.  " in lines
 
 
 def test_a_record_of_other_settings_and_a_bad_line_are_refused(
