@@ -27,7 +27,7 @@ def test_python_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.Monk
     for name, target in {"checkpoints": ROOT / "checkpoints", **GUIDES[page]}.items():
         (tmp_path / name).symlink_to(target)
     image = pytest.importorskip("PIL.Image")
-    for name in ("dog.jpg", "picture.png"):
+    for name in ("dog.jpg", "image.png"):
         image.new("RGB", (96, 64), "green").save(tmp_path / name)
     monkeypatch.chdir(tmp_path)
     text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")

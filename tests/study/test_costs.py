@@ -72,7 +72,7 @@ def test_lines_stand_by_their_best_cell_and_what_diverged_says_so(
         "Cells: validation loss, bits per token, mean ± sample standard deviation (seeds). Best line first; each "
         "line's best in bold.  \n"
         "Diverged: a loss, gradient or weight was not finite, or the loss ended more than 1 above its lowest; means "
-        "leave such seeds out.  \n"
+        "and differences leave such seeds out.  \n"
         "One seed is not a comparison.  \n"
         "sacreBLEU: `nrefs:1|tok:13a`.  \n"
         "Time per update, operator calls and memory kept for the backward pass are relative to `1xskip+ln`. Cosine: "
