@@ -152,6 +152,7 @@ def _plan_recipe(request: Request, *, gpus: int) -> dict[str, Any]:
     content = _content(request, plan)
     if request.minutes is not None:
         run = Run(name="speed", seed=request.seed, settings=_settings(content), gpus=gpus)
+        print("measuring the training speed; --minutes does not include this", flush=True)
         limit, seconds = updates_within(request.minutes, run)
         print(f"measured: {seconds:.2f} s per update; {request.minutes:g} minutes are enough for {limit:,} updates")
         plan = make_plan(corpus, hardware, request.choices, limit=limit)

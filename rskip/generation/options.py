@@ -117,7 +117,7 @@ class SearchOptions(Checked):
             (
                 "min_length",
                 any_length or self.min_length <= self.max_length_b,
-                f"at most the greatest length, max_length_b, {self.max_length_b}",
+                f"at most the max length, max_length_b, {self.max_length_b}",
             ),
             ("top_k", self.sampling or not self.top_k, "0 without sampling"),
             ("top_p", self.sampling or self.top_p == 1, "1 without sampling"),

@@ -36,7 +36,7 @@ def beam_search(
     """The `options.nbest` best finished hypotheses of each sentence, best first.
 
     A hypothesis is finished when its end is among the K best continuations of its sentence, and a sentence when K
-    hypotheses are, or at its greatest length, where every hypothesis must end (fairseq's rules). Sentences don't depend
+    hypotheses are, or at its max length, where every hypothesis must end (fairseq's rules). Sentences don't depend
     on each other, but for the draws of sampling.
 
     :param memory: what the decoder starts from, one row a sentence.

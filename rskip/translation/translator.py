@@ -296,7 +296,7 @@ class Translator:
         limits = [self._limit(segment, options) for segment in source.segments]
         lengths = [len(each[0].tokens) - 1 for each in found]
         stopped = tuple(
-            f"its translation reached the greatest length, {length:,} tokens (max_length_a, max_length_b)"
+            f"its translation reached the max length, {length:,} tokens (max_length_a, max_length_b)"
             for length, limit in zip(lengths, limits, strict=True)
             if length >= limit
         )

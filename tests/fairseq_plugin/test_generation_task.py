@@ -341,7 +341,7 @@ def test_refusals(translate):
         ({"beam": 0}, "--beam is 0: expected a whole number, 1 or more"),
         ({"sampling_topk": 3}, "--sampling-topk is 3: expected 0 without sampling"),
         ({"temperature": 0.0}, "--temperature is 0.0: expected a number, 1e-06 or more"),
-        ({"min_len": 9, "max_len_b": 8}, "--min-len is 9: expected at most the greatest length"),
+        ({"min_len": 9, "max_len_b": 8}, "--min-len is 9: expected at most the max length"),
         ({"min_len": 9, "max_len_a": 0.1, "max_len_b": 1}, "expected at least --min-len 9"),
         ({"sampling": True, "match_source_len": True}, "--sampling and --match-source-len"),
     ]:

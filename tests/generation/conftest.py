@@ -179,7 +179,7 @@ def fairseq_search() -> Callable[..., list[list[Hypothesis]]]:
     from fairseq.ngram_repeat_block import NGramRepeatBlock
 
     class RepeatBlock(nn.Module):
-        """fairseq 0.12.2 gives its block rows with padding to the greatest length behind them. Without CUDA that
+        """fairseq 0.12.2 gives its block rows with padding to the max length behind them. Without CUDA that
         block then compares the padding and forbids nothing; it gets the rows alone here."""
 
         def __init__(self, size: int) -> None:

@@ -50,7 +50,7 @@ def test_rows_are_of_one_batch_but_not_mixed():
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_equal_to_fairseqs_block(size):
-    """fairseq 0.12.2's search hands its block a row that is padded to the greatest length, where the version without
+    """fairseq 0.12.2's search hands its block a row that is padded to the max length, where the version without
     CUDA then compares padding and forbids nothing; given the row alone, it does what it is for."""
     block = pytest.importorskip("fairseq.ngram_repeat_block", reason="needs fairseq: run `rskip setup-fairseq`")
     blocker = block.NGramRepeatBlock(size, use_extension=False)

@@ -24,7 +24,7 @@ def test_a_setting_that_makes_no_sense_is_named():
         ({"temperature": 1e-320}, "temperature is 1e-320: expected a number, 1e-06 or more"),
         ({"length_penalty_kind": "wu"}, "length_penalty_kind is 'wu': expected fairseq or gnmt"),
         ({"min_length": -1}, "min_length is -1: expected a whole number, 0 or more"),
-        ({"min_length": 21, "max_length_b": 20}, "min_length is 21: expected at most the greatest length"),
+        ({"min_length": 21, "max_length_b": 20}, "min_length is 21: expected at most the max length"),
         ({"max_length_a": -0.5}, "max_length_a is -0.5: expected a number, 0 or more"),
         ({"max_length_a": math.inf}, "max_length_a is inf: expected a number, 0 or more"),
         ({"max_length_b": -1}, "max_length_b is -1: expected a whole number, 0 or more"),

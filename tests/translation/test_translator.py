@@ -203,7 +203,7 @@ def test_what_is_unknown(translator: Translator) -> None:
 
 def test_a_translation_that_does_not_end_is_noted(translator: Translator) -> None:
     stopped = translator.translate([DOG], max_length_a=0, max_length_b=3)[0]
-    assert stopped.notes == ("its translation reached the greatest length, 3 tokens (max_length_a, max_length_b)",)
+    assert stopped.notes == ("its translation reached the max length, 3 tokens (max_length_a, max_length_b)",)
     assert len(stopped.hypotheses[0].tokens) == 3
 
 

@@ -75,7 +75,7 @@ def test_cut(settings: dict[str, Any]) -> None:
     found = translator.translate([words(30), words(11)], too_long="cut", **SHORT)
     assert [each.notes[:1] for each in found] == [
         ("cut after 11 of its 30 tokens",),
-        ("its translation reached the greatest length, 5 tokens (max_length_a, max_length_b)",),
+        ("its translation reached the max length, 5 tokens (max_length_a, max_length_b)",),
     ]
     assert found[0].hypotheses == found[1].hypotheses and found[0].source == words(30)
     shorter = translator.translate([words(30)], too_long="cut", max_source_tokens=5, **SHORT)[0]
