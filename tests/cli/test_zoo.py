@@ -139,8 +139,8 @@ def test_publish_refuses_in_one_line(project: Path, capsys: pytest.CaptureFixtur
     refused(capsys, "results/nothing has no run record: first run it with `rskip run RECIPE`", "publish", "nothing")
     refused(capsys, "--url is 'ftp://x': expected an https:// address without", "publish", RUN, "--url", "ftp://x")
     refused(capsys, "--variant is 'De ep': expected a word of lower-case", "publish", RUN, "--variant", "De ep")
-    missing = f"{RECORDS} has no run record of seed 3: first run it with `rskip run RECIPE --seeds 3`"
-    refused(capsys, missing, "publish", RUN, "--seed", "3")
+    missing = f"{RECORDS} has no run record of seed 9: first run it with `rskip run RECIPE --seeds 9`"
+    refused(capsys, missing, "publish", RUN, "--seed", "9")
     weights = Path("checkpoints", RUN, "model.safetensors")
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1

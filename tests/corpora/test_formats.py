@@ -245,7 +245,7 @@ def test_pairs(tmp_path: Path) -> None:
 
     assert pairs(b"one\n\n", b"eins\nzwei") == [("one", "eins"), ("", "zwei")]
     for english, german, message in (
-        (b"one\ntwo\n", b"eins\n", r"a\.en has 2 lines and .*a\.de has 1: files that translate"),
+        (b"one\ntwo\n", b"eins\n", r"a\.en has 2 lines and .*a\.de has 1: a text and its"),
         (b"one\n", b"eins\nzwei\n", r"a\.en has 1 lines and .*a\.de has 2"),
         (b"", b"eins\n", r"a\.en is empty: expected 2 sentences"),
         (b"one\n", b"", r"a\.de is empty: expected 2 sentences"),

@@ -282,7 +282,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
             "train.en and train.de (test) and train.en and train.de (train) have",
         ),
         ([*same, "--target", "empty.de"], "empty.de is empty"),
-        ([*same, "--target", "short.de"], "train.en has 50 lines and short.de has 49: files that translate each other"),
+        ([*same, "--target", "short.de"], "train.en has 50 lines and short.de has 49: a text and its translation"),
         ([*same, "--target", "utf16.de"], "utf16.de: line 1 is UTF-16: convert the text to UTF-8"),
         ([*same, "--target", "latin.de"], "latin.de: line 1 is not valid UTF-8 (byte 0xe4 at position 11): convert"),
         ([*same, "--target", "cut.de.gz"], "cut.de.gz is damaged or truncated after line "),

@@ -130,8 +130,8 @@ MISTAKES = (
     (SUM, SUM.upper(), "files.news[0].sha256 is '0123456789ABCDEF"),
     ("      size: 12", "      size: -1", "files.news[0].size is -1: expected a whole number, 1 or more"),
     ("      size: 12", "      md5: 12", "unknown key files.news[0].md5; known keys: url, size, sha256"),
-    ("https://example.org/dev.de.gz", "http://a.org/b", "files.news[2].url is 'http://a.org/b': expected an address"),
-    ("https://example.org/dev.de.gz", "https://a.org/b/", "files.news[2].url is 'https://a.org/b/': expected an"),
+    ("https://example.org/dev.de.gz", "http://a.org/b", "files.news[2].url is 'http://a.org/b': expected a URL"),
+    ("https://example.org/dev.de.gz", "https://a.org/b/", "files.news[2].url is 'https://a.org/b/': expected a URL"),
     (
         "    - url: https://example.org/dev.en.gz\n",
         "    - url: https://example.org/dev.en.gz\n    - url: https://b.org/dev.en.gz\n",

@@ -71,7 +71,8 @@ def test_the_tasks_choice_is_published_unless_a_seed_is(runs: Path, line_fitting
     assert published() == 10
     capsys.readouterr()
     assert main(["run", "recipes/mine.yaml", "--seeds", "2", "1", "--publish"]) == 0
-    assert "checkpoints/mine: seed 1, in float32\nrskip zoo publish mine " in capsys.readouterr().out
+    shown = "checkpoints/mine: seed 1, in float32\nadd it to checkpoints.json with: rskip zoo publish mine "
+    assert shown in capsys.readouterr().out
     assert published() == 1, "a model of checkpoints.json is replaced with its entry"
     before = snapshot()
     assert main(["zoo", "publish", "mine"]) == 0
@@ -213,11 +214,11 @@ def test_what_is_refused_leaves_every_byte(
         assert "expected at most 0 MB" in refused("--variant", "new")
     with monkeypatch.context() as patch:
         patch.setattr("rskip.zoo.publishing.MAX_BYTES", 10)
-        assert " takes 0.0 MB: expected at most 0 MB" in refused()
+        assert " has 0.0 MB: expected at most 0 MB" in refused()
     trained.write_bytes(b"x")
     assert "is not the file of results/mine/1.json" in refused()
     trained.unlink()
-    assert "trained.safetensors is gone" in refused()
+    assert "trained.safetensors is missing" in refused()
     trained.write_bytes(weights)
     line_fitting.export_weights = lambda *arguments: {**export(*arguments), "distance": 0.5}  # type: ignore[method-assign]
     assert "has distance 0.50 when read back, but the run 0.03" in refused()
@@ -265,7 +266,7 @@ def test_what_names_no_run_is_refused(runs: Path, capsys: Capture) -> None:
         "": "'' is not a run: expected an address",
         "..": "'..' is not a run: expected",
         "/": "'/' is not a run: expected",
-        "results/mine": "results/results/mine has no record (did you mean 'mine'?)",
+        "results/mine": "results/results/mine has no run record (did you mean 'mine'?)",
         "mnie": "results/mnie has no run record (did you mean 'mine'?): give another run, or run it first",
         "numbers": "results/numbers has no run record: first run it with `rskip run RECIPE`",
     }.items():

@@ -218,7 +218,7 @@ def test_publish_writes_half_precision_weights_of_the_seed_with_the_lowest_valid
     for path in [*(data / "text").iterdir(), *data.glob("dict.*")]:
         assert (folder / path.relative_to(data)).read_bytes() == path.read_bytes()
     told = capsys.readouterr().out
-    assert "checkpoints/mine: seed 2, in float16\nrskip zoo publish mine " in told
+    assert "checkpoints/mine: seed 2, in float16\nadd it to checkpoints.json with: rskip zoo publish mine " in told
 
 
 def test_weights_that_score_otherwise_in_half_precision_are_not_published(

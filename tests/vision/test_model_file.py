@@ -146,7 +146,7 @@ def test_damaged_and_foreign_files_are_one_line(model, tmp_path):
     refused(cut)
     for content in ([1, 2], torch.zeros(3)):
         torch.save(content, path)
-        refused("model.pt is no file of `rskip vision train`: ")
+        refused("model.pt is not a file of `rskip vision train`: ")
     wrong = [
         ({"model": state}, "config is missing: expected keys and values"),
         (finished(model, config=3), "config is 3: expected keys and values"),

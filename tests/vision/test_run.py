@@ -239,7 +239,7 @@ def test_mistakes_are_one_line(project: Path, capsys: pytest.CaptureFixture[str]
         (["--set", "train.dataset=cifar11"], "'cifar11'"),
         (["--set", "train={depth: 8}"], "train.dataset is missing"),
         (["--mirror", "https://example.org"], "'https://example.org': expected a folder"),
-        (["--mirror", "nowhere"], "'nowhere': expected a folder that holds cifar10's"),
+        (["--mirror", "nowhere"], "'nowhere': expected a folder that holds cifar10"),
     ]:
         assert run(*arguments) == 2
         error = capsys.readouterr().err
@@ -298,5 +298,5 @@ def test_weights_that_err_otherwise_when_they_are_read_back_are_not_published(
         right = model(images).argmax(dim=1)
     monkeypatch.setitem(IMAGES, False, dataclasses.replace(IMAGES[False], labels=right))
     assert run("--publish") == 2
-    assert "model.safetensors has error 0.00 when it is read back" in capsys.readouterr().err
+    assert "model.safetensors has error 0.00 when read back" in capsys.readouterr().err
     assert not (project / "checkpoints/mine").exists()
