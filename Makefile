@@ -23,20 +23,20 @@ FUZZ ?= 5000
 .DELETE_ON_ERROR:
 
 help:
-	@echo 'make demo        the main job on a generated corpus: prepare, train, average, translate, score; then a trained model'
+	@echo 'make demo        prepare, train, average, translate and score a generated corpus; then translate with a trained model'
 	@echo 'make test        ruff, mypy and the fast tests'
-	@echo 'make test-slow   the tests that train, kill or run torchrun'
-	@echo 'make test-install  for who changes set-up: fresh environments, wheels and editable installs, by two pips'
-	@echo 'make fuzz        tests/fuzz with other inputs each time, FUZZ of each kind (default: $(FUZZ)); make test has half a minute of it'
-	@echo 'make coverage    the fast tests run at least $(COVERAGE) % of the lines of rskip/'
+	@echo 'make test-slow   the tests that train, kill processes or run torchrun'
+	@echo 'make test-install  for changes of the set-up: fresh environments, wheels and editable installs, with two versions of pip'
+	@echo 'make fuzz        tests/fuzz with new inputs each time, FUZZ per kind (default: $(FUZZ)); make test runs half a minute of it'
+	@echo 'make coverage    check that the fast tests run at least $(COVERAGE) % of the lines of rskip/'
 	@echo 'make lint        ruff and mypy'
 	@echo 'make bench       the benchmarks'
-	@echo 'make faults      commands killed, without disk or network, two at once: what they survive, in study/results/robustness/faults.md'
-	@echo 'make study       what README.md and docs/ show of the records in study/results/, anew'
-	@echo 'make docs        the site: guides and API reference, in build/docs; fails on what is broken'
-	@echo 'make dist        source distribution and wheel of the last commit, checked, and their sums, in dist/'
-	@echo 'make setup       only set up $(VENV)/; PYTHON=python3.12 chooses the Python'
-	@echo 'make clean       remove what builds and tests left; make distclean removes $(VENV)/ too'
+	@echo 'make faults      kill commands, fill the disk, cut the network, run two at once; writes study/results/robustness/faults.md'
+	@echo 'make study       regenerate the tables and figures in docs/ from the records in study/results/'
+	@echo 'make docs        build the site in build/docs: guides and API reference; fails on warnings'
+	@echo 'make dist        source distribution and wheel of the last commit, checked, with their checksums, in dist/'
+	@echo 'make setup       set up $(VENV)/ only; PYTHON=python3.12 chooses the Python'
+	@echo 'make clean       remove the files of builds and tests; make distclean removes $(VENV)/ too'
 
 demo: $(STAMPS)/fairseq
 	@$(BIN)/rskip run recipes/numbers_en_de_demo.yaml
