@@ -137,7 +137,7 @@ class Harmful:
 def test_nothing_in_a_pickle_is_executed(tmp_path, monkeypatch):
     monkeypatch.setenv("HARM", str(tmp_path / "harm"))
     torch.save({"a": Harmful()}, write_folder(tmp_path / "model", tensors=None) / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="that could run code") as error:
+    with pytest.raises(ValueError, match="which could run code") as error:
         Folder(tmp_path / "model").tensors()
     one_line(error)
     assert not (tmp_path / "harm").exists()
