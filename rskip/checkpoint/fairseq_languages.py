@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rskip.checkpoint.checkpoint import LANGUAGES, PAIRS, Checkpoint
 from rskip.settings.check import convert, to_plain
 from rskip.settings.errors import SettingError, shown
-from rskip.text.languages import LanguageTokens
+
+if TYPE_CHECKING:  # rskip.text needs the extra `translation`, which reading a checkpoint doesn't
+    from rskip.text.languages import LanguageTokens
 
 PER_PAIR = "multilingual_translation"  # the task of checkpoints with a model for each pair of languages
 _MODELS = "models."  # begins the names of their parameters: models.de-en.encoder...
@@ -25,7 +27,7 @@ def language_settings(task: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     :param settings: of the task.
     :raises SettingError: a setting that rskip doesn't know.
     """
-    if task not in _TASKS:
+    if not isinstance(task, str) or task not in _TASKS:
         return {}
     tokens = _TASKS[task](settings)
     added = {} if tokens is None else {LANGUAGES: to_plain(tokens)}
@@ -34,6 +36,8 @@ def language_settings(task: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def language_tokens(checkpoint: Checkpoint) -> LanguageTokens | None:
     """The language tokens of a checkpoint; None if it has none."""
+    from rskip.text.languages import LanguageTokens
+
     found = checkpoint.config.get(LANGUAGES)
     return None if found is None else convert(found, LanguageTokens, name=LANGUAGES)
 
@@ -74,6 +78,8 @@ def of_pair(checkpoint: Checkpoint, source: str | None, target: str | None) -> C
 
 def _many_to_many(settings: Mapping[str, Any]) -> LanguageTokens:
     """translation_multi_simple_epoch: M2M-100, NLLB, flores101, WMT21, mBART-50."""
+    from rskip.text.languages import LanguageTokens
+
     style = convert(settings.get("lang_tok_style") or "multilingual", str, name="lang_tok_style")
     if style not in _FORMS:
         raise SettingError.of_value("lang_tok_style", style, f"one of {', '.join(_FORMS)}")
@@ -96,6 +102,8 @@ def _many_to_many(settings: Mapping[str, Any]) -> LanguageTokens:
 
 def _from_pretrained(settings: Mapping[str, Any]) -> LanguageTokens:
     """translation_from_pretrained_bart: mBART-25."""
+    from rskip.text.languages import LanguageTokens
+
     if settings.get("prepend_bos"):
         problem = "is true, and rskip begins no sentence with <s>"
         raise SettingError("prepend_bos", problem, advice="translate with fairseq-generate")
@@ -113,6 +121,8 @@ def _from_pretrained(settings: Mapping[str, Any]) -> LanguageTokens:
 
 def _per_pair(settings: Mapping[str, Any]) -> LanguageTokens | None:
     """multilingual_translation."""
+    from rskip.text.languages import LanguageTokens
+
     encoder, decoder = settings.get("encoder_langtok"), settings.get("decoder_langtok")
     if encoder is None and not decoder:
         return None

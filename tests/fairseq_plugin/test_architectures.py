@@ -152,7 +152,7 @@ def test_supported_flags_reach_the_model(parse, task):
     untested = {field.name for field in fields(TransformerConfig)} - SUPPORTED.keys()
     assert untested == {
         "source_vocabulary", "target_vocabulary", "padding_index", "encoder_connection", "decoder_connection",
-        "share_all_embeddings", "value_residual",
+        "share_all_embeddings", "value_residual", "output_bias", "start",
     }  # fmt: skip
 
 
