@@ -151,7 +151,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(
     (project / "model" / name).write_text("mine")
     assert main(TRAIN) == 2
     held = "another model" if name == "model.safetensors" else name
-    assert f"model holds {held} and no recipe.yaml of `rskip train`" in capsys.readouterr().err
+    assert f"model holds {held}, but not recipe.yaml of `rskip train`" in capsys.readouterr().err
     assert [path.name for path in (project / "model").iterdir()] == [name]
 
 
