@@ -35,7 +35,7 @@ def hub_folder(name: str | os.PathLike[str]) -> Path:
     text = os.fspath(name)
     repository, _, revision = text.removeprefix(PREFIX).partition("@")
     with extra("huggingface", what="a model of the Hugging Face Hub"):
-        from huggingface_hub import snapshot_download
+        from huggingface_hub import constants, snapshot_download
         from huggingface_hub.errors import (
             GatedRepoError,
             HFValidationError,
@@ -54,7 +54,6 @@ def hub_folder(name: str | os.PathLike[str]) -> Path:
     if repository.count("/") != 1:
         raise SettingError("", f"{text} names no model of the Hub", expected="hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
     try:
-        folder = download(*_TEXT_FILES)
         for patterns in _WEIGHTS:
             folder = download(*_TEXT_FILES, *patterns)
             if any(path for pattern in patterns for path in folder.glob(pattern)):
@@ -72,15 +71,7 @@ def hub_folder(name: str | os.PathLike[str]) -> Path:
     except RevisionNotFoundError:
         advice = "expected a branch, a tag or a commit"
         raise SettingError("", f"{repository} has no revision {revision}", advice=advice) from None
-    except LocalEntryNotFoundError as error:
-        offline = (
-            "HF_HUB_OFFLINE forbids downloads"
-            if "HF_HUB_OFFLINE" in str(error) or _offline()
-            else "the Hub can't be reached"
-        )
-        raise OSError(f"{text} is not in the cache, and {offline}") from None
+    except LocalEntryNotFoundError:
+        reason = "HF_HUB_OFFLINE forbids downloads" if constants.HF_HUB_OFFLINE else "the Hub can't be reached"
+        raise OSError(f"{text} is not in the cache, and {reason}") from None
     return folder
-
-
-def _offline() -> bool:
-    return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
