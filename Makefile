@@ -1,22 +1,22 @@
-# Sets up .venv/ by itself, once, and runs things in it. `make help` lists the targets.
+# Sets up .venv/ once and runs commands in it. `make help` lists the targets.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
-# environments in which packages are built: older pips heed the first, newer ones the second
+# constraints for building packages: older pips read the first variable, newer ones the second
 export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
-# where it is set, each of the hundreds of processes that tests start compiles what it imports again
+# if it is set, each of the hundreds of processes that tests start compiles its imports again
 unexport PYTHONDONTWRITEBYTECODE
-# per cent of the lines of rskip/ that the fast tests must run
+# minimum percentage of rskip's lines that the fast tests must run
 COVERAGE ?= 95
 # One process per core, at most 8, with one thread each. A file's tests stay in one process; tests/conftest.py orders files.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
-# what `make test` runs, as pytest's -m has it
+# pytest's -m for `make test`
 TESTS ?= not slow and not install
-# inputs of each kind that `make fuzz` tries, for an hour or more
+# number of inputs per kind for `make fuzz`, which takes an hour or more
 FUZZ ?= 5000
 
 .PHONY: help demo setup test tests test-slow test-install fuzz coverage lint bench faults study docs dist clean distclean
@@ -26,12 +26,12 @@ help:
 	@echo 'make demo        prepare, train, average, translate and score a generated corpus; then translate with a trained model'
 	@echo 'make test        ruff, mypy and the fast tests'
 	@echo 'make test-slow   the tests that train, kill processes or run torchrun'
-	@echo 'make test-install  for changes of the set-up: fresh environments, wheels and editable installs, with two versions of pip'
+	@echo 'make test-install  install into fresh environments, from wheels and editable, with two versions of pip'
 	@echo 'make fuzz        tests/fuzz with new inputs each time, FUZZ per kind (default: $(FUZZ)); make test runs half a minute of it'
 	@echo 'make coverage    check that the fast tests run at least $(COVERAGE) % of the lines of rskip/'
 	@echo 'make lint        ruff and mypy'
 	@echo 'make bench       the benchmarks'
-	@echo 'make faults      kill commands, fill the disk, cut the network, run two at once; writes study/results/robustness/faults.md'
+	@echo 'make faults      test killed commands, full disks, lost networks and simultaneous commands; writes study/results/robustness/faults.md'
 	@echo 'make study       regenerate the tables and figures in docs/ from the records in study/results/'
 	@echo 'make docs        build the site in build/docs: guides and API reference; fails on warnings'
 	@echo 'make dist        source distribution and wheel of the last commit, checked, with their checksums, in dist/'
@@ -44,7 +44,7 @@ demo: $(STAMPS)/fairseq
 
 setup: $(STAMPS)/fairseq $(STAMPS)/dev
 
-# mypy needs one core, so lint runs beside the tests
+# lint runs in parallel with the tests, since mypy needs only one core
 test: setup
 	@$(MAKE) --no-print-directory --jobs=2 lint tests
 
@@ -96,7 +96,7 @@ clean:
 distclean: clean
 	rm -rf $(VENV)
 
-# Both tools are checked before anything is made or downloaded.
+# Python and the compiler are checked before anything is created or downloaded.
 $(STAMPS)/venv:
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
 	  echo 'error: rskip needs Python 3.10 or newer, and $(PYTHON) is $(or $(shell "$(PYTHON)" --version 2>/dev/null),not there): choose another with make PYTHON=python3.11' >&2; exit 1; }

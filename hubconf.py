@@ -1,7 +1,7 @@
-"""torch.hub's entries: every pretrained model of checkpoints.json under its own name, and three architectures.
+"""Defines torch.hub's entries: each pretrained model in checkpoints.json under its name, and three architectures.
 
-torch.hub.load("OWNER/rskip", "transformer_tiny_2rskip_ln.multi30k.en-de") gives a translator; from a clone:
-torch.hub.load(FOLDER, NAME, source="local"). torch.hub.help shows what an entry is.
+torch.hub.load("OWNER/rskip", "transformer_tiny_2rskip_ln.multi30k.en-de") returns a translator. For a clone use
+torch.hub.load(FOLDER, NAME, source="local"). torch.hub.help describes an entry.
 """
 
 import sys as _sys
@@ -12,10 +12,10 @@ if _sys.version_info < (3, 10):
 
 from rskip.zoo.hub import entry_points as _entry_points
 
-# torch.hub looks for them before it calls an entry; what one kind of model needs, loading it names
+# torch.hub checks these before it calls an entry; loading reports what else a kind of model needs
 dependencies = ["torch", "safetensors", "msgspec"]
 
-# torch.hub takes this folder off the path's front again, but the processes of `Workers` import rskip too
+# torch.hub removes this folder from the path after the import, but processes of `Workers` import rskip later
 if (_folder := str(_Path(__file__).resolve().parent)) not in _sys.path[1:]:
     _sys.path.append(_folder)
 

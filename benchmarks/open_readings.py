@@ -54,7 +54,7 @@ MODELS = (
 STAGE_ENDS = (18, 36, 54)
 BASELINE, RSKIP = ("checkpoints/cifar10_fast/preact20_1xskip", "checkpoints/cifar10_fast/preact20_2rskip_ln")
 TRAINED_ON = ((RSKIP, "all"), (BASELINE, "all"), (RSKIP, "weights"))
-LOOKS = (50, 100)  # numbers of further iterations after which a model is evaluated
+CHECK_AFTER = (50, 100)  # numbers of further iterations after which a model is evaluated
 IMAGES = 3_000  # number of images for recalibration and for the test
 
 
@@ -130,12 +130,12 @@ def trained_on(data: Path, folder: str, decay: str) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as temporary:
         run = training(settings, data, Path(temporary))
         run.model.load_state_dict(model.state_dict())
-        for look in LOOKS:
-            while run.iteration < look:
+        for steps in CHECK_AFTER:
+            while run.iteration < steps:
                 run.step()
             train_error = rounded(run.meter.means()[1])
             run.meter.reset()
-            at = {"model": folder, "decay": decay, "lr": settings.lr, "iterations": look, "train_error": train_error}
+            at = {"model": folder, "decay": decay, "lr": settings.lr, "iterations": steps, "train_error": train_error}
             rows.append({**at, **both_errors(run.model, train, test)})
             print(json.dumps(rows[-1]), flush=True)
     return rows

@@ -203,9 +203,9 @@ def depths(
                         row["error"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
                     else:
                         milliseconds = [1000 * each / steps for each in times]
-                        spread = (statistics.median(milliseconds), min(milliseconds), max(milliseconds))
-                        row["ms"] = [round(each, 3) for each in spread]
-                        row["images_per_second"] = round(1000 * batch_size / spread[0], 1)
+                        summary = (statistics.median(milliseconds), min(milliseconds), max(milliseconds))
+                        row["ms"] = [round(each, 3) for each in summary]
+                        row["images_per_second"] = round(1000 * batch_size / summary[0], 1)
                         if device.type == "cuda":
                             row["peak_MiB"] = round(torch.cuda.max_memory_allocated(device) / 2**20)
                     found.append(row)

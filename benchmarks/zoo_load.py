@@ -32,8 +32,8 @@ loaded = time.perf_counter()
 if sys.argv[2] == "translation":
     answer = model("Two dogs are playing in the snow.")
 else:
-    picture = torch.zeros(3, 32, 32, dtype=torch.uint8)
-    answer = model.classes[model(model.transforms()(picture)[None]).argmax().item()]
+    image = torch.zeros(3, 32, 32, dtype=torch.uint8)
+    answer = model.classes[model(model.transforms()(image)[None]).argmax().item()]
 assert answer
 print(loaded - start, time.perf_counter() - start)
 """
@@ -61,9 +61,9 @@ def main() -> None:
     print("| model | loaded, s (min to max) | first answer, s (min to max) |\n|---|---|---|")
     for name in models:
         columns = list(zip(*(each[name] for each in times), strict=True))
-        figures = [[round(f(seconds), 2) for f in (statistics.median, min, max)] for seconds in columns]
-        found[name] = dict(zip(("loaded", "answered"), figures, strict=True))
-        print(f"| `{name}` | {' | '.join('{:.2f} ({:.2f} to {:.2f})'.format(*each) for each in figures)} |")
+        summaries = [[round(f(seconds), 2) for f in (statistics.median, min, max)] for seconds in columns]
+        found[name] = dict(zip(("loaded", "answered"), summaries, strict=True))
+        print(f"| `{name}` | {' | '.join('{:.2f} ({:.2f} to {:.2f})'.format(*each) for each in summaries)} |")
     append_record(args.output, "zoo_load", {"rounds": args.rounds, "seconds": found})
     print(f"\n{json.dumps(found)}")
 

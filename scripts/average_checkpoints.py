@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fairseq's average_checkpoints.py under its own flags; `rskip average` does the same and more."""
+"""Averages checkpoints, with the flags of fairseq's average_checkpoints.py. `rskip average` can do more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rskip.checkpoint.average import best_scored
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """fairseq's flags."""
+    """The parser of fairseq's flags."""
     parser = argparse.ArgumentParser(description="Average the parameters of checkpoints.")
     parser.add_argument(
         "--inputs", type=Path, nargs="+", required=True, help="checkpoints, or the folder of a run"
@@ -26,10 +26,10 @@ def build_parser() -> argparse.ArgumentParser:
         "--num-update-checkpoints", type=int, metavar="N", help="last N update checkpoints of the folder"
     )
     number.add_argument(
-        "--num-best-checkpoints", type=int, metavar="N", help="best N of checkpoint.best_* files"
+        "--num-best-checkpoints", type=int, metavar="N", help="best N checkpoint.best_* files of the folder"
     )
     parser.add_argument(
-        "--checkpoint-upper-bound", type=int, metavar="N", help="none after this epoch or update"
+        "--checkpoint-upper-bound", type=int, metavar="N", help="ignore checkpoints after this epoch or update"
     )
     return parser
 
@@ -42,7 +42,7 @@ def select(args: argparse.Namespace) -> list[Path]:
     if number is not None:
         if len(args.inputs) != 1:
             raise ValueError(
-                f"--inputs names {len(args.inputs)} places: expected the one folder of the checkpoints"
+                f"--inputs has {len(args.inputs)} paths: expected one folder of checkpoints"
             )
         return last_checkpoints(args.inputs[0], number, by=by, up_to=args.checkpoint_upper_bound)
     if args.checkpoint_upper_bound is not None:
@@ -55,7 +55,7 @@ def select(args: argparse.Namespace) -> list[Path]:
 
 
 def main() -> int:
-    """Averages, says so, and returns the exit status."""
+    """Averages the checkpoints and returns the exit status."""
     args = build_parser().parse_args()
     try:
         inputs = select(args)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Gathers what a machine with a GPU, PyTorch for Python 3.12 and no network lacks: wheels in a folder, fairseq compiled.
+# Gathers wheels, and compiles fairseq, for a machine with a GPU and PyTorch for Python 3.12 but without network.
 #
 #   scripts/gather-gpu-wheels.sh [FOLDER]      (default: gpu-wheels; PYTHON=python3.12 names the interpreter)
 #
-# benchmarks/gpu_job.sh installs from there. The machine is taken to have what usually comes with PyTorch: numpy,
-# safetensors, sentencepiece, sacrebleu, tqdm, PyYAML, regex, pytest, setuptools.
+# benchmarks/gpu_job.sh installs from this folder. The machine must already have numpy, safetensors, sentencepiece,
+# sacrebleu, tqdm, PyYAML, regex, pytest and setuptools.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-gpu-wheels}
@@ -14,10 +14,10 @@ needed=(hydra-core omegaconf antlr4-python3-runtime cffi pycparser bitarray sacr
 
 mkdir -p "$folder"
 "$python" -m pip wheel --quiet --no-deps --constraint "$constraints" --wheel-dir "$folder" "${needed[@]}"
-# fairseq is compiled in an environment of its own: older pips heed the first there, newer ones the second
+# constraints for compiling fairseq: older pips read the first variable, newer ones the second
 PIP_CONSTRAINT=$constraints PIP_BUILD_CONSTRAINT=$constraints CFLAGS=-g0 CXXFLAGS=-g0 LDFLAGS=-s \
     "$python" -m pip wheel --quiet --no-deps --wheel-dir "$folder" fairseq==0.12.2
-# two thirds of it are examples with their data, which nothing of fairseq imports
+# two thirds of the wheel are examples with their data, which fairseq never imports
 "$python" - "$folder"/fairseq-0.12.2-*.whl <<'END'
 import re, sys, zipfile
 from pathlib import Path

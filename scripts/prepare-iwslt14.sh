@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# IWSLT'14 German-English made ready for fairseq-train, in data-bin/iwslt14-de-en.
-# The other direction: `rskip prepare iwslt14-en-de`.
+# Prepares IWSLT'14 German-English for fairseq-train in data-bin/iwslt14-de-en.
+# For the other direction use `rskip prepare iwslt14-en-de`.
 #
 #   scripts/prepare-iwslt14.sh [options of `rskip prepare`]
 set -euo pipefail

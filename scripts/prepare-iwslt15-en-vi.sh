@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# IWSLT'15 English-Vietnamese, as Stanford preprocessed it, made ready for fairseq-train, in data-bin/iwslt15-en-vi.
-# The other direction: `rskip prepare iwslt15-vi-en`.
+# Prepares IWSLT'15 English-Vietnamese, as Stanford preprocessed it, for fairseq-train in data-bin/iwslt15-en-vi.
+# For the other direction use `rskip prepare iwslt15-vi-en`.
 #
 #   scripts/prepare-iwslt15-en-vi.sh [options of `rskip prepare`]
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Multi30k made ready for fairseq-train, in data-bin/multi30k-SOURCE-TARGET.
+# Prepares Multi30k for fairseq-train in data-bin/multi30k-SOURCE-TARGET.
 #
 #   scripts/prepare-multi30k.sh [SOURCE TARGET] [options of `rskip prepare`]
 #   scripts/prepare-multi30k.sh en de --mirror FOLDER_OR_URL

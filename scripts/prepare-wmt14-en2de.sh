@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# WMT'14 English-German made ready for fairseq-train, in data-bin/wmt14-en-de.
-# The other direction: `rskip prepare wmt14-de-en`.
+# Prepares WMT'14 English-German for fairseq-train in data-bin/wmt14-en-de.
+# For the other direction use `rskip prepare wmt14-de-en`.
 #
 #   scripts/prepare-wmt14-en2de.sh [options of `rskip prepare`]
 set -euo pipefail

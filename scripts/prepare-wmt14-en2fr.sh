@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# WMT'14 English-French made ready for fairseq-train, in data-bin/wmt14-en-fr.
-# The other direction: `rskip prepare wmt14-fr-en`.
+# Prepares WMT'14 English-French for fairseq-train in data-bin/wmt14-en-fr.
+# For the other direction use `rskip prepare wmt14-fr-en`.
 #
 #   scripts/prepare-wmt14-en2fr.sh [options of `rskip prepare`]
 set -euo pipefail

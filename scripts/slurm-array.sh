@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# A sweep as a Slurm array: task N is the N-th command of a file that `rskip run --commands` has written.
+# Runs a sweep as a Slurm array: task N is the N-th command of a file that `rskip run --commands` wrote.
 #
 #   rskip run recipes/multi30k_en_de.yaml --variants '*' --seeds 1 2 3 --commands > runs/commands.txt
 #   sbatch --array=1-$(wc -l < runs/commands.txt)%8 scripts/slurm-array.sh runs/commands.txt
 #
-# From the project's folder, which all nodes share. Options of sbatch replace those below. A task that was requeued goes
-# on from its run's last checkpoint; before the time limit it is told to save. Then make the file anew: it has what is
-# missing.
+# Run it in the project's folder, which all nodes share. Options of sbatch override those below. A task saves before its
+# time limit, and a requeued task continues from its last checkpoint. Afterwards write the file again: it then contains
+# only the runs that are still missing.
 #SBATCH --job-name=rskip
 #SBATCH --gpus=1
 #SBATCH --cpus-per-task=8

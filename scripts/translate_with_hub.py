@@ -1,4 +1,4 @@
-"""Translates sentences with a pretrained model that torch.hub loads from this checkout; `make demo` ends with it."""
+"""Translates sentences with a pretrained model that torch.hub loads from this checkout. `make demo` runs it last."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from decoding.processes import SystemProcess
 from decoding.rounds import ratios, report, take_turns
-from decoding.speed import our_name, spread
+from decoding.speed import median_min_max, our_name
 from decoding.systems import Tokens
 from decoding.workloads import RECURSIVE, STOCK, Workload
 
@@ -70,7 +70,7 @@ def _measure(
                 "seconds": round(seconds, 3),
                 "ms_a_batch": round(1000 * seconds / -(-count // size), 2),
                 "tokens_per_second": round(tokens / seconds),
-                "ratio_to_fairseq_float16": spread(ratios(times, BASELINE, name)),
+                "ratio_to_fairseq_float16": median_min_max(ratios(times, BASELINE, name)),
                 "peak_mib": system.mib,
                 "target_tokens": tokens,
                 "fairseqs_hypotheses": round(100 * sum(equal) / count, 1) if RECURSIVE not in name else None,

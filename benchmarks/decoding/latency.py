@@ -39,7 +39,7 @@ def measure_latency(workload: Workload, systems: dict[str, SystemProcess], round
     milliseconds: dict[str, list[float]] = {name: [] for name in systems}
     for system in systems.values():
         system.translate(workload.sentences[:1], 1)
-    count = workload.sentences_a_latency_round
+    count = workload.latency_sentences_per_round
     for number in range(rounds):
         block = [workload.sentences[(number * count + index) % len(workload.sentences)] for index in range(count)]
         calls = {

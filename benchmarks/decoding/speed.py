@@ -17,7 +17,7 @@ from rskip.cpu.int8 import largest_int8_weight
 FAIRSEQ, CT2, CT2_INT8 = "fairseq float32", "CTranslate2 float32", "CTranslate2 int8"
 BASELINES = {"fairseq_float32": FAIRSEQ, "ct2_float32": CT2, "ct2_int8": CT2_INT8}
 PRECISIONS = ("float32", "bfloat16", "int8") if largest_int8_weight() else ("float32", "bfloat16")
-LEAST_SAME = 99.0  # minimum percentage of equal hypotheses, in float32
+MIN_SAME = 99.0  # minimum percentage of equal hypotheses, in float32
 LOSS = 0.2  # maximum loss of BLEU for our best precision
 
 
@@ -66,7 +66,7 @@ def measure_speed(workload: Workload, systems: dict[str, SystemProcess], rounds:
                 "seconds": round(statistics.median(times[name]), 3),
                 "target_tokens": tokens,
                 "tokens_per_second": round(tokens / statistics.median(times[name])),
-                **{f"ratio_to_{key}": spread(ratios(times, each, name)) for key, each in BASELINES.items()},
+                **{f"ratio_to_{key}": median_min_max(ratios(times, each, name)) for key, each in BASELINES.items()},
                 "same_hypotheses": same[name],
                 "bleu": workload.bleu(hypotheses) if workload.bleu else None,
             }
@@ -95,7 +95,7 @@ def check_same_work(workload: Workload, found: dict[str, list[Tokens]]) -> dict[
         length = workload.search.length
         if length is not None and any(len(each) != length for each in hypotheses):
             raise SystemExit(f"{workload.name}: {name} returned targets whose length is not {length}")
-        if workload.bleu is not None and name.endswith("float32") and same[name] < LEAST_SAME:
+        if workload.bleu is not None and name.endswith("float32") and same[name] < MIN_SAME:
             raise SystemExit(f"{workload.name}: only {same[name]} % of {name}'s hypotheses are {reference}'s")
     return same
 
@@ -107,14 +107,14 @@ def wanted_ratios(times: Times, bleu: dict[str, float | None]) -> dict[str, Any]
     kept = [name for name in (our_name(STOCK, each) for each in PRECISIONS) if (bleu[name] or 0) >= least]
     best = min(kept, key=lambda name: statistics.median(times[name]))
     return {
-        "ratio_fairseq_float32": spread(ratios(times, FAIRSEQ, float32))[0],
-        "ratio_ct2_float32": spread(ratios(times, CT2, float32))[0],
-        "ratio_best_to_ct2_int8": spread(ratios(times, CT2_INT8, best))[0],
+        "ratio_fairseq_float32": median_min_max(ratios(times, FAIRSEQ, float32))[0],
+        "ratio_ct2_float32": median_min_max(ratios(times, CT2, float32))[0],
+        "ratio_best_to_ct2_int8": median_min_max(ratios(times, CT2_INT8, best))[0],
         "best": best,
     }
 
 
-def spread(values: list[float]) -> list[float]:
+def median_min_max(values: list[float]) -> list[float]:
     """Median, minimum and maximum."""
     return [round(each, 2) for each in (statistics.median(values), min(values), max(values))]
 

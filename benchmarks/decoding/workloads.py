@@ -29,7 +29,7 @@ class Workload:
 
     :param models: builds the models of STOCK and RECURSIVE, in float32.
     :param sentences: tokens of each sentence, including the end symbol.
-    :param sentences_a_latency_round: number of sentences that are translated one by one per round.
+    :param latency_sentences_per_round: number of sentences that are translated one by one per round.
     :param bleu: computes sacreBLEU of hypotheses; None for random models.
     """
 
@@ -40,7 +40,7 @@ class Workload:
     sentences: list[Tokens]
     search: Search
     batch_size: int
-    sentences_a_latency_round: int
+    latency_sentences_per_round: int
     bleu: Callable[[list[Tokens]], float] | None = None
 
 
@@ -78,20 +78,20 @@ def trained(mirror: str | None, *, sentences: int | None) -> Workload:
         sentences=[tokenizer.encode(sentence) for sentence in texts[corpus.source]],
         search=Search(beam=4),
         batch_size=64,
-        sentences_a_latency_round=20,
+        latency_sentences_per_round=20,
         bleu=bleu,
     )
 
 
 def small(*, sentences: int) -> Workload:
     """Random weights, 256/1024/4, 3+3 layers, 31 steps."""
-    return _random("random, 256/1024/4, 3+3 layers", (256, 1024, 4, 3), sentences, sentences_a_latency_round=10)
+    return _random("random, 256/1024/4, 3+3 layers", (256, 1024, 4, 3), sentences, latency_sentences_per_round=10)
 
 
 def base(*, sentences: int) -> Workload:
     """Random weights, Transformer-base, 31 steps."""
     name = "random, 512/2048/8, 6+6 layers"
-    return _random(name, (512, 2048, 8, 6), sentences, batch_size=32, sentences_a_latency_round=4)
+    return _random(name, (512, 2048, 8, 6), sentences, batch_size=32, latency_sentences_per_round=4)
 
 
 def random_model(sizes: tuple[int, int, int, int], connection: str) -> Transformer:
@@ -130,7 +130,7 @@ def _random(
     sentences: int,
     *,
     batch_size: int = 64,
-    sentences_a_latency_round: int,
+    latency_sentences_per_round: int,
 ) -> Workload:
     dictionary = random_dictionary()
     return Workload(
@@ -141,5 +141,5 @@ def _random(
         sentences=random_sentences(sentences, (10, 31)),
         search=Search(beam=4, length=30),
         batch_size=batch_size,
-        sentences_a_latency_round=sentences_a_latency_round,
+        latency_sentences_per_round=latency_sentences_per_round,
     )

@@ -1,1 +1,1 @@
-"""What benchmarks share: two ways to do one thing, taking turns, and the record of it."""
+"""Shared code of the benchmarks: alternating timing, memory, GPU measurements and records."""

@@ -1,4 +1,4 @@
-"""The device that a benchmark is told to take, and what is measured on a GPU."""
+"""Chooses a benchmark's device and measures memory and operators on a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rskip.machine.ranks import Ranks
 
 
 def named_device(name: str) -> torch.device:
-    """The device of a --device; one that is not there is argparse's error."""
+    """The device of --device, as argparse's type."""
     try:
         return choose_device(name, Ranks())
     except ValueError as error:
@@ -25,21 +25,21 @@ def named_device(name: str) -> torch.device:
 
 
 def synchronise(device: torch.device) -> None:
-    """Waits until a GPU has done all that it was given."""
+    """Waits until a GPU has finished its queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 @dataclass
 class Peak:
-    """mib: the most memory that a block has had allocated on the GPU, over what was allocated before it."""
+    """The peak GPU memory of a block in MiB, in addition to the memory that was allocated before it."""
 
     mib: int = 0
 
 
 @contextmanager
 def peak_memory(device: torch.device) -> Iterator[Peak]:
-    """Measures a block. On a CPU it stays 0."""
+    """Measures the block's peak. It is 0 on a CPU."""
     peak = Peak()
     if device.type != "cuda":
         yield peak
@@ -47,13 +47,13 @@ def peak_memory(device: torch.device) -> Iterator[Peak]:
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
-    with mock.patch("torch.cuda.reset_peak_memory_stats"):  # which fairseq calls after every update
+    with mock.patch("torch.cuda.reset_peak_memory_stats"):  # fairseq calls it after every update
         yield peak
     peak.mib = round((torch.cuda.max_memory_allocated(device) - before) / 2**20)
 
 
 def write_profile(folder: Path, name: str, run: Callable[[], object]) -> None:
-    """PyTorch's table of the 40 operators and kernels that take longest, in a file of the folder."""
+    """Writes PyTorch's table of the 40 slowest operators and kernels to a file in the folder."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(torch.profiler.ProfilerActivity.CUDA)

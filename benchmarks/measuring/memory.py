@@ -1,4 +1,4 @@
-"""Memory of a process and of all that descend from it."""
+"""Measures the memory of a process and its descendants."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def memory(process: int) -> float:
-    """MiB of both together, proportional where processes share."""
+    """MiB of the process and its descendants together. Shared pages count proportionally."""
     return sum(map(_own_memory, _family(process)))
 
 

@@ -1,4 +1,4 @@
-"""Two ways to do one thing, taking turns."""
+"""Times two implementations that alternate."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-WARM_UP = 3  # calls of each that are not counted
+WARM_UP = 3  # calls of each that do not count
 
 
 def compare(before: Callable[[], object], now: Callable[[], object], rounds: int) -> dict[str, Any]:
-    """Median milliseconds of each, and the median of the rounds' ratios, before to now."""
+    """Median milliseconds of each, and the median over rounds of the ratio before / now."""
     for _ in range(WARM_UP):
         seconds(before), seconds(now)
     times = [(seconds(before), seconds(now)) for _ in range(rounds)]

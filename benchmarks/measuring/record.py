@@ -1,4 +1,4 @@
-"""The line that a benchmark leaves in study/results/benchmarks/."""
+"""Appends a benchmark's result to its file in study/results/benchmarks/."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rskip.machine.environment import describe_environment
 
 
 def append_record(path: Path, benchmark: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Adds a JSON line with the values, the date, versions, machine and its instructions; gives what was written."""
+    """Appends a JSON line with the values, date, versions, machine and its instruction sets. Returns the record."""
     date = datetime.now(timezone.utc).isoformat(timespec="seconds")
     record = {"benchmark": benchmark, "date": date, **values, **describe_environment(), "instructions": instructions()}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -25,7 +25,7 @@ def append_record(path: Path, benchmark: str, values: dict[str, Any]) -> dict[st
 
 
 def instructions() -> dict[str, Any]:
-    """The processor's instructions that PyTorch, oneDNN's bfloat16 products and our kernels use."""
+    """The processor's instruction sets that PyTorch, oneDNN's bfloat16 products and our kernels use."""
     library = find_library().library
     return {
         "torch": torch.backends.cpu.get_cpu_capability(),

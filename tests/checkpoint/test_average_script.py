@@ -82,4 +82,4 @@ def test_mistakes_are_one_line(script, run_folder, tmp_path, capsys, flags, mess
 def test_a_series_needs_one_folder(script, run_folder, tmp_path, capsys):
     inputs = ("--inputs", run_folder, run_folder)
     assert script(*inputs, "--output", tmp_path / "averaged.pt", "--num-epoch-checkpoints", 1) == 2
-    assert "--inputs names 2 places" in capsys.readouterr().err
+    assert "--inputs has 2 paths" in capsys.readouterr().err
