@@ -89,7 +89,7 @@ class Captioner:
     :param backbone: returns the backbone, called for the first image; features don't need it.
     :param options: default options of the search.
 
-    sha256: checksum of the file of the weights, if there was one.
+    path, sha256: the file of the weights and its checksum, if there was one.
     """
 
     def __init__(
@@ -103,6 +103,7 @@ class Captioner:
         self.model, self.dictionary, self.options = model, dictionary, options
         self._load_backbone = backbone
         self._backbone: Backbone | None = None
+        self.path: Path | None = None
         self.sha256 = ""
 
     @classmethod
@@ -137,7 +138,7 @@ class Captioner:
         description = model.config.features
         model = for_inference(model, precision)
         captioner = cls(model, words, backbone=lambda: backbone_of(description, weights, device=device))
-        captioner.sha256 = checkpoint_sha256(file)
+        captioner.path, captioner.sha256 = file, checkpoint_sha256(file)
         return captioner
 
     @property

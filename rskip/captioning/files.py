@@ -91,8 +91,8 @@ def write_captions(
     if resume and part.exists():
         _compare_with_journal(part)
     journal = {
-        "model": captioner.sha256,
-        "rskip": rskip.__version__,
+        "model": {"path": str(captioner.path), "sha256": captioner.sha256},
+        "rskip's version": rskip.__version__,
         **asdict(options),
         "precision": precision,
         "device": captioner.device.type,

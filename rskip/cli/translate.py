@@ -231,17 +231,23 @@ def journal_settings(
 ) -> dict[str, object]:
     """Everything except the input that determines the output."""
     import rskip
+    from rskip.cli._options import flag_of
     from rskip.translation.model_files import model_sha256
 
+    settings = [
+        (flag_of(type(each), name), value)
+        for each in (options, batches)
+        for name, value in asdict(each).items()
+        if name not in NOT_FLAGS
+    ]
     return {
-        "model": model_sha256(args.model, translator.tokenizer),
-        "rskip": rskip.__version__,
-        **asdict(options),
-        "precision": translator.precision,
-        "device": translator.device.type,
-        "format": args.format,
-        "scores": args.scores,
-        **asdict(batches),
+        "--model": {"path": args.model, "sha256": model_sha256(args.model, translator.tokenizer)},
+        "rskip's version": rskip.__version__,
+        **dict(settings),
+        "--precision": translator.precision,
+        "--device": translator.device.type,
+        "--format": args.format,
+        "--scores": args.scores,
     }
 
 

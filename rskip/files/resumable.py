@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -66,16 +66,21 @@ class ResumableFile:
     which closes the file. If a window is kept, it turns every error except `OtherInputError` into a `StoppedError`.
 
     :param path: the file; see `part_path`.
-    :param settings: everything that determines the content, for JSON.
+    :param settings: everything that determines the content, for JSON. If a value has the keys `path` and `sha256`, only
+        its checksum must stay the same.
     :param resume: resume an existing file; otherwise it must not exist.
+    :param note: called with a line for the user if work of an earlier run can't be used.
     :raises ValueError: another process writes the file; it exists and `resume` is False; or it was made with other
         settings.
     """
 
-    def __init__(self, path: Path, settings: Mapping[str, Any], *, resume: bool) -> None:
+    def __init__(
+        self, path: Path, settings: Mapping[str, Any], *, resume: bool, note: Callable[[str], None] = lambda line: None
+    ) -> None:
         self.path = path
         self.journal = _journal(path)
-        self._settings = dict(settings)
+        self._settings: dict[str, Any] = json.loads(json.dumps(dict(settings)))
+        self._note = note
         self._descriptor = _open_alone(path)
         try:
             if not resume:
@@ -124,16 +129,21 @@ class ResumableFile:
         self._window_path(window).unlink(missing_ok=True)
 
     def batches(self, window: Window, kind: type[BatchT]) -> Journal[BatchT]:
-        """The journal of a window's batches, with those of an earlier run of the same lines and settings.
+        """The journal of a window's batches, with those of an earlier run of the same lines.
 
         :param kind: the type of an entry, a batch.
         """
-        journal = _batch_journal(self._window_path(window), kind)
-        of = json.loads(json.dumps({"sha256": window.sha256, "settings": self._settings}))
-        if journal.settings() == of:
+        journal = _batch_journal(path := self._window_path(window), kind)
+        of, before = {"sha256": window.sha256, "settings": self._settings}, journal.settings()
+        settings = before.get("settings") if before else None
+        same = isinstance(settings, Mapping) and not differing(settings, self._settings)
+        if before and before.get("sha256") == window.sha256 and same:
             journal.keep_while(lambda entry: True)
-        else:
-            journal.restart(of)
+            return journal
+        if same and _has_batches(path):
+            lines = f"lines {window.start + 1:,} to {window.start + len(window.lines):,} of the input"
+            self._note(f"{self.path}: {lines} have changed since the interrupted run: they are translated again")
+        journal.restart(of)
         return journal
 
     def _window_path(self, window: Window) -> Path:
@@ -158,23 +168,18 @@ class ResumableFile:
 
     def _restore(self, settings: dict[str, Any], resume: bool) -> Entry | None:
         size = os.fstat(self._descriptor).st_size
-        if not size:
+        before = self.journal.settings() if resume else None
+        if not size and (before is None or not any(map(_has_batches, _window_journals(self.path)))):
             self.journal.restart(settings)
             return None
         if not resume:
             raise _unfinished(self.path)
-        before = self.journal.settings()
         if before is None:
             raise ValueError(f"{self.path} can't be resumed, {self.journal.path.name} is missing: delete {self.path}")
-        differing = [
-            f"{name}: {before.get(name)}, now {settings.get(name)}"
-            for name in {**before, **settings}
-            if before.get(name) != settings.get(name)
-        ]
-        if differing:
+        if changes := differing(before, settings):
             raise ValueError(
-                f"{self.path} was begun with other settings ({'; '.join(differing)}): give the same settings, or "
-                "delete it to start again"
+                f"{self.path} was begun with other settings ({'; '.join(changes)}): give the former settings to "
+                f"resume, or delete {self.path} to start again"
             )
         list(written_windows(self.path))  # raises an error if entries contradict each other
         last = self.journal.keep_while(lambda entry: entry.bytes <= size)
@@ -188,9 +193,34 @@ class ResumableFile:
     def _check_input(self, found: bool) -> None:
         if not found:
             raise OtherInputError(
-                f"{self.path} was made from another input: the first {self.lines:,} lines differ; give the same input, "
-                "or delete it to start again"
+                f"{self.path} was made from another input: the first {self.lines:,} lines differ; give the former "
+                f"input to resume, or delete {self.path} to start again"
             )
+
+
+def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The settings that differ, each with its former and its present value."""
+    changes = {name: _change(before.get(name), now.get(name)) for name in {**before, **now}}
+    return [f"{name}: {change}" for name, change in changes.items() if change]
+
+
+def _change(before: Any, now: Any) -> str:
+    """The former and the present value of a setting; "" if they are the same."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping) and "sha256" in before and "sha256" in now:
+        if before["sha256"] == now["sha256"]:
+            return ""
+        if before.get("path") == now.get("path"):
+            return f"{now.get('path')}, whose files have changed since"
+        before, now = before.get("path"), now.get("path")
+    elif before == now:
+        return ""
+    return f"{_said(before)}, now {_said(now)}"
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "not set" if value is None else str(value)
 
 
 def part_path(output: Path, part: int = 0, parts: int = 1) -> Path:
@@ -245,7 +275,7 @@ def check_unfinished(output: Path, part: int, parts: int, *, resume: bool) -> No
 
 def _unfinished(path: Path) -> SettingError:
     left = f"{path} is left from an interrupted run"
-    return SettingError("", left, instead="resume", advice="or delete it to start again")
+    return SettingError("", left, instead="resume", advice="or delete that file to start again")
 
 
 def merge_parts(output: Path, count: int) -> None:

@@ -119,7 +119,7 @@ class FileTranslation:
         assert job.output is not None
         job.output.parent.mkdir(parents=True, exist_ok=True)
         part = part_path(job.output, self.ranks.rank, self.ranks.count)
-        with ResumableFile(part, self.journal, resume=self.resume) as file:
+        with ResumableFile(part, self.journal, resume=self.resume, note=self.progress.say) as file:
             missing = file.missing(self._windows(job, None))
             translate(missing, file.write, ahead=1 if self.workers > 1 else 0, file=file)
             if self.ranks.count == 1:

@@ -107,6 +107,11 @@ class TranslationProgress:
                 self._note(window, line, translation.notes[count:])
             self._show()
 
+    def say(self, line: str) -> None:
+        """Prints a line that is not about one line of the input."""
+        if self._notes:
+            self._progress.note(line)
+
     def end(self) -> None:
         """Clears the line of progress."""
         self._progress.close()

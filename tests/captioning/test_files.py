@@ -21,7 +21,7 @@ COUNT = 6
 class Counting:
     """A captioner that counts its calls, and raises KeyboardInterrupt at call `stop`."""
 
-    sha256, device = "0" * 64, torch.device("cpu")
+    path, sha256, device = None, "0" * 64, torch.device("cpu")
 
     def __init__(self, stop=None):
         self.calls, self.stop = 0, stop

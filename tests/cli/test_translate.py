@@ -490,7 +490,7 @@ def test_what_was_stopped_is_resumed_with_the_same_bytes(translate, sentences, t
     assert translate(*arguments, tmp_path / "out")[0] == 2
     source.write_bytes(b"".join(lines))
     assert (
-        "other settings (length_penalty: 1.0, now 2.0)"
+        "other settings (--lenpen: 1.0, now 2.0): give the former settings"
         in translate(*arguments, tmp_path / "out", "--resume", "--lenpen", 2)[2]
     )
     status, _, error = translate(*arguments, tmp_path / "out", "--resume")
@@ -505,7 +505,7 @@ def test_an_output_of_another_input_is_not_resumed(translate, tmp_path):
     (tmp_path / "in.en").write_text("A dog.\nA bird.\nA man.\n")
     status, _, error = translate(tmp_path / "in.en", *arguments, "--resume")
     assert status == 2 and "the first 2 lines differ" in error
-    assert error.rstrip().endswith("or delete it to start again") and error.count("\n") == 1
+    assert error.rstrip().endswith("out.partial to start again") and error.count("\n") == 1
 
 
 @pytest.mark.slow

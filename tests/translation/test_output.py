@@ -199,7 +199,7 @@ def test_an_unfinished_output_is_not_overwritten(unfinished):
 
 def test_other_settings_are_named(unfinished):
     other = {**SETTINGS, "beam": 5, "seed": 1}
-    refused(unfinished, r"other settings \(beam: 4, now 5; seed: None, now 1\)", resume=True, settings=other)
+    refused(unfinished, r"other settings \(beam: 4, now 5; seed: not set, now 1\)", resume=True, settings=other)
 
 
 def test_another_input_is_refused(unfinished):
@@ -427,3 +427,41 @@ def test_batches_of_other_lines_or_settings_are_not_taken(folder):
     (folder / "output.partial").unlink()
     with ResumableFile(folder / "output.partial", SETTINGS | {"beam": 5}, resume=False):
         assert not list(folder.glob("*.window*"))
+
+
+def test_other_settings_are_refused_before_the_first_window_is_done(folder):
+    path, (search, _) = folder / "output.partial", searched_until(3)
+    with pytest.raises(StoppedError), ResumableFile(path, SETTINGS, resume=False) as file:
+        watched(file, window(folder, 0), search)
+    message = r"other settings \(beam: 4, now 5\): give the former settings"
+    refused(folder, message, resume=True, settings={**SETTINGS, "beam": 5})
+
+
+def test_changed_lines_of_an_unfinished_window_are_noted(folder):
+    path, notes, (search, _) = folder / "output.partial", [], searched_until(3)
+    with pytest.raises(StoppedError), ResumableFile(path, SETTINGS, resume=False) as file:
+        watched(file, window(folder, 0), search)
+    with ResumableFile(path, SETTINGS, resume=True, note=notes.append) as file:
+        watched(file, window(folder, 0, lines=3), searched)
+    changed = "lines 1 to 3 of the input have changed since the interrupted run: they are translated again"
+    assert notes == [f"{path}: {changed}"]
+
+
+@pytest.mark.parametrize(
+    ("path", "sha256", "said"),
+    [
+        ("a", "2", r"model: a, whose files have changed since"),
+        ("b", "2", r"model: a, now b"),
+        ("b", "1", None),
+    ],
+)
+def test_another_model_is_named_by_its_path_not_its_checksum(path, sha256, said, folder, expected):
+    def settings(path, sha256):
+        return {"model": {"path": path, "sha256": sha256}}
+
+    with pytest.raises(Killed):
+        translated(folder, resume=False, translate=killed_in(3), settings=settings("a", "1"))
+    if said is None:  # moved
+        assert translated(folder, resume=True, settings=settings(path, sha256)) == [3, 4, 5]
+    else:
+        refused(folder, rf"\({said}\)", resume=True, settings=settings(path, sha256))
