@@ -12,7 +12,8 @@
 # folder of wheels (default: gpu-wheels). A study's step makes the missing records, AT_ONCE runs (default 4) in parallel.
 # If its 9 minutes are over, name the step again to continue. DATA (default: gpu-data) is a folder with the data:
 # multi30k/ with the upstream files (2 MB), and cifar10/ with the six batches and batches.meta, which may be packed with
-# xz. Files may be added between calls.
+# xz. Files may be added between calls. The comments of en_vi_30k.yaml and cifar10_resnet20_search.yaml say how to make
+# en-vi-30k/ and cifar10-45k.npz.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 job=$(realpath -m "${JOB:-gpu-job}") wheels=${WHEELS:-gpu-wheels} data=$(realpath -m "${DATA:-gpu-data}") limit=540
@@ -97,7 +98,7 @@ study() {
     fi
     local run="rskip run recipes/$3.yaml $options --mirror $data/$2 --commands"
     step "$1" env PATH="$job/env/bin:$PATH" RSKIP_DATA="$job/data" sh -c "
-        mkdir -p $job/studies && ln -sfn $PWD/recipes $job/studies/ && cd $job/studies || exit
+        mkdir -p $job/studies && ln -sfn $PWD/recipes $data/$2 $job/studies/ && cd $job/studies || exit
         $run >missing || exit
         xargs -r -P ${AT_ONCE:-4} -I{} sh -c '{}' <missing
         $run >missing && ! grep . missing"
@@ -119,5 +120,10 @@ study() {
     study seeds multi30k multi30k_en_de '*' '1 2 3' 2xskip_ln
     study depth_110_short cifar10 cifar10_short '*' '1 2 3' preact110_2rskip_ln
     study depth_110 cifar10 cifar10_preact110 '*' 1 2rskip_ln
+    if [ -z "$tiny" ]; then
+        study en_vi_30k en-vi-30k en_vi_30k '*' '1 2 3' ''
+        study resnet20_search cifar10-45k.npz cifar10_resnet20_search '*' 1 ''
+        study resnet20 cifar10 cifar10_resnet20 'preact20_1xskip preact20_2rskip_ln' '1 2 3' ''
+    fi
 }
 [ ${#failed[@]} -eq 0 ]
