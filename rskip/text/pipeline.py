@@ -124,6 +124,10 @@ class TextPipeline:
         assert isinstance(self._subwords, SentencePiece)
         return self._subwords.units()
 
+    def files(self) -> dict[str, bytes]:
+        """The content of each file of the subword units, by its name."""
+        return self._subwords.files()
+
     def decode(self, tokens: str) -> str:
         """Model tokens of the target language, joined by spaces, to a raw sentence."""
         return self._target.sentence(self._subwords.join(tokens))
@@ -131,7 +135,7 @@ class TextPipeline:
     def save(self, folder: str | Path) -> None:
         """Writes pipeline.json and the subword units' files into `folder`, which is made where missing."""
         folder = Path(folder)
-        for name, content in self._subwords.files().items():
+        for name, content in self.files().items():
             with atomic_file(folder / name) as temporary:
                 temporary.write_bytes(content)
         with atomic_file(folder / CONFIG_FILE) as temporary:

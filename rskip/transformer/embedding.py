@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor, nn
 
 from rskip.transformer.config import StackConfig
@@ -50,3 +51,11 @@ class EmbeddingModule(nn.Module):
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         return self.dropout(x)
+
+    def position_table(self, length: int) -> Tensor:
+        """The embeddings of the first `length` positions; zeros if the stack has none. Shape: (T, C)."""
+        if self.embed_positions is None:
+            return torch.zeros(length, self.embed_tokens.embedding_dim)
+        self.embed_positions.grow(length)
+        first = self.config.padding_index + 1
+        return self.embed_positions.rows[first : first + length].detach()

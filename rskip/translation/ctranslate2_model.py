@@ -15,7 +15,6 @@ from rskip.machine.extras import extra
 from rskip.text import Dictionary
 from rskip.transformer import Transformer
 from rskip.transformer.attention import MultiHeadAttention
-from rskip.transformer.embedding import EmbeddingModule
 
 with extra("ct2", what="export to CTranslate2"):
     from ctranslate2.converters import Converter
@@ -115,7 +114,7 @@ def _set_stack(spec: Any, stack: Any, embeddings: Any, longest: int) -> None:
     """Sets what encoder and decoder share."""
     embeddings.weight = _values(stack.embed_tokens.weight)
     spec.scale_embeddings = stack.embed_scale
-    spec.position_encodings.encodings = _positions(stack, longest)
+    spec.position_encodings.encodings = _values(stack.position_table(longest))
     if stack.layernorm_embedding is not None:
         _set_norm(spec.layernorm_embedding, stack.layernorm_embedding)
     if stack.layer_norm is not None:
@@ -129,15 +128,6 @@ def _set_stack(spec: Any, stack: Any, embeddings: Any, longest: int) -> None:
         _set_linear(layer_spec.ffn.linear_0, layer.fc1)
         _set_linear(layer_spec.ffn.linear_1, layer.fc2)
         _set_norm(layer_spec.ffn.layer_norm, layer.ffn_connection.norm)
-
-
-def _positions(stack: EmbeddingModule, longest: int) -> Tensor:
-    """The embeddings of the first `longest` positions. Shape: (T, C)."""
-    if stack.embed_positions is None:
-        return torch.zeros(longest, stack.embed_tokens.embedding_dim)
-    stack.embed_positions.grow(longest)
-    first = stack.config.padding_index + 1
-    return _values(stack.embed_positions(torch.arange(first, first + longest)))
 
 
 def _set_linear(spec: LinearSpec, linear: nn.Linear) -> None:

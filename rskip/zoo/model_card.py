@@ -38,30 +38,13 @@ def describe(model: str | ModelEntry) -> str:
 
 def model_card(entry: ModelEntry) -> str:
     """The model card, which is README.md next to the weights."""
-    figures = [
-        (figure.dataset, figure.split, _heading(entry, figure), _value(figure), _seeds(figure), figure.of)
-        for figure in entry.figures
-    ]
-    signatures = dict.fromkeys(
-        f"{_heading(entry, figure)}: `{figure.signature}`." for figure in entry.figures if figure.signature
-    )
-    origin = [
-        f"Trained by `{_recipe(entry)}`, commit {_commit(entry)}.",
-        f"Source of the connection: {_paper(entry)}.",
-        f"Data: {entry.data_terms}.",
-        f"Licence of code and weights: {entry.licence}. The terms above apply to the data.",
-    ]
     blocks = [
         f"# {entry.name}",
         "`rskip zoo publish` writes this card from checkpoints.json; do not edit it by hand.",
         markdown_text(_what(entry, code="`")),
         f"```python\n{find_task(entry.task).example.format(name=entry.name)}\n```",
-        "## Scores",
-        markdown_table(("dataset", "split", "metric", "score", "seeds", "measured on"), figures),
-        "  \n".join(map(markdown_text, signatures)),
-        _note(entry),
-        "## Origin",
-        "\n".join(f"- {markdown_text(each)}" for each in origin),
+        *score_blocks(entry),
+        *origin_blocks(entry),
         "## Files",
         markdown_table(
             ("file", "bytes", "sha256"),
@@ -69,6 +52,34 @@ def model_card(entry: ModelEntry) -> str:
         ),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def score_blocks(entry: ModelEntry) -> list[str]:
+    """The card's scores, in Markdown."""
+    figures = [
+        (figure.dataset, figure.split, _heading(entry, figure), _value(figure), _seeds(figure), figure.of)
+        for figure in entry.figures
+    ]
+    signatures = dict.fromkeys(
+        f"{_heading(entry, figure)}: `{figure.signature}`." for figure in entry.figures if figure.signature
+    )
+    return [
+        "## Scores",
+        markdown_table(("dataset", "split", "metric", "score", "seeds", "measured on"), figures),
+        "  \n".join(map(markdown_text, signatures)),
+        _note(entry),
+    ]
+
+
+def origin_blocks(entry: ModelEntry) -> list[str]:
+    """The card's recipe, paper, data and licence, in Markdown."""
+    origin = [
+        f"Trained by `{_recipe(entry)}`, commit {_commit(entry)}.",
+        f"Source of the connection: {_paper(entry)}.",
+        f"Data: {entry.data_terms}.",
+        f"Licence of code and weights: {entry.licence}. The terms above apply to the data.",
+    ]
+    return ["## Origin", "\n".join(f"- {markdown_text(each)}" for each in origin)]
 
 
 def models_table(entries: Iterable[ModelEntry]) -> str:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from rskip.files.checksum import sha256_file
 from rskip.files.whole import atomic_file
 from rskip.settings.check import check, convert, to_plain
 from rskip.settings.errors import SettingError, nearest, shown_key
@@ -258,6 +259,12 @@ def find_model(models: Mapping[str, ModelEntry], name: str) -> ModelEntry:
     near = nearest(name.lower(), models, count=2)
     hint = f" (did you mean {' or '.join(near)}?)" if near else ""
     raise ValueError(f"no pretrained model {name!r}{hint}: `rskip zoo list` lists all {len(models)} models")
+
+
+def entry_of_weights(path: Path) -> ModelEntry | None:
+    """The entry of the model whose weights are this file; None: no model has them."""
+    own = sha256_file(path)
+    return next((entry for entry in read_registry().values() if entry.files[WEIGHTS].sha256 == own), None)
 
 
 def list_models(

@@ -23,10 +23,11 @@ from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, did_you_mean, shown
 from rskip.text.dictionary import PAD, UNK, Dictionary
 from rskip.text.languages import LanguageTokens
-from rskip.text.pipeline import TextConfig, TextPipeline
+from rskip.text.pipeline import CONFIG_FILE, TextConfig, TextPipeline
 from rskip.text.subwords import MarianPieces, load_subwords
 from rskip.text.tokenizer import Tokenizer
 
+OWN_TEXT = "text"
 VOCABULARY, TARGET_VOCABULARY, TOKENIZER = "vocab.json", "target_vocab.json", "tokenizer_config.json"
 _NEVER = -1e4  # a logit that is never the best, and that float16 can hold
 _FIRST_POSITION = 2  # row of the first position in our tables
@@ -193,7 +194,12 @@ def _languages(
 
 
 def _text(folder: Folder, source: str, target: str) -> TextPipeline:
-    """What Hugging Face's tokenizer does: SentencePiece takes sentences as they are."""
+    """What Hugging Face's tokenizer does: SentencePiece takes sentences as they are.
+
+    A folder that `rskip export huggingface` wrote has its own text pipeline.
+    """
+    if folder.has(f"{OWN_TEXT}/{CONFIG_FILE}"):
+        return TextPipeline.load(folder.path / OWN_TEXT).changed(source_language=source, target_language=target)
     for name in (MarianPieces.file_name, MarianPieces.target_file_name):
         folder.file(name)
     config = TextConfig(

@@ -1,1 +1,1 @@
-"""Write a model for other programs: ONNX, CTranslate2, or fairseq."""
+"""Write a model for other programs: ONNX, CTranslate2, Hugging Face, or fairseq."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rskip.cli._model import model_path, model_settings, saying_what_is_assumed
@@ -21,14 +22,16 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load(args: argparse.Namespace) -> tuple[Translator, Transformer]:
-    """Loads the translator of a checkpoint, and its model."""
+    """Loads the translator of a checkpoint or of a Hugging Face folder, and its model.
+
+    :raises SettingError: a multilingual model or an ensemble.
+    """
     from rskip.cpu import CpuTransformer
     from rskip.settings.errors import SettingError
     from rskip.transformer import Transformer
     from rskip.translation import Translator
-    from rskip.translation.model_files import find_checkpoint
 
-    path = find_checkpoint(model_path(args.model, task="translation"))
+    path = find_one(args.model)
     with saying_what_is_assumed():
         translator = Translator.from_pretrained(path, **model_settings(args))
     if translator.tokenizer.languages is not None:
@@ -37,3 +40,21 @@ def load(args: argparse.Namespace) -> tuple[Translator, Transformer]:
     model = translator.model.model if isinstance(translator.model, CpuTransformer) else translator.model
     assert isinstance(model, Transformer)
     return translator, model
+
+
+def find_one(model: str) -> Path:
+    """The checkpoint or the Hugging Face folder of one model.
+
+    :raises FileNotFoundError, ValueError: as `find_checkpoint`.
+    :raises SettingError: several models.
+    """
+    from rskip.checkpoint.hugging_face import folder_at
+    from rskip.settings.errors import SettingError
+    from rskip.translation.model_files import find_checkpoint, find_model_files, model_parts
+
+    parts = model_parts(model)
+    path = model_path(parts[0], task="translation")
+    if len(parts) > 1 or (path.is_dir() and len(find_model_files(path)) > 1):
+        raise SettingError("", f"{model} is an ensemble", expected="one model to export")
+    found = folder_at(path)
+    return find_checkpoint(path) if found is None else found

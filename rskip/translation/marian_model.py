@@ -1,0 +1,189 @@
+"""A Transformer as a folder that transformers' MarianMTModel loads, written without transformers.
+
+    config.json, generation_config.json   settings of the model and of its search
+    model.safetensors                     the weights
+    vocab.json, target_vocab.json         the dictionaries: each token and its index; the second if they differ
+    tokenizer_config.json                 the languages
+    source.spm, target.spm                for MarianTokenizer, if that can do what the text pipeline does
+    text                                  the text pipeline, which rskip reads
+
+Tokens keep their indices: padding is 1, the end 2. Positions are in the weights, because MarianMTModel's own sines and
+cosines have other frequencies.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from rskip.checkpoint.stock import POSTNORM, fold_connections, to_stock
+from rskip.files.whole import atomic_file
+from rskip.settings.errors import SettingError
+from rskip.text import Dictionary, TextPipeline, Tokenizer
+from rskip.transformer import Transformer, TransformerConfig
+
+# names of transformers
+_ACTIVATIONS = {
+    **{name: name for name in ("relu", "gelu", "tanh", "linear", "swish")},
+    **dict.fromkeys(("gelu_accurate", "gelu_fast"), "gelu_new"),
+}
+_STACK = ("layers", "attention_heads", "layerdrop")
+_ADVICE = "translate with `rskip translate`, or give a model with 1xskip+ln, λxskip+ln, deepnorm or askip+ln"
+
+
+@torch.no_grad()
+def write_marian(
+    model: Transformer, folder: Path, tokenizer: Tokenizer, *, dtype: torch.dtype = torch.float32
+) -> bool:
+    """Writes the folder's files, but for a model card.
+
+    :param dtype: of the weights.
+    :returns: whether MarianTokenizer can do what the text pipeline does, and so has its files.
+    :raises SettingError: MarianMTModel can't compute this model. The message says why.
+    """
+    _check(model.config)
+    folded = fold_connections(model)
+    config = folded.config
+    if {config.encoder_connection, config.decoder_connection} != {POSTNORM}:
+        problem = f"{model.connection} is pre-norm, but MarianMTModel has only post-norm blocks, LN(x + f)"
+        raise SettingError("", problem, advice=_ADVICE)
+    shared = config.share_all_embeddings
+    positions = max(config.max_source_positions, config.max_target_positions)
+    weights = {name: tensor.to(dtype).contiguous() for name, tensor in _weights(folded, positions).items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_file(folder / "model.safetensors") as temporary:
+        save_file(weights, temporary, metadata={"format": "pt"})
+    _write(folder / "config.json", _settings(config, positions, dtype))
+    _write(folder / "generation_config.json", _generation(config, positions))
+    _write(folder / "vocab.json", _vocabulary(tokenizer.source))
+    if not shared:
+        _write(folder / "target_vocab.json", _vocabulary(tokenizer.target))
+    models = _sentencepiece(tokenizer)
+    if models is not None:
+        for name, content in zip(("source.spm", "target.spm"), models, strict=True):
+            (folder / name).write_bytes(content)
+    _write(folder / "tokenizer_config.json", _tokenizer(tokenizer, positions, shared=shared))
+    tokenizer.text.save(folder / "text")
+    return models is not None
+
+
+def _check(config: TransformerConfig) -> None:
+    """Refuses what the connection has no part in."""
+    problems = []
+    if config.activation_fn not in _ACTIVATIONS:
+        problems.append(f"the activation {config.activation_fn}")
+    if config.layernorm_embedding:
+        problems.append("normalised embeddings (layernorm_embedding)")
+    if config.encoder_embed_dim != config.decoder_embed_dim:
+        problems.append(f"stacks of {config.encoder_embed_dim} and {config.decoder_embed_dim} features")
+    lengths = {
+        length
+        for length, learned in (
+            (config.max_source_positions, config.encoder_learned_pos),
+            (config.max_target_positions, config.decoder_learned_pos),
+        )
+        if learned
+    }
+    if lengths and lengths != {max(config.max_source_positions, config.max_target_positions)}:
+        limits = f"{config.max_source_positions} and {config.max_target_positions}"
+        problems.append(f"learned positions of different lengths ({limits})")
+    if config.padding_index != Dictionary.pad_index:
+        problems.append(f"padding_index {config.padding_index}")
+    if problems:
+        raise SettingError("", f"MarianMTModel has no {problems[0]}", advice="translate with `rskip translate`")
+
+
+def _weights(model: Transformer, positions: int) -> dict[str, Tensor]:
+    """The folded model's weights under the names of MarianMTModel."""
+    config = model.config
+    stock = to_stock(model.state_dict(), connection=POSTNORM)
+    weights = {f"model.{name}": tensor for name, tensor in stock.items() if ".layers." in name}
+    if config.share_all_embeddings:
+        weights["model.shared.weight"] = model.encoder.embed_tokens.weight
+    else:
+        for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+            weights[f"model.{side}.embed_tokens.weight"] = stack.embed_tokens.weight
+    if not config.output_is_embedding:
+        weights["lm_head.weight"] = model.decoder.output_projection.weight
+    bias = model.decoder.output_projection.bias
+    weights["final_logits_bias"] = torch.zeros(1, config.target_vocabulary) if bias is None else bias[None]
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        weights[f"model.{side}.embed_positions.weight"] = stack.position_table(positions)
+    return weights
+
+
+def _settings(config: TransformerConfig, positions: int, dtype: torch.dtype) -> dict[str, Any]:
+    sides = {f"{side}_{name}": getattr(config, f"{side}_{name}") for side in ("encoder", "decoder") for name in _STACK}
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "dtype": str(dtype).removeprefix("torch."),
+        "is_encoder_decoder": True,
+        "d_model": config.encoder_embed_dim,
+        **sides,
+        **{f"{side}_ffn_dim": getattr(config, f"{side}_ffn_embed_dim") for side in ("encoder", "decoder")},
+        "activation_function": _ACTIVATIONS[config.activation_fn],
+        **{name: getattr(config, name) for name in ("dropout", "attention_dropout", "activation_dropout")},
+        "scale_embedding": not config.no_scale_embedding,
+        "max_position_embeddings": positions,
+        "vocab_size": config.source_vocabulary,
+        "decoder_vocab_size": config.target_vocabulary,
+        "share_encoder_decoder_embeddings": config.share_all_embeddings,
+        "tie_word_embeddings": config.output_is_embedding,
+        **_special(config),
+    }
+
+
+def _special(config: TransformerConfig) -> dict[str, Any]:
+    return {
+        "bos_token_id": Dictionary.bos_index,
+        "pad_token_id": Dictionary.pad_index,
+        "eos_token_id": Dictionary.eos_index,
+        "forced_eos_token_id": Dictionary.eos_index,
+        "decoder_start_token_id": Dictionary.bos_index if config.start == "begin" else Dictionary.eos_index,
+    }
+
+
+def _generation(config: TransformerConfig, positions: int) -> dict[str, Any]:
+    """A beam of 4, as `rskip translate` has it. Neither searches for padding."""
+    return {**_special(config), "bad_words_ids": [[Dictionary.pad_index]], "num_beams": 4, "max_length": positions}
+
+
+def _vocabulary(dictionary: Dictionary) -> dict[str, int]:
+    """Each token and its index. Of a token that comes twice, the later, except for the special ones."""
+    indices = {token: index for index, token in enumerate(dictionary.tokens)}
+    return {**indices, **{token: index for index, token in enumerate(dictionary.tokens[: dictionary.unk_index + 1])}}
+
+
+def _sentencepiece(tokenizer: Tokenizer) -> tuple[bytes, bytes] | None:
+    """The SentencePiece models of source and target; None: MarianTokenizer lacks steps of the text pipeline."""
+    text = tokenizer.text
+    if not isinstance(text, TextPipeline) or text.config.lowercase or text.config.normalise_punctuation:
+        return None
+    if text.config.tokeniser == "moses" or text.config.subwords == "bpe":
+        return None
+    files = text.files()
+    models = [files[name] for name in sorted(files)]  # source.spm, target.spm; or one for both
+    return models[0], models[-1]
+
+
+def _tokenizer(tokenizer: Tokenizer, positions: int, *, shared: bool) -> dict[str, Any]:
+    return {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": tokenizer.source_language,
+        "target_lang": tokenizer.target_language,
+        "separate_vocabs": not shared,
+        "model_max_length": positions,
+        "unk_token": "<unk>",
+        "eos_token": "</s>",
+        "pad_token": "<pad>",
+    }
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
