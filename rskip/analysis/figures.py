@@ -26,7 +26,7 @@ from rskip.analysis.style import (
     named,
     word,
 )
-from rskip.files.picture import check_picture, picture
+from rskip.files.plot import check_plot, plot_file
 from rskip.machine.extras import extra
 
 with extra("plots", what="a plot"):
@@ -62,7 +62,7 @@ def draw(measurement: Measurement, path: Path, view: View = View()) -> None:  # 
     """Draws the part of a measurement that the view selects.
 
     :param path: ends in .png or .svg.
-    :raises ValueError: see `chart` and `check_picture`.
+    :raises ValueError: see `chart` and `check_plot`.
     """
     draw_chart(chart(measurement, view), path, title=view.title)
 
@@ -119,12 +119,12 @@ def _says(shown: Chart, row: Row) -> str:
 def _draw_figure(
     shown: Chart, path: Path, *, title: str = "", description: str = "", style: Mapping[str, Any] = STYLE
 ) -> tuple[Figure, list[Drawn]]:
-    check_picture(path)
+    check_plot(path)
     of_grid = shown.kind in _OF_GRIDS
     places = [] if of_grid else _panels(shown)
     height = grid_height(shown) if of_grid else (1.9 if len(places) > 1 else 2.4) * len(places) + 0.5
     options: dict[str, Any] = {"figsize": (WIDTH, height), "layout": "constrained"}
-    with picture(path, style=style, description=description, few_colours=True, **options) as figure:
+    with plot_file(path, style=style, description=description, few_colours=True, **options) as figure:
         if title:
             figure.suptitle(title, x=0.01, ha="left", weight="bold")
         if of_grid:

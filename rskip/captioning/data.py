@@ -70,7 +70,7 @@ def ensure_features(run: Run[CaptioningSettings]) -> None:
         if lacking := [name for name in missing if name not in paths]:
             place = f"in {pictures.folder}" if pictures else "in images/ of the mirror or in the cache"
             problem = f"{len(lacking):,} images of {settings.corpus} are missing ({place}), such as {lacking[0]}"
-            raise FileNotFoundError(f"{problem}: get them from {corpus.pictures}")
+            raise FileNotFoundError(f"{problem}: get them from {corpus.image_source}")
         _extract(run, store, {image.name: paths[image.name] for image in images if image.name in paths})
 
 

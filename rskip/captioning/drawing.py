@@ -12,7 +12,7 @@ from rskip.captioning.captioner import Caption
 from rskip.captioning.files import CaptionedPicture
 from rskip.files.images import read_picture
 from rskip.files.names import line_name
-from rskip.files.picture import picture
+from rskip.files.plot import plot_file
 from rskip.machine.extras import extra
 
 with extra("captioning"):
@@ -48,12 +48,12 @@ def draw_sheet(captions: Sequence[tuple[Path, str]], path: Path) -> None:
     """Draws images with their captions next to them, two per row.
 
     :param captions: the files of the images, and their captions.
-    :raises ValueError: there are more than MOST_ON_A_SHEET images; or as `rskip.files.picture.check_picture`.
+    :raises ValueError: there are more than MOST_ON_A_SHEET images; or as `rskip.files.plot.check_plot`.
     """
     if not 1 <= len(captions) <= MOST_ON_A_SHEET:
         raise ValueError(f"a sheet of {len(captions):,} images: expected 1 to {MOST_ON_A_SHEET}")
     rows = math.ceil(len(captions) / _COLUMNS)
-    with picture(path, style=_STYLE, figsize=(11, 2.4 * rows + 0.2), layout="constrained") as figure:
+    with plot_file(path, style=_STYLE, figsize=(11, 2.4 * rows + 0.2), layout="constrained") as figure:
         axes = figure.subplots(rows, 2 * _COLUMNS, squeeze=False).ravel()
         for each in axes:
             each.set_axis_off()
@@ -68,7 +68,7 @@ def draw_attention(file: Path, caption: Caption, path: Path) -> None:
     """Draws the image once per word of its best caption, brighter where the decoder's attention for the word is larger.
 
     :param caption: a caption of grid features, with attention.
-    :raises ValueError: the features are regions; or as `rskip.files.picture.check_picture`.
+    :raises ValueError: the features are regions; or as `rskip.files.plot.check_plot`.
     """
     best = caption.hypotheses[0]
     if caption.grid is None:
@@ -79,7 +79,7 @@ def draw_attention(file: Path, caption: Caption, path: Path) -> None:
     columns = min(panels, _WORDS_IN_A_ROW)
     rows = math.ceil(panels / columns)
     height = 2 * min(image.height / image.width, 2) + 0.35
-    with picture(path, style=_STYLE, figsize=(2 * columns, height * rows), layout="constrained") as figure:
+    with plot_file(path, style=_STYLE, figsize=(2 * columns, height * rows), layout="constrained") as figure:
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for each in axes:
             each.set_axis_off()

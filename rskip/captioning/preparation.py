@@ -126,12 +126,12 @@ def find_corpus_pictures(corpus: CaptionCorpus, *, images: str | Path | None, mi
     if images is not None:
         folder = expanded_path(str(images), "images")
         if not folder.is_dir():
-            raise FileNotFoundError(f"no folder of images {folder}: get them from {corpus.pictures}")
+            raise FileNotFoundError(f"no folder of images {folder}: get them from {corpus.image_source}")
     elif mirror is not None and mirror.startswith(ADDRESSES):
         return None
     else:
         place = cache_folder() / corpus.folder if mirror is None else expanded_path(mirror, "mirror")
-        folders = [place / name for name in corpus.picture_folders if (place / name).is_dir()]
+        folders = [place / name for name in corpus.image_folders if (place / name).is_dir()]
         if not folders:
             return None
         folder = folders[0]

@@ -67,15 +67,15 @@ def run(args: argparse.Namespace) -> None:
         if (number := getattr(args, name)) < 0:
             raise ValueError(f"--{name} is {number}: expected 0 or more")
     if args.plot is not None:
-        from rskip.corpora.inspection.picture import draw
-        from rskip.files.picture import check_picture
+        from rskip.corpora.inspection.plot import draw
+        from rskip.files.plot import check_plot
 
-        check_picture(args.plot)
+        check_plot(args.plot)
     inspection = inspect_data(args.data, lopsided=args.lopsided, examples=args.examples, seed=args.seed)
     if args.plot is not None:
         draw(inspection, args.plot)
     if args.json:
-        print(json.dumps(inspection.figures, indent=2, ensure_ascii=False))
+        print(json.dumps(inspection.statistics, indent=2, ensure_ascii=False))
     else:
         print(text_form(inspection), end="")
 

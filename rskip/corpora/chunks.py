@@ -1,4 +1,4 @@
-"""The pairs of a corpus in chunks of some thousands, which are worked on one by one."""
+"""Divides the pairs of a corpus into chunks of some thousands, which are processed one by one."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from rskip.files.whole import whole_folder
 from rskip.machine.progress import Progress
 
 PAIRS_IN_CHUNK = 20_000
-"""Small enough that a killed run loses little and that a few of them fit into memory; changes BPE-dropout's bytes."""
+"""Small enough that a killed run loses little and several chunks fit into memory. BPE dropout depends on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitText:
-    """One of the texts that make a split.
+    """One of the texts of a split.
 
     :param split: such as "train".
     :param name: such as "europarl-v7".
-    :param sides: files with the source and the target sentences.
-    :param sentences: how many each side must have; None: not known.
-    :param every: n: take every n-th pair alone.
-    :param except_every: n: take all but every n-th pair.
+    :param sides: the files of source and target sentences.
+    :param sentences: expected number of sentences per side; None: unknown.
+    :param every: n takes only every n-th pair.
+    :param except_every: n takes all but every n-th pair.
     """
 
     split: str
@@ -42,13 +42,13 @@ class SplitText:
 
     @property
     def place(self) -> str:
-        """What an error in these pairs is in."""
+        """The name of the text in error messages."""
         return str(self.sides[0])
 
     def pairs(self) -> Iterator[Pair]:
-        """Raw pairs.
+        """The raw pairs.
 
-        :raises ValueError: a damaged file, unequal counts of sentences, or not as many as expected.
+        :raises ValueError: a file is damaged, the numbers of sentences differ, or they are not the expected number.
         """
         for number, pair in enumerate(read_pairs(*self.sides, sentences=self.sentences), start=1):
             if self.every is not None and number % self.every:
@@ -58,20 +58,20 @@ class SplitText:
             yield pair
 
     def count(self) -> int:
-        """How many pairs there are; reads all of them, and so raises what `pairs` raises."""
+        """The number of pairs. It reads all of them and can raise the errors of `pairs`."""
         return sum(1 for _ in self.pairs())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """Pairs that follow each other in one text.
+    """Consecutive pairs of one text.
 
-    :param name: of its files; in alphabetical order chunks of a split are in the order of its pairs.
-    :param number: within its split, from 0.
+    :param name: name of its files. The alphabetical order of a split's chunks is the order of their pairs.
+    :param number: number within its split, from 0.
     :param text: name of the text.
     :param place: the file of the source side, for messages.
-    :param first: number of its first pair within the text's, from 1.
-    :param size: how many pairs.
+    :param first: number of its first pair within the text, from 1.
+    :param size: number of pairs.
     """
 
     name: str
@@ -88,9 +88,9 @@ def split_texts(
 ) -> list[SplitText]:
     """Every text of every split, in order.
 
-    :param files: where the corpus's texts lie, unpacked.
-    :param generated: the folder of the pairs of a generated corpus, or of the user's own files as they are dealt to
-        the splits, which are written there where it is missing.
+    :param files: the unpacked file of each of the corpus's texts.
+    :param generated: folder for the pairs of a generated corpus, or for the user's own pairs by split. It is written
+        if it is missing.
     """
     if isinstance(corpus, OwnCorpus):
         if not generated.exists():
@@ -122,7 +122,7 @@ def split_texts(
 
 
 def _own_parts(corpus: OwnCorpus) -> list[tuple[str, int, str]]:
-    """Split, number in the split and name of each text."""
+    """The split, the number in the split and the name of each text."""
     return [
         (split, number, name)
         for split in corpus.split_names
@@ -131,7 +131,7 @@ def _own_parts(corpus: OwnCorpus) -> list[tuple[str, int, str]]:
 
 
 def _deal(corpus: OwnCorpus, options: PrepareOptions, folder: Path) -> None:
-    """Writes the user's own pairs, each to its split."""
+    """Writes each of the user's own pairs to its split."""
     sizes = {split: getattr(options, split) for split in corpus.split_off}
     with whole_folder(folder) as building, ExitStack() as stack:
         files = {
@@ -144,12 +144,12 @@ def _deal(corpus: OwnCorpus, options: PrepareOptions, folder: Path) -> None:
         bar = stack.enter_context(Progress("split", total=corpus.pairs, unit=" pairs", log=30.0))
         for split, number, pair in deal_pairs(corpus, sizes=sizes, seed=options.seed or 0, cleaning=options.cleaning):
             for file, sentence in zip(files[split, number], pair, strict=True):
-                file.write(sentence.replace("\0", " ") + "\n")  # as a Tokenizer reads it
+                file.write(sentence.replace("\0", " ") + "\n")  # Tokenizer replaces it too
             bar.update()
 
 
 def _generate(corpus: GeneratedCorpus, options: PrepareOptions, folder: Path) -> None:
-    """Writes the pairs as they come: there may be more than fit into memory."""
+    """Writes the pairs one by one, since they may not fit into memory."""
     with (
         whole_folder(folder) as building,
         ExitStack() as stack,
@@ -171,9 +171,9 @@ def _sides(folder: Path, split: str, name: str = "") -> tuple[TextFile, TextFile
 
 
 def plan_chunks(texts: Sequence[SplitText], counts: Sequence[int]) -> list[Chunk]:
-    """The chunks of one split's texts; none goes beyond a text.
+    """The chunks of one split. A chunk never spans two texts.
 
-    :param counts: how many pairs each text has.
+    :param counts: number of pairs in each text.
     """
     chunks: list[Chunk] = []
     for text, count in zip(texts, counts, strict=True):
@@ -198,8 +198,8 @@ def read_chunks(
 ) -> Iterator[tuple[Chunk, list[Pair]]]:
     """The raw pairs of one split's chunks.
 
-    :param texts: those that the chunks were planned for.
-    :param skip: names of chunks that are not wanted.
+    :param texts: the texts of the split.
+    :param skip: names of chunks to skip.
     """
     left = deque(chunks)
     for text in texts:

@@ -1,4 +1,4 @@
-"""What a corpus is: its upstream files, which of their texts make which split, its terms, and how it is prepared."""
+"""Describes a corpus: its upstream files, the texts of its splits, its terms, and its default preparation."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
 
 SPLITS = ("train", "valid", "test")
-"""Every corpus has these; further test sets are test1, test2 and so on, as fairseq calls them."""
+"""The splits of every corpus. Further test sets are test1, test2 and so on, as in fairseq."""
 
 Entities = Literal["keep", "unescape"]
 
 Format = Literal["lines", "sgm", "ted", "xml"]
-"""How a text is written: `rskip.corpora.formats.TextFile`."""
+"""The format of a text (`rskip.corpora.formats.TextFile`)."""
 
 CaptionFormat = Literal["flickr8k", "karpathy"]
-"""How captions and their splits are written: `rskip.captioning.preparation`."""
+"""The format of captions and their splits (`rskip.captioning.preparation`)."""
 
 Pair = tuple[str, str]
 """A source sentence and its translation."""
@@ -28,13 +28,13 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamFile:
-    """One file as its publisher serves it.
+    """A file of a publisher.
 
-    :param name: its name, upstream and in a mirror.
-    :param url: where it is served.
-    :param size: bytes; None where neither counted nor quoted from its publisher.
-    :param sha256: hexadecimal sum, computed from the file or quoted from its publisher; None: not known, the file is
-        taken as it comes.
+    :param name: its name at the publisher and in a mirror.
+    :param url: its address.
+    :param size: bytes; None: unknown.
+    :param sha256: hexadecimal checksum, computed from the file or quoted from its publisher; None: unknown, and the
+        file is accepted unverified.
     """
 
     name: str
@@ -45,10 +45,10 @@ class UpstreamFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """One language's sentences.
+    """The sentences of one language.
 
-    :param file: the file that they are in.
-    :param member: their path within it, where it is an archive.
+    :param file: the file of the sentences.
+    :param member: their path within the file if it is an archive.
     """
 
     file: UpstreamFile
@@ -58,13 +58,13 @@ class Text:
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelText:
-    """Texts that are translations of each other, sentence by sentence.
+    """Two texts that translate each other sentence by sentence.
 
     :param name: such as "europarl-v7".
-    :param sides: language to text.
-    :param sentences: how many each must have, before `every` and `except_every` choose; None: not known.
-    :param every: take the pairs number `every`, twice `every` and so on, counted from 1, and no others.
-    :param except_every: take all pairs but those.
+    :param sides: the text of each language.
+    :param sentences: expected number of sentences per side before `every` and `except_every` select; None: unknown.
+    :param every: n takes only the pairs n, 2n, 3n and so on, counted from 1.
+    :param except_every: n takes all pairs except those.
     """
 
     name: str
@@ -76,18 +76,18 @@ class ParallelText:
 
 @dataclass(frozen=True, kw_only=True)
 class CleaningOptions(Checked):
-    """Which training pairs are dropped. Lengths are in words after tokenisation. The defaults drop nothing.
+    """Options of cleaning training pairs. Lengths are in words after tokenisation. The defaults drop nothing.
 
-    :param remove_non_printing: control and format characters go, before tokenisation.
-    :param entities: "keep", or "unescape": HTML entities such as `&quot;` become characters, before tokenisation.
-    :param empty: pairs with a side without a visible character.
-    :param max_words: pairs with a side longer than this.
-    :param max_characters: likewise in characters, spaces between words included.
-    :param max_ratio: pairs whose longer side has more than so many times the words of the shorter one.
-    :param duplicates: all but the first of equal pairs.
-    :param leaks: pairs that are also in valid or test.
-    :param languages: pairs of which a side is not in its language.
-    :raises SettingError: a value that can't be.
+    :param remove_non_printing: remove control and format characters before tokenisation.
+    :param entities: "keep", or "unescape" to replace HTML entities such as `&quot;` by characters before tokenisation.
+    :param empty: drop pairs with a side without visible characters.
+    :param max_words: drop pairs with more words on a side.
+    :param max_characters: drop pairs with more characters on a side, including spaces between words.
+    :param max_ratio: drop pairs if one side has more than this many times the words of the other.
+    :param duplicates: drop all but the first of equal pairs.
+    :param leaks: drop pairs that are also in valid or test.
+    :param languages: drop pairs with a side in a wrong language.
+    :raises SettingError: a value is not allowed.
     """
 
     remove_non_printing: bool = False
@@ -108,10 +108,10 @@ class CleaningOptions(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareDefaults:
-    """How a corpus is prepared unless the user says otherwise.
+    """The default preparation of a corpus.
 
-    :param tokenised: its text is tokenised by Moses' rules already and is not tokenised again.
-    :param size: BPE merges, or SentencePiece units.
+    :param tokenised: whether its text is tokenised by Moses' rules already, and must not be tokenised again.
+    :param size: number of BPE merges or SentencePiece units.
     """
 
     cleaning: CleaningOptions = CleaningOptions()
@@ -121,12 +121,12 @@ class PrepareDefaults:
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """What every corpus has.
+    """The properties of every corpus.
 
     :param name: as in `rskip prepare NAME`.
     :param source: two-letter code of the language translated from.
     :param target: two-letter code of the language translated to.
-    :param homepage: where its publisher describes it.
+    :param homepage: its publisher's description.
     :param licence: terms of use.
     :param citation: the paper to cite.
     """
@@ -146,7 +146,7 @@ class Corpus:
 
     @property
     def split_names(self) -> list[str]:
-        """train, valid, test, and further test sets in the order of their numbers."""
+        """train, valid, test, and further test sets by number."""
         return list(SPLITS)
 
 
@@ -154,8 +154,8 @@ class Corpus:
 class PublishedCorpus(Corpus):
     """A corpus that is downloaded.
 
-    :param folder: where its files are cached, under the cache's root. Corpora that share files share it.
-    :param splits: train, valid, test and further test sets, each one or more texts that are read one after another.
+    :param folder: folder of its files in the cache. Corpora with common files share it.
+    :param splits: the texts of train, valid, test and further test sets. The texts of a split are concatenated.
     """
 
     folder: str
@@ -168,7 +168,7 @@ class PublishedCorpus(Corpus):
         return ["train", "valid", *tests]
 
     def upstream_files(self) -> list[UpstreamFile]:
-        """The files of this corpus's two languages, each once, in the order of use."""
+        """The files of this corpus's two languages, in the order of use."""
         files = [
             text.sides[language].file
             for texts in self.splits.values()
@@ -180,10 +180,10 @@ class PublishedCorpus(Corpus):
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratedCorpus(Corpus):
-    """A corpus that is made from a seed.
+    """A corpus that is generated from a seed.
 
-    :param generate: called with pairs= and seed=; gives each pair with its split.
-    :param packages: what it is made with; their versions are kept in corpus.json.
+    :param generate: takes pairs= and seed=, and yields each pair with its split.
+    :param packages: the packages that generate it. corpus.json records their versions.
     """
 
     generate: Callable[..., Iterator[tuple[str, Pair]]]
@@ -198,15 +198,15 @@ class GeneratedCorpus(Corpus):
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionCorpus:
-    """Captions of images, which are downloaded; the images are their user's to get.
+    """Captions of images. The captions are downloaded. Users get the images themselves.
 
     :param name: as in `rskip prepare NAME`.
-    :param folder: as of `PublishedCorpus`; images lie there too where they are not said to be elsewhere.
-    :param archive: what is downloaded.
-    :param texts: its members, by what they are to `format`. A mirror may hold them as files of their own.
-    :param images: how many captioned images each split has.
-    :param images: where they are to be had, as words after "get them from".
-    :param picture_folders: their folder's names, within a mirror.
+    :param folder: as in `PublishedCorpus`. It is also the default folder of the images.
+    :param archive: the file to download.
+    :param texts: its members, by their meaning in `format`. A mirror may contain them as separate files.
+    :param images: number of captioned images in each split.
+    :param image_source: source of the images, which completes "get them from".
+    :param image_folders: possible names of the folder of images in a mirror.
     """
 
     name: str
@@ -218,13 +218,13 @@ class CaptionCorpus:
     format: CaptionFormat
     texts: Mapping[str, UpstreamFile]
     images: Mapping[str, int]
-    pictures: str
-    picture_folders: tuple[str, ...]
+    image_source: str
+    image_folders: tuple[str, ...]
 
 
 def overview(corpora: Iterable[Corpus | CaptionCorpus]) -> str:
-    """A line a corpus, under a heading: its name, of both directions where they are one corpus, what there is to train
-    on, bytes to download, terms of use. Without a last line end."""
+    """A table with one line per corpus: name (of both directions), training data, bytes to download, terms of use. It
+    has no last line end."""
     rows: dict[object, list[str]] = {}
     for corpus in corpora:
         files: list[UpstreamFile] = []
@@ -247,13 +247,13 @@ def overview(corpora: Iterable[Corpus | CaptionCorpus]) -> str:
 
 
 def describe(corpus: Corpus | CaptionCorpus) -> str:
-    """Lines without a last line end: name and homepage, and indented below, the terms of use, the paper to cite, the
-    texts of each split, how it is prepared by default, and for a published corpus the files that are downloaded."""
+    """Describes a corpus in lines: name and homepage, then indented its terms of use, the paper to cite, the texts of
+    each split, the default preparation and the files to download. There is no last line end."""
     lines = [f"{corpus.name}: {corpus.homepage}", f"terms: {corpus.licence}", f"source: {corpus.citation}"]
     if isinstance(corpus, CaptionCorpus):
         counts = ", ".join(f"{split} {count:,}" for split, count in corpus.images.items())
         lines.append(f"captioned images: {counts}")
-        lines.append(f"images: not downloaded; get them from {corpus.pictures}")
+        lines.append(f"images: not downloaded; get them from {corpus.image_source}")
         return "\n  ".join([*lines, _files([corpus.archive])])
     lines.append(f"languages: {corpus.source} to {corpus.target}")
     if isinstance(corpus, GeneratedCorpus):
@@ -267,7 +267,7 @@ def describe(corpus: Corpus | CaptionCorpus) -> str:
 
 
 def _pairs(texts: Iterable[ParallelText]) -> int | None:
-    """How many pairs the texts give, before cleaning; None where it is not known."""
+    """The number of pairs in the texts before cleaning; None: unknown."""
     total = 0
     for text in texts:
         if text.sentences is None:
@@ -294,7 +294,7 @@ def _chosen(text: ParallelText) -> str:
 
 
 def _steps(corpus: Corpus) -> Iterator[str]:
-    """The steps of preparation and their settings, in their order."""
+    """The steps of preparation and their settings, in order."""
     cleaning = corpus.defaults.cleaning
     if cleaning.entities == "unescape":
         yield "HTML entities unescaped"

@@ -1,4 +1,4 @@
-"""A corpus's upstream files, on this machine and verified."""
+"""Downloads and verifies a corpus's upstream files."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def fetch(
     offline: bool = False,
     at_once: int = 4,
 ) -> dict[UpstreamFile, FetchedFile]:
-    """Fetches and verifies files; those that are in the cache already are only verified.
+    """Downloads and verifies files. Files in the cache are only verified.
 
-    A file whose sum the registry lacks is taken as it comes. `rskip.files.cache.verified` says when a file is read
-    again to be verified. If one file fails, those of the others stop, and continue from there the next time.
+    A file without a checksum in the registry is accepted unverified. `rskip.files.cache.verified` describes when a file
+    is read again. If one download fails, the others stop and resume the next time.
 
-    :param folder: where they are cached, under `cache_folder()`.
-    :param mirror: a folder (read in place; NAME.gz or NAME.xz may stand in for NAME) or a base URL that holds the files
-        under their own names.
-    :param offline: nothing is fetched: the files are in the mirror folder, or else in the cache.
-    :param at_once: how many files.
-    :returns: what became of each file, in the order of `files`.
-    :raises FileNotFoundError: a file that the mirror, the server or, offline, the cache lacks.
-    :raises ValueError: a file with a wrong size or sum.
-    :raises OSError: the server can't be reached, or the disk of the cache is full.
+    :param folder: their folder in the cache, under `cache_folder()`.
+    :param mirror: a folder or a base URL with the files under their own names. A folder is read in place, and NAME.gz
+        or NAME.xz may replace NAME.
+    :param offline: download nothing; the files must be in the mirror folder or in the cache.
+    :param at_once: number of parallel downloads.
+    :returns: the result for each file, in the order of `files`.
+    :raises FileNotFoundError: the mirror, the server or (offline) the cache lacks a file.
+    :raises ValueError: a file has a wrong size or checksum.
+    :raises OSError: the server can't be reached, or the cache's disk is full.
     """
     if at_once < 1:
         raise ValueError(f"at_once={at_once}: expected at least 1 file at once")
@@ -67,7 +67,7 @@ def fetch(
 
 
 def _several_at_once(files: Sequence[UpstreamFile], get: _Get, at_once: int) -> dict[UpstreamFile, FetchedFile]:
-    """What `get` gives for each file. When one fails, the others are asked to stop, and its error is raised."""
+    """The results of `get` for all files. When one fails, the others are asked to stop, and its error is raised."""
     stop = threading.Event()
     with ThreadPoolExecutor(at_once) as threads:
         results = {file: threads.submit(get, file, stop) for file in dict.fromkeys(files)}
@@ -94,7 +94,7 @@ def _from_web(mirror: str | None, cache: Path) -> _Get:
 
 
 def _from_cache(files: Sequence[UpstreamFile], cache: Path) -> _Get:
-    """:raises FileNotFoundError: files are missing; names all of them."""
+    """:raises FileNotFoundError: files are missing. The error names all of them."""
     missing = [file.name for file in files if not (cache / file.name).is_file()]
     if missing:
         raise FileNotFoundError(
@@ -114,10 +114,9 @@ def _from_cache(files: Sequence[UpstreamFile], cache: Path) -> _Get:
 
 
 def _from_folder(files: Sequence[UpstreamFile], folder: Path, cache: Path) -> _Get:
-    """From a mirror folder, which is never written to. Its files are read in place; of packed ones, whose content is
-    kept in the cache.
+    """Reads files from a mirror folder in place. Packed files are unpacked into the cache.
 
-    :raises FileNotFoundError: no such folder, or files are missing; names all of them and where to get them.
+    :raises FileNotFoundError: the folder does not exist, or files are missing. The error names them and their sources.
     """
     if files and not folder.is_dir():
         raise FileNotFoundError(f"no mirror folder {folder}: expected one that holds {files[0].name}")

@@ -1,4 +1,4 @@
-"""Texts as their publishers write them: a sentence a line, NIST's sgm and xml, IWSLT's tagged TED talks."""
+"""Reads texts in their publishers' formats: one sentence per line, NIST's sgm and xml, IWSLT's tagged TED talks."""
 
 from __future__ import annotations
 
@@ -21,11 +21,15 @@ from rskip.files.text_lines import decoded_lines
 class TextFile:
     """A file of sentences, which may be compressed (`rskip.files.packed`).
 
-    Formats: "lines", a sentence a line. "sgm" and "xml", the segments of a NIST test set (WMT's src.sgm and ref.sgm,
-    IWSLT's dev and test sets), entities unescaped. "ted", IWSLT's train.tags files as fairseq's prepare-iwslt14.sh
-    takes them: a talk's title and description are sentences, everything else about it is left out.
+    Formats:
 
-    :param name: what errors call it; its path where empty.
+    - "lines": one sentence per line.
+    - "sgm" and "xml": the segments of a NIST test set (WMT's src.sgm and ref.sgm, IWSLT's dev and test sets), with
+      entities unescaped.
+    - "ted": IWSLT's train.tags files, read like fairseq's prepare-iwslt14.sh. A talk's title and description are
+      sentences; other metadata is skipped.
+
+    :param name: its name in error messages; empty: its path.
     """
 
     path: Path
@@ -36,18 +40,18 @@ class TextFile:
         return self.name or str(self.path)
 
     def read(self) -> Iterator[str]:
-        """The sentences, in the file's order.
+        """The sentences in the order of the file.
 
-        :raises ValueError: the file isn't in its format; names the file and the line.
+        :raises ValueError: the file does not have its format. The error names file and line.
         """
         return _READERS[self.format](self)
 
 
 def read_pairs(source: TextFile, target: TextFile, *, sentences: int | None) -> Iterator[Pair]:
-    """Raw sentences of both texts, which must have the same number.
+    """Pairs of raw sentences from two texts with the same number of sentences.
 
-    :param sentences: how many both must have; None: not known.
-    :raises ValueError: as `TextFile.read`; or an empty text, another number of sentences, or unequal numbers.
+    :param sentences: expected number of sentences; None: unknown.
+    :raises ValueError: as `TextFile.read`; or a text is empty, or the numbers of sentences differ or are unexpected.
     """
     counts = [0, 0]
     for pair in zip_longest(source.read(), target.read()):
@@ -72,12 +76,12 @@ def read_pairs(source: TextFile, target: TextFile, *, sentences: int | None) -> 
 
 
 def read_sentences(path: Path, *, name: str = "") -> Iterator[str]:
-    """The lines of a text file, which may be compressed, without line ends and without a byte order mark.
+    """The lines of a text file that may be compressed, without line ends and without a byte order mark.
 
-    Only a line feed, or a carriage return and a line feed, ends a line. Every other character is left as it is.
+    Only a line feed, or a carriage return and a line feed, ends a line. All other characters stay.
 
-    :param name: what errors call the file; its path where empty.
-    :raises ValueError: the text is not UTF-8, or a compressed file is truncated or damaged. Names file and line.
+    :param name: the file's name in error messages; empty: its path.
+    :raises ValueError: the text is not UTF-8, or a compressed file is damaged. The error names file and line.
     """
     name = name or str(path)
     number = 0
@@ -115,7 +119,7 @@ _AMPERSAND = re.compile(r"&(?:#\d+;|#[xX][0-9a-fA-F]+;|([A-Za-z][A-Za-z0-9]*;))?
 
 
 def _escape_lone_ampersand(match: re.Match[str]) -> str:
-    """An ampersand that begins no entity stands for itself: real files don't escape all of theirs."""
+    """Escapes an ampersand that does not begin an entity, since real files don't escape all of them."""
     named = match[1]
     lone = match[0] == "&" or (named is not None and named not in html.entities.html5)
     return "&amp;" + match[0][1:] if lone else match[0]
@@ -124,8 +128,8 @@ def _escape_lone_ampersand(match: re.Match[str]) -> str:
 class _SegmentParser(HTMLParser):
     """Collects the text of <seg> elements.
 
-    Not an XML parser, because WMT's files are not well-formed XML. Tags within a segment that don't belong to the
-    format are its text.
+    It is not an XML parser, because WMT's files are not well-formed XML. Unknown tags within a segment are part of its
+    text.
     """
 
     STRUCTURE = frozenset({"mteval", "srcset", "refset", "tstset", "doc", "hl", "p"})
@@ -137,18 +141,18 @@ class _SegmentParser(HTMLParser):
         self._segments = 0
         self._documents = 0
         self._document = ""
-        self._document_line = 0  # 0: not in one
+        self._document_line = 0  # 0: not in a document
         self._names: set[tuple[str, str]] = set()
         self._text: list[str] | None = None
         self._segment_line = 0
 
     def take(self) -> list[str]:
-        """The segments that were found since the last call."""
+        """The segments since the last call."""
         found, self._found = self._found, []
         return found
 
     def finish(self) -> None:
-        """:raises ValueError: the file has ended before its last segment or document did, or it had no segment."""
+        """:raises ValueError: the file ends within a segment or document, or it has no segment."""
         if self._text is not None:
             raise self._never_ended()
         if self._document_line:
@@ -191,7 +195,7 @@ class _SegmentParser(HTMLParser):
             self._text.append(data)
 
     def set_cdata_mode(self, *args: object, **options: object) -> None:
-        """HTML's elements of raw text, such as <script>, are nothing special here."""
+        """Does nothing, so that HTML's elements of raw text, such as <script>, are parsed like others."""
 
     def _begin_segment(self, name: str) -> None:
         self._segment_line = self.getpos()[0]

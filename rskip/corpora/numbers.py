@@ -1,7 +1,7 @@
-"""A corpus made from a seed: sentences with spelled-out integers, ordinals, years and sums of money.
+"""Generates a corpus from a seed: sentences with spelled-out integers, ordinals, years and amounts of money.
 
-Every English sentence has one German translation and the other way round, so that a model can be held to
-exact matches. Words are looked up, but numbers have to be composed: twenty-one is einundzwanzig.
+Each sentence has exactly one translation, so exact matches can be counted. Numbers must be composed: twenty-one is
+einundzwanzig.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rskip.settings.errors import SettingError
 
 VALID_PAIRS = TEST_PAIRS = 1_000
 
-# English and German; a name in braces is a slot, filled alike on both sides.
+# English and German. A name in braces is a slot that gets the same content on both sides.
 TEMPLATES = (
     ("there are {cardinal} {plural} in {city}.", "in {city} gibt es {cardinal} {plural}."),
     ("{name} counted {cardinal} {plural} on {day}.", "{name} zählte am {day} {cardinal} {plural}."),
@@ -125,9 +125,9 @@ WORDS: dict[str, tuple[Pair, ...]] = {
 
 
 def num2words(number: int | Decimal, **options: str) -> str:
-    """The number in words, by the package num2words, which the other corpora do without.
+    """The number in words, by the package num2words, which only this corpus needs.
 
-    :raises ValueError: it is not installed; says how to get it.
+    :raises ValueError: num2words is not installed. The error says how to install it.
     """
     with extra("numbers", what="a corpus of numbers"):
         from num2words import num2words as in_words
@@ -135,7 +135,7 @@ def num2words(number: int | Decimal, **options: str) -> str:
 
 
 def cardinal(draw: random.Random) -> Pair:
-    """Two to 9,999, short numbers as often as long ones; none that ends in 01, where German is inflected."""
+    """From 2 to 9,999, with as many short numbers as long ones. None ends in 01, because German inflects it."""
     number = draw.randrange(2, 10 ** draw.randrange(1, 5))
     if number % 100 == 1:
         number += 1
@@ -148,23 +148,23 @@ def _ordinal(draw: random.Random, last: int) -> Pair:
 
 
 def ordinal(draw: random.Random) -> Pair:
-    """From first to ninety-ninth."""
+    """An ordinal from first to ninety-ninth."""
     return _ordinal(draw, 99)
 
 
 def ordinal_day(draw: random.Random) -> Pair:
-    """A day of the month, up to thirtieth."""
+    """A day of the month from first to thirtieth."""
     return _ordinal(draw, 30)
 
 
 def year(draw: random.Random) -> Pair:
-    """From 1101 to 2099."""
+    """A year from 1101 to 2099."""
     number = draw.randrange(1101, 2100)
     return num2words(number, to="year", lang="en"), num2words(number, to="year", lang="de")
 
 
 def money(draw: random.Random) -> Pair:
-    """Up to 999 euros or dollars, and cents."""
+    """An amount of at most 999 euros or dollars, and cents."""
     amount = Decimal(draw.randrange(200, 100_000)) / 100
     currency = draw.choice(("EUR", "USD"))
     return (
@@ -183,7 +183,7 @@ NUMBERS: dict[str, Callable[[random.Random], Pair]] = {
 
 
 def _sentence(draw: random.Random) -> Pair:
-    """One sentence in English and German."""
+    """A sentence in English and German."""
     english, german = draw.choice(TEMPLATES)
     filled = {slot: draw.choice(words) for slot, words in WORDS.items() if f"{{{slot}}}" in english}
     filled |= {slot: number(draw) for slot, number in NUMBERS.items() if f"{{{slot}}}" in english}
@@ -195,7 +195,7 @@ def _sentence(draw: random.Random) -> Pair:
 
 
 def _distinct(draw: random.Random) -> Iterator[Pair]:
-    """Sentences that differ, until they become hard to find."""
+    """Different sentences, until new ones become rare."""
     seen = _Seen()
     repeated = 0
     while repeated < 1_000:
@@ -208,14 +208,17 @@ def _distinct(draw: random.Random) -> Iterator[Pair]:
 
 
 class _Seen:
-    """Sentences by digests of 64 bits, in 16 to 32 bytes each. Two of five million share one once in a million."""
+    """A set of sentences, as digests of 64 bits in 16 to 32 bytes each.
+
+    The probability that two of five million sentences share a digest is about one in a million.
+    """
 
     def __init__(self) -> None:
-        self._table = array("Q", bytes(8 << 10))  # 0 is an empty place
+        self._table = array("Q", bytes(8 << 10))  # 0 is an empty slot
         self._count = 0
 
     def add(self, sentence: str) -> bool:
-        """Whether it is new."""
+        """Adds a sentence and returns whether it is new."""
         digest = int.from_bytes(hashlib.blake2b(sentence.encode(), digest_size=8).digest(), "little") or 1
         place = self._place(digest)
         if self._table[place]:
@@ -229,7 +232,7 @@ class _Seen:
         return True
 
     def _place(self, digest: int) -> int:
-        """Where it is, or else where it belongs."""
+        """The slot of the digest, or the empty slot for it."""
         last = len(self._table) - 1
         place = digest & last
         while self._table[place] not in (0, digest):
@@ -238,12 +241,12 @@ class _Seen:
 
 
 def generate_numbers(*, pairs: int, seed: int, german_first: bool = False) -> Iterator[tuple[str, Pair]]:
-    """Each split's pairs of English and German sentences, no sentence twice, so none of valid and test in train.
+    """Yields pairs of English and German sentences with their split. No sentence occurs twice, so no split leaks.
 
-    :param pairs: how many to train on; valid and test have 1,000 each.
-    :param seed: the same seed gives the same sentences.
-    :param german_first: pairs of German and English instead.
-    :raises ValueError: no pairs, or more than there are sentences.
+    :param pairs: number of training pairs. valid and test have 1,000 each.
+    :param seed: random seed.
+    :param german_first: whether German comes first in each pair.
+    :raises SettingError: `pairs` is below 1, or larger than the number of possible sentences.
     """
     if pairs < 1:
         raise SettingError.of_value("pairs", pairs, "1 or more")
@@ -259,7 +262,7 @@ def generate_numbers(*, pairs: int, seed: int, german_first: bool = False) -> It
 
 
 def numbers(source: str, target: str) -> GeneratedCorpus:
-    """The corpus of spelled-out numbers, English to German or back."""
+    """The corpus of spelled-out numbers, from English to German or from German to English."""
 
     def generate(*, pairs: int, seed: int) -> Iterator[tuple[str, Pair]]:
         return generate_numbers(pairs=pairs, seed=seed, german_first=source == "de")

@@ -1,4 +1,4 @@
-"""What a user chooses when a corpus is prepared."""
+"""Defines the options of preparing a corpus."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rskip.text.words import TokeniserKind
 
 Option = str | int | float | bool
 NO_LIMIT = 0
-"""Of `max_words`, `max_characters` and `max_ratio`: any length or ratio."""
+"""The value of `max_words`, `max_characters` or `max_ratio` that allows any length or ratio."""
 
 _ONE_IN_20 = {"default": "1 in 20, at most 2,000"}
 _SPLIT_OFF = "your own text without such a set"
@@ -32,11 +32,11 @@ _OF_SOME = {
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareOptions(Checked):
-    """Everything that changes the bytes of a prepared corpus. None stands for the corpus's own default.
+    """All options that change the bytes of a prepared corpus. None stands for the corpus's own default.
 
-    Those of cleaning are `CleaningOptions`, with NO_LIMIT for any length or ratio.
+    The options of cleaning are those of `CleaningOptions`, with NO_LIMIT for any length or ratio.
 
-    :raises SettingError: a value that can't be.
+    :raises SettingError: a value is not allowed.
     """
 
     subwords: Annotated[
@@ -128,11 +128,11 @@ class PrepareOptions(Checked):
             raise SettingError("bpe_dropout", f"is for subwords bpe, not for {self.subwords}")
 
     def resolve(self, corpus: Corpus) -> PrepareOptions:
-        """These options with the corpus's defaults in place; None where cleaning is off, and off by default.
+        """These options with the corpus's defaults filled in. Cleaning options that are off by default stay None.
 
-        What is resolved resolves to itself.
+        Resolving twice changes nothing.
 
-        :raises SettingError: an option that the corpus doesn't have.
+        :raises SettingError: the corpus does not have an option.
         """
         resolved: dict[str, Any] = {"clean": True}
         if self.size is None:
@@ -153,9 +153,9 @@ class PrepareOptions(Checked):
         return dataclasses.replace(self, **resolved)
 
     def to_plain(self) -> dict[str, Option]:
-        """The options as records and data folders keep them: without those that are None or as they always are.
+        """The options for records and data folders, without those that are None or have their general default.
 
-        `PrepareOptions(**plain)` are the same options.
+        `PrepareOptions(**plain)` gives the same options.
         """
         plain = {
             field.name: getattr(self, field.name)
@@ -168,18 +168,18 @@ class PrepareOptions(Checked):
 
     @property
     def cleaning(self) -> CleaningOptions:
-        """What is cleaned, of options that are resolved."""
+        """The cleaning options, if these options are resolved."""
         chosen = {field.name: getattr(self, field.name) for field in dataclasses.fields(CleaningOptions)}
         return CleaningOptions(**{name: value for name, value in chosen.items() if value not in (None, NO_LIMIT)})
 
 
 def _of_cleaning(value: Any) -> Option:
-    """A value of CleaningOptions as PrepareOptions have it."""
+    """The value of PrepareOptions for a value of CleaningOptions."""
     return NO_LIMIT if value is None else value
 
 
 def command_line_flags(options: PrepareOptions) -> dict[str, Option]:
-    """The flags of `rskip prepare`, without leading dashes, that give these options; a value True is a bare flag."""
+    """The flags of `rskip prepare` for these options, without leading dashes. The value True stands for a bare flag."""
     hints = get_type_hints(PrepareOptions, include_extras=True)
     flags: dict[str, Option] = {}
     for name, value in options.to_plain().items():

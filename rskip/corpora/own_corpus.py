@@ -1,4 +1,4 @@
-"""A corpus made from the user's own files: its content and its default preparation."""
+"""Defines a corpus of the user's own files: its content and its default preparation."""
 
 from __future__ import annotations
 

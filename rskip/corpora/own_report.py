@@ -1,4 +1,4 @@
-"""The report of `rskip prepare` on the user's own text."""
+"""Writes the report of `rskip prepare` on the user's own text."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from rskip.machine.terminal import columns
 
 
 def reading_report(corpus: OwnCorpus, made: OwnRecord) -> str:
-    """A table of the files, the remarks, and the sizes of the sets that were split off. Doesn't end in a line feed.
+    """A table of the files, the remarks, and the sizes of the sets that were split off, without a last line feed.
 
-    :param made: the content of the made folder's corpus.json.
+    :param made: the content of the prepared folder's corpus.json.
     """
     rows: list[tuple[str, ...]] = [("read", "file", "pairs", f"words {corpus.source}", f"words {corpus.target}")]
     for split, texts in corpus.texts.items():

@@ -1,4 +1,4 @@
-"""The user's own parallel text: two files that translate each other line by line, or one table with both sides."""
+"""Reads the user's own parallel text: two files that translate each other line by line, or a table of both sides."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class PairedFiles:
 class Table:
     """One pair per line: tab-separated columns, or JSON objects (JSONL). The first line decides which.
 
-    :param columns: columns of the source and of the target: numbers from 1, or names. Names of tab-separated columns
-        stand in the first line. None: the columns named by the language codes. Without such names in a tab-separated
-        file: the first two.
+    :param columns: columns of the source and of the target: numbers from 1, or names. The first line has the names of
+        tab-separated columns. None: the columns that are named by the language codes, or else the first two columns
+        of a tab-separated file.
     """
 
     file: TextFile
@@ -85,13 +85,13 @@ class Table:
 
     @property
     def description(self) -> str:
-        """How the pairs are read from the file's content."""
+        """The format of the file, for records."""
         return "table" + (f", columns {' and '.join(self.columns)}" if self.columns else "")
 
     def pairs(self, languages: tuple[str, str]) -> Iterator[Pair]:
         """Raw pairs. A line break within a JSON string becomes a space.
 
-        :raises ValueError: a line without both columns, or one that is not a JSON object; names file and line.
+        :raises ValueError: a line lacks a column or is not a JSON object. The error names file and line.
         """
         lines = self.file.read()
         first = list(islice(lines, 1))
@@ -146,7 +146,7 @@ def _json_object(line: str) -> dict[str, Any] | None:
 
 
 def _one_line(text: str) -> str:
-    return _BREAKS.sub(" ", text).encode(errors="replace").decode()  # JSON may hold half a surrogate pair
+    return _BREAKS.sub(" ", text).encode(errors="replace").decode()  # JSON may contain half a surrogate pair
 
 
 def without_packing(name: str) -> str:
@@ -169,9 +169,9 @@ def paired_files(sources: Sequence[Path], targets: Sequence[Path]) -> list[OwnTe
 
 
 def files_of_prefixes(prefixes: Sequence[str], languages: tuple[str, str]) -> list[OwnText]:
-    """The files PREFIX.<source> and PREFIX.<target> of each prefix, as for fairseq-preprocess. They may be compressed.
+    """The files PREFIX.<source> and PREFIX.<target> of each prefix, as in fairseq-preprocess. They may be compressed.
 
-    :raises FileNotFoundError: no such file.
+    :raises FileNotFoundError: a file does not exist.
     """
     source, target = ([_of_prefix(f"{prefix}.{language}") for prefix in prefixes] for language in languages)
     return paired_files(source, target)

@@ -1,4 +1,4 @@
-"""From a corpus to the folder that fairseq-train reads."""
+"""Prepares a corpus: it writes the folder that fairseq-train reads."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from rskip.text.pipeline import TextConfig, tool_versions
 
 _TOKENISED, _COUNTS, _UNPACKED, _GENERATED = "tokenised.json", "counts.json", "unpacked", "generated"
 _AGAIN = "remove it to repeat this part"
-_SMALL = 50_000_000  # bytes of input that are read sooner than a process begins
+_SMALL = 50_000_000  # bytes of input; reading less takes less time than starting a process
 
 
 def prepare(
@@ -57,23 +57,29 @@ def prepare(
     workers: int = 1,
     force: bool = False,
 ) -> bool:
-    """Makes `output`, whole or not at all.
+    """Prepares a corpus in `output`, atomically.
 
-    It holds the binarised splits and their dictionaries as fairseq-preprocess writes them, in folders shard1, shard2
-    and so on where there are several; text/, which `TextPipeline.load` reads; reference/, the raw sentences of valid
-    and test; cleaning.json, what was dropped, where the options clean; and corpus.json.
+    The folder contains:
 
-    Unfinished work is in `output`.partial. A killed run that is repeated continues where it stopped, and ends with the
-    same bytes; bad input leaves nothing.
+    - the binarised splits and their dictionaries as fairseq-preprocess writes them; several shards are in folders
+      shard1, shard2 and so on
+    - text/, which `TextPipeline.load` reads
+    - reference/, the raw sentences of valid and test
+    - cleaning.json, the report of dropped pairs, if the options clean
+    - corpus.json
 
-    :param options: what to make; the corpus's defaults where None.
-    :param mirror: a folder or base URL that holds the upstream files under their own names.
-    :param offline: download nothing: the files are in the cache or the mirror.
-    :param workers: processes; their number does not change the result.
+    Unfinished work is in `output`.partial. Repeating a killed run continues it and gives the same bytes. Bad input
+    leaves no files.
+
+    :param options: None: the corpus's defaults.
+    :param mirror: a folder or base URL with the upstream files under their own names.
+    :param offline: download nothing; the files must be in the cache or the mirror.
+    :param workers: number of processes; it does not change the result.
     :param force: replace a folder that was prepared, or begun, with other options.
-    :returns: False where `output` was up to date and nothing was done.
-    :raises ValueError: bad input; SettingError: options that can't be; OutputError: `output` holds something else.
-    :raises FileNotFoundError: an input, or fairseq, is missing.
+    :returns: False if `output` was up to date and nothing was done.
+    :raises ValueError: the input is bad; SettingError: an option is not allowed; OutputError: `output` holds something
+        else.
+    :raises FileNotFoundError: an input or fairseq is missing.
     :raises OSError: a server, a disk or a worker process failed.
     """
     output = Path(output).resolve()
@@ -96,13 +102,13 @@ def prepare(
     elsewhere = "choose another output"
     with disk_space(output, advice=advice, elsewhere=elsewhere), one_at_a_time(output):
         if not needs_build(output, planned, force=force):
-            return False  # another process has made it meanwhile
+            return False  # another process has made it in the meantime
         setting = _setting(corpus, resolved, work=work, workers=workers)
         work.begin({**planned, "tools": setting.config.versions}, force=force)
         try:
             found = _make_result(setting, corpus, {file: fetched.path for file, fetched in files.items()})
         except ValueError:
-            work.remove()  # a repetition would end here again
+            work.remove()  # repeating the command would fail here again
             raise
         if not (work.result / RECORD_FILE).exists():
             write_record(work.result, {**planned, **found})
@@ -111,7 +117,7 @@ def prepare(
 
 
 def _check_cleaning(corpus: Corpus, options: PrepareOptions) -> None:
-    """Refuses a filter that can't work here, before anything is downloaded."""
+    """Raises an error for a filter that can't work here, before anything is downloaded."""
     cleaning = dataclasses.replace(options.cleaning, leaks=False)
     PairCleaner(cleaning, languages=(corpus.source, corpus.target))
 
@@ -128,8 +134,8 @@ def _setting(corpus: Corpus, options: PrepareOptions, *, work: WorkFolder, worke
         versions=tool_versions(*packages),
     )
     if corpus.defaults.tokenised:
-        # With these settings 5,641 of IWSLT'15's 5,642 sentences of tst2012 and tst2013, detokenised, come out as they
-        # were; with dash splits 97 %, with normalised punctuation 99.8 %.
+        # These settings reproduce 5,641 of the 5,642 detokenised sentences of IWSLT'15's tst2012 and tst2013. With
+        # dash splits they reproduce 97 %, with normalised punctuation 99.8 %.
         escape = options.cleaning.entities == "keep"
         config = dataclasses.replace(config, normalise_punctuation=False, dash_splits=False, escape=escape)
     return Setting(
@@ -138,7 +144,7 @@ def _setting(corpus: Corpus, options: PrepareOptions, *, work: WorkFolder, worke
 
 
 def _make_result(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]) -> dict[str, Any]:
-    """Makes all of the work folder's `result` but corpus.json; gives what is known only afterwards."""
+    """Makes the work folder's `result` without corpus.json. Returns the part of the record that is known afterwards."""
     splits = [split for split in corpus.split_names if split != "train"]
     chunks, sentences = _tokenise(setting, corpus, files, splits)
     kept, report = deduplicate(setting, chunks)
@@ -178,7 +184,7 @@ class _Tokenised(TypedDict):
 def _tokenise(
     setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path], held_out: list[str]
 ) -> tuple[list[Chunk], dict[str, int]]:
-    """The words of every split; gives the chunks of train and how many pairs each split has upstream."""
+    """Tokenises every split. Returns the chunks of train and the number of raw pairs in each split."""
     done = setting.work.path / _TOKENISED
     if done.exists():
         state = read_state(done, _Tokenised, advice=_AGAIN)
@@ -201,7 +207,7 @@ def _tokenise(
 
 
 def _unpack(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]) -> dict[Text, TextFile]:
-    """The texts of the corpus's two languages, archives unpacked; errors call a text by its archive and member."""
+    """Unpacks the texts of the corpus's two languages. In errors a text has the name of its archive and member."""
     if not isinstance(corpus, PublishedCorpus):
         return {}
     texts = [
@@ -228,7 +234,7 @@ def _unpack(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]
 
 
 def _check(setting: Setting, texts: list[SplitText]) -> list[int]:
-    """Reads every text once, so that bad input is found before the long work; gives how many pairs each has."""
+    """Reads every text once, so that bad input is found before the long work. Returns the number of pairs in each."""
     done = setting.work.path / _COUNTS
     if done.exists():
         return read_state(done, list[Whole], advice=_AGAIN)
@@ -246,7 +252,7 @@ def _check(setting: Setting, texts: list[SplitText]) -> list[int]:
 
 
 def _put_together(setting: Setting, report: CleaningReport) -> None:
-    """Moves what was made to where it belongs in the result; what is there already stays."""
+    """Moves the stages' files to their places in the result. Files that are there already stay."""
     work, result = setting.work, setting.work.result
     if (result / RECORD_FILE).exists():
         return

@@ -27,7 +27,7 @@ _IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".npz")
 class PreparedPairs:
     """A data folder that `rskip prepare` or fairseq-preprocess made.
 
-    :param corpus: its name in corpus.json, or the folder's.
+    :param corpus: the corpus's name in corpus.json, or else the folder's name.
     :param raw: whether it has text/ and reference/, which raw sentences need. Otherwise its sentences are tokens.
     :param source: code of the language translated from.
     :param target: code of the language translated to.

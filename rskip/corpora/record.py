@@ -1,4 +1,4 @@
-"""The folder that is made: corpus.json, written last when all else is whole; the work folder beside it."""
+"""Manages a prepared folder, whose corpus.json is written last, and the work folder next to it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from rskip.settings.kinds import Whole
 RECORD_FILE, CLEANING_FILE, STATE_FILE = "corpus.json", "cleaning.json", "state.json"
 
 FORMAT = 1
-"""Goes up when the same options come to give other bytes."""
+"""Increases when the same options give other bytes than before."""
 
 
 T = TypeVar("T")
 
 
 class State(TypedDict, total=False):
-    """What a folder is made from, and how. Holds the keys that rskip reads."""
+    """The input and options of a folder. Only the keys that rskip reads are declared."""
 
     corpus: str
     options: dict[str, Any]
@@ -41,7 +41,7 @@ class _WithFiles(TypedDict):
 
 
 class CorpusRecord(State, _WithFiles, total=False):
-    """Content of corpus.json. `files` holds checksums, and `sizes`, which older files lack, holds bytes."""
+    """Content of corpus.json. `files` has checksums and `sizes` has bytes. Older files lack `sizes`."""
 
     sizes: dict[str, Whole]
 
@@ -56,17 +56,17 @@ class TranslationRecord(CorpusRecord):
 class OwnRecord(TranslationRecord):
     """Content of corpus.json for sentence pairs of the user's own files.
 
-    `left_out` counts training pairs that have the source sentence of a pair that was split off.
+    `left_out` counts the training pairs that were dropped because their source sentence was split off.
     """
 
     left_out: Whole
 
 
 class OutputError(ValueError):
-    """The folder that is to be made can't be; what is there would be lost.
+    """The output folder holds something that would be lost.
 
-    :param problem: what is wrong, with the folder.
-    :param advice: what to do; `{output}` and `{force}` stand for how its reader says where, and that it is replaced.
+    :param problem: the problem, with the folder's name.
+    :param advice: what to do. `{output}` and `{force}` stand for the caller's names of these options.
     """
 
     def __init__(self, problem: str, *, advice: str) -> None:
@@ -74,12 +74,12 @@ class OutputError(ValueError):
         super().__init__(self.sentence(output="output", force="force=True"))
 
     def sentence(self, *, output: str, force: str) -> str:
-        """One line that says what is wrong and what to do."""
+        """The error in one line, with the caller's names of the two options."""
         return f"{self.problem}: {self.advice.format(output=output, force=force)}"
 
 
 def plan(corpus: Corpus, options: PrepareOptions) -> dict[str, Any]:
-    """The part of the record that is known before the work; a folder whose record agrees is up to date."""
+    """The part of the record that is known before the work. A folder with the same record is up to date."""
     planned: dict[str, Any] = {
         "format": FORMAT,
         "corpus": corpus.name,
@@ -98,7 +98,7 @@ def plan(corpus: Corpus, options: PrepareOptions) -> dict[str, Any]:
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:
-    """Writes corpus.json, with the sha256 and the bytes of every file that `folder` holds by now."""
+    """Writes corpus.json, with the checksum and size of every file in `folder`."""
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     files = {name: sha256_file(path) for name, path in paths.items()}
     sizes = {name: path.stat().st_size for name, path in paths.items()}
@@ -108,7 +108,7 @@ def write_record(folder: Path, record: dict[str, Any]) -> None:
 
 
 def read_corpus_record(folder: Path) -> CorpusRecord | None:
-    """What corpus.json says; None where there is none, or one that is not ours."""
+    """The content of corpus.json; None if there is no such file, or rskip did not write it."""
     try:
         return read_state(folder / RECORD_FILE, CorpusRecord, advice="")
     except (OSError, SettingError):
@@ -142,20 +142,20 @@ def files_sha256(files: Mapping[str, str]) -> str:
 
 
 def data_path(folder: Path, record: CorpusRecord) -> str:
-    """What fairseq-train is given to train on a prepared folder: the folder, or its shards joined by colons."""
+    """fairseq-train's argument for a prepared folder: the folder, or its shards joined by colons."""
     shards = record.get("options", {}).get("shards", 1)
     return ":".join(str(shard) for shard in shard_folders(folder, shards))
 
 
 def shard_folders(folder: Path, shards: int) -> list[Path]:
-    """Where each part of the training set lies in a prepared folder."""
+    """The folder of each part of the training set in a prepared folder."""
     return [folder] if shards == 1 else [folder / f"shard{number}" for number in range(1, shards + 1)]
 
 
 def needs_build(folder: Path, planned: dict[str, Any], *, force: bool) -> bool:
-    """Whether `folder` has to be made; False where it is up to date.
+    """Whether `folder` must be made; False if it is up to date.
 
-    :param force: replace what was prepared otherwise.
+    :param force: replace a folder that was prepared with other options.
     :raises OutputError: the folder holds something that would be lost.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
@@ -176,12 +176,12 @@ def needs_build(folder: Path, planned: dict[str, Any], *, force: bool) -> bool:
 
 
 def damage(folder: Path, record: CorpusRecord) -> str | None:
-    """What is wrong with a prepared folder's files, as a sentence's end: one is gone or cut off."""
+    """Describes a missing or truncated file of a prepared folder, as the end of a sentence; None: no such file."""
     held = _files(folder)
     for name in [*record["files"], RECORD_FILE]:
         if name not in held:
             return f"lacks {name}"
-        expected = record.get("sizes", {}).get(name)  # corpus.json of earlier versions has none
+        expected = record.get("sizes", {}).get(name)  # corpus.json of earlier versions lacks sizes
         if expected is not None and (size := (folder / name).stat().st_size) != expected:
             return f"is damaged ({name} has {size:,} bytes, not {expected:,})"
     return None
@@ -192,9 +192,9 @@ def _files(folder: Path) -> set[str]:
 
 
 def record_difference(record: Mapping[str, Any], planned: Mapping[str, Any]) -> str | None:
-    """How a record, or the state of an unfinished folder, differs from a plan, as a sentence's end; None: not at all.
+    """The difference between a record or an unfinished folder's state and a plan, as the end of a sentence; None: equal.
 
-    Sizes and sums that the plan doesn't know are taken as they were recorded.
+    A size or checksum that the plan does not know equals every recorded one.
     """
     changed = [
         key for key in planned if key != "inputs" and record.get(key) != planned[key]
@@ -227,9 +227,9 @@ def _listed(options: Any) -> str:
 
 
 class WorkFolder:
-    """`DIR.partial` beside `DIR`: state.json says what is made there; each stage leaves files that appear when whole.
+    """The folder `DIR.partial` next to `DIR`. state.json has its plan, and the stages write their files atomically.
 
-    :param output: the folder to be made.
+    :param output: the folder to make.
     """
 
     def __init__(self, output: Path) -> None:
@@ -238,21 +238,21 @@ class WorkFolder:
 
     @property
     def result(self) -> Path:
-        """What becomes the output."""
+        """The folder that becomes the output."""
         return self.path / "result"
 
     def folder(self, name: str) -> Path:
-        """A stage's folder, made where missing."""
+        """A stage's folder, which is created if it is missing."""
         path = self.path / name
         path.mkdir(parents=True, exist_ok=True)
         return path
 
     def begin(self, planned: dict[str, Any], *, force: bool) -> None:
-        """Makes the folder, or continues one of the same plan.
+        """Creates the folder, or continues one with the same plan.
 
-        :param planned: everything that decides the bytes of the output.
-        :param force: start again where the folder is of another plan.
-        :raises OutputError: there is a folder of another plan, or one that is not ours.
+        :param planned: everything that determines the bytes of the output.
+        :param force: start again if the folder has another plan.
+        :raises OutputError: the folder has another plan, or rskip did not make it.
         """
         if self.path.exists():
             state = self._state()
@@ -262,17 +262,17 @@ class WorkFolder:
                 advice = "repeat that command, choose another {output}, or start again with {force}"
                 raise OutputError(problem, advice=advice)
             if differs is not None or not self.result.exists():
-                self.remove()  # without a result it was killed in `begin` or in `finish`
+                self.remove()  # without a result, the process was killed in `begin` or `finish`
         if not self.path.exists():
             self.path.mkdir(parents=True)
             write_json(self.path / STATE_FILE, planned)
             self.result.mkdir()
-        for left in self.path.rglob(".*.partial*"):  # of a killed process
+        for left in self.path.rglob(".*.partial*"):  # leftovers of a killed process
             if left.is_file():
                 left.unlink()
 
     def _state(self) -> State | None:
-        """:raises OutputError: a folder that is not ours."""
+        """:raises OutputError: rskip did not make the folder."""
         path = self.path / STATE_FILE
         if path.is_file():
             return read_state(path, State, advice=f"move {self.path} away to start again")
@@ -282,12 +282,12 @@ class WorkFolder:
         return None
 
     def finish(self) -> None:
-        """The result becomes the output, in the place of one that is there, and the rest is removed."""
+        """Moves the result to the output, which may exist, and removes the rest."""
         put_in_place(self.result, self.output)
         self.remove()
 
     def remove(self) -> None:
-        """Removes everything, the state last."""
+        """Removes the folder. The state is removed last."""
         for path in self.path.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
@@ -296,12 +296,12 @@ class WorkFolder:
         shutil.rmtree(self.path)
 
     def remove_finished(self) -> None:
-        """Removes what a process left that was killed while it removed the work folder of a whole output."""
+        """Removes the leftovers of a process that was killed while it removed the work folder of a complete output."""
         if (self.path / STATE_FILE).exists() and not self.result.exists():
             self.remove()
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Writes a file that appears when it is whole."""
+    """Writes a file atomically."""
     with atomic_file(path) as temporary:
         temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The corpora that `rskip prepare` knows: those of corpora.yaml, and those that are generated."""
+"""Lists the corpora that `rskip prepare` knows: those in corpora.yaml and the generated ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rskip.settings.text import read_yaml
 
 Words = Annotated[str, Meta(min_length=1)]
 SideNames = Words | dict[str, Words]
-"""What a file or a member is called on each side: a name with {language} in it, or one name a language."""
+"""The name of a file or member on each side: a name with {language} in it, or one name per language."""
 
 Sum = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", extra={"expected": "64 hexadecimal digits, in lower case"})]
 
@@ -53,7 +53,7 @@ class FileEntry(Struct, frozen=True, kw_only=True):
 
 
 class TextEntry(Struct, frozen=True, kw_only=True):
-    """A text of a split."""
+    """A text of a split, in corpora.yaml."""
 
     name: Words
     file: SideNames
@@ -69,13 +69,13 @@ class TextEntry(Struct, frozen=True, kw_only=True):
 
 
 _TEXTS: Mapping[CaptionFormat, tuple[str, ...]] = {"flickr8k": ("captions", *SPLITS), "karpathy": ("captions",)}
-"""Which texts a format of captions has."""
+"""The texts of each format of captions."""
 
 Texts = Annotated[list[TextEntry], Meta(min_length=1, extra={"expected": "a list of one or more texts"})]
 
 
 class CorpusEntry(Struct, frozen=True, kw_only=True):
-    """Both directions of a corpus."""
+    """A corpus in both directions, in corpora.yaml."""
 
     folder: Words
     homepage: Words
@@ -95,7 +95,7 @@ class CorpusEntry(Struct, frozen=True, kw_only=True):
 
 
 class CaptionTextEntry(Struct, frozen=True, kw_only=True):
-    """A text of captions or of a split's images."""
+    """A text of captions or of a split's images, in corpora.yaml."""
 
     member: Words
     size: Count | None = None
@@ -103,7 +103,7 @@ class CaptionTextEntry(Struct, frozen=True, kw_only=True):
 
 
 class CaptionEntry(Struct, frozen=True, kw_only=True):
-    """Captions of images."""
+    """Captions of images, in corpora.yaml."""
 
     folder: Words
     homepage: Words
@@ -113,12 +113,12 @@ class CaptionEntry(Struct, frozen=True, kw_only=True):
     format: CaptionFormat
     texts: dict[str, CaptionTextEntry]
     images: dict[str, Count]
-    pictures: Words
-    picture_folders: tuple[Words, ...] = ("images",)
+    image_source: Words
+    image_folders: tuple[Words, ...] = ("images",)
 
 
 class Registry(Struct, frozen=True, kw_only=True):
-    """corpora.yaml, whose head says what each key means. Files are listed by the folder of the cache."""
+    """Content of corpora.yaml, which describes its keys in its first lines. Files are grouped by folder of the cache."""
 
     files: dict[str, Annotated[list[FileEntry], Meta(min_length=1)]]
     corpora: dict[Name, CorpusEntry]
@@ -126,9 +126,9 @@ class Registry(Struct, frozen=True, kw_only=True):
 
 
 def read_corpora(path: Path) -> tuple[list[PublishedCorpus], list[CaptionCorpus]]:
-    """The corpora of a registry file: of each pair of languages the direction that it is called by, and then the other.
+    """The corpora of a registry file. For each pair of languages the direction in its name comes first.
 
-    :raises SettingError: the file breaks its own rules; names the entry and what was expected.
+    :raises SettingError: an entry is wrong. The error names it and what was expected.
     """
     registry = convert(read_yaml(path), Registry, source=str(path))
     try:
@@ -218,8 +218,8 @@ def _captions(name: str, entry: CaptionEntry, folders: Mapping[str, Mapping[str,
             for key, text in entry.texts.items()
         },
         images=entry.images,
-        pictures=entry.pictures,
-        picture_folders=entry.picture_folders,
+        image_source=entry.image_source,
+        image_folders=entry.image_folders,
     )
 
 
@@ -262,9 +262,9 @@ CAPTION_CORPORA: dict[str, CaptionCorpus] = {corpus.name: corpus for corpus in _
 
 
 def find_corpus(name: str) -> Corpus:
-    """The parallel corpus called `name`.
+    """The parallel corpus `name`.
 
-    :raises SettingError: unknown name, which says the nearest known ones; captions of images.
+    :raises SettingError: the name is unknown (the error suggests similar ones) or is that of image captions.
     """
     if name in CORPORA:
         return CORPORA[name]
@@ -274,9 +274,9 @@ def find_corpus(name: str) -> Corpus:
 
 
 def find_caption_corpus(name: str) -> CaptionCorpus:
-    """The captions called `name`.
+    """The caption corpus `name`.
 
-    :raises SettingError: unknown name, which says the nearest known ones; a corpus of two languages.
+    :raises SettingError: the name is unknown (the error suggests similar ones) or is that of a parallel corpus.
     """
     if name in CAPTION_CORPORA:
         return CAPTION_CORPORA[name]

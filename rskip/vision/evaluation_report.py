@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rskip.files.picture import picture
+from rskip.files.plot import plot_file
 from rskip.machine.extras import extra
 from rskip.machine.terminal import columns
 from rskip.vision.evaluation import ClassFigures, Evaluation
@@ -85,11 +85,11 @@ def draw_confusion(evaluation: Evaluation, path: Path, *, title: str) -> None:
     root, so that rare confusions can be seen beside the diagonal. Up to FEW_CLASSES classes each cell has its number.
 
     :param title: its first line; the error is written under it.
-    :raises ValueError: as `rskip.files.picture.check_picture`.
+    :raises ValueError: as `rskip.files.plot.check_plot`.
     """
     classes = len(evaluation.classes)
     side = 3.0 + 0.5 * classes if classes <= FEW_CLASSES else 3.0 + 0.13 * classes
-    with picture(path, figsize=(side + 0.8, side), layout="constrained") as figure:
+    with plot_file(path, figsize=(side + 0.8, side), layout="constrained") as figure:
         axes = figure.subplots()
         axes.set_title(f"{title}\nerror {evaluation.error:.2f} % of {evaluation.count:,} images")
         _draw_matrix(axes, evaluation)

@@ -176,7 +176,7 @@ captions:
     format: karpathy
     texts: {captions: {member: walls.json}}
     images: {train: 3, valid: 2, test: 1}
-    pictures: nowhere
+    image_source: nowhere
 """
 
 
@@ -185,7 +185,7 @@ def test_captions_of_pictures(tmp_path: Path) -> None:
     path.write_text(RIGHT + CAPTIONS)
     (corpus,) = read_corpora(path)[1]
     assert corpus.archive.name == "dev.en.gz" and corpus.texts["captions"].name == "walls.json"
-    assert (corpus.images["train"], corpus.picture_folders) == (3, ("images",))
+    assert (corpus.images["train"], corpus.image_folders) == (3, ("images",))
     for right, wrong, message in (
         ("archive: dev.en.gz", "archive: b.zip", "captions.walls.archive is 'b.zip'"),
         ("folder: news\n    homepage: https://example.org\n    licence: none\n    citation: nobody\n    archive",

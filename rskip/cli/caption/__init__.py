@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
 def check_output(args: argparse.Namespace, pictures: Sequence[Path]) -> None:
     """Raises an error, before any work, if outputs exclude each other, can't be drawn, or would overwrite a file."""
     from rskip.captioning.outputs import attention_files, check_outputs
-    from rskip.files.picture import check_picture
+    from rskip.files.plot import check_plot
     from rskip.files.resumable import check_unfinished
 
     if args.output is not None and (args.attention_folder or args.sheet or args.format == "text"):
@@ -125,12 +125,12 @@ def check_output(args: argparse.Namespace, pictures: Sequence[Path]) -> None:
     if args.sheet is not None:
         from rskip.captioning.drawing import MOST_ON_A_SHEET
 
-        check_picture(args.sheet)
+        check_plot(args.sheet)
         if len(pictures) > MOST_ON_A_SHEET:
             raise ValueError(f"--sheet draws at most {MOST_ON_A_SHEET} images, but got {len(pictures):,}")
     drawn: list[Path] = []
     if args.attention_folder is not None:
-        check_picture(args.attention_folder / "picture.png")
+        check_plot(args.attention_folder / "picture.png")
         drawn = attention_files(pictures, args.attention_folder)
     single = {"--output": args.output, "--sheet": args.sheet}
     files = {flag: [path] for flag, path in single.items() if path is not None}

@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @out_of_memory_as_mistake()
 def run(args: argparse.Namespace) -> int:
     """Prints the evaluation, and draws the plot if --plot is given."""
-    from rskip.files.picture import check_picture
+    from rskip.files.plot import check_plot
 
     with loading_for_good():
         from rskip.machine.device import bfloat16_is_slow, choose_device, set_gpu_arithmetic
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; images that are too large are refused
     if args.plot is not None:
-        check_picture(args.plot)
+        check_plot(args.plot)
     device = choose_device(args.device, Ranks())
     set_gpu_arithmetic(device, training=False, same_shapes=True)
     expected = {name: getattr(args, name) for name in ("dataset", "depth", "connection")}

@@ -1,6 +1,6 @@
-"""Cleaning of training pairs: what is done to a sentence, which pairs are dropped and why, and the report of it.
+"""Cleans training pairs: it changes sentences, drops pairs and reports why.
 
-A process that cleans a chunk of pairs does, with `words` for tokenised pairs::
+A process cleans a chunk like this, where `words` are tokenised pairs::
 
     clean = SentenceCleaner(options)                             # each raw sentence, before tokenisation
     cleaner = PairCleaner(options, languages=("en", "de"), held_out=HeldOut(held_out_words))
@@ -11,8 +11,8 @@ A process that cleans a chunk of pairs does, with `words` for tokenised pairs::
         if reason is None:
             ...                                                  # keep words, and pair_digest(words)
 
-Afterwards `find_duplicates` goes over the digests of all chunks, `report.drop_duplicates` says how many it found,
-and the chunks' reports are added up.
+Afterwards `find_duplicates` compares the digests of all chunks, `report.drop_duplicates` counts the duplicates, and
+the chunks' reports are added up.
 """
 
 from rskip.corpora.cleaning.duplicates import DIGEST_BYTES, find_duplicates, pair_digest, read_rows

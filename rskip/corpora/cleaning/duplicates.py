@@ -1,4 +1,4 @@
-"""Exact duplicates among more pairs than fit into memory."""
+"""Finds exact duplicates among more pairs than fit into memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ with extra("translation", what="a corpus of text"):
 
 DIGEST_BYTES = 16
 PAIRS_AT_ONCE = 1 << 20
-MOST_PARTITIONS = 256  # files that are open at once; their numbers fit into a byte, which sorts fastest
+MAX_PARTITIONS = 256  # files that are open at the same time; their numbers fit into a byte, which sorts fastest
 
 _DIGEST = np.dtype([("first", "<u8"), ("second", "<u8")])
 _PLACED_DIGEST = np.dtype([*_DIGEST.descr, ("place", "<u8")])  # place: number of the pair over all chunks
@@ -25,26 +25,26 @@ _ROW = np.dtype("<u4")
 
 
 def pair_digest(words: Pair) -> bytes:
-    """16 bytes (BLAKE2b) that two pairs share only if they are equal, for all that can happen by chance.
+    """The pair's digest of 16 bytes (BLAKE2b). Different pairs practically never share a digest.
 
-    :param words: both sides, neither with a line feed.
+    :param words: both sides, without line feeds.
     """
     return hashlib.blake2b("\n".join(words).encode(), digest_size=DIGEST_BYTES).digest()
 
 
 def find_duplicates(digest_files: Sequence[Path], folder: Path, *, pairs_at_once: int = PAIRS_AT_ONCE) -> list[Path]:
-    """Finds every pair that is equal to an earlier one, in an earlier file or an earlier row of the same file.
+    """Finds every pair that equals an earlier one, in an earlier file or an earlier row of the same file.
 
-    The digests are spread over temporary files by some of their bits, so that equal ones meet, and each such file is
-    sorted in memory: one process, a few dozen MB whatever the number of pairs, and one byte a pair. A `folder` that
-    exists is the answer of an earlier call with the same files and is left as it is; it appears only when it is
-    whole, and what a killed call left is removed.
+    The digests are distributed over temporary files by some of their bits, so equal ones are in the same file. Each
+    file is sorted in memory. This needs one process, a few dozen MB for any number of pairs, and one byte per pair.
+    `folder` is written atomically. If it exists, it is the result of an earlier call with the same files. Leftovers
+    of a killed call are removed.
 
-    :param digest_files: one for each chunk, in the chunks' order: the `pair_digest` of its pairs, one after another.
-    :param folder: where the answer is kept.
-    :param pairs_at_once: how many pairs are sorted at once, about.
-    :returns: for each digest file a file in `folder` with the rows to drop, for `read_rows`.
-    :raises ValueError: a digest file that doesn't hold whole digests.
+    :param digest_files: one file per chunk, in the order of the chunks, with the `pair_digest` of each pair.
+    :param folder: the folder for the result.
+    :param pairs_at_once: approximate number of pairs that are sorted at the same time.
+    :returns: a file in `folder` for each digest file, with the rows to drop, for `read_rows`.
+    :raises ValueError: a digest file is truncated.
     """
     answers = [folder / f"{number:06d}.rows" for number in range(len(digest_files))]
     if folder.is_dir():
@@ -66,12 +66,12 @@ def find_duplicates(digest_files: Sequence[Path], folder: Path, *, pairs_at_once
 
 
 def read_rows(path: Path) -> NDArray[np.uint32]:
-    """The rows of a chunk that `find_duplicates` drops: positions in its digest file, counted from 0, ascending."""
+    """The rows of a chunk that are to be dropped: ascending positions in its digest file, from 0."""
     return np.fromfile(path, dtype=_ROW)
 
 
 def _starts(digest_files: Sequence[Path]) -> list[int]:
-    """The place of each file's first pair, and last how many pairs there are."""
+    """The number over all chunks of each file's first pair, then the number of all pairs."""
     starts = [0]
     for path in digest_files:
         pairs, rest = divmod(path.stat().st_size, DIGEST_BYTES)
@@ -84,9 +84,9 @@ def _starts(digest_files: Sequence[Path]) -> list[int]:
 def _partition(
     digest_files: Sequence[Path], starts: Sequence[int], folder: Path, *, pairs_at_once: int
 ) -> Iterator[Path]:
-    """Files of digests with their places, in ascending order of place; equal digests are in the same file."""
+    """Files of digests with their places, in ascending order of place. Equal digests are in the same file."""
     count = 1
-    while count < MOST_PARTITIONS and count * pairs_at_once < starts[-1]:
+    while count < MAX_PARTITIONS and count * pairs_at_once < starts[-1]:
         count *= 2
     paths = [folder / f"{number}.digests" for number in range(count)]
     with contextlib.ExitStack() as stack:
@@ -105,9 +105,9 @@ def _partition(
 
 
 def _repeated_places(path: Path) -> NDArray[np.uint64]:
-    """The places of the digests that come again in this file, without each one's first."""
+    """The places of the digests in this file that occurred before."""
     placed = np.fromfile(path, dtype=_PLACED_DIGEST)
-    # stable: equal digests stay in the order of their places
+    # a stable sort leaves equal digests in the order of their places
     placed = placed[np.lexsort((placed["second"], placed["first"]))]
     earlier, later = placed[:-1], placed[1:]
     equal = (earlier["first"] == later["first"]) & (earlier["second"] == later["second"])

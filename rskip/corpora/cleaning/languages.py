@@ -1,4 +1,4 @@
-"""Whether the sides of a pair are in their languages, as py3langid judges (extra `langid`)."""
+"""Detects pairs in a wrong language with py3langid (extra `langid`)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ MOST = 0.8
 
 
 class LanguageFilter:
-    """Finds pairs of which a side is surely in another language than it should be.
+    """Finds pairs with a side that is very probably in a wrong language.
 
-    A side is that if it has at least SHORTEST_CHARACTERS and py3langid gives some other language a probability of
-    SURE or more. Shorter ones (names, figures, headlines) are too often misjudged. Both limits were chosen by
-    measurement on true sentences of Multi30k, IWSLT'15 and newstest2013. On one machine the answer is always the same.
-    Pickles; each process loads the model, some 100 MB, when it first needs it.
+    A side is in a wrong language if it has at least SHORTEST_CHARACTERS and py3langid gives another language a
+    probability of at least SURE. Shorter sentences (names, numbers, headlines) are misjudged too often. We chose both
+    limits by measuring on correct sentences of Multi30k, IWSLT'15 and newstest2013. The result is deterministic on one
+    machine. The filter can be pickled. Each process loads the model (about 100 MB) at the first use.
 
     :param languages: two-letter codes of source and target.
-    :raises ValueError: py3langid is not installed, or does not know a language.
+    :raises ValueError: py3langid is not installed or does not know a language.
     """
 
     def __init__(self, languages: tuple[str, str]) -> None:
@@ -39,14 +39,14 @@ class LanguageFilter:
         self._languages = languages
 
     def mismatch(self, words: Pair) -> bool:
-        """Whether a side of the tokenised pair is surely in another language."""
+        """Whether a side of the tokenised pair is very probably in a wrong language."""
         return any(_is_other(side, language) for side, language in zip(words, self._languages, strict=True))
 
 
 def likely_language(sentences: Iterable[str]) -> str | None:
-    """The language that surely most of the sentences are in; None where there is none, or py3langid is missing.
+    """The language of clearly most of the sentences. None if there is no such language or py3langid is missing.
 
-    Sentences shorter than SHORTEST_CHARACTERS are left out, and ten others are the least that say anything.
+    Sentences shorter than SHORTEST_CHARACTERS do not count. At least ten others are needed.
     """
     try:
         identifier = _identifier()
@@ -59,12 +59,12 @@ def likely_language(sentences: Iterable[str]) -> str | None:
 
 
 def knows_language(language: str) -> bool:
-    """Whether py3langid, which must be installed, knows the language."""
+    """Whether py3langid knows the language. py3langid must be installed."""
     return language in _identifier().labels
 
 
 def _is_other(words: str, language: str) -> bool:
-    # roughly as it was written: an apostrophe by itself makes French look like Walloon
+    # roughly detokenised, since a separate apostrophe makes French look like Walloon
     sentence = unescape_entities(words.replace(" @-@ ", "-")).replace(" '", "'").replace("' ", "'")
     if len(sentence) < SHORTEST_CHARACTERS:
         return False

@@ -1,4 +1,4 @@
-"""Which tokenised pairs are dropped, one pair at a time, and why."""
+"""Decides for each tokenised pair whether it is dropped, and why."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ WRONG_LANGUAGE = "wrong language"
 DUPLICATE = "duplicate"
 
 REASONS = (EMPTY, TOO_LONG, LOPSIDED, LEAK, WRONG_LANGUAGE, DUPLICATE)
-"""In the order in which they are looked for: a pair is dropped for the first that applies, and counted there alone."""
+"""In the order of the checks: a pair is dropped for the first reason that applies, and counts only there."""
 
 
-def looked_for(options: CleaningOptions) -> tuple[str, ...]:
-    """Those of REASONS for which these options drop pairs."""
+def checked_reasons(options: CleaningOptions) -> tuple[str, ...]:
+    """The reasons for which these options drop pairs."""
     switches = {
         EMPTY: options.empty,
         TOO_LONG: options.max_words is not None or options.max_characters is not None,
@@ -33,11 +33,10 @@ def looked_for(options: CleaningOptions) -> tuple[str, ...]:
 
 
 class HeldOut:
-    """Pairs of valid and test, for the question whether a training pair is among them.
+    """The pairs of valid and test, for finding training pairs among them.
 
-    Sentences are compared as strings, so both texts must have been cleaned, normalised and tokenised alike. It keeps
-    the sentences themselves: the few thousand of a valid and a test set are small, and their digests would not be
-    much smaller. Pickles.
+    Sentences are compared as strings, so both texts must be cleaned, normalised and tokenised in the same way. The
+    object can be pickled.
 
     :param pairs: tokenised pairs, source first.
     """
@@ -48,31 +47,32 @@ class HeldOut:
         self._targets = frozenset(target for _, target in self._pairs if target)
 
     def __len__(self) -> int:
-        """How many different pairs."""
+        """The number of different pairs."""
         return len(self._pairs)
 
     def __contains__(self, words: Pair) -> bool:
-        """Whether this very pair, both its sides, is held out."""
+        """Whether this pair, with both its sides, is held out."""
         return words in self._pairs
 
     def sides(self, words: Pair) -> tuple[bool, bool]:
-        """Whether the source, and whether the target, is a held-out sentence of its side; an empty one never is."""
+        """Whether the source and the target are held-out sentences of their side. An empty one never is."""
         source, target = words
         return source in self._sources, target in self._targets
 
 
 class PairCleaner:
-    """Says why a pair is dropped. It changes nothing and remembers nothing, and it pickles.
+    """Finds the reason for which a pair is dropped. It is stateless and can be pickled.
 
-    Length and ratio are those of Moses' clean-corpus-n.perl: words between single spaces; dropped is what has more
-    than `max_words` on a side, or more than `max_ratio` times the words of its other side; what has just as many
-    stays. Otherwise than there: nothing is dropped that the options don't ask for (Moses always drops empty sides, its
-    ratio is 9 unless told), no minimum but `empty`, no limit on the length of a word (Moses: 1,000 characters), and
-    the words are left as they are (Moses deletes "|").
+    As in Moses' clean-corpus-n.perl, words are separated by single spaces. A pair is dropped if a side has more than
+    `max_words` words, or more than `max_ratio` times the words of the other side. Differences from Moses:
+
+    - Nothing is dropped without an option (Moses always drops empty sides, and its default ratio is 9).
+    - The only minimum length is `empty`, and the length of a word is not limited (Moses: 1,000 characters).
+    - Words are not changed (Moses deletes "|").
 
     :param languages: two-letter codes of source and target.
-    :param held_out: the pairs of valid and test; needed if options.leaks.
-    :raises ValueError: with options.languages, a language that can't be told, or a missing package.
+    :param held_out: the pairs of valid and test, which options.leaks needs.
+    :raises ValueError: options.languages is set, and a language is unknown or the package is missing.
     """
 
     def __init__(
@@ -84,11 +84,9 @@ class PairCleaner:
         self._language_filter = LanguageFilter(languages) if options.languages else None
 
     def reason(self, words: Pair) -> str | None:
-        """Why the pair is dropped: the first of REASONS that applies, None where the pair stays.
+        """The first of REASONS that applies to the pair; None if it stays. `find_duplicates` finds duplicates.
 
-        Duplicates need the other pairs: `find_duplicates`.
-
-        :param words: both sides as words joined by single spaces; "" has none.
+        :param words: both sides, as words joined by single spaces.
         """
         options = self._options
         shorter, longer = sorted((_length(words[0]), _length(words[1])))
@@ -107,7 +105,7 @@ class PairCleaner:
         return None
 
     def held_out_sides(self, words: Pair) -> tuple[bool, bool]:
-        """Whether the source, and whether the target, is a sentence of valid or test; (False, False) without leaks."""
+        """Whether the source and the target are sentences of valid or test; (False, False) without options.leaks."""
         return (False, False) if self._held_out is None else self._held_out.sides(words)
 
 

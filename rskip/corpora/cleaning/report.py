@@ -1,4 +1,4 @@
-"""What cleaning dropped, and why: the table for the terminal and the JSON report beside the data."""
+"""Reports what cleaning dropped and why, as a table for the terminal and as JSON next to the data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rskip.corpora.cleaning.pairs import DUPLICATE, LEAK, REASONS, looked_for
+from rskip.corpora.cleaning.pairs import DUPLICATE, LEAK, REASONS, checked_reasons
 from rskip.corpora.corpus import CleaningOptions, Pair
 from rskip.files.state import read_state
 from rskip.machine.terminal import columns
@@ -21,11 +21,11 @@ LONGEST_EXAMPLE = 60  # characters
 
 
 class CleaningReport:
-    """How many pairs each text had, how many were dropped and for what reason, with an example, and how many stay.
+    """Numbers of pairs of each text: all, dropped by reason (with an example), and remaining.
 
-    Reports of parts are added up with `+`, in any order; of two examples the left one stays. Pickles.
+    Reports of parts are added up with `+`, in any order. Of two examples the left one is used. It can be pickled.
 
-    :param reasons: those of REASONS that are looked for. Reports of other reasons can't be added.
+    :param reasons: the reasons that are checked. Reports with other reasons can't be added.
     """
 
     def __init__(self, reasons: tuple[str, ...]) -> None:
@@ -36,8 +36,8 @@ class CleaningReport:
 
     @classmethod
     def of(cls, options: CleaningOptions) -> CleaningReport:
-        """An empty report of what these options look for."""
-        return cls(looked_for(options))
+        """An empty report for these options."""
+        return cls(checked_reasons(options))
 
     def count(
         self,
@@ -51,11 +51,10 @@ class CleaningReport:
         """Counts pairs of a text.
 
         :param text: its name, such as "europarl-v7".
-        :param reason: why they are dropped; None: they stay.
-        :param held_out_sides: whether their source, and whether their target, is in valid or test; counted of pairs
-            that stay.
-        :param left_in: whether they are in valid or test themselves, where such pairs aren't dropped; counted of pairs
-            that stay. None: not looked for.
+        :param reason: the reason for dropping them; None: they stay.
+        :param held_out_sides: whether their source and their target are in valid or test. Only remaining pairs count.
+        :param left_in: whether the pairs themselves are in valid or test, if such pairs aren't dropped. Only remaining
+            pairs count. None: not checked.
         """
         assert reason is None or reason in self.reasons
         counts = self._texts.setdefault(text, Counter())
@@ -70,30 +69,30 @@ class CleaningReport:
                 counts[key] += pairs
 
     def show(self, reason: str, pair: Pair) -> None:
-        """Keeps a dropped pair as an example of its reason, unless there is one."""
+        """Uses a dropped pair as the example of its reason, unless the reason has one."""
         if reason not in self._examples:
             self._examples[reason] = [_cut(sentence) for sentence in pair]
 
     def drop_duplicates(self, text: str, pairs: int) -> None:
-        """Counts pairs of a text as duplicates that were counted as staying before."""
+        """Counts remaining pairs of a text as duplicates."""
         assert DUPLICATE in self.reasons and pairs <= self.kept(text)
         self._texts.setdefault(text, Counter())[DUPLICATE] += pairs
 
     @property
     def texts(self) -> list[str]:
-        """Names of the texts, in alphabetical order."""
+        """The names of the texts in alphabetical order."""
         return sorted(self._texts)
 
     def pairs(self, text: str | None = None) -> int:
-        """How many pairs there were, in one text or in all."""
+        """The number of pairs before cleaning, in one text or in all."""
         return self._sum(PAIRS, text)
 
     def dropped(self, reason: str, text: str | None = None) -> int:
-        """How many pairs were dropped for a reason, of one text or of all."""
+        """The number of pairs of one text or of all that were dropped for this reason."""
         return self._sum(reason, text)
 
     def kept(self, text: str | None = None) -> int:
-        """How many pairs stay, of one text or of all."""
+        """The number of remaining pairs of one text or of all."""
         return self.pairs(text) - sum(self.dropped(reason, text) for reason in self.reasons)
 
     def _sum(self, key: str, text: str | None) -> int:
@@ -114,7 +113,7 @@ class CleaningReport:
         return isinstance(other, CleaningReport) and self.to_dict() == other.to_dict()
 
     def to_dict(self) -> dict[str, Any]:
-        """For cleaning.json: the reasons looked for, the counts of each text and of all together, and examples."""
+        """The content of cleaning.json: reasons, counts of each text and in total, and examples."""
         examples = {reason: self._examples[reason] for reason in self.reasons if reason in self._examples}
         return {
             "reasons": list(self.reasons),
@@ -150,9 +149,9 @@ class CleaningReport:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> CleaningReport:
-        """What `to_dict` gave.
+        """The report of a dictionary from `to_dict`.
 
-        :raises ValueError: something else, or counts that don't add up.
+        :raises ValueError: the dictionary has other content, or its counts don't add up.
         """
         try:
             report = cls(tuple(values["reasons"]))
@@ -170,7 +169,7 @@ class CleaningReport:
         return report
 
     def table(self) -> str:
-        """A line for each text and one for all, and what is to be said of leaks; plain text."""
+        """A plain-text table with one line per text, one for all, and remarks on leaks."""
         header = ["", PAIRS, *self.reasons, "kept", ""]
         rows = [header, *(self._row(text, text) for text in self.texts)]
         if len(self._texts) != 1:
@@ -203,7 +202,7 @@ class CleaningReport:
 
 
 def _cut(sentence: str) -> str:
-    """A sentence on one line, shortened where it is long."""
+    """A sentence on one line, shortened if it is long."""
     line = " ".join(sentence.split())
     return line if len(line) <= LONGEST_EXAMPLE else f"{line[: LONGEST_EXAMPLE - 3]}..."
 

@@ -1,4 +1,4 @@
-"""What a binarised corpus holds, as numbers, text and a plot, for `rskip inspect`. Needs no fairseq."""
+"""Describes a binarised corpus as numbers, text and a plot, for `rskip inspect`. It does not need fairseq."""
 
 from rskip.corpora.inspection.binarised import DataFolder, MmapSentences, find_data
 from rskip.corpora.inspection.inspection import Inspection, inspect_data

@@ -1,4 +1,4 @@
-"""Folders of fairseq's binarised files, and the sentences in them; read without fairseq and in bounded memory."""
+"""Reads folders of fairseq's binarised files, without fairseq and in bounded memory."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Integers = NDArray[np.int64]
 _SPLITS = ("train", "valid", "test")
 _BINARISED = re.compile(r"([^.]+)\.([^.]+?)-((?!None\.)[^.]+)\.(?:\2|\3)\.(?:idx|bin)")
 _RAW = re.compile(r"[^.]+\.([^.]+?)-([^.]+)\.(?:\1|\2)")
-_HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type, sentences
-_TYPES = ("<u1", "<i1", "<i2", "<i4", "<i8", "<f8", "<f8", "<u2", "<u4", "<u8")  # of codes 1 to 10
+_HEADER = struct.Struct("<9sQBQ")  # magic number, version, code of the type, number of sentences
+_TYPES = ("<u1", "<i1", "<i2", "<i4", "<i8", "<f8", "<f8", "<u2", "<u4", "<u8")  # types for codes 1 to 10
 _OTHER_FORMATS = {b"TNTIDX\0\0": "lazy or cached", b"HUFFIDX\0": "huffman"}
 
 
@@ -31,10 +31,10 @@ class DataFolder:
     """A binarised corpus of one language pair.
 
     :param languages: source and target.
-    :param dictionaries: file of each language.
-    :param splits: name to the folders that hold its parts. Those of train follow each other; of any other split fairseq
-        reads the first part alone, and so is there but one.
-    :param shards: how many folders `shard1`, `shard2`, ... there are.
+    :param dictionaries: the file of each language.
+    :param splits: the folders of each split's parts. Only train can have several parts, since fairseq reads only the
+        first part of other splits.
+    :param shards: number of folders `shard1`, `shard2`, ...
     """
 
     path: Path
@@ -45,10 +45,10 @@ class DataFolder:
 
 
 def find_data(path: str | Path) -> DataFolder:
-    """What `rskip prepare` or fairseq-preprocess wrote into a folder, or into its shards.
+    """Finds the data that `rskip prepare` or fairseq-preprocess wrote into a folder or its shards.
 
-    :raises FileNotFoundError: no such folder, or a dictionary is missing.
-    :raises ValueError: a folder of something else, of several language pairs, or of shards that don't go together.
+    :raises FileNotFoundError: the folder or a dictionary is missing.
+    :raises ValueError: the folder holds something else, several language pairs, or inconsistent shards.
     """
     path = Path(path)
     if not path.is_dir():
@@ -86,14 +86,14 @@ def _matches(folder: Path, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
 
 
 def _order(split: str) -> tuple[int, int, str]:
-    """train, valid, test, test1, test2, ..., then others by name."""
+    """Sort key: train, valid, test, test1, test2, ..., then others by name."""
     kind = split.rstrip("0123456789")
     number = split.removeprefix(kind)
     return (_SPLITS.index(kind) if kind in _SPLITS else len(_SPLITS), int(number or 0), split)
 
 
 def _dictionary(folders: list[Path], language: str) -> Path:
-    """A language's dictionary, which is the same in all folders that have one."""
+    """A language's dictionary. All folders that have one must have the same."""
     name = f"dict.{language}.txt"
     paths = [folder / name for folder in folders if (folder / name).is_file()]
     if not paths:
@@ -105,7 +105,7 @@ def _dictionary(folders: list[Path], language: str) -> Path:
 
 
 def _why_nothing(path: Path) -> str:
-    """Says that there is no binarised data in a folder, and what there is in its place."""
+    """The error message for a folder without binarised data, which describes the folder's content."""
     expected = "expected train.SOURCE-TARGET.LANGUAGE.idx and .bin, which `rskip prepare` or fairseq-preprocess writes"
     if raw := next(_matches(path, _RAW), None):
         return f"{path} is in fairseq's raw format ({raw[0]} is text): run fairseq-preprocess with --dataset-impl mmap"
@@ -121,8 +121,8 @@ class MmapSentences:
     """Sentences as indices of a dictionary, in fairseq's "mmap" format. The files are mapped, not read.
 
     :param prefix: path of the two files without `.idx` and `.bin`.
-    :raises FileNotFoundError: one of them is missing.
-    :raises ValueError: another format, or files that are cut off or don't belong together.
+    :raises FileNotFoundError: a file is missing.
+    :raises ValueError: a file has another format or is truncated, or the files are inconsistent.
     """
 
     def __init__(self, prefix: Path) -> None:
@@ -155,19 +155,19 @@ class MmapSentences:
 
     @property
     def sizes(self) -> NDArray[np.int32]:
-        """How many indices each sentence has, its end mark included."""
+        """The number of indices in each sentence, including its end symbol."""
         return self._sizes
 
     def sentence(self, row: int) -> Integers:
-        """Indices of one sentence, counted from 0."""
+        """The indices of one sentence. Rows are counted from 0."""
         return self._block(range(row, row + 1))[1]
 
     def read(self, rows: range, *, vocabulary: int, dictionary: Path) -> tuple[Integers, Integers]:
-        """Tokens of each of these sentences, not counting an end mark at its end; how often each index occurs in them.
+        """The number of tokens in each of these sentences, without its end symbol, and the count of each index.
 
-        :param vocabulary: how many tokens the dictionary has.
-        :param dictionary: its file, for the message.
-        :raises ValueError: the index file is damaged, or an index that the vocabulary doesn't have.
+        :param vocabulary: size of the dictionary.
+        :param dictionary: its file, for the error message.
+        :raises ValueError: the index file is damaged, or an index is outside the vocabulary.
         """
         sizes, tokens = self._block(rows)
         outside = np.flatnonzero((tokens < 0) | (tokens >= vocabulary))
@@ -183,7 +183,7 @@ class MmapSentences:
         return lengths, np.bincount(tokens, minlength=vocabulary)
 
     def _block(self, rows: range) -> tuple[Integers, Integers]:
-        """How many indices each of these sentences has, its end mark included, and all of them."""
+        """The number of indices in each of these sentences, including its end symbol, and all indices."""
         sizes = self._sizes[rows.start : rows.stop].astype(np.int64)
         places = np.append(self._places[rows.start : rows.stop + 1], len(self._tokens) * self._width)[: len(sizes) + 1]
         first = int(places[0]) // self._width
@@ -200,5 +200,5 @@ def _require_size(path: Path, expected: int, described: str) -> None:
 
 def _mapped(path: Path, kind: str, count: int, offset: int = 0) -> NDArray[Any]:
     if not count:
-        return np.empty(0, dtype=kind)  # which can't be mapped
+        return np.empty(0, dtype=kind)  # an empty file can't be mapped
     return np.memmap(path, dtype=kind, mode="r", offset=offset, shape=(count,))

@@ -1,4 +1,4 @@
-"""The figures of a binarised corpus, as `rskip inspect --json` prints them."""
+"""Computes the statistics of a binarised corpus that `rskip inspect --json` prints."""
 
 from __future__ import annotations
 
@@ -24,51 +24,50 @@ COVERAGES = (50, 90, 99, 100)
 SPECIAL = 4
 _ROWS_AT_ONCE = 1 << 14
 
-Figures = dict[str, Any]
+Statistics = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """What was found.
+    """The result of an inspection.
 
-    :param figures: what `--json` prints.
-    :param pair_lengths: of the split that is shown: train, or else the first.
-    :param train_counts: how often each index of each language's dictionary occurs in train; empty without train.
+    :param statistics: the output of `--json`.
+    :param pair_lengths: lengths in the shown split, which is train or else the first one.
+    :param train_counts: counts of the indices of each language's dictionary in train; empty without train.
     """
 
     data: DataFolder
-    figures: Figures
+    statistics: Statistics
     pair_lengths: PairLengths
     train_counts: dict[str, Integers]
 
     @property
-    def shown(self) -> Figures:
-        """The figures of the split that is shown."""
-        return self.figures["splits"][self.figures["shown_split"]]
+    def shown(self) -> Statistics:
+        """The statistics of the shown split."""
+        return self.statistics["splits"][self.statistics["shown_split"]]
 
 
 class PairLengths(NamedTuple):
-    """The different pairs of lengths, and how many sentence pairs have each; all figures of lengths follow from it."""
+    """The different pairs of lengths and their counts. All statistics of lengths follow from them."""
 
     source: Integers
     target: Integers
     counts: Integers
 
     def side(self, number: int) -> tuple[Integers, Integers]:
-        """The lengths that occur on a side (0: source, 1: target), ascending, and how many sentences have each."""
+        """The lengths on one side (0: source, 1: target) in ascending order, and their counts."""
         lengths, places = np.unique(self[number], return_inverse=True)
         return lengths, np.bincount(places, self.counts).astype(np.int64)
 
 
 class Split:
-    """A split's sentence pairs, part after part, read once in blocks, so that memory stays flat.
+    """The sentence pairs of a split. They are read once, in blocks, so memory is constant.
 
-    lengths: of the pairs.
-    counts: how often each index occurs on each side.
-    lopsided: rows of the pairs whose longer side has the most times the tokens of the shorter, where an empty side
-        counts as one token; of equal ones the first.
+    `lengths` are the pairs' lengths. `counts` are the counts of each index on each side. `lopsided` are the rows of the
+    pairs with the largest ratio of the longer to the shorter side, where an empty side counts as one token. Of equal
+    ones the first are used.
 
-    :param keep: how many rows of lopsided pairs.
+    :param keep: number of lopsided pairs.
     """
 
     def __init__(self, data: DataFolder, name: str, dictionaries: list[Dictionary], *, keep: int) -> None:
@@ -102,18 +101,18 @@ class Split:
         self.lengths = PairLengths(*np.array([(*pair, pairs[pair]) for pair in sorted(pairs)] or np.empty((0, 3))).T)
         self.lopsided = [row for _, row in kept]
 
-    def figures(self, languages: tuple[str, str]) -> Figures:
-        """Of both sides (none where there are no sentences), and of the ratio of their lengths."""
+    def statistics(self, languages: tuple[str, str]) -> Statistics:
+        """Statistics of both sides and of the ratio of their lengths. A split without sentences has no statistics."""
         sides = {}
         for number, language in enumerate(languages if self.sentences else ()):
-            lengths = length_figures(*self.lengths.side(number))
+            lengths = length_statistics(*self.lengths.side(number))
             unknown = int(self.counts[number][Dictionary.unk_index])
             rate = unknown / lengths["tokens"] if lengths["tokens"] else None
             sides[language] = {"lengths": lengths, "unknown": unknown, "unknown_rate": rate}
-        return {"sentences": self.sentences, "sides": sides, "ratio": ratio_figures(self.lengths) if sides else None}
+        return {"sentences": self.sentences, "sides": sides, "ratio": ratio_statistics(self.lengths) if sides else None}
 
-    def pair(self, row: int, decoders: list[Callable[[str], str]]) -> Figures:
-        """The pair of this row, counted from 0, as people read it; its line is counted from 1."""
+    def pair(self, row: int, decoders: list[Callable[[str], str]]) -> Statistics:
+        """The pair in this row as detokenised text. Rows are counted from 0, lines from 1."""
         number, parts = row + 1, iter(self._parts)
         while row >= len((part := next(parts))[0]):
             row -= len(part[0])
@@ -129,11 +128,11 @@ class Split:
 def inspect_data(folder: str | Path, *, lopsided: int = 3, examples: int = 3, seed: int = 1) -> Inspection:
     """Reads a folder that `rskip prepare` or fairseq-preprocess made.
 
-    :param lopsided: how many of the most lopsided pairs to give.
-    :param examples: how many random pairs to give.
-    :param seed: draws them.
+    :param lopsided: number of most lopsided pairs to return.
+    :param examples: number of random pairs to return.
+    :param seed: random seed of the examples.
     :raises FileNotFoundError: the folder or a file in it is missing.
-    :raises ValueError: it holds something else, or a file is damaged; says which, and what to do.
+    :raises ValueError: the folder holds something else, or a file is damaged. The error names it and says what to do.
     """
     data = find_data(folder)
     dictionaries = [Dictionary.load(data.dictionaries[language]) for language in data.languages]
@@ -142,45 +141,45 @@ def inspect_data(folder: str | Path, *, lopsided: int = 3, examples: int = 3, se
     drawn = sorted(random.Random(seed).sample(range(split.sentences), min(examples, split.sentences)))
     train_counts = dict(zip(data.languages, splits["train"].counts, strict=True)) if "train" in splits else {}
     record, decoders = read_corpus_record(data.path), _decoders(data)
-    figures = {
+    statistics = {
         "data": str(data.path),
         "source_language": data.languages[0],
         "target_language": data.languages[1],
         "shards": data.shards,
         "corpus": record and {"name": record.get("corpus"), "options": record.get("options")},
         "cleaning": _cleaning(data.path / CLEANING_FILE),
-        "splits": {name: each.figures(data.languages) for name, each in splits.items()},
+        "splits": {name: each.statistics(data.languages) for name, each in splits.items()},
         "joint_dictionary": dictionaries[0].tokens == dictionaries[1].tokens,
         "vocabulary": {
-            language: vocabulary_figures(dictionary, train_counts.get(language))
+            language: vocabulary_statistics(dictionary, train_counts.get(language))
             for language, dictionary in zip(data.languages, dictionaries, strict=True)
         },
         "shown_split": shown,
         "lopsided": [split.pair(row, decoders) for row in split.lopsided],
         "examples": [split.pair(row, decoders) for row in drawn],
     }
-    return Inspection(data=data, figures=figures, pair_lengths=split.lengths, train_counts=train_counts)
+    return Inspection(data=data, statistics=statistics, pair_lengths=split.lengths, train_counts=train_counts)
 
 
-def _cleaning(path: Path) -> Figures | None:
+def _cleaning(path: Path) -> Statistics | None:
     return CleaningReport.read(path).to_dict() if path.is_file() else None
 
 
 def percentile(values: np.ndarray, counts: Integers, percent: int) -> Any:
-    """The smallest of the values, which ascend, that at least `percent` % of them all do not exceed; 0 of none."""
+    """The smallest of the ascending values that at least `percent` % of them do not exceed; 0 without values."""
     rank = max(1, -(-percent * int(counts.sum()) // 100))
     return values[np.searchsorted(np.cumsum(counts), rank)].item() if len(values) else 0
 
 
-def _percentiles(values: np.ndarray, counts: Integers) -> Figures:
+def _percentiles(values: np.ndarray, counts: Integers) -> Statistics:
     if not len(values):
         return {"median": None, "percentiles": {}}
     percentiles = {str(percent): percentile(values, counts, percent) for percent in PERCENTS}
     return {"median": percentile(values, counts, 50), "percentiles": percentiles}
 
 
-def length_figures(lengths: Integers, sentences: Integers) -> Figures:
-    """Of lengths without the end mark, ascending, and how many sentences have each; the histogram is these."""
+def length_statistics(lengths: Integers, sentences: Integers) -> Statistics:
+    """Statistics of ascending lengths without the end symbol, and their counts, which are the histogram."""
     tokens = int((lengths * sentences).sum())
     return {
         "tokens": tokens,
@@ -192,10 +191,11 @@ def length_figures(lengths: Integers, sentences: Integers) -> Figures:
     }
 
 
-def ratio_figures(pairs: PairLengths) -> Figures:
-    """Of target length divided by source length: overall by all tokens, the rest over pairs without an empty side.
+def ratio_statistics(pairs: PairLengths) -> Statistics:
+    """Statistics of target length divided by source length.
 
-    The standard deviation is that of the pairs themselves. What has no pair to be computed from is None.
+    "overall" is the ratio of all tokens. The others are over pairs without an empty side, or None without such pairs.
+    The standard deviation is that of these pairs, not an estimate from a sample.
     """
     source, target, counts = pairs
     tokens, whole = int((source * counts).sum()), (source > 0) & (target > 0)
@@ -212,23 +212,25 @@ def ratio_figures(pairs: PairLengths) -> Figures:
     }
 
 
-def vocabulary_figures(dictionary: Dictionary, counts: Integers | None) -> Figures:
-    """Of a dictionary, and of the use that train makes of it: None where there is no train.
+def vocabulary_statistics(dictionary: Dictionary, counts: Integers | None) -> Statistics:
+    """Statistics of a dictionary and its use in train. Those of train are None without train.
 
-    size: all tokens, as many as the embedding has rows; padding: those that only fill it up to a round size. used: the
-    others, special ones aside, that occur, and once: those that do a single time. coverage: how many types, the most
-    frequent first, make up so many per cent of the known tokens.
+    - size: all tokens, which is the number of rows of the embedding
+    - padding: tokens that only fill the dictionary up to a round size
+    - used: other tokens that occur, without special ones
+    - once: tokens that occur once
+    - coverage: number of most frequent types that make up this percentage of the known tokens
 
-    :param counts: how often each index occurs in train.
+    :param counts: counts of the indices in train.
     """
     fillers = [token.removeprefix("madeupword") for token in dictionary.tokens if token.startswith("madeupword")]
-    figures: Figures = {"size": len(dictionary), "padding": sum(filler.isdigit() for filler in fillers)}
+    statistics: Statistics = {"size": len(dictionary), "padding": sum(filler.isdigit() for filler in fillers)}
     if counts is None:
-        return figures | dict.fromkeys(("used", "used_rate", "once", "coverage"))
-    words = len(dictionary) - SPECIAL - figures["padding"]
+        return statistics | dict.fromkeys(("used", "used_rate", "once", "coverage"))
+    words = len(dictionary) - SPECIAL - statistics["padding"]
     frequencies = descending_frequencies(counts)
     types = np.arange(1, len(frequencies) + 1)
-    return figures | {
+    return statistics | {
         "used": len(frequencies),
         "used_rate": len(frequencies) / words if words else None,
         "once": int((frequencies == 1).sum()),
@@ -237,13 +239,13 @@ def vocabulary_figures(dictionary: Dictionary, counts: Integers | None) -> Figur
 
 
 def descending_frequencies(counts: Integers) -> Integers:
-    """How often each type occurs that does, special ones aside, the most frequent first."""
+    """The counts of all types that occur, without special ones, in descending order."""
     words = counts[SPECIAL:]
     return np.sort(words[words > 0])[::-1]
 
 
 def _decoders(data: DataFolder) -> list[Callable[[str], str]]:
-    """How tokens of each language become text: by the pipeline in text/, or as they are where there is none."""
+    """Functions that detokenise each language: with the pipeline in text/, or unchanged without one."""
     if not (data.path / "text" / CONFIG_FILE).is_file():
         return [str, str]
     pipeline = TextPipeline.load(data.path / "text")

@@ -1,1 +1,1 @@
-"""The stages that a corpus's text goes through, each of which continues where a killed one stopped."""
+"""The stages of preparing a corpus. Each stage continues where a killed run stopped."""

@@ -1,4 +1,4 @@
-"""The chunks put together: the texts and the dictionary that fairseq-preprocess reads."""
+"""Joins the chunks into the texts and the dictionary that fairseq-preprocess reads."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ PADDED_TO = 8
 def assemble(
     setting: Setting, pipeline: TextPipeline, chunks: Sequence[KeptChunk], splits: Sequence[str]
 ) -> Path:
-    """Leaves a folder with `shard1/train.<language>` and so on, the other splits in the first, and `dict.txt`.
+    """Writes `shard1/train.<language>` and so on, the other splits in `shard1`, and `dict.txt`.
 
-    The n-th of N shards has the pairs n, n + N, n + 2N and so on, so that each is a fair sample of all.
+    The n-th of N shards gets the pairs n, n + N, n + 2N and so on, so each shard is a fair sample.
 
-    :param splits: those besides train.
+    :param splits: all splits except train.
     :returns: the folder.
-    :raises SettingError: more shards than pairs.
+    :raises SettingError: there are more shards than pairs.
     """
     folder, tokens = setting.work.path / ASSEMBLED, setting.work.folder(TOKENS)
     if folder.exists():
@@ -64,7 +64,7 @@ def assemble(
 
 
 def deal_lines(sources: Sequence[Path], targets: Sequence[Path]) -> None:
-    """Writes the lines of all sources to the targets in turn, one to each."""
+    """Distributes the lines of all sources over the targets, one line to each in turn."""
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(path.open("wb")) for path in targets]
         turn = 0
@@ -79,12 +79,12 @@ def deal_lines(sources: Sequence[Path], targets: Sequence[Path]) -> None:
 
 
 def write_dictionary(path: Path, count_files: Sequence[Path], *, always: Sequence[str] = ()) -> None:
-    """Writes the dictionary that fairseq-preprocess would make of all chunks as one text.
+    """Writes the dictionary that fairseq-preprocess would write for the text of all chunks.
 
-    The most frequent tokens come first, equally frequent ones in alphabetical order; fairseq's own tokens are not
-    listed, and the whole is padded to a multiple of eight.
+    The most frequent tokens come first, and equally frequent ones in alphabetical order. fairseq's own tokens are not
+    listed. The dictionary is padded to a multiple of eight.
 
-    :param always: tokens that are listed even if they don't occur.
+    :param always: tokens that are always listed, even if they don't occur.
     """
     total: Counter[str] = Counter(dict.fromkeys(always, 0))
     for counts in count_files:
@@ -94,7 +94,7 @@ def write_dictionary(path: Path, count_files: Sequence[Path], *, always: Sequenc
 
 
 def dictionary_entries(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """The lines of a dictionary in their order: tokens and their counts."""
+    """The tokens of a dictionary and their counts, in the order of its lines."""
     entries = sorted(
         ((token, count) for token, count in counts.items() if token not in SPECIAL_TOKENS),
         key=lambda entry: (-entry[1], entry[0]),

@@ -1,4 +1,4 @@
-"""fairseq's binary format, made by fairseq-preprocess in a process of its own."""
+"""Binarises a corpus with fairseq-preprocess, in a separate process."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ BINARISED = "binarised"
 
 
 def find_fairseq_preprocess() -> Path:
-    """The command beside the running Python.
+    """The command in the folder of the running Python.
 
-    :raises FileNotFoundError: fairseq is not installed there.
+    :raises FileNotFoundError: fairseq is not installed.
     """
     path = Path(sys.executable).parent / "fairseq-preprocess"
     if not path.is_file():
@@ -34,7 +34,7 @@ def find_fairseq_preprocess() -> Path:
 
 
 def binarise_shard(setting: Setting, texts: Path, shard: int, sentences: Mapping[str, int]) -> None:
-    """Leaves `binarised/shardN`, which appears when it is whole."""
+    """Writes `binarised/shardN` atomically."""
     name = f"shard{shard + 1}"
     folder = setting.work.folder(BINARISED) / name
     if folder.exists() or (setting.work.result / RECORD_FILE).exists():
@@ -69,12 +69,12 @@ def binarise(
 ) -> None:
     """Writes dict.<language>.txt and each split's .bin and .idx of both languages.
 
-    :param text: folder with `<split>.<language>`: tokens joined by spaces, one sentence a line.
-    :param sentences: the splits, and how many sentences each must come out with. Several test sets are test, test1,
-        test2 and so on, in this order.
-    :param dictionary: of both languages.
-    :param workers: processes; their number does not change the result.
-    :raises OSError: fairseq-preprocess failed; says its last words.
+    :param text: folder with `<split>.<language>`: tokens joined by spaces, one sentence per line.
+    :param sentences: the expected number of sentences of each split. Several test sets are test, test1, test2 and so
+        on, in this order.
+    :param dictionary: the dictionary of both languages.
+    :param workers: number of processes; it does not change the result.
+    :raises OSError: fairseq-preprocess failed. The error quotes its last line.
     """
     command = [str(find_fairseq_preprocess()), "--source-lang", source, "--target-lang", target]
     tests = [split for split in sentences if split.startswith("test")]
@@ -83,15 +83,15 @@ def binarise(
         if present := [str(text / split) for split in splits if split in sentences]:
             command += [f"--{kind}pref", ",".join(present)]
     command += ["--destdir", str(destination), "--joined-dictionary", "--srcdict", str(dictionary)]
-    # Of several parts fairseq makes all but the first at once, and that one when the others are done.
+    # fairseq binarises all parts but the first in parallel, and then the first one.
     command += ["--workers", str(workers if workers == 1 else workers + 1)]
-    # It inherits the lock of one_at_a_time: if this process is killed, the next one waits for its child.
+    # The child inherits the lock of one_at_a_time: if this process is killed, the next one waits for the child.
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, close_fds=False, start_new_session=True) as process:
         try:
             printed = b"".join(process.communicate()).decode("utf-8", errors="replace")
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)  # its workers too
+            os.killpg(process.pid, signal.SIGKILL)  # also fairseq's workers
             raise
     if process.returncode:
         output = [line for line in printed.splitlines() if line.strip()]
@@ -99,7 +99,7 @@ def binarise(
         if os.strerror(errno.ENOSPC) in last:
             raise DiskFull(errno.ENOSPC, "in fairseq-preprocess", str(destination))
         raise OSError(f"fairseq-preprocess ended with status {process.returncode}: {last}")
-    (destination / "preprocess.log").unlink(missing_ok=True)  # holds paths that are gone by then
+    (destination / "preprocess.log").unlink(missing_ok=True)  # its paths will not exist any more
     for split, expected in sentences.items():
         for language in (source, target):
             path = destination / f"{split}.{source}-{target}.{language}.idx"
@@ -110,9 +110,9 @@ def binarise(
 
 
 def binarised_sentences(index: Path) -> int:
-    """How many sentences an .idx file of fairseq's "mmap" format counts.
+    """The number of sentences in an .idx file of fairseq's "mmap" format.
 
-    :raises ValueError: a file of another format.
+    :raises ValueError: the file has another format.
     """
     with index.open("rb") as file:
         header = file.read(26)

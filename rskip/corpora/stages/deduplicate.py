@@ -1,4 +1,4 @@
-"""Which pairs of the tokenised chunks stay: all but those that came before in this chunk or an earlier one."""
+"""Drops every pair that occurs earlier in its chunk or in an earlier chunk."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ DUPLICATES, CLEANED = "duplicates", "cleaned.json"
 
 @dataclass(frozen=True, kw_only=True)
 class KeptChunk:
-    """The pairs of a tokenised chunk that stay.
+    """The remaining pairs of a tokenised chunk.
 
-    :param number: within train, from 0.
-    :param rows: a file with the lines of its words that are left out; None: none is.
-    :param start: how many pairs of earlier chunks stay.
-    :param size: how many of this one stay.
+    :param number: number of the chunk within train, from 0.
+    :param rows: file with the numbers of the dropped lines; None: none is dropped.
+    :param start: number of remaining pairs in earlier chunks.
+    :param size: number of remaining pairs in this chunk.
     """
 
     name: str
@@ -34,7 +34,7 @@ class KeptChunk:
     size: int
 
     def lines(self, path: Path) -> Iterator[str]:
-        """The lines of one side's words that stay, without their ends."""
+        """The remaining lines of one side's words, without line ends."""
         dropped = set() if self.rows is None else set(read_rows(self.rows).tolist())
         with path.open(encoding="utf-8", newline="\n") as file:
             for row, line in enumerate(file):
@@ -43,9 +43,9 @@ class KeptChunk:
 
 
 def deduplicate(setting: Setting, chunks: Sequence[Chunk]) -> tuple[list[KeptChunk], CleaningReport]:
-    """What stays of each chunk, and the report of all that was dropped.
+    """The remaining pairs of each chunk, and the report of all dropped pairs.
 
-    :raises ValueError: nothing stays.
+    :raises ValueError: no pair remains.
     """
     reports, done = setting.work.folder(REPORTS), setting.work.path / CLEANED
     rows: list[Path | None] = [None] * len(chunks)
@@ -59,7 +59,7 @@ def deduplicate(setting: Setting, chunks: Sequence[Chunk]) -> tuple[list[KeptChu
         report = CleaningReport.read(reports / f"{chunk.name}.json")
         if dropped is not None and (count := len(read_rows(dropped))):
             report.drop_duplicates(chunk.text, count)
-            if not done.exists():  # later stages remove the words
+            if not done.exists():  # afterwards later stages may have removed the words
                 report.show(DUPLICATE, _example(setting, chunk, int(read_rows(dropped)[0])))
         total += report
         kept = report.kept()
@@ -73,7 +73,7 @@ def deduplicate(setting: Setting, chunks: Sequence[Chunk]) -> tuple[list[KeptChu
 
 
 def _example(setting: Setting, chunk: Chunk, row: int) -> Pair:
-    """The words of a row of a chunk."""
+    """The words of one row of a chunk."""
     sides = []
     for path in setting.sides(setting.work.folder(WORDS), chunk.name):
         with path.open(encoding="utf-8", newline="\n") as lines:

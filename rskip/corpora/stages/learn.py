@@ -1,4 +1,4 @@
-"""Subword units from the words of the training text."""
+"""Learns subword units from the words of the training text."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from rskip.text.subwords import BytePairEncoding, Subwords, subwords_class
 TEXT = "text"
 
 LARGEST_SAMPLE, LARGEST_SAMPLE_OF_SENTENCEPIECE = 5_000_000, 500_000
-"""Pairs that units are learnt from unless the user says otherwise. Of more, every k-th is taken: subword-nmt keeps
-every word, with the pairs of letters in it, in memory, and SentencePiece all sentences."""
+"""Default maximum number of pairs for learning units. Of a larger corpus every k-th pair is used. The limit bounds
+memory: subword-nmt holds every word with its pairs of letters, and SentencePiece all sentences."""
 
 
 def learn(setting: Setting, chunks: Sequence[KeptChunk]) -> TextPipeline:
-    """Leaves the text pipeline with its units in the work folder's `text`, and gives it.
+    """Learns the units, saves the text pipeline in the work folder's `text` and returns it.
 
-    The units are learnt from both languages together: from every k-th pair that stays, with the smallest k that gives
-    no more than the sample.
+    The units are learnt from both languages together: from every k-th remaining pair, with the smallest k that gives
+    at most the sample's size.
 
     :raises ValueError: the units can't be learnt from this text.
     """
     folder = setting.work.path / TEXT
-    if (folder / "pipeline.json").exists():  # which `save` writes last
+    if (folder / "pipeline.json").exists():  # `save` writes it last
         return TextPipeline.load(folder)
     kind, size = setting.options.subwords, setting.options.size
     assert size is not None
@@ -57,7 +57,7 @@ def learn(setting: Setting, chunks: Sequence[KeptChunk]) -> TextPipeline:
 
 
 def _sample(chunk: KeptChunk, path: Path, *, step: int) -> Iterator[str]:
-    """Every `step`-th of all pairs that stay, as far as they are in this chunk."""
+    """The lines of this chunk among every `step`-th remaining pair of the corpus."""
     return islice(chunk.lines(path), -chunk.start % step, None, step)
 
 
@@ -76,7 +76,7 @@ def _count_words(setting: Setting, chunks: Sequence[KeptChunk], words: Path, *, 
 
 @dataclass(frozen=True, kw_only=True)
 class CountWords:
-    """Counts the words of both sides of a chunk's sample."""
+    """Counts the words on both sides of a chunk's sample."""
 
     folder: Path
     languages: tuple[str, str]

@@ -1,4 +1,4 @@
-"""Words to subword units, chunk by chunk in several processes."""
+"""Segments words into subword units, chunk by chunk in several processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOKENS, COUNTS = "tokens", "counts"
 
 
 def segment_held_out(setting: Setting, pipeline: TextPipeline, split: str) -> None:
-    """Leaves the tokens of a split that is not cleaned."""
+    """Writes the tokens of a split that is not cleaned."""
     words, tokens = (setting.sides(setting.work.folder(name), split) for name in (WORDS, TOKENS))
     for source, target in zip(words, tokens, strict=True):
         if not target.exists():
@@ -30,7 +30,7 @@ def segment_held_out(setting: Setting, pipeline: TextPipeline, split: str) -> No
 
 
 def segment_train(setting: Setting, chunks: Sequence[KeptChunk]) -> None:
-    """Leaves each chunk's tokens, and how often each token comes; its words are removed then."""
+    """Writes each chunk's tokens and their counts, then removes its words."""
     counts = setting.work.folder(COUNTS)
     left = [chunk for chunk in chunks if not (counts / f"{chunk.name}.json").exists()]
     if not left:
@@ -53,9 +53,10 @@ def segment_train(setting: Setting, chunks: Sequence[KeptChunk]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """Makes one chunk's files; the counts come last, as a sign that they are whole.
+    """Writes one chunk's files. The counts come last: if they exist, all files are complete.
 
-    :param bpe_dropout: seeded by the chunk's number, so that no byte depends on who segments it when.
+    :param bpe_dropout: probability of skipping a merge. The chunk's number is the seed, so the number and order of
+        workers do not change the result.
     """
 
     text: Path
@@ -70,7 +71,7 @@ class Segment:
         return TextPipeline.load(self.text)
 
     def __call__(self, chunk: KeptChunk) -> int:
-        """:returns: how many pairs the chunk has."""
+        """:returns: the number of pairs in the chunk."""
         names = [f"{chunk.name}.{language}" for language in self.languages]
         counts: Counter[str] = Counter()
         segment: Callable[[str], str] = self._pipeline.segment

@@ -1,4 +1,4 @@
-"""What every stage needs to know, and how it shows its progress."""
+"""Holds the settings of one preparation that all stages share, and shows a stage's progress."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rskip.text.pipeline import TextConfig
 class Setting:
     """One preparation.
 
-    :param options: resolved.
-    :param config: the text pipeline that is made.
-    :param tokenised: the corpus's text is tokenised already.
-    :param work: where the stages leave their files.
-    :param workers: processes; their number does not change a byte.
+    :param options: the resolved options.
+    :param config: settings of the text pipeline.
+    :param tokenised: whether the corpus's text is tokenised already.
+    :param work: the folder for the files of the stages.
+    :param workers: number of processes; it does not change the result.
     """
 
     options: PrepareOptions
@@ -40,11 +40,11 @@ class Setting:
         return self.options.cleaning
 
     def sides(self, folder: Path, name: str) -> list[Path]:
-        """The files of a split's or a chunk's source and target side."""
+        """The files of the source and target side of a split or chunk."""
         return [folder / f"{name}.{language}" for language in self.languages]
 
     def processes(self, chunks: int) -> int:
-        """How many workers are of use for so many chunks."""
+        """The useful number of workers for this number of chunks."""
         return max(1, min(self.workers, chunks))
 
 
@@ -54,9 +54,9 @@ class Sized(Protocol):
 
 
 def progress(stage: str, everything: Sequence[Sized], left: Sequence[Sized]) -> Progress:
-    """A stage's progress in pairs, in a log too.
+    """A stage's progress in pairs, on a terminal or in a log.
 
-    :param left: what an earlier run has not done.
+    :param left: the part that earlier runs have not done.
     """
     total = sum(each.size for each in everything)
     return Progress(stage, total=total, done=total - sum(each.size for each in left), unit=" pairs", log=30.0)

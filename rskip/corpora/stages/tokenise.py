@@ -1,4 +1,4 @@
-"""Raw pairs to tokenised ones, cleaned, chunk by chunk in several processes."""
+"""Cleans and tokenises raw pairs, chunk by chunk in several processes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ WORDS, DIGESTS, REPORTS, REFERENCE = "words", "digests", "reports", "reference"
 
 
 def tokenise_held_out(setting: Setting, texts: Sequence[SplitText], split: str) -> None:
-    """Leaves the words and the raw sentences of a split that is not cleaned: valid, test.
+    """Writes the words and the raw sentences of a split that is not cleaned: valid or test.
 
-    Of `CleaningOptions` only entities count here, and only where the text is tokenised: what Moses' tokeniser escapes
-    is then part of how it is written.
+    Of `CleaningOptions` only `entities` applies, and only to text that is tokenised already: there the escapes of
+    Moses' tokeniser are part of the spelling.
     """
     words, reference = setting.work.folder(WORDS), setting.work.folder(REFERENCE)
     files = [*setting.sides(reference, split), *setting.sides(words, split)]
@@ -51,10 +51,10 @@ def _pairs(texts: Sequence[SplitText], split: str) -> Iterator[Pair]:
 def tokenise_train(
     setting: Setting, texts: Sequence[SplitText], chunks: Sequence[Chunk], *, held_out_splits: Collection[str]
 ) -> None:
-    """Leaves the words of each chunk's pairs that stay, and their digests where duplicates are to be dropped.
+    """Writes the words of each chunk's remaining pairs, and their digests if duplicates are to be dropped.
 
-    :param texts: of all splits.
-    :param chunks: of train.
+    :param texts: the texts of all splits.
+    :param chunks: the chunks of train.
     """
     reports = setting.work.folder(REPORTS)
     done = {chunk.name for chunk in chunks if _report_file(reports, chunk.name).exists()}
@@ -80,7 +80,7 @@ def tokenise_train(
 
 
 def _held_out(setting: Setting, texts: Sequence[SplitText], splits: Collection[str]) -> HeldOut:
-    """The pairs of valid and test, cleaned as those of train are, so that equal ones are found."""
+    """The pairs of valid and test, cleaned like those of train so that they can be compared."""
     clean = SentenceCleaner(setting.cleaning)
     tokeniser = PairTokeniser(setting.config, tokenised=setting.tokenised)
     return HeldOut(
@@ -91,10 +91,10 @@ def _held_out(setting: Setting, texts: Sequence[SplitText], splits: Collection[s
 
 
 class PairTokeniser:
-    """Both languages' halves of a text pipeline, for text that may be tokenised already.
+    """Tokenises pairs with a text pipeline. The text may be tokenised already.
 
-    :param tokenised: the text is tokenised by Moses' rules: a pipeline with a tokeniser takes its words as they are;
-        one without (SentencePiece) gets the sentences that they were.
+    :param tokenised: whether the text is tokenised by Moses' rules. If so, a pipeline with a tokeniser takes its words
+        unchanged, and one without (SentencePiece) gets the detokenised sentences.
     """
 
     def __init__(self, config: TextConfig, *, tokenised: bool) -> None:
@@ -105,7 +105,7 @@ class PairTokeniser:
         self._spaces, self._lowercase = WhitespaceTokeniser(), config.lowercase
 
     def words(self, pair: Pair) -> Pair:
-        """Both sides as words joined by single spaces."""
+        """Both sides, as words joined by single spaces."""
         source, target = self._texts
         if self._take_words:
             words = self._spaces.tokenise(pair[0]), self._spaces.tokenise(pair[1])
@@ -115,7 +115,7 @@ class PairTokeniser:
         return source.words(pair[0]), target.words(pair[1])
 
     def raw(self, pair: Pair) -> Pair:
-        """The sentences as a translator takes and gives them: without tokenisation and Moses' escapes."""
+        """The sentences as a translator reads and writes them: without tokenisation and Moses' escapes."""
         if not self._moses:
             return pair
         source, target = self._moses
@@ -124,10 +124,10 @@ class PairTokeniser:
 
 @dataclass(frozen=True, kw_only=True)
 class Tokenise:
-    """Makes one chunk's files in the three folders; the report comes last, as a sign that they are whole.
+    """Writes one chunk's files to the three folders. The report comes last: if it exists, all files are complete.
 
-    :param held_out: the pairs of valid and test; None: not looked for.
-    :param digests: None: no digests.
+    :param held_out: the pairs of valid and test; None: not searched for.
+    :param digests: folder for the digests; None: no digests.
     """
 
     config: TextConfig
@@ -152,9 +152,9 @@ class Tokenise:
         return PairCleaner(self.cleaning, languages=languages, held_out=self.held_out)
 
     def __call__(self, task: tuple[Chunk, list[Pair]]) -> int:
-        """:returns: how many pairs the chunk had.
+        """:returns: the number of pairs in the chunk.
 
-        :raises ValueError: a pair that can't be tokenised; names file and sentence.
+        :raises ValueError: a pair can't be tokenised. The error names file and sentence.
         """
         chunk, pairs = task
         report = CleaningReport.of(self.cleaning)
@@ -164,7 +164,7 @@ class Tokenise:
             try:
                 words = words_of((clean(source), clean(target)))
             except (MemoryError, OSError):
-                raise  # not the sentence's doing
+                raise  # the sentence is not the cause
             except Exception as error:
                 raise ValueError(f"{chunk.place}: sentence {number} can't be tokenised: {error!r}") from error
             reason = cleaner.reason(words)
@@ -192,6 +192,6 @@ def _report_file(folder: Path, name: str) -> Path:
 
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:
-    """Writes a file that appears when it is whole. Only a line feed ends a line."""
+    """Writes a file atomically. Only a line feed ends a line."""
     with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(line + "\n" for line in lines)

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from rskip.corpora.cleaning import HeldOut, PairCleaner
-from rskip.corpora.cleaning.pairs import REASONS, looked_for
+from rskip.corpora.cleaning.pairs import REASONS, checked_reasons
 from rskip.corpora.corpus import CleaningOptions, Pair
 
 LANGUAGES = ("en", "de")
@@ -68,6 +68,6 @@ def test_held_out_sides() -> None:
 
 def test_what_options_look_for() -> None:
     everything = CleaningOptions(empty=True, max_words=9, max_ratio=9, leaks=True, languages=True, duplicates=True)
-    assert looked_for(everything) == REASONS
-    assert looked_for(CleaningOptions()) == ()
-    assert looked_for(CleaningOptions(duplicates=True, max_words=80)) == ("too long", "duplicate")
+    assert checked_reasons(everything) == REASONS
+    assert checked_reasons(CleaningOptions()) == ()
+    assert checked_reasons(CleaningOptions(duplicates=True, max_words=80)) == ("too long", "duplicate")

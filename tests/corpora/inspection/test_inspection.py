@@ -1,4 +1,4 @@
-"""Whole folders: what is found in them, and figures against counting the text in plain Python."""
+"""Whole folders: what is found in them, and statistics against counting the text in plain Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rskip.text.subwords import BytePairEncoding
 
 
 def expected_side(lines: list[str], dictionary: Dictionary) -> dict:
-    """A side's figures by counting words."""
+    """A side's statistics by counting words."""
     lengths = sorted(len(line.split()) for line in lines)
     unknown = sum(word not in dictionary for line in lines for word in line.split())
 
@@ -54,7 +54,7 @@ def expected_coverage(lines: list[str], dictionary: Dictionary) -> dict:
 
 
 def test_hand_written_folder(data):
-    found = inspect_data(data, seed=1).figures
+    found = inspect_data(data, seed=1).statistics
     train, valid = found["splits"]["train"], found["splits"]["valid"]
     assert list(found["splits"]) == ["train", "valid"]
     assert (train["sentences"], valid["sentences"]) == (5, 2)
@@ -89,7 +89,7 @@ def test_hand_written_folder(data):
 def test_unknown_words_are_shown_and_examples_depend_on_the_seed_alone(data):
     for path in data.glob("train.*"):
         path.unlink()
-    found = inspect_data(data, examples=5).figures
+    found = inspect_data(data, examples=5).statistics
     assert found["shown_split"] == "valid"
     assert [(pair["source"], pair["target"]) for pair in found["examples"]] == [
         ("a <unk> runs", "ein Hund läuft"),
@@ -101,7 +101,7 @@ def test_unknown_words_are_shown_and_examples_depend_on_the_seed_alone(data):
 def test_examples_are_drawn_by_the_seed(tmp_path, write_split):
     write_split(tmp_path, "train", [("dog " * number, "Hund") for number in range(1, 60)])
     numbers = [
-        [pair["number"] for pair in inspect_data(tmp_path, seed=seed, examples=5, lopsided=0).figures["examples"]]
+        [pair["number"] for pair in inspect_data(tmp_path, seed=seed, examples=5, lopsided=0).statistics["examples"]]
         for seed in (1, 1, 2)
     ]
     assert numbers[0] == numbers[1] != numbers[2]
@@ -113,10 +113,10 @@ def test_text_is_decoded_by_the_pipeline_beside_the_data(data):
     TextPipeline(config, BytePairEncoding("#version: 0.2\nH u\n")).save(data / "text")
     (data / "dict.en.txt").write_text("a 1\ndo@@ 1\ng 1\n&apos;s 1\n")
     (data / "dict.de.txt").write_text("Hu@@ 1\nnd 1\n&quot; 1\n. 1\n@-@ 1\n")
-    found = inspect_data(data, lopsided=1, examples=0).figures
+    found = inspect_data(data, lopsided=1, examples=0).statistics
     assert (found["lopsided"][0]["source"], found["lopsided"][0]["target"]) == ("a a a a a", "Hu")
     (data / "dict.en.txt").write_text("&quot; 1\ndo@@ 1\ng 1\n&apos;s 1\n")
-    row = inspect_data(data, lopsided=5, examples=0).figures["lopsided"][2]
+    row = inspect_data(data, lopsided=5, examples=0).statistics["lopsided"][2]
     assert (row["number"], row["source"]) == (5, "'s dog")
 
 
@@ -125,7 +125,7 @@ def test_corpus_and_cleaning_are_passed_on(data):
     (data / "corpus.json").write_text(json.dumps(record))
     report = CleaningReport.of(CleaningOptions(empty=True)).to_dict()
     (data / "cleaning.json").write_text(json.dumps(report))
-    found = inspect_data(data).figures
+    found = inspect_data(data).statistics
     assert found["corpus"] == {"name": "tiny", "options": {"subwords": "bpe"}}
     assert found["cleaning"] == report
     for wrong, said in (('{"texts": {}}', "not a"), ("[]", "it holds a list"), ("{", "not valid JSON")):
@@ -147,9 +147,9 @@ def test_shards_and_blocks_change_nothing(tmp_path, write_split, monkeypatch):
     for number in range(11):
         write_split(tmp_path / "parts" / f"shard{number + 1}", "train", pairs[number * 50 : (number + 1) * 50])
         write_split(tmp_path / "parts" / f"shard{number + 1}", "valid", pairs[:7])
-    whole = inspect_data(tmp_path / "whole", examples=20, lopsided=20).figures
+    whole = inspect_data(tmp_path / "whole", examples=20, lopsided=20).statistics
     monkeypatch.setattr(inspection, "_ROWS_AT_ONCE", 13)
-    parts = inspect_data(tmp_path / "parts", examples=20, lopsided=20).figures
+    parts = inspect_data(tmp_path / "parts", examples=20, lopsided=20).statistics
     assert (whole.pop("shards"), parts.pop("shards")) == (0, 11)
     whole.pop("data"), parts.pop("data")
 
@@ -188,13 +188,13 @@ def test_order_of_splits_and_languages_with_hyphens(tmp_path, write_mmap):
     found = find_data(tmp_path)
     assert found.languages == ("pt-br", "en")
     assert list(found.splits) == ["train", "valid", "test", "test1", "test2", "test10", "dev"]
-    assert inspect_data(tmp_path).figures["joint_dictionary"] is True
+    assert inspect_data(tmp_path).statistics["joint_dictionary"] is True
 
 
 def test_empty_splits(tmp_path, write_split):
     write_split(tmp_path, "train", [])
     write_split(tmp_path, "valid", [("", "")])
-    found = inspect_data(tmp_path).figures
+    found = inspect_data(tmp_path).statistics
     assert found["splits"]["train"] == {"sentences": 0, "sides": {}, "ratio": None}
     assert found["vocabulary"]["en"]["coverage"] == {"50": 0, "90": 0, "99": 0, "100": 0}
     assert found["splits"]["valid"]["sides"]["en"]["unknown_rate"] is None
@@ -275,7 +275,7 @@ def text_files(folder: Path, seed: int) -> dict[tuple[str, str], list[str]]:
 
 def compare_with_text(folder: Path, texts: dict[tuple[str, str], list[str]], languages: tuple[str, str]) -> None:
     """Holds every figure of a folder against counting the words of the text that it was made from."""
-    found = inspect_data(folder).figures
+    found = inspect_data(folder).statistics
     dictionaries = {language: Dictionary.load(folder / f"dict.{language}.txt") for language in languages}
     splits = dict.fromkeys(split for split, _ in texts)
     assert list(found["splits"]) == list(splits)
@@ -290,10 +290,10 @@ def compare_with_text(folder: Path, texts: dict[tuple[str, str], list[str]], lan
         assert ratio["mean"] == pytest.approx(sum(ratios) / len(ratios), rel=1e-12)
         assert ratio["with_empty_side"] == len(lengths[0]) - len(ratios)
     for language, dictionary in dictionaries.items():
-        figures = found["vocabulary"][language]
+        statistics = found["vocabulary"][language]
         words = {word for line in texts["train", language] for word in line.split() if word in dictionary}
-        assert (figures["size"], figures["used"]) == (len(dictionary), len(words))
-        assert figures["coverage"] == expected_coverage(texts["train", language], dictionary)
+        assert (statistics["size"], statistics["used"]) == (len(dictionary), len(words))
+        assert statistics["coverage"] == expected_coverage(texts["train", language], dictionary)
 
 
 @pytest.mark.slow
@@ -306,7 +306,7 @@ def test_real_fairseq_preprocess(tmp_path, preprocess, arguments):
     texts = text_files(tmp_path, seed=len(arguments))
     folder = preprocess(tmp_path, *arguments)
     compare_with_text(folder, texts, ("en", "de"))
-    example = inspect_data(folder, examples=400).figures["examples"][200]
+    example = inspect_data(folder, examples=400).statistics["examples"][200]
     dictionary = Dictionary.load(folder / "dict.en.txt")
     assert example["source"].split() == [
         word if word in dictionary else "<unk>" for word in texts["train", "en"][200].split()

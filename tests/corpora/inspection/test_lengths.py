@@ -1,4 +1,4 @@
-"""Figures of lengths and vocabularies, against plain Python over all the single values."""
+"""Statistics of lengths and vocabularies, against plain Python over all the single values."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 from rskip.corpora.inspection.inspection import (
     PERCENTS,
     PairLengths,
-    length_figures,
+    length_statistics,
     percentile,
-    ratio_figures,
-    vocabulary_figures,
+    ratio_statistics,
+    vocabulary_statistics,
 )
 from rskip.text import Dictionary
 
@@ -43,28 +43,28 @@ def test_lengths_and_ratios(pairs):
     assert int(lengths.counts.sum()) == 700
     for number in (0, 1):
         values = [pair[number] for pair in pairs]
-        figures = length_figures(*lengths.side(number))
-        assert figures["tokens"] == sum(values)
-        assert figures["empty"] == values.count(0)
-        assert figures["mean"] == pytest.approx(statistics.fmean(values), rel=1e-12)
-        assert figures["median"] == nearest_rank(values, 50)
-        assert figures["percentiles"] == {str(percent): nearest_rank(values, percent) for percent in PERCENTS}
-        assert figures["longest"] == max(values)
-        assert figures["histogram"] == {str(length): values.count(length) for length in sorted(set(values))}
-    figures = ratio_figures(lengths)
+        result = length_statistics(*lengths.side(number))
+        assert result["tokens"] == sum(values)
+        assert result["empty"] == values.count(0)
+        assert result["mean"] == pytest.approx(statistics.fmean(values), rel=1e-12)
+        assert result["median"] == nearest_rank(values, 50)
+        assert result["percentiles"] == {str(percent): nearest_rank(values, percent) for percent in PERCENTS}
+        assert result["longest"] == max(values)
+        assert result["histogram"] == {str(length): values.count(length) for length in sorted(set(values))}
+    result = ratio_statistics(lengths)
     ratios = [target / source for source, target in pairs if source and target]
-    assert figures["with_empty_side"] == 700 - len(ratios)
-    assert figures["overall"] == sum(pair[1] for pair in pairs) / sum(pair[0] for pair in pairs)
-    assert figures["mean"] == pytest.approx(statistics.fmean(ratios), rel=1e-12)
-    assert figures["deviation"] == pytest.approx(statistics.pstdev(ratios), rel=1e-9)
-    assert figures["median"] == nearest_rank(ratios, 50)
-    assert figures["percentiles"] == {str(percent): nearest_rank(ratios, percent) for percent in PERCENTS}
+    assert result["with_empty_side"] == 700 - len(ratios)
+    assert result["overall"] == sum(pair[1] for pair in pairs) / sum(pair[0] for pair in pairs)
+    assert result["mean"] == pytest.approx(statistics.fmean(ratios), rel=1e-12)
+    assert result["deviation"] == pytest.approx(statistics.pstdev(ratios), rel=1e-9)
+    assert result["median"] == nearest_rank(ratios, 50)
+    assert result["percentiles"] == {str(percent): nearest_rank(ratios, percent) for percent in PERCENTS}
 
 
 def test_ratios_of_pairs_that_have_none():
-    figures = ratio_figures(lengths_of([(0, 3), (0, 0), (0, 1)]))
-    assert (figures["overall"], figures["mean"], figures["deviation"], figures["median"]) == (None, None, None, None)
-    assert (figures["percentiles"], figures["with_empty_side"]) == ({}, 3)
+    result = ratio_statistics(lengths_of([(0, 3), (0, 0), (0, 1)]))
+    assert (result["overall"], result["mean"], result["deviation"], result["median"]) == (None, None, None, None)
+    assert (result["percentiles"], result["with_empty_side"]) == ({}, 3)
 
 
 def test_percentiles_of_few_values():
@@ -79,11 +79,11 @@ def test_vocabulary():
     dictionary = Dictionary(["a", "b", "c", "d", "madeupwords", "madeupword0000", "madeupword0001"])
     # special tokens (end marks, unknown ones) don't count
     counts = np.array([0, 0, 70, 7, 6, 1, 0, 3, 0, 0, 0])
-    figures = vocabulary_figures(dictionary, counts)
-    assert (figures["size"], figures["padding"]) == (11, 2)
-    assert (figures["used"], figures["used_rate"], figures["once"]) == (3, 3 / 5, 1)
-    assert figures["coverage"] == {"50": 1, "90": 2, "99": 3, "100": 3}
+    result = vocabulary_statistics(dictionary, counts)
+    assert (result["size"], result["padding"]) == (11, 2)
+    assert (result["used"], result["used_rate"], result["once"]) == (3, 3 / 5, 1)
+    assert result["coverage"] == {"50": 1, "90": 2, "99": 3, "100": 3}
     counts = np.array([0, 0, 0, 0, 9, 50, 1, 30, 10, 0, 0])  # shares 50, 30, 10, 9 and 1: a bound is reached exactly
-    assert vocabulary_figures(dictionary, counts)["coverage"] == {"50": 1, "90": 3, "99": 4, "100": 5}
-    without = vocabulary_figures(dictionary, None)
+    assert vocabulary_statistics(dictionary, counts)["coverage"] == {"50": 1, "90": 3, "99": 4, "100": 5}
+    without = vocabulary_statistics(dictionary, None)
     assert (without["size"], without["used"], without["coverage"]) == (11, None, None)

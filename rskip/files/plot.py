@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 KINDS = (".png", ".svg")
 
 
-def check_picture(path: Path) -> None:
+def check_plot(path: Path) -> None:
     """Checks before the work whether a plot can be drawn.
 
     :raises ValueError: the suffix is not in KINDS, or matplotlib is missing.
@@ -29,7 +29,7 @@ def check_picture(path: Path) -> None:
 
 
 @contextmanager
-def picture(
+def plot_file(
     path: Path,
     *,
     style: Mapping[str, Any] | None = None,
@@ -43,9 +43,9 @@ def picture(
     :param description: text to store in the file.
     :param few_colours: reduce a PNG to 256 colours; not for photographs.
     :param figure_options: options of matplotlib's Figure.
-    :raises ValueError: as `check_picture`.
+    :raises ValueError: as `check_plot`.
     """
-    check_picture(path)
+    check_plot(path)
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.text import Text

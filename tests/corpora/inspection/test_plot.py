@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from rskip.corpora.inspection import inspect_data
-from rskip.corpora.inspection.picture import draw
+from rskip.corpora.inspection.plot import draw
 
 
 def comments_of(svg: str) -> str:

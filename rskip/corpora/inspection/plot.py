@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rskip.corpora.inspection.inspection import Inspection, descending_frequencies, percentile
-from rskip.files.picture import check_picture, picture
+from rskip.files.plot import check_plot, plot_file
 from rskip.machine.extras import extra
 
 with extra("translation", what="a corpus of text"):
@@ -15,28 +15,28 @@ with extra("translation", what="a corpus of text"):
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# told apart by the colour-blind too (Okabe and Ito)
+# colours that colour-blind people can distinguish (Okabe and Ito)
 _STYLES: tuple[dict[str, Any], ...] = ({"color": "#0072b2", "linestyle": "-"}, {"color": "#d55e00", "linestyle": "--"})
 _BARS, _CELLS, _POINTS = 100, 200, 2000
 
 
 def draw(inspection: Inspection, path: Path) -> None:
-    """Writes the plot, PNG or SVG by the file's name; the same bytes for the same inspection and matplotlib.
+    """Writes the plot as PNG or SVG, by the file's name. The same inspection and matplotlib give the same bytes.
 
-    :raises ValueError: as `check_picture`, or there is nothing to draw.
+    :raises ValueError: as `check_plot`, or there is nothing to draw.
     """
-    check_picture(path)
+    check_plot(path)
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    data, figures, sentences = inspection.data, inspection.figures, inspection.shown["sentences"]
-    shown = figures["shown_split"]
+    data, statistics, sentences = inspection.data, inspection.statistics, inspection.shown["sentences"]
+    shown = statistics["shown_split"]
     if not sentences:
         raise ValueError(f"{data.path}: {shown} has no sentences to plot")
-    name = figures["corpus"]["name"] if figures["corpus"] else data.path.resolve().name
+    name = statistics["corpus"]["name"] if statistics["corpus"] else data.path.resolve().name
     end = max(1, *(percentile(*inspection.pair_lengths.side(side), 99) for side in (0, 1)))
     style = {"axes.spines.top": False, "axes.spines.right": False}
     layout = ConstrainedLayoutEngine(wspace=0.05, h_pad=0.1)
-    with picture(path, style=style, figsize=(15, 4.8), layout=layout) as figure:
+    with plot_file(path, style=style, figsize=(15, 4.8), layout=layout) as figure:
         histograms, joint, coverage = figure.subplots(1, 3)
         figure.suptitle(f"{name} ({' → '.join(data.languages)}), {shown}: {sentences:,} pairs")
         _draw_histograms(histograms, inspection, end)
@@ -44,21 +44,21 @@ def draw(inspection: Inspection, path: Path) -> None:
         _draw_coverage(coverage, inspection)
 
 
-def _edges(end: int, most: int) -> np.ndarray:
-    """Between ranges of lengths that are equally wide and go to `end`; not many more than `most` of them."""
-    width = -(-(end + 1) // most)
+def _edges(end: int, count: int) -> np.ndarray:
+    """The edges of about `count` equal ranges of lengths up to `end`."""
+    width = -(-(end + 1) // count)
     return np.arange(end // width + 2) * width - 0.5
 
 
 def _draw_histograms(axes: Axes, inspection: Inspection, end: int) -> None:
-    """Sentences of each length up to `end`, of both sides."""
+    """Draws the number of sentences by length up to `end`, for both sides."""
     edges = _edges(end, _BARS)
     longest, width = 0, int(edges[1] - edges[0])
-    for side, (language, figures) in enumerate(inspection.shown["sides"].items()):
+    for side, (language, statistics) in enumerate(inspection.shown["sides"].items()):
         lengths, sentences = inspection.pair_lengths.side(side)
         inside = lengths <= end
         bars, _ = np.histogram(lengths[inside], edges, weights=sentences[inside])
-        found = figures["lengths"]
+        found = statistics["lengths"]
         longest = max(longest, found["longest"])
         label = f"{language}: mean {found['mean']:.1f}, median {found['median']:,}, longest {found['longest']:,}"
         axes.stairs(bars, edges, color=_STYLES[side]["color"], fill=True, alpha=0.2)
@@ -72,7 +72,7 @@ def _draw_histograms(axes: Axes, inspection: Inspection, end: int) -> None:
 
 
 def _draw_joint(axes: Axes, inspection: Inspection, end: int) -> None:
-    """How often each pair of lengths up to `end` occurs, by the colour's logarithm."""
+    """Draws the counts of pairs of lengths up to `end`, in logarithmic colours."""
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import LogLocator, NullLocator
 
@@ -98,7 +98,7 @@ def _draw_joint(axes: Axes, inspection: Inspection, end: int) -> None:
 
 
 def _draw_coverage(axes: Axes, inspection: Inspection) -> None:
-    """The share of the training tokens that the most frequent types make up."""
+    """Draws the share of the training tokens that the most frequent types make up."""
     from matplotlib.ticker import NullFormatter
 
     for side, (language, counts) in enumerate(inspection.train_counts.items()):
