@@ -192,7 +192,7 @@ def _files(folder: Path) -> set[str]:
 
 
 def record_difference(record: Mapping[str, Any], planned: Mapping[str, Any]) -> str | None:
-    """The difference between a record or an unfinished folder's state and a plan, as the end of a sentence; None: equal.
+    """How a record or an unfinished folder's state differs from a plan, as the end of a sentence; None: not at all.
 
     A size or checksum that the plan does not know equals every recorded one.
     """

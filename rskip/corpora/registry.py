@@ -118,7 +118,7 @@ class CaptionEntry(Struct, frozen=True, kw_only=True):
 
 
 class Registry(Struct, frozen=True, kw_only=True):
-    """Content of corpora.yaml, which describes its keys in its first lines. Files are grouped by folder of the cache."""
+    """Content of corpora.yaml, whose first lines describe its keys. Files are grouped by folder of the cache."""
 
     files: dict[str, Annotated[list[FileEntry], Meta(min_length=1)]]
     corpora: dict[Name, CorpusEntry]
