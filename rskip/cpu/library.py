@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_void_p
 from dataclasses import dataclass
@@ -18,12 +19,12 @@ from typing import Any, ClassVar
 
 import torch
 
+from rskip.cpu.binary import check_binary
 from rskip.settings.errors import SettingError
 
 VARIABLE = "RSKIP_NATIVE"
-TYPES = {torch.float32: 0, torch.bfloat16: 1}  # these and the structures below must match source/kernels.h
+TYPES = {torch.float32: 0, torch.bfloat16: 1}
 BLOCK = 64  # logits per block; the kernel stores each block's maximum
-_INTERFACE = 6
 _WORK_TO_SHARE = 2**20  # minimum number of values to use threads: they take about 0.3 ms, and starting a thread 0.04 ms
 _INSTRUCTIONS = {"plain": 0, "avx2": 1, "avx512": 2, "avx512bf16": 3}
 
@@ -44,9 +45,11 @@ class Arguments(ctypes.Structure):
     """Arguments of a kernel. They keep the targets of their pointers alive.
 
     Tensors, structures and arrays live as long as the arguments that point to them. The first tensor of rows sets
-    `type`. If an address is assigned as a number, the caller must keep its target alive.
+    `type`. If an address is assigned as a number, the caller must keep its target alive. `_structure` is its name in
+    source/kernels.h; a library whose structures differ is refused.
     """
 
+    _structure: ClassVar[str]
     _pointers: ClassVar[dict[str, torch.dtype | None]] = {}
 
     def __init__(self, **values: Any) -> None:
@@ -87,6 +90,7 @@ class Arguments(ctypes.Structure):
 class Seen(Arguments):
     """The slots of keys and values that each sentence's beams attend to."""
 
+    _structure = "seen"
     _pointers = _pointers("place slots counts", torch.int32)
     _fields_ = _fields(_pointers, "slots_sentence slots_beam beams count", typed=False)
 
@@ -94,6 +98,7 @@ class Seen(Arguments):
 class Attention(Arguments):
     """Attention of one position per beam over the beam's slots."""
 
+    _structure = "attention"
     _pointers = _pointers("seen query key value new_key new_value output") | _pointers("weights", torch.float32)
     _fields_ = _fields(_pointers, "slots_per_place weights_beam heads features")
 
@@ -101,6 +106,7 @@ class Attention(Arguments):
 class Residual(Arguments):
     """A connection with its normalisations; `weights` and `biases` are arrays of addresses."""
 
+    _structure = "residual"
     _pointers = _pointers("x f output weights biases")
     _fields_ = _fields(_pointers, "features norms", "scale branch_scale epsilon")
 
@@ -108,6 +114,7 @@ class Residual(Arguments):
 class Linear(Arguments):
     """A linear map."""
 
+    _structure = "linear"
     _pointers = _pointers("x") | _pointers("weight", torch.uint8) | _pointers("bias output")
     _fields_ = _fields(_pointers, "inputs outputs relu")
 
@@ -115,6 +122,7 @@ class Linear(Arguments):
 class Packing(Arguments):
     """Packs a linear map's weight into the layout that its product reads."""
 
+    _structure = "packing"
     _pointers = _pointers("weight") | _pointers("packed", torch.uint8)
     _fields_ = _fields(_pointers, "inputs outputs")
 
@@ -128,6 +136,7 @@ class Packing8(Packing):
 class Embedding(Arguments):
     """Embeddings of tokens and of their positions."""
 
+    _structure = "embedding"
     _pointers = (
         _pointers("tokens", torch.int64) | _pointers("table") | _pointers("places", torch.int64)
         | _pointers("positions output")
@@ -138,6 +147,7 @@ class Embedding(Arguments):
 class Vocabulary(Arguments):
     """The pass over the logits, which gives maxima and normalisers."""
 
+    _structure = "vocabulary"
     _pointers = _pointers("logits") | _pointers("maxima normalisers", torch.float32)
     _fields_ = _fields(_pointers, "words")
 
@@ -145,6 +155,7 @@ class Vocabulary(Arguments):
 class Best(Arguments):
     """The search for the best continuations."""
 
+    _structure = "candidates"
     _pointers = (
         _pointers("logits") | _pointers("maxima offsets scores", torch.float32) | _pointers("beams tokens", torch.int64)
     )
@@ -154,6 +165,7 @@ class Best(Arguments):
 class CrossEntropy(Arguments):
     """Cross-entropy, with its gradient if `with_gradient` is set."""
 
+    _structure = "cross_entropy"
     _pointers = (
         _pointers("logits") | _pointers("labels", torch.int64) | _pointers("normalisers nll", torch.float32)
     )
@@ -163,6 +175,7 @@ class CrossEntropy(Arguments):
 class LogSoftmax(Arguments):
     """Log-softmax and its gradient."""
 
+    _structure = "log_softmax"
     _pointers = _pointers("logits") | _pointers("log_probabilities gradient", torch.float32)
     _fields_ = _fields(_pointers, "words")
 
@@ -170,6 +183,7 @@ class LogSoftmax(Arguments):
 class Linear8(Arguments):
     """An 8-bit linear map."""
 
+    _structure = "linear8"
     _pointers = (
         _pointers("x", torch.float32) | _pointers("weight", torch.uint8) | _pointers("scales bias", torch.float32)
         | _pointers("offsets", torch.int32) | _pointers("output", torch.float32)
@@ -178,17 +192,23 @@ class Linear8(Arguments):
 
 
 ATTEND, RESIDUAL, MAP, EMBED, MAP8 = range(5)
+_CONSTANTS = {
+    "FLOAT32": TYPES[torch.float32], "BFLOAT16": TYPES[torch.bfloat16], "BLOCK": BLOCK,
+    "ATTEND": ATTEND, "RESIDUAL": RESIDUAL, "MAP": MAP, "EMBED": EMBED, "MAP8": MAP8,
+}  # fmt: skip
 
 
 class Operation(Arguments):
     """A kernel and its arguments."""
 
+    _structure = "operation"
     _fields_ = [("arguments", c_void_p), ("kernel", c_int64)]
 
 
 class Operations(Arguments):
     """Operations that run in sequence, on sentences with `beams` beams each."""
 
+    _structure = "program"
     _fields_ = [("operations", c_void_p), ("count", c_int64), ("beams", c_int64)]
 
     def __init__(self, operations: list[Operation]) -> None:
@@ -212,8 +232,9 @@ class Library:
     """
 
     def __init__(self, path: Path, most: int) -> None:
+        check_binary(path)
         functions = ctypes.CDLL(str(path))
-        if functions.rskip_interface() != _INTERFACE:
+        if _compiled_layout(functions) != _layout():
             raise OSError("it was compiled from the source of another version")
         functions.rskip_instructions.restype = c_char_p
         self.attend = _kernel(functions, "attend", Attention)
@@ -236,6 +257,30 @@ class Library:
         functions.rskip_choose(most)
         self.largest_weight: int = _declared(functions, "largest_weight", [], c_int64)()  # for 8-bit products
         self.instructions: str = functions.rskip_instructions().decode()
+
+
+class _Field(ctypes.Structure):
+    _fields_ = [("structure", c_char_p), ("name", c_char_p), ("offset", c_int64), ("size", c_int64)]
+
+
+_Layout = dict[tuple[str, str], tuple[int, int]]  # (structure, field) -> (offset, size); "" for a structure's own size
+
+
+def _compiled_layout(functions: ctypes.CDLL) -> _Layout:
+    """The structures and constants of the library (source/layout.c)."""
+    count = c_int64()
+    table = _declared(functions, "layout", [POINTER(c_int64)], POINTER(_Field))(count)
+    return {(each.structure.decode(), each.name.decode()): (each.offset, each.size) for each in table[: count.value]}
+
+
+def _layout() -> _Layout:
+    """The same of this module."""
+    layout = {("", name): (value, 0) for name, value in _CONSTANTS.items()}
+    for kind in Arguments.__subclasses__():
+        layout[kind._structure, ""] = 0, ctypes.sizeof(kind)
+        for name in (each[0] for each in kind._fields_):
+            layout[kind._structure, name] = getattr(kind, name).offset, getattr(kind, name).size
+    return layout
 
 
 def _declared(functions: ctypes.CDLL, name: str, arguments: list, result: type | None = None) -> Any:
@@ -277,7 +322,10 @@ def find_library() -> Found:
     try:
         return Found(Library(files[0], _INSTRUCTIONS[wanted]))
     except (OSError, AttributeError) as error:
-        return Found(None, f"{files[0]} can't be used ({error}): install rskip again")
+        reason = str(error).removeprefix(f"{files[0]}: ")
+        problem = f"{files[0]} can't be used ({reason}): install rskip again"
+        warnings.warn(f"PyTorch computes without the compiled kernels, more slowly: {problem}", stacklevel=2)
+        return Found(None, problem)
 
 
 def native_library(tensor: torch.Tensor) -> Library | None:

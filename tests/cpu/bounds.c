@@ -59,10 +59,10 @@ static void attention(int64_t beams, int64_t heads, int64_t features, int64_t sl
 static void rows(int64_t rows, int64_t in, int64_t out, int type) {
     const int64_t size = type == FLOAT32 ? 4 : 2;
     struct packing packing = {.weight = room(out * in, size), .packed = room(rskip_packed_bytes(in, out, type), 1),
-                              .in = in, .out = out, .type = type};
+                              .inputs = in, .outputs = out, .type = type};
     rskip_pack(&packing);
     struct linear map = {.x = room(rows * in, size), .weight = packing.packed, .bias = room(out, size),
-                         .output = room(rows * out, size), .in = in, .out = out, .relu = 1, .type = type};
+                         .output = room(rows * out, size), .inputs = in, .outputs = out, .relu = 1, .type = type};
     const void *norms[] = {room(in, size), room(in, size)};
     struct residual residual = {.x = map.x, .f = room(rows * in, size), .output = room(rows * in, size), .weights = norms,
                                 .biases = norms, .features = in, .norms = 2, .scale = 1, .branch_scale = 1,
@@ -78,7 +78,7 @@ static void rows(int64_t rows, int64_t in, int64_t out, int type) {
         packing.packed = room(rskip_packed_bytes8(in, out), 1);
         rskip_pack8(&packing);
         struct linear8 map8 = {.x = map.x, .weight = packing.packed, .scales = room(padded, 4), .bias = room(padded, 4),
-                               .offsets = room(padded, 4), .output = map.output, .in = in, .out = out};
+                               .offsets = room(padded, 4), .output = map.output, .inputs = in, .outputs = out};
         rskip_map8(&map8, rows, 1);
     }
     done();

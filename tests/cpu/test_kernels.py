@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import math
 import os
 import shutil
@@ -21,7 +22,7 @@ import rskip.cpu.library
 from rskip.connections import NormalisedSum
 from rskip.cpu import find_library
 from rskip.cpu.int8 import PackedWeight8, native_linear8
-from rskip.cpu.library import Attention, Found, Library, LogSoftmax, Seen
+from rskip.cpu.library import Arguments, Attention, Found, Library, LogSoftmax, Seen
 from rskip.cpu.linear import linear_arguments, native_linear, pack_weight
 from rskip.cpu.loss import cross_entropy_, log_softmax
 from rskip.cpu.residual import residual_arguments
@@ -273,16 +274,43 @@ def test_the_environment_bounds_what_is_used(search, monkeypatch):
         assert search().library.instructions == "plain"
 
 
-def test_a_library_that_is_missing_or_damaged_or_of_another_version_is_done_without(search, tmp_path, monkeypatch):
+def test_a_library_that_is_missing_or_damaged_or_another_is_done_without(search, tmp_path, monkeypatch):
+    def refused(reason):
+        with pytest.warns(UserWarning, match="PyTorch computes without the compiled kernels, more slowly: "):
+            problem = search().problem
+        assert f"({reason})" in problem and "install rskip again" in problem and "\n" not in problem
+
     monkeypatch.setattr(rskip.cpu.library, "__file__", str(tmp_path / "library.py"))
     assert "install a C compiler" in search().problem
-    Path(tmp_path, "_kernels.so").write_bytes(b"\x7fELF of another machine")
-    assert "install rskip again" in search().problem
-    if FILES:
-        Path(tmp_path, "_kernels.so").unlink()
-        Path(tmp_path, "_kernels.so").symlink_to(FILES[0])
-        monkeypatch.setattr(rskip.cpu.library, "_INTERFACE", -1)
-        assert "another version" in search().problem
+    copy = Path(tmp_path, "_kernels.so")
+    copy.write_bytes(b"no library" * 9)
+    refused("invalid ELF header")
+    if not FILES:
+        return
+    whole = FILES[0].read_bytes()
+    copy.write_bytes(whole[: len(whole) // 2])
+    refused("the file is truncated")
+    copy.write_bytes(whole[:18] + bytes([whole[18] ^ 255]) + whole[19:])
+    refused("it was compiled for another processor")
+    copy.write_bytes(whole)
+    monkeypatch.delitem(rskip.cpu.library._CONSTANTS, "BLOCK")
+    refused("it was compiled from the source of another version")
+
+
+@pytest.mark.parametrize("change", ["order", "size", "new field"])
+def test_a_structure_that_differs_from_the_librarys_is_another_version(library, change, monkeypatch):
+    fields = list(Seen._fields_)
+    if change == "order":
+        fields[0], fields[1] = fields[1], fields[0]
+    elif change == "size":
+        fields[0] = ("place", ctypes.c_int32)
+    else:
+        fields.append(("more", ctypes.c_int64))
+    changed = type("Changed", (ctypes.Structure,), {"_structure": "seen", "_fields_": fields})
+    kinds = [changed if each is Seen else each for each in Arguments.__subclasses__()]
+    monkeypatch.setattr(Arguments, "__subclasses__", lambda: kinds)
+    with pytest.raises(OSError, match="it was compiled from the source of another version"):
+        Library(FILES[0], 3)
 
 
 @pytest.fixture(scope="module")

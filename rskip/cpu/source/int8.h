@@ -66,10 +66,10 @@ static int64_t packed_bytes8(int64_t in, int64_t out) { return panels(out) * PAN
 static void pack8(const struct packing *a) {
     const int8_t *weight = a->weight;
     int8_t *packed = a->packed;
-    for (int64_t panel = 0; panel < panels(a->out); panel++)
-        for (int64_t i = 0; i < in_fours(a->in); i += 4)
+    for (int64_t panel = 0; panel < panels(a->outputs); panel++)
+        for (int64_t i = 0; i < in_fours(a->inputs); i += 4)
             for (int64_t o = panel * PANEL; o < (panel + 1) * PANEL; o++)
-                for (int64_t each = i; each < i + 4; each++) *packed++ = each < a->in && o < a->out ? weight[o * a->in + each] : 0;
+                for (int64_t each = i; each < i + 4; each++) *packed++ = each < a->inputs && o < a->outputs ? weight[o * a->inputs + each] : 0;
 }
 
 INLINE vector rescaled(const struct linear8 *a, integers sums, int64_t out, float scale) {
@@ -82,7 +82,7 @@ INLINE vector rescaled(const struct linear8 *a, integers sums, int64_t out, floa
 
 INLINE void product8(const struct linear8 *a, const uint8_t *x, const float *scales, int64_t row, int64_t panel, const int rows) {
     integers total[ROWS][2] = {{{0}}};
-    const int64_t in = in_fours(a->in), out = panel * PANEL;
+    const int64_t in = in_fours(a->inputs), out = panel * PANEL;
     const int8_t *weight = (const int8_t *)a->weight + out * in;
     for (int64_t i = 0; i < in; i += 4) {
         integers w0, w1;
@@ -96,9 +96,9 @@ INLINE void product8(const struct linear8 *a, const uint8_t *x, const float *sca
             total[r][1] = add_products(total[r][1], both, w1);
         }
     }
-    const int outs = a->out - out < PANEL ? (int)(a->out - out) : PANEL;
+    const int outs = a->outputs - out < PANEL ? (int)(a->outputs - out) : PANEL;
     for (int r = 0; r < rows; r++) {
-        float *y = a->output + (row + r) * a->out + out, last[PANEL];
+        float *y = a->output + (row + r) * a->outputs + out, last[PANEL];
         store(outs == PANEL ? y : last, 0, rescaled(a, total[r][0], out, scales[r]), FLOAT32);
         store(outs == PANEL ? y : last, LANES, rescaled(a, total[r][1], out + LANES, scales[r]), FLOAT32);
         if (outs < PANEL) memcpy(y, last, outs * sizeof *y);
@@ -107,12 +107,12 @@ INLINE void product8(const struct linear8 *a, const uint8_t *x, const float *sca
 
 /* Its rows `first` to `last`. */
 static void map8(const struct linear8 *a, int64_t first, int64_t last) {
-    const int64_t in = in_fours(a->in);
+    const int64_t in = in_fours(a->inputs);
     uint8_t *x = calloc((last - first) * in + 1, 1);
     float *scales = numbers(last - first + 1);
     if (!x) abort();
-    for (int64_t row = 0; row < last - first; row++) scales[row] = quantise(a->x + (first + row) * a->in, a->in, x + row * in);
-    for (int64_t panel = 0; panel < panels(a->out); panel++) {
+    for (int64_t row = 0; row < last - first; row++) scales[row] = quantise(a->x + (first + row) * a->inputs, a->inputs, x + row * in);
+    for (int64_t panel = 0; panel < panels(a->outputs); panel++) {
         int64_t row = 0;
         for (; row + ROWS <= last - first; row += ROWS) product8(a, x + row * in, scales + row, first + row, panel, ROWS);
         for (; row + 4 <= last - first; row += 4) product8(a, x + row * in, scales + row, first + row, panel, 4);

@@ -4,9 +4,6 @@
 
 #include <stdint.h>
 
-/* raised whenever an argument of a kernel changes, so that an old library is not called with new arguments */
-#define RSKIP_INTERFACE 6
-
 enum { FLOAT32 = 0, BFLOAT16 = 1 };
 
 /* The slots of keys and values that the beams of each sentence see. K beams. */
@@ -47,7 +44,7 @@ struct residual {
 struct linear {
     const void *x, *weight, *bias; /* (rows, in), packed, (out) or null */
     void *output;                  /* (rows, out) */
-    int64_t in, out;
+    int64_t inputs, outputs;
     int64_t relu;
     int64_t type;
 };
@@ -56,7 +53,7 @@ struct linear {
 struct packing {
     const void *weight;            /* (out, in) */
     void *packed;                  /* `packed_bytes` of room */
-    int64_t in, out;
+    int64_t inputs, outputs;
     int64_t type;
 };
 
@@ -119,7 +116,7 @@ struct linear8 {
     const float *scales, *bias;    /* (out), of room for the next multiple of 32; bias may be null */
     const int32_t *offsets;        /* likewise, 128 times the sum of each row of the weight */
     float *output;                 /* (rows, out) */
-    int64_t in, out;
+    int64_t inputs, outputs;
     int64_t relu;
     int64_t type;                  /* float32 */
 };

@@ -11,8 +11,6 @@ static const char *const names[] = {"plain", "AVX2", "AVX-512", "AVX-512 with bf
 static int level;
 static const struct kernels *chosen = &rskip_plain;
 
-EXPORT int rskip_interface(void) { return RSKIP_INTERFACE; }
-
 /* The best instructions that this processor has, of the plain ones 0, AVX2 1, AVX-512 2 and AVX-512 with bfloat16 3, up to `most`. */
 EXPORT int rskip_choose(int most) {
     level = 0;

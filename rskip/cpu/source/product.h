@@ -21,12 +21,12 @@ static int64_t packed_bytes(int64_t in, int64_t out, int64_t type) {
 
 INLINE void pack_typed(const struct packing *a, const int type) {
     const int packed = PACKED_TYPE(type), neighbours = packed == FLOAT32 ? 1 : 2;
-    const int64_t inputs = panel_inputs(a->in, packed);
-    for (int64_t panel = 0; panel < panels(a->out); panel++)
+    const int64_t inputs = panel_inputs(a->inputs, packed);
+    for (int64_t panel = 0; panel < panels(a->outputs); panel++)
         for (int64_t i = 0; i < inputs; i++)
             for (int64_t o = 0; o < PANEL; o++) {
                 const int64_t out = panel * PANEL + o;
-                const float weight = i < a->in && out < a->out ? get(a->weight, out * a->in + i, type) : 0;
+                const float weight = i < a->inputs && out < a->outputs ? get(a->weight, out * a->inputs + i, type) : 0;
                 set(a->packed, panel * PANEL * inputs + i / neighbours * neighbours * PANEL + o * neighbours + i % neighbours, weight, packed);
             }
 }
@@ -40,15 +40,15 @@ static void pack(const struct packing *a) {
 INLINE void product(const struct linear *a, const void *x, int64_t row, int64_t panel, const int rows, const int type) {
     const int packed = PACKED_TYPE(type);
     vector total[ROWS][2] = {{{0}}};
-    const int64_t start = panel * PANEL * panel_inputs(a->in, packed);
+    const int64_t start = panel * PANEL * panel_inputs(a->inputs, packed);
 #ifdef BFLOAT16_PRODUCTS
     if (packed == BFLOAT16) {
-        const uint16_t *weight = (const uint16_t *)a->weight + start, *given = (const uint16_t *)x + row * a->in;
-        for (int64_t i = 0; i < a->in; i += 2) {
+        const uint16_t *weight = (const uint16_t *)a->weight + start, *given = (const uint16_t *)x + row * a->inputs;
+        for (int64_t i = 0; i < a->inputs; i += 2) {
             const __m512bh w0 = (__m512bh)_mm512_loadu_si512(weight + i * PANEL), w1 = (__m512bh)_mm512_loadu_si512(weight + i * PANEL + PANEL);
             for (int r = 0; r < rows; r++) {
-                uint32_t pair = given[r * a->in + i];
-                if (i + 1 < a->in) memcpy(&pair, given + r * a->in + i, sizeof pair);
+                uint32_t pair = given[r * a->inputs + i];
+                if (i + 1 < a->inputs) memcpy(&pair, given + r * a->inputs + i, sizeof pair);
                 const __m512bh both = (__m512bh)_mm512_set1_epi32((int)pair);
                 total[r][0] = (vector)_mm512_dpbf16_ps((__m512)total[r][0], both, w0);
                 total[r][1] = (vector)_mm512_dpbf16_ps((__m512)total[r][1], both, w1);
@@ -57,11 +57,11 @@ INLINE void product(const struct linear *a, const void *x, int64_t row, int64_t 
     } else
 #endif
     {
-        const float *weight = (const float *)a->weight + start, *given = (const float *)x + row * a->in;
-        for (int64_t i = 0; i < a->in; i++) {
+        const float *weight = (const float *)a->weight + start, *given = (const float *)x + row * a->inputs;
+        for (int64_t i = 0; i < a->inputs; i++) {
             const vector w0 = load(weight, i * PANEL, FLOAT32), w1 = load(weight, i * PANEL + LANES, FLOAT32);
             for (int r = 0; r < rows; r++) {
-                const vector both = all(given[r * a->in + i]);
+                const vector both = all(given[r * a->inputs + i]);
                 total[r][0] += both * w0;
                 total[r][1] += both * w1;
             }
@@ -69,7 +69,7 @@ INLINE void product(const struct linear *a, const void *x, int64_t row, int64_t 
     }
     const int64_t out = panel * PANEL;
     float bias[PANEL] = {0};
-    const int outs = a->out - out < PANEL ? (int)(a->out - out) : PANEL;
+    const int outs = a->outputs - out < PANEL ? (int)(a->outputs - out) : PANEL;
     if (a->bias)
         for (int o = 0; o < outs; o++) bias[o] = get(a->bias, out + o, type);
     for (int r = 0; r < rows; r++) {
@@ -78,7 +78,7 @@ INLINE void product(const struct linear *a, const void *x, int64_t row, int64_t 
             y[half] = total[r][half] + load(bias, half * LANES, FLOAT32);
             if (a->relu) y[half] = either(y[half] < 0, (vector){0}, y[half]);
         }
-        const int64_t to = (row + r) * a->out + out;
+        const int64_t to = (row + r) * a->outputs + out;
         if (outs == PANEL) {
             store(a->output, to, y[0], type);
             store(a->output, to + LANES, y[1], type);
@@ -94,11 +94,11 @@ INLINE void map_typed(const struct linear *a, int64_t first, int64_t last, const
     const void *x = a->x;
     float *converted = NULL;
     if (PACKED_TYPE(type) != type) { /* once, not for every panel */
-        converted = numbers((last - first) * a->in);
-        for (int64_t i = 0; i < (last - first) * a->in; i++) converted[i] = get(a->x, first * a->in + i, type);
-        x = converted - first * a->in;
+        converted = numbers((last - first) * a->inputs);
+        for (int64_t i = 0; i < (last - first) * a->inputs; i++) converted[i] = get(a->x, first * a->inputs + i, type);
+        x = converted - first * a->inputs;
     }
-    for (int64_t panel = 0; panel < panels(a->out); panel++) {
+    for (int64_t panel = 0; panel < panels(a->outputs); panel++) {
         int64_t row = first;
         for (; row + ROWS <= last; row += ROWS) product(a, x, row, panel, ROWS, type);
         for (; row + 4 <= last; row += 4) product(a, x, row, panel, 4, type);

@@ -1,0 +1,55 @@
+/* What rskip/cpu/library.py compares its structures with: the fields and sizes of those in kernels.h, as compiled. */
+#include <stddef.h>
+
+#include "kernels.h"
+
+struct field {
+    const char *structure, *name;
+    int64_t offset, size;
+};
+
+#define FIELD(structure, name) {#structure, #name, offsetof(struct structure, name), sizeof((struct structure *)0)->name}
+#define SIZE(structure) {#structure, "", 0, sizeof(struct structure)}
+#define CONSTANT(name) {"", #name, name, 0}
+
+static const struct field layout[] = {
+    CONSTANT(FLOAT32), CONSTANT(BFLOAT16), CONSTANT(BLOCK),
+    CONSTANT(ATTEND), CONSTANT(RESIDUAL), CONSTANT(MAP), CONSTANT(EMBED), CONSTANT(MAP8),
+    SIZE(seen), FIELD(seen, place), FIELD(seen, slots), FIELD(seen, counts), FIELD(seen, slots_sentence),
+    FIELD(seen, slots_beam), FIELD(seen, beams), FIELD(seen, count),
+    SIZE(attention), FIELD(attention, seen), FIELD(attention, query), FIELD(attention, key), FIELD(attention, value),
+    FIELD(attention, new_key), FIELD(attention, new_value), FIELD(attention, output), FIELD(attention, weights),
+    FIELD(attention, slots_per_place), FIELD(attention, weights_beam), FIELD(attention, heads), FIELD(attention, features),
+    FIELD(attention, type),
+    SIZE(residual), FIELD(residual, x), FIELD(residual, f), FIELD(residual, output), FIELD(residual, weights),
+    FIELD(residual, biases), FIELD(residual, features), FIELD(residual, norms), FIELD(residual, scale),
+    FIELD(residual, branch_scale), FIELD(residual, epsilon), FIELD(residual, type),
+    SIZE(linear), FIELD(linear, x), FIELD(linear, weight), FIELD(linear, bias), FIELD(linear, output),
+    FIELD(linear, inputs), FIELD(linear, outputs), FIELD(linear, relu), FIELD(linear, type),
+    SIZE(packing), FIELD(packing, weight), FIELD(packing, packed), FIELD(packing, inputs), FIELD(packing, outputs),
+    FIELD(packing, type),
+    SIZE(vocabulary), FIELD(vocabulary, logits), FIELD(vocabulary, maxima), FIELD(vocabulary, normalisers),
+    FIELD(vocabulary, words), FIELD(vocabulary, type),
+    SIZE(candidates), FIELD(candidates, logits), FIELD(candidates, maxima), FIELD(candidates, offsets),
+    FIELD(candidates, scores), FIELD(candidates, beams), FIELD(candidates, tokens), FIELD(candidates, count),
+    FIELD(candidates, width), FIELD(candidates, words), FIELD(candidates, type),
+    SIZE(embedding), FIELD(embedding, tokens), FIELD(embedding, table), FIELD(embedding, places),
+    FIELD(embedding, positions), FIELD(embedding, output), FIELD(embedding, features), FIELD(embedding, scale),
+    FIELD(embedding, type),
+    SIZE(cross_entropy), FIELD(cross_entropy, logits), FIELD(cross_entropy, labels), FIELD(cross_entropy, normalisers),
+    FIELD(cross_entropy, nll), FIELD(cross_entropy, words), FIELD(cross_entropy, with_gradient),
+    FIELD(cross_entropy, confidence), FIELD(cross_entropy, type),
+    SIZE(log_softmax), FIELD(log_softmax, logits), FIELD(log_softmax, log_probabilities), FIELD(log_softmax, gradient),
+    FIELD(log_softmax, words), FIELD(log_softmax, type),
+    SIZE(linear8), FIELD(linear8, x), FIELD(linear8, weight), FIELD(linear8, scales), FIELD(linear8, bias),
+    FIELD(linear8, offsets), FIELD(linear8, output), FIELD(linear8, inputs), FIELD(linear8, outputs),
+    FIELD(linear8, relu), FIELD(linear8, type),
+    SIZE(operation), FIELD(operation, arguments), FIELD(operation, kernel),
+    SIZE(program), FIELD(program, operations), FIELD(program, count), FIELD(program, beams),
+};
+
+/* The fields; `count` receives their number. */
+__attribute__((visibility("default"))) const struct field *rskip_layout(int64_t *count) {
+    *count = sizeof layout / sizeof *layout;
+    return layout;
+}
