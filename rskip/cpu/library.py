@@ -234,7 +234,7 @@ class Library:
     def __init__(self, path: Path, most: int) -> None:
         check_binary(path)
         functions = ctypes.CDLL(str(path))
-        if _compiled_layout(functions) != _layout():
+        if not hasattr(functions, "rskip_layout") or _compiled_layout(functions) != _layout():
             raise OSError("it was compiled from the source of another version")
         functions.rskip_instructions.restype = c_char_p
         self.attend = _kernel(functions, "attend", Attention)
