@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--minutes",
         type=float,
         metavar="X",
-        help="time limit of the training; the command measures the speed first and plans fewer updates if necessary",
+        help="time limit; the command first measures the speed, which counts, and plans fewer updates if necessary",
     )
     schedule.add_argument(
         "--set", action="append", nargs="+", default=[], metavar="KEY=VALUE", dest="overrides",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from math import sqrt
@@ -13,6 +14,11 @@ from rskip.connections.norms import at_least_float32
 from rskip.connections.registry import register_connection
 from rskip.connections.rskip import WSkip
 from rskip.settings.paper import Paper
+
+_UNPROFILED = (
+    "admin is trained without its profiling pass: run one forward pass inside rskip.connections.admin_profiling(stack) "
+    "before the training (docs/connections.md), or use wskip+ln, which starts at 1"
+)
 
 
 @register_connection(
@@ -37,6 +43,14 @@ class Admin(WSkip):
 
     def __init__(self, features: int, *, norm: str, feature_dim: int = -1) -> None:
         super().__init__(features, norm=norm, init=1, rate=1, floor=0, feature_dim=feature_dim)
+
+    def forward(self, x: Tensor, f: Tensor) -> Tensor:
+        y = super().forward(x, f)
+        if self.warns_unprofiled and self.training and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            self.warns_unprofiled = False
+            if not is_profiled(self):
+                warnings.warn(_UNPROFILED, stacklevel=2)
+        return y
 
 
 @contextmanager

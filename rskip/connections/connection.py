@@ -45,6 +45,7 @@ class Connection(SelfInitialised):
     """
 
     needs_profile = False  # whether a pass over data sets its initial values (see `admin_profiling`)
+    warns_unprofiled = False  # whether its first training step warns if that pass did not run; `Residuals` sets it
 
     def __init__(self, features: int, *, feature_dim: int = -1) -> None:
         super().__init__()

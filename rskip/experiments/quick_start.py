@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,10 +33,10 @@ from rskip.tasks.fairseq.flags import check_fairseq_flags
 from rskip.tasks.process import executable
 from rskip.tasks.run import Run
 from rskip.translation.corpus_size import measure
-from rskip.translation.plan import Choices, Hardware, Plan, make_plan
+from rskip.translation.plan import Choices, Hardware, Plan, cautions, make_plan
 from rskip.translation.publishing import write_files
 from rskip.translation.recipe import TranslationSettings
-from rskip.translation.speed import updates_within
+from rskip.translation.speed import minutes_of, updates_within
 from rskip.translation.training import fairseq_flags
 
 RECIPE, _RUNS, _RESULTS = "recipe.yaml", "runs", "results"
@@ -152,14 +153,25 @@ def _plan_recipe(request: Request, *, gpus: int) -> dict[str, Any]:
     content = _content(request, plan)
     if request.minutes is not None:
         run = Run(name="speed", seed=request.seed, settings=_settings(content), gpus=gpus)
-        print("measuring the training speed; --minutes does not include this", flush=True)
+        print("measuring the training speed", flush=True)
         limit, seconds = updates_within(request.minutes, run)
         print(f"measured: {seconds:.2f} s per update; {request.minutes:g} minutes are enough for {limit:,} updates")
+        if limit < plan.updates:
+            full = minutes_of(plan.updates, seconds)
+            print(f"the full training has {plan.updates:,} updates and takes about {full:,.0f} minutes")
         plan = make_plan(corpus, hardware, request.choices, limit=limit)
         content = _content(request, plan)
+        if plan.updates > limit:
+            _warn(f"{limit:,} updates are less than one pass over the data, which is planned and takes longer")
     print(f"{plan}; connection {request.choices.connection}", flush=True)
+    for line in cautions(plan, corpus.pairs):
+        _warn(line)
     check_fairseq_flags(fairseq_flags(_settings(content)))
     return content
+
+
+def _warn(line: str) -> None:
+    print(f"warning: {line}", file=sys.stderr, flush=True)
 
 
 def _hardware(gpus: int) -> Hardware:

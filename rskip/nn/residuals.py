@@ -175,6 +175,8 @@ class Residuals(nn.Module):
             built.append(LayerResiduals(residuals))
         self.layers = nn.ModuleList(built)
         _check_needs(spec, list(self.connections()), tuple(positions.values()), host_supplies)
+        *others, last = self.connections()
+        last.warns_unprofiled = last.needs_profile and bool(others)  # the first block's values may stay as they are
         self.closing_norm = None
         if closing_norm and spec.closing_norm is not None:
             self.closing_norm = build_norm(spec.closing_norm, features, eps=eps)

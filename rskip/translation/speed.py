@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,12 +20,13 @@ _FOR_UPDATES = 0.85  # share of the time; the rest is for starting, validating, 
 
 
 def updates_within(minutes: float, run: Run[TranslationSettings]) -> tuple[int, float]:
-    """The number of updates that fit into a time, and the seconds per update.
+    """The number of updates that fit into a time, of which the measurement takes a part, and the seconds per update.
 
     Runs 50 updates to measure it, and keeps none of their files.
 
     :raises CommandFailed: the training failed; as `run_logged`.
     """
+    started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         probe = replace(run, runs=Path(folder), probe=None)
         training, log = training_of(probe), Path(folder, "log")
@@ -32,7 +34,13 @@ def updates_within(minutes: float, run: Run[TranslationSettings]) -> tuple[int, 
         command = [*training.command(precision_here(training.precision, gpus=run.gpus)), *probing]
         run_logged(command, log=log, environment=child_environment(processes=max(run.gpus, 1)))
         seconds = seconds_per_update(log.read_text(encoding="utf-8", errors="replace"))
-    return max(math.floor(60 * minutes * _FOR_UPDATES / seconds), 1), seconds
+    left = 60 * minutes - (time.monotonic() - started)
+    return max(math.floor(left * _FOR_UPDATES / seconds), 1), seconds
+
+
+def minutes_of(updates: int, seconds: float) -> float:
+    """The time of a training with so many updates of this length, without the measurement."""
+    return updates * seconds / _FOR_UPDATES / 60
 
 
 def seconds_per_update(log: str) -> float:

@@ -105,6 +105,16 @@ def test_untested_version_is_worth_knowing_and_not_wrong(installed):
     found = findings(checks.check_packages)
     assert found.wrong == []
     assert any(note.startswith("regex 2020.1.1 is not the tested version 20") for note in found.notes)
+    (line,) = [line for line in found.lines if line.startswith("tested versions")]
+    assert " have another, see below" in line
+
+
+def test_packages_that_are_not_installed_are_listed_and_nothing_is_wrong(installed):
+    installed(matplotlib=None)
+    found = findings(checks.check_packages)
+    assert found.wrong == []
+    (line,) = [line for line in found.lines if line.startswith("tested versions")]
+    assert "not installed, and only some extras need them: " in line and "matplotlib" in line.rpartition(": ")[2]
 
 
 def test_a_build_for_the_cpu_is_the_tested_version(installed):

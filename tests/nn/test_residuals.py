@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from rskip.connections import HOST_NEEDS, list_connections, parse_connection
+from rskip.connections import HOST_NEEDS, admin_profiling, list_connections, parse_connection
 from rskip.nn import Residuals, adapt, adaptation, no_weight_decay
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
@@ -228,3 +229,28 @@ def test_wrong_states_are_told():
     with pytest.raises(AttributeError, match="no branch 'mlp'; its branches are attention, ffn"):
         residuals[0].mlp  # noqa: B018
     assert parse_connection("mhc") == residuals.spec
+
+
+def trained_once(residuals, x):
+    s = residuals.enter(x)
+    for layer in residuals:
+        s = layer.ffn(s, torch.tanh)
+    return residuals.leave(s)
+
+
+def test_admin_without_its_profiling_pass_warns_once_in_training():
+    def stack(layers=3):
+        return Residuals("admin", FEATURES, layers=layers, branches=("ffn",), host_supplies="profile")
+
+    x, unprofiled, profiled = torch.randn(2, 5, FEATURES), stack(), stack()
+    with pytest.warns(UserWarning, match=r"admin is trained without its profiling pass: .*admin_profiling") as told:
+        trained_once(unprofiled.eval(), x)
+        trained_once(unprofiled.train(), x)
+        trained_once(unprofiled, x)
+    assert len(told) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with admin_profiling(profiled):
+            trained_once(profiled, x)
+        trained_once(copy.deepcopy(profiled), x)
+        trained_once(stack(layers=1), x)  # the first block starts at 1 in any case

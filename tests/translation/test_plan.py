@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from rskip.experiments.recipe import load_recipe
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.translation.corpus_size import CorpusSize
-from rskip.translation.plan import Choices, Hardware, Plan, make_plan
+from rskip.translation.plan import Choices, Hardware, Plan, cautions, make_plan
 from rskip.translation.recipe import TranslationSettings
 
 CPU, GPU = Hardware(gpus=0, bfloat16=True), Hardware(gpus=1, bfloat16=True)
@@ -141,3 +142,23 @@ def test_what_can_not_be_chosen_is_one_line(choices: dict[str, Any], said: str) 
     with pytest.raises(SettingError) as raised:
         Choices(**choices)
     assert str(raised.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "arguments", "said"),
+    [
+        (30_000, {}, []),
+        (30_000, {"limit": 5_000}, []),
+        (30_000, {"epochs": 3}, []),  # as the user asked
+        (30_000, {"limit": 1_000}, [r"^940 updates \(4\.0 passes .*\) are too few; the full training has 7,039: "]),
+        (500_000, {"updates": 50}, [r"^50 updates \(0\.0 passes over the data\) are too few: expect hardly "]),
+        (4_999, {}, [r"^4,999 sentence pairs are too few: expected 5,000 or more\. "]),
+    ],
+)
+def test_a_training_that_is_too_short_or_has_too_little_text_is_cautioned(
+    pairs: int, arguments: dict[str, Any], said: list[str]
+) -> None:
+    lines = cautions(plan(pairs, length=16, **arguments), pairs)
+    assert len(lines) == len(said), lines
+    for line, pattern in zip(lines, said, strict=True):
+        assert re.search(pattern, line), line
