@@ -219,8 +219,8 @@ def rows(times: dict[str, list[float]], baseline: str, images: int) -> list[dict
     for name, seconds in times.items():
         ratios = [one / other for one, other in zip(times[baseline], seconds, strict=True)]
         rate = images / statistics.median(seconds)
-        spread = [round(each, 3) for each in (statistics.median(ratios), min(ratios), max(ratios))]
-        found.append({"system": name, "images_per_second": round(rate, 1), "ratio": spread})
+        summary = [round(each, 3) for each in (statistics.median(ratios), min(ratios), max(ratios))]
+        found.append({"system": name, "images_per_second": round(rate, 1), "ratio": summary})
     return found
 
 

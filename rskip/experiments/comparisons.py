@@ -220,8 +220,8 @@ def corrected(lines: Sequence[Line]) -> list[Line]:
     for line in lines:
         seen = line.difference
         if seen is not None and seen.p is not None:
-            assert seen.spread is not None
-            smallest = detectable(seen.spread, pairs=len(seen.seeds), comparisons=len(tested))
+            assert seen.std is not None
+            smallest = detectable(seen.std, pairs=len(seen.seeds), comparisons=len(tested))
             line = replace(line, corrected=next(p), detectable=smallest)
         found.append(line)
     return found
@@ -231,7 +231,7 @@ def _notes(lines: Sequence[Line]) -> list[str]:
     notes = []
     if not any(line.records for line in lines):
         notes.append("No variant has a run record yet.")
-    if any(line.ours and line.ours.spread is not None for line in lines):
+    if any(line.ours and line.ours.std is not None for line in lines):
         notes.append("Ours: mean ± sample standard deviation (seeds).")
     notes += comparison_notes(lines)
     for key in dict.fromkeys(figure.key for line in lines for figure in line.paper if figure.key != line.metric):
@@ -357,7 +357,7 @@ def _numbers(line: Line) -> dict[str, Any]:
         "paper": line.paper[0].figure if line.paper else None,
         "paper_difference": line.of_the_paper,
         "mean": ours.mean if ours else None,
-        "std": ours.spread if ours else None,
+        "std": ours.std if ours else None,
         "difference": found.mean if found else None,
         "low": low,
         "high": high,

@@ -20,14 +20,14 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     :param seeds: the common seeds, at least one.
     :param mean: mean difference.
-    :param spread: sample standard deviation of the differences. With one seed, this and the next two are None.
+    :param std: sample standard deviation of the differences. With one seed, this and the next two are None.
     :param interval: confidence interval of the mean.
     :param p: p-value of the paired two-sided t-test. Also None if all differences are equal.
     """
 
     seeds: tuple[int, ...]
     mean: float
-    spread: float | None = None
+    std: float | None = None
     interval: tuple[float, float] | None = None
     p: float | None = None
 
@@ -48,12 +48,12 @@ def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) 
     mean = fmean(differences)
     if len(seeds) == 1:
         return Difference(seeds=seeds, mean=mean)
-    spread = stdev(differences)
-    if spread <= 1e-12 * max(map(abs, differences)):
-        return Difference(seeds=seeds, mean=mean, spread=0.0)
+    std = stdev(differences)
+    if std <= 1e-12 * max(map(abs, differences)):
+        return Difference(seeds=seeds, mean=mean, std=0.0)
     test = _scipy_stats().ttest_1samp(differences, 0.0)
     low, high = test.confidence_interval(CONFIDENCE)
-    return Difference(seeds=seeds, mean=mean, spread=spread, interval=(float(low), float(high)), p=float(test.pvalue))
+    return Difference(seeds=seeds, mean=mean, std=std, interval=(float(low), float(high)), p=float(test.pvalue))
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -71,17 +71,17 @@ def holm(p: Sequence[float]) -> list[float]:
     return corrected
 
 
-def detectable(spread: float, *, pairs: int, comparisons: int = 1) -> float:
+def detectable(std: float, *, pairs: int, comparisons: int = 1) -> float:
     """The minimum detectable effect: the true difference that a paired t-test detects with the probability POWER.
 
     The test is two-sided, at the level that Holm's first step requires for the smallest p-value.
 
-    :param spread: standard deviation of the differences.
+    :param std: standard deviation of the differences.
     :param pairs: number of pairs, two or more.
-    :raises ValueError: `spread`, `pairs` or `comparisons` is out of range, or SciPy is missing.
+    :raises ValueError: `std`, `pairs` or `comparisons` is out of range, or SciPy is missing.
     """
-    if not (isfinite(spread) and spread >= 0):
-        raise ValueError(f"the standard deviation is {spread}: expected a finite number of at least 0")
+    if not (isfinite(std) and std >= 0):
+        raise ValueError(f"the standard deviation is {std}: expected a finite number of at least 0")
     if pairs < 2 or comparisons < 1:
         raise ValueError(f"{pairs} pairs, {comparisons} comparisons: expected at least 2 pairs and 1 comparison")
     stats = _scipy_stats()
@@ -97,7 +97,7 @@ def detectable(spread: float, *, pairs: int, comparisons: int = 1) -> float:
     upper = critical
     while missing(upper) < 0:
         upper *= 2
-    return float(brentq(missing, 0.0, upper)) * spread / sqrt(pairs)
+    return float(brentq(missing, 0.0, upper)) * std / sqrt(pairs)
 
 
 def _scipy_stats() -> Any:

@@ -26,10 +26,10 @@ class Summary(msgspec.Struct, frozen=True):
     """A score over seeds: its mean, and its sample standard deviation (n - 1), which is None for one seed."""
 
     mean: float
-    spread: float | None
+    std: float | None
 
     def __str__(self) -> str:
-        return f"{self.mean:.2f}" if self.spread is None else f"{self.mean:.2f} ± {self.spread:.2f}"
+        return f"{self.mean:.2f}" if self.std is None else f"{self.mean:.2f} ± {self.std:.2f}"
 
 
 def summarise(values: Sequence[float]) -> Summary:

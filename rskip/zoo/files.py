@@ -66,11 +66,11 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
 
 
 def cached_folder(entry: ModelEntry) -> Path:
-    """The model's folder in the cache: in `rskip` in torch.hub's folder (`torch.hub.set_dir`, $TORCH_HOME, or
+    """The model's folder in the cache: below `rskip` in torch.hub's folder (`torch.hub.set_dir`, $TORCH_HOME, or
     ~/.cache/torch/hub).
 
-    The name ends in part of a checksum over all files. Another version of the model therefore has another folder, and a
-    file in this folder is right or damaged.
+    The name ends in part of a checksum over all files, so each version of the model has its own folder. A file in this
+    folder is either correct or damaged.
     """
     import torch.hub  # takes a second
 
@@ -87,7 +87,7 @@ def fetch_model(entry: ModelEntry, address: str, folder: Path) -> None:
     :raises OSError: the server can't be reached, or `folder` can't be written.
     """
     from rskip.files.download import (
-        download,  # its imports would nearly double those of `rskip zoo list`, which fetches none
+        download,  # importing it would nearly double the start of `rskip zoo list`, which does not need it
     )
 
     elsewhere = f"set TORCH_HOME to a writable folder, or {MIRROR} to a folder with the model's files"

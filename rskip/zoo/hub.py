@@ -1,4 +1,4 @@
-"""The entries of torch.hub: every pretrained model, and three architectures without weights."""
+"""Defines torch.hub's entries: every pretrained model, and three architectures without weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def entry_points(*, root: Path) -> dict[str, Callable[..., Any]]:
-    """The functions of hubconf.py by name; that of a pretrained model has the model's name.
+    """The functions of hubconf.py by name. The function of a pretrained model has the model's name.
 
     :param root: root of the checkout that torch.hub loads, even if another rskip is imported.
     """
@@ -33,8 +33,8 @@ def _entry_point(model: ModelEntry, root: Path) -> Callable[..., Any]:
     entry_point.__name__ = entry_point.__qualname__ = model.name
     entry_point.__doc__ = (
         f"{describe(model)}\n"
-        ":param device: where the model is to be; default: the CPU.\n"
-        ":param dtype: what it computes in; default: float32.\n"
+        ":param device: the model's device (default: cpu).\n"
+        ":param dtype: number format of the computation (default: float32).\n"
     )
     return entry_point
 
@@ -84,9 +84,9 @@ def preact_resnet(
 
     :param depth: 6n + 2 (20, 32, 44, 56, 110, ...), or 9n + 2 (164) with block="bottleneck".
     :param connection: the connection, such as "2rskip+ln"; see `rskip.connections.list_connections()`.
-    :param num_classes: of the logits.
+    :param num_classes: number of classes.
     :param settings: shortcut=, shortcut_input= and block=, as in `rskip.vision.preact_resnet`.
-    :raises ValueError: an unknown connection or another depth; the nearest known one is named.
+    :raises ValueError: the connection or depth is not possible. The error suggests the closest one.
     """
     from rskip.vision import preact_resnet
 

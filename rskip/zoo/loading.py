@@ -1,4 +1,4 @@
-"""Models by name or folder, ready for use: `rskip.load`."""
+"""Loads models by name or folder: `rskip.load`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def load(
     name: str | os.PathLike[str], device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
 ) -> Translator | Classifier | Captioner:
-    """A trained model in eval mode: a `rskip.translation.Translator`, a `rskip.vision.Classifier`, or a
+    """Loads a trained model in eval mode: a `rskip.translation.Translator`, a `rskip.vision.Classifier`, or a
     `rskip.captioning.captioner.Captioner`::
 
         translator = rskip.load("transformer_tiny_2rskip_ln.multi30k.en-de")
@@ -37,12 +37,13 @@ def load(
     :param name: one of `rskip.zoo.list_models()`; a folder that `rskip train`, `rskip vision train`, `rskip import` or
         publishing wrote; or `hf:OWNER/NAME` (docs/translation.md lists the kinds). In a string, a model's name takes
         precedence over a folder of that name.
-    :param device: where the model is to be; default: the CPU.
-    :param dtype: what it computes in, a torch.dtype or its name; default: float32, whatever the weights are stored in.
-        Translators and captioners: float32, bfloat16, or on a CPU "int8". Classifiers: float32, bfloat16 or float16.
-    :raises ValueError: an unknown name (the nearest are offered), no such device, a dtype that the model doesn't have,
-        your own connection without its registration, a damaged file.
-    :raises FileNotFoundError: the model's files are nowhere to be had, or the folder holds no model.
+    :param device: the model's device (default: the CPU).
+    :param dtype: number format of the computation, a torch.dtype or its name (default: float32, for any format of the
+        weights). Translators and captioners: float32, bfloat16, or on a CPU "int8". Classifiers: float32, bfloat16 or
+        float16.
+    :raises ValueError: the name is unknown (the error suggests similar ones), the device or dtype is not possible, your
+        own connection is not registered, or a file is damaged.
+    :raises FileNotFoundError: the model's files can't be found, or the folder holds no model.
     :raises OSError: the server can't be reached, or the cache can't be written.
     """
     path = registry_file()
@@ -62,9 +63,9 @@ def _is_path(text: str) -> bool:
 def load_folder(
     folder: Path, *, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
 ) -> Any:
-    """The model of a folder, as `load` gives it.
+    """Loads the model of a folder, like `load`.
 
-    :raises FileNotFoundError: no such folder, or one that holds no model.
+    :raises FileNotFoundError: the folder does not exist, or it holds no model.
     :raises ValueError: as `load`.
     """
     from rskip.checkpoint.files import read_config  # imports PyTorch
@@ -95,9 +96,9 @@ def load_entry(
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
 ) -> Any:
-    """The model of an entry, as `load` gives it.
+    """Loads the model of an entry, like `load`.
 
-    :param root: of the checkout whose registry has the entry.
+    :param root: root of the checkout whose registry has the entry.
     """
     from rskip.connections import parse_connection  # imports PyTorch
 
@@ -123,9 +124,9 @@ def _task(name: object, *, source: str) -> Task[Any]:
 def _checked(
     task: Task[Any], name: str, device: str | torch.device | None, dtype: str | torch.dtype | None
 ) -> tuple[str, torch.device]:
-    """The precision and the device.
+    """Checks the precision and the device.
 
-    :raises ValueError: the task doesn't have this precision, or there is no such device.
+    :raises ValueError: the task does not support this precision, or the device does not exist.
     """
     from rskip.machine.device import usable_device  # imports PyTorch
 

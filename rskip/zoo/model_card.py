@@ -1,4 +1,4 @@
-"""A pretrained model's description as text, its card in Markdown, and the table of all models."""
+"""Describes pretrained models as text, as a model card, and in a table of all models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def describe(model: str | ModelEntry) -> str:
     """A description of the model as text: its data, scores, origin and licence.
 
     :param model: an entry, or a name from `rskip.zoo.list_models()`.
-    :raises ValueError: no model has this name. The message names the nearest ones.
+    :raises ValueError: no model has this name. The error suggests similar ones.
     """
     entry = model if isinstance(model, ModelEntry) else find_model(read_registry(), model)
     rows = [
@@ -135,7 +135,7 @@ def _note(entry: ModelEntry) -> str:
 
 
 def _heading(entry: ModelEntry, figure: ModelScore) -> str:
-    task = tasks().get(entry.task)  # None: a user's task whose module is not imported
+    task = tasks().get(entry.task)  # None for a user's task whose module is not imported
     return dict((*task.columns, *task.more_figures)).get(figure.metric, figure.metric) if task else figure.metric
 
 

@@ -1,4 +1,4 @@
-"""The names of published models."""
+"""Makes and reads the names of published models."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def model_name(
 ) -> str:
     """ARCHITECTURE_CONNECTION.DATASET[.SOURCE-TARGET][.VARIANT], such as `transformer_tiny_2rskip_ln.multi30k.en-de`.
 
-    CONNECTION is the slug of the connection's spec; VARIANT tells runs apart whose other parts are equal.
+    CONNECTION is the slug of the connection's spec. VARIANT distinguishes runs whose other parts are equal.
 
-    :param architecture: such as transformer_tiny.
+    :param architecture: the architecture, such as transformer_tiny.
     :param connection: a spec such as 2rskip+ln.
-    :param dataset: such as multi30k or cifar10.
-    :param languages: what a translation model translates from and to.
+    :param dataset: the dataset, such as multi30k or cifar10.
+    :param languages: source and target language of a translation model.
     :param variant: a word of lower-case letters, digits and _.
-    :raises ValueError: no connection, or no such word.
+    :raises ValueError: `connection` or `variant` is not valid.
     """
     from rskip.connections import parse_connection  # imports PyTorch
 
@@ -39,13 +39,13 @@ def model_name(
 
 
 def check_variant(variant: str | None) -> None:
-    """:raises SettingError: neither such a word nor None."""
+    """:raises SettingError: the variant is neither None nor a word of these characters."""
     if variant is not None and not re.fullmatch(r"[a-z0-9][a-z0-9_]*", variant):
         expected = "a word of lower-case letters, digits and _, such as fast"
         raise SettingError.of_value("variant", variant, expected)
 
 
 def variant_of(entry: ModelEntry) -> str | None:
-    """The last part of the model's name where that is a variant: one word, where languages have a hyphen."""
+    """The variant in the model's name. It is a last part without a hyphen, which languages would have."""
     further = entry.name.split(".")[2:]
     return further[-1] if further and "-" not in further[-1] else None

@@ -1,4 +1,4 @@
-"""Writes models to checkpoints.json: entries from a folder and a run's records, model cards, and tables of models."""
+"""Registers models in checkpoints.json, and writes their model cards and the tables of models."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from rskip.zoo.registry import (
 LICENCE = "MIT"
 FOLDER = Path("checkpoints")
 MAX_BYTES, MAX_BYTES_IN_ALL = 20_000_000, 100_000_000
-MAX_LOSS = 0.05  # what storing the weights may cost: sacreBLEU, or % of error
+MAX_LOSS = 0.05  # maximum change of the main metric by storing the weights, in sacreBLEU or % of error
 
 _VARIANT = "a word that makes the model's name unique, at its end"
 _DECIMALS = 4
@@ -43,9 +43,9 @@ _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 def register(entry: ModelEntry) -> None:
-    """Adds or replaces a model in checkpoints.json of the current folder, and writes its card beside its weights.
+    """Adds or replaces a model in checkpoints.json of the current folder, and writes its card next to its weights.
 
-    :raises ValueError: another run's model has the name, or the models take too many bytes. Nothing is written then.
+    :raises ValueError: another run's model has the name, or the models are too large. Then nothing is written.
     """
     with one_at_a_time(Path(FILE_NAME)):
         entries = _with(_read_entries(), entry)
@@ -64,17 +64,16 @@ def plan_entry(
     url: str | None = None,
     variant: str | None = None,
 ) -> ModelEntry:
-    """The entry of a run's model: scores of the published weights, and mean and std over the run's seeds.
+    """The entry of a run's model, with scores of the published weights, and mean and std over the run's seeds.
 
-    Nothing is written.
+    It writes nothing.
 
     :param files: the model's folder, or the temporary folder that will become it.
     :param record: the record of the seed whose weights these are.
     :param records: the records of all seeds of the run.
     :param score: the main metric of the published weights.
     :raises FileNotFoundError: a file of the folder is missing.
-    :raises ValueError: files, figures and records that don't belong together, a name that another run has, or too many
-        bytes; one line that names them.
+    :raises ValueError: the files, scores and records do not match, another run has the name, or the model is too large.
     """
     _check_agreement(record, records)
     task = task_of_record(record)
@@ -113,7 +112,7 @@ def plan_entry(
 
 
 def renewed(entry: ModelEntry, records: Sequence[Record], **changes: str | None) -> ModelEntry:
-    """The entry updated to the run's present records. Its files, its weights and their score stay.
+    """The entry, updated to the run's current records. Its files, its weights and their score stay.
 
     :param records: the records of all seeds of the run.
     :param changes: a new `url` or `variant`.
@@ -129,7 +128,7 @@ def renewed(entry: ModelEntry, records: Sequence[Record], **changes: str | None)
 
 
 def mismatch(entry: ModelEntry, records: Sequence[Record]) -> str | None:
-    """Says how the model's folder or its run's record differs from the entry; None if both match."""
+    """How the model's folder or its run's record differs from the entry; None if both match."""
     files = files_of(Path(str(entry.folder)))
     for name in sorted({*files, *entry.files}):
         if files.get(name) != entry.files.get(name):
@@ -181,7 +180,7 @@ def choose_name(
 
     :param overrides: the overrides of the run's recipe or records.
     :param config: the config of the run's recipe or records.
-    :raises SettingError: no address, no word, or no variant where the recipe was overridden.
+    :raises SettingError: `url` or `variant` is not valid, or the recipe was overridden and there is no variant.
     """
     if (before := find_entry(run)) is not None:
         url = before.url if url is None else url
@@ -200,8 +199,7 @@ def choose_name(
 def files_of(folder: Path) -> dict[str, ModelFile]:
     """Size and checksum of every file that loading the folder's model needs, the weights first.
 
-    Hidden files are ignored: a process that was killed while writing leaves them. So is record.json, which earlier
-    versions wrote.
+    Hidden files, which killed processes may leave, are ignored, and so is record.json of earlier versions.
     """
     paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("[!.]*") if path.is_file()}
     names = sorted(paths.keys() - {CARD, _OLD_RECORD}, key=lambda name: (name != WEIGHTS, name))
@@ -222,7 +220,7 @@ def check_score(score: float, record: Record, task: Task[Any]) -> None:
 
 
 def check_sizes(entries: Mapping[str, ModelEntry]) -> None:
-    """:raises ValueError: a model, or all that ship in the repository together, take more bytes than they may."""
+    """:raises ValueError: a model, or all models in the repository together, are too large."""
     shipped = [entry for entry in entries.values() if entry.folder is not None]
     for entry in shipped:
         if entry.size > MAX_BYTES:
@@ -235,16 +233,16 @@ def check_sizes(entries: Mapping[str, ModelEntry]) -> None:
 
 
 def outdated_tables(root: Path) -> dict[Path, str]:
-    """README.md and the documents in docs/ whose table of models differs from checkpoints.json, as they should be.
+    """The new texts of README.md and the documents in docs/ whose table of models differs from checkpoints.json.
 
-    :raises ValueError: a marker without its other.
+    :raises ValueError: a marker lacks its counterpart.
     """
     table = models_table(_read_entries(root).values())
     return outdated_documents(root, lambda text, source: fill_in(text, "rskip zoo", lambda _: table, source=source))
 
 
 def _check_agreement(published: Record, records: Sequence[Record]) -> None:
-    """:raises ValueError: a record is of another run, or of other settings or scorers, than the published one."""
+    """:raises ValueError: a record is from another run than the published one, or has other settings or scorers."""
     for record in records:
         for key in ("run", "config", *(() if record.diverged else ("signatures",))):
             if getattr(record, key) != getattr(published, key):
@@ -254,7 +252,7 @@ def _check_agreement(published: Record, records: Sequence[Record]) -> None:
 def _figures(
     published: Record, records: Sequence[Record], score: float, *, task: Task[Any], model: ModelDescription
 ) -> Iterator[ModelScore]:
-    """The figure of the published weights, then each metric's mean over the seeds that didn't diverge."""
+    """The score of the published weights, then each metric's mean over the seeds that didn't diverge."""
     records = sorted((record for record in records if not record.diverged), key=lambda record: record.seed)
 
     def figure(metric: str, values: list[float], seeds: list[int], of: Any) -> ModelScore:
@@ -264,7 +262,7 @@ def _figures(
             split=model.split,
             metric=metric,
             value=round(summary.mean, _DECIMALS),
-            spread=None if summary.spread is None else round(summary.spread, _DECIMALS),
+            spread=None if summary.std is None else round(summary.std, _DECIMALS),
             seeds=tuple(seeds),
             signature=published.signatures.get(metric),
             of=of,
@@ -278,7 +276,7 @@ def _figures(
 
 
 def _read_dtype(weights: Path) -> Any:
-    """The number format of the file's floating-point tensors, which is one."""
+    """The number format of the file's floating-point tensors, which must all have the same."""
     from safetensors import safe_open
 
     with safe_open(weights, framework="np") as file:
@@ -294,9 +292,9 @@ def _read_entries(root: Path = Path()) -> dict[str, ModelEntry]:
 
 
 def _with(entries: Mapping[str, ModelEntry], entry: ModelEntry) -> dict[str, ModelEntry]:
-    """The entries with this one in the place of what its folder had before.
+    """The entries with this one, which replaces the former entry of its folder.
 
-    :raises ValueError: another run's model has the name, or they take too many bytes.
+    :raises ValueError: another run's model has the name, or the models are too large.
     """
     if (other := entries.get(entry.name)) is not None and other.folder != entry.folder:
         given = "is missing" if (variant := variant_of(entry)) is None else f"is {variant!r}"

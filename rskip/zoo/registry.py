@@ -36,7 +36,7 @@ _NAMES = r"[^\\:\x00-\x1f]+"
 Text = Annotated[str, Meta(pattern=r"\S")]
 Url = Annotated[str, Meta(pattern=r"^https?://\S+$", extra={"expected": "an https:// address without spaces"})]
 RelativePath = Annotated[str, Meta(pattern=f"{_INSIDE}{_NAMES}$", extra={"expected": "a relative path"})]
-FilePath = Annotated[  # beside the weights, only files that can't hold a pickle
+FilePath = Annotated[  # apart from the weights, only files that can't contain a pickle
     str,
     Meta(
         pattern=rf"{_INSIDE}(model\.safetensors|{_NAMES}\.(json|txt|bpe|model))$",
@@ -47,24 +47,24 @@ Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", extra={"expected": "64 he
 
 
 class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of a model: its size in bytes and the SHA-256 sum of its content."""
+    """A file of a model: its size in bytes and its SHA-256 checksum."""
 
     size: Annotated[int, Meta(ge=1, extra={"expected": "a whole number of bytes, 1 or more"})]
     sha256: Sha256
 
 
 class ModelScore(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure of a model.
+    """A score of a model.
 
-    :param dataset: such as multi30k-en-de.
-    :param split: such as test_2016_flickr.
-    :param metric: its name in records, such as sacrebleu or error; BLEU, chrF, error and accuracy are percentages.
-    :param value: the figure, or the mean over `seeds`.
-    :param spread: sample standard deviation over `seeds`; None where there is one.
-    :param seeds: of the runs that it is of.
-    :param signature: the scorer's, where it has one.
-    :param of: "published weights": of the very file; "run": of the runs as they ended, before the weights of one were
-        stored for publishing.
+    :param dataset: the dataset, such as multi30k-en-de.
+    :param split: its split, such as test_2016_flickr.
+    :param metric: its name in records, such as sacrebleu or error. BLEU, chrF, error and accuracy are percentages.
+    :param value: the score, or the mean over `seeds`.
+    :param spread: sample standard deviation over `seeds`; None for one seed.
+    :param seeds: the seeds of the runs.
+    :param signature: the scorer's signature, if it has one.
+    :param of: "published weights": the score of the published file; "run": the score of the runs at their end, before
+        weights were stored for publishing.
     """
 
     dataset: Text
@@ -77,7 +77,7 @@ class ModelScore(msgspec.Struct, frozen=True, kw_only=True):
     of: Literal["published weights", "run"]
 
     def __post_init__(self) -> None:
-        """:raises SettingError: a field that is not what it has to be."""
+        """:raises SettingError: a field has a wrong value."""
         check(self)
         if len(set(self.seeds)) != len(self.seeds):
             raise SettingError.of_value("seeds", list(self.seeds), "different whole numbers")
@@ -91,24 +91,24 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A pretrained model.
 
     :param name: ARCHITECTURE_CONNECTION.DATASET[.SOURCE-TARGET][.VARIANT].
-    :param task: of `rskip.tasks.tasks()`.
-    :param architecture: such as transformer_tiny or preact_resnet20.
+    :param task: name of its task in `rskip.tasks.tasks()`.
+    :param architecture: the architecture, such as transformer_tiny or preact_resnet20.
     :param connection: the canonical spec of its residual connections.
-    :param parameters: how many the model has.
-    :param folder: where its files lie in the repository; None where they are only served.
-    :param url: base address of its files, if they are not only where the release is; None where there is none.
-    :param files: path within the folder, with "/", to size and sum. The weights are model.safetensors.
-    :param dtype: the number format that the weights are stored in.
-    :param figures: what it reaches.
+    :param parameters: number of parameters.
+    :param folder: the folder of its files in the repository; None if they are not in it.
+    :param url: base address of its files, if it is not that of the release; None: no own address.
+    :param files: size and checksum of each file, by its path in the folder with "/". model.safetensors has the weights.
+    :param dtype: number format of the stored weights.
+    :param figures: the model's scores.
     :param recipe: the run's `recipe/variant`.
     :param overrides: the settings that were overridden.
     :param seed: the seed of the weights.
     :param checkpoint_sha256: checksum of the trained file that the weights were made from; None if unknown.
-    :param commit: that the published run was made with; None where it was made outside a checkout.
-    :param uncommitted_changes: whether there were changes beside that commit; None where it is not known.
-    :param licence: of code and weights.
-    :param data_terms: the terms of the data that it was trained on, and where that data is from.
-    :param paper: that its connection is from.
+    :param commit: commit of the published run; None if it was made outside a checkout.
+    :param uncommitted_changes: whether the checkout had changes after that commit; None if unknown.
+    :param licence: licence of code and weights.
+    :param data_terms: terms and origin of the training data.
+    :param paper: the paper of its connection.
     """
 
     name: Annotated[
@@ -138,30 +138,30 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     paper: Paper
 
     def __post_init__(self) -> None:
-        """:raises SettingError: a field that is not what it has to be."""
+        """:raises SettingError: a field has a wrong value."""
         check(self)
         msgspec.structs.force_setattr(self, "task", task_name(self.task))
-        task = tasks().get(self.task)  # None: what it reads is checked where its model is used
+        task = tasks().get(self.task)  # None for a user's task whose module is not imported
         for pattern in (WEIGHTS, *(task.model_files if task else ())):
             if not any(fnmatchcase(path, pattern) for path in self.files):
                 raise SettingError("files", f"has no {pattern}", expected=f"the files that {self.task} reads")
 
     @property
     def size(self) -> int:
-        """Bytes of all its files."""
+        """The size of all its files in bytes."""
         return sum(file.size for file in self.files.values())
 
     def to_json(self) -> dict[str, Any]:
-        """The entry as plain values, all but its name."""
+        """The entry without its name, as plain values."""
         content: dict[str, Any] = to_plain(self)
         del content["name"]
         return content
 
 
 def registry_file() -> Path:
-    """Where checkpoints.json lies: in the installed package, or in the root of the checkout.
+    """The path of checkpoints.json, in the installed package or in the root of the checkout.
 
-    :raises FileNotFoundError: in neither.
+    :raises FileNotFoundError: it is in neither.
     """
     package = Path(__file__).resolve().parents[1]
     for path in (package / FILE_NAME, package.parent / FILE_NAME):
@@ -171,10 +171,10 @@ def registry_file() -> Path:
 
 
 def read_registry(path: Path | None = None) -> dict[str, ModelEntry]:
-    """Every model by its name, in the file's order. Default path: `registry_file()`.
+    """All models by name, in the order of the file. Default path: `registry_file()`.
 
-    :raises FileNotFoundError: no such file.
-    :raises SettingError: it is not JSON, of a format that a later rskip writes, or has a bad entry; one line that names
+    :raises FileNotFoundError: the file does not exist.
+    :raises SettingError: the file is not JSON, has the format of a later rskip, or has a wrong entry. The error names
         the file, the model and the field.
     """
     path = registry_file() if path is None else path
@@ -186,7 +186,7 @@ def read_registry(path: Path | None = None) -> dict[str, ModelEntry]:
 
 
 def release_url(path: Path | None = None) -> str | None:
-    """The base address at which a release serves every model's `folder`; None where there is no release yet.
+    """The base address of all models' folders in the release; None before the first release.
 
     :raises FileNotFoundError, SettingError: as `read_registry`.
     """
@@ -223,10 +223,10 @@ def _of_format_1(content: Any) -> Any:
 
 
 def read_entry(name: str, content: Any, *, source: str = FILE_NAME) -> ModelEntry:
-    """One model's entry from plain values, as JSON has them.
+    """Makes a model's entry from plain values, as in JSON.
 
-    :param source: what begins each error, before the model's name.
-    :raises SettingError: one line that names the model and the field.
+    :param source: the beginning of each error, before the model's name.
+    :raises SettingError: a value is wrong. The error names the model and the field.
     """
     source = f"{source}: {shown_key(name)}"
     if isinstance(content, dict):
@@ -237,9 +237,9 @@ def read_entry(name: str, content: Any, *, source: str = FILE_NAME) -> ModelEntr
 
 
 def write_registry(path: Path, entries: Mapping[str, ModelEntry], *, url: str | None = None) -> None:
-    """Writes the models, sorted by name, whole or not at all; the same models give the same bytes.
+    """Writes the models, sorted by name, atomically. The same models give the same bytes.
 
-    :param url: as `release_url` gives it.
+    :param url: the address that `release_url` returns.
     """
     content = {"format": FORMAT, "url": url, "models": {name: entries[name].to_json() for name in sorted(entries)}}
     with atomic_file(path) as temporary:
@@ -248,12 +248,12 @@ def write_registry(path: Path, entries: Mapping[str, ModelEntry], *, url: str | 
 
 
 def find_model(models: Mapping[str, ModelEntry], name: str) -> ModelEntry:
-    """The model of that name.
+    """The model of this name.
 
-    :raises ValueError: there is none; names the nearest.
+    :raises ValueError: the name is unknown. The error suggests similar ones.
     """
     if not isinstance(name, str):
-        raise ValueError(f"a pretrained model's name is a string, not {name!r}")
+        raise ValueError(f"the name of a pretrained model is {name!r}: expected a string")
     if name in models:
         return models[name]
     near = nearest(name.lower(), models, count=2)
@@ -274,14 +274,14 @@ def list_models(
     *,
     models: Mapping[str, ModelEntry] | None = None,
 ) -> list[str]:
-    """The names of pretrained models, sorted.
+    """The sorted names of pretrained models.
 
-    :param pattern: a shell pattern such as `*.cifar10`, text that the name holds (`multi30k`), or several of these, of
-        which one has to match.
+    :param pattern: a shell pattern such as `*.cifar10`, or part of the name (`multi30k`), or several of these. One of
+        them must match.
     :param task: translation, vision, captioning or your own.
-    :param connection: a spec, however it is written: `2RSKIP+LN` is `2rskip+ln`.
-    :param models: to choose from; default: those of checkpoints.json.
-    :raises ValueError: a task that neither is known nor has a model, or no connection.
+    :param connection: a spec in any spelling: `2RSKIP+LN` is `2rskip+ln`.
+    :param models: models to choose from (default: those of checkpoints.json).
+    :raises ValueError: the task is unknown and has no model, or `connection` is not a connection.
     """
     patterns = [pattern] if isinstance(pattern, str) else pattern
     several = isinstance(patterns, Sequence) and all(isinstance(each, str) for each in patterns)

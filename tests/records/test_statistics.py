@@ -25,7 +25,7 @@ def test_one_pair_is_no_comparison_and_equal_differences_are_nothing_to_test(mon
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
     assert paired_difference({1: 38.0, 2: 1.0}, {1: 37.5, 3: 1.0}) == Difference(seeds=(1,), mean=0.5)
     same = paired_difference({1: 0.3, 2: 0.4}, {1: 0.2, 2: 0.3})
-    assert same is not None and (same.spread, same.interval, same.p) == (0.0, None, None)
+    assert same is not None and (same.std, same.interval, same.p) == (0.0, None, None)
     assert paired_difference({1: 0.3}, {2: 0.3}) is None
     with pytest.raises(ValueError, match=r"needs scipy: install the extra report with pip"):
         paired_difference({1: 0.3, 2: 0.5}, {1: 0.2, 2: 0.3})

@@ -20,7 +20,7 @@ from rskip.records.tables import (
 def test_a_summary_is_mean_and_sample_deviation() -> None:
     assert str(summarise([37.0, 38.0, 39.0])) == "38.00 ± 1.00"
     one = summarise([37.0])
-    assert (str(one), one.spread) == ("37.00", None)
+    assert (str(one), one.std) == ("37.00", None)
 
 
 def test_a_bar_in_a_cell_is_no_edge() -> None:

@@ -86,7 +86,7 @@ def test_the_nearest_names_are_offered() -> None:
             f"no pretrained model 'Transformer_tiny_2rskip_ln.multi30k.en_de' (did you mean {EN_DE} or {BASELINE}?)",
         ),
         (MODELS, "xyz", f"no pretrained model 'xyz': `rskip zoo list` lists all {len(MODELS)} models"),
-        (MODELS, ["xyz"], "a pretrained model's name is a string, not ['xyz']"),
+        (MODELS, ["xyz"], "the name of a pretrained model is ['xyz']: expected a string"),
         ({}, "xyz", "lists all 0 models"),
     ]
     for models, name, message in wrong:
