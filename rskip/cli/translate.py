@@ -42,6 +42,7 @@ EXAMPLES = """examples:
 PRECISIONS = ("float32", "bfloat16", "int8")
 # PyTorch and oneDNN cache kernels per batch shape. With their defaults, memory grows for 100,000 lines.
 KERNEL_CACHES, KERNEL_CACHE_SIZE = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"), "128"
+MANY_UNKNOWN = 0.05  # share of unknown tokens from which on a warning is printed
 FOREVER = timedelta(days=365)  # the last rank may end much later than the first
 NOT_FLAGS = ("token_scores", "attention")  # fields of SearchOptions that --format json sets
 
@@ -156,7 +157,7 @@ def translate_files(args: argparse.Namespace) -> None:
         if "-" in jobs[0].inputs and sys.stdin.isatty() and not args.quiet:
             print("type one sentence per line, Ctrl-D ends (see also --interactive)", file=sys.stderr)
         try:
-            lines, tokens, seconds = work.run(jobs)
+            lines, tokens, seconds, unknown = work.run(jobs)
         except StoppedError as stopped:
             kept = f"lines up to {stopped.lines:,} are in" if stopped.lines else "finished work is kept next to"
             hint = f"{kept} {stopped.path}: --resume continues from there"
@@ -165,6 +166,9 @@ def translate_files(args: argparse.Namespace) -> None:
             print(f"{line_start()}rskip translate: {hint}", file=sys.stderr)
             raise stopped.cause from None
         if verbose:
+            if unknown >= MANY_UNKNOWN:
+                share = f"{100 * unknown:.0f} % of the input's tokens are not in the model's dictionary"
+                print(f"rskip translate: warning: {share}: expect poor translations", file=sys.stderr)
             workers = f", {work.workers} workers" if work.workers > 1 else ""
             how = f"{translator.device}, {translator.precision}{workers}"
             what = f"{lines:,} line{'s' * (lines != 1)} in {duration(seconds)}"

@@ -155,10 +155,10 @@ def _plan_recipe(request: Request, *, gpus: int) -> dict[str, Any]:
         run = Run(name="speed", seed=request.seed, settings=_settings(content), gpus=gpus)
         print("measuring the training speed", flush=True)
         limit, seconds = updates_within(request.minutes, run)
-        print(f"measured: {seconds:.2f} s per update; {request.minutes:g} minutes are enough for {limit:,} updates")
+        print(f"measured: {seconds:.2f} s per update; {request.minutes:g} min are enough for {limit:,} updates")
         if limit < plan.updates:
             full = minutes_of(plan.updates, seconds)
-            print(f"the full training has {plan.updates:,} updates and takes about {full:,.0f} minutes")
+            print(f"the full training has {plan.updates:,} updates and takes about {full:,.0f} min")
         plan = make_plan(corpus, hardware, request.choices, limit=limit)
         content = _content(request, plan)
         if plan.updates > limit:

@@ -24,8 +24,8 @@ from rskip.experiments.foreign import foreign_config
 from rskip.experiments.variants import Variant, choose_variants, merge, read_variants
 from rskip.records import RESULTS, Record, record_path
 from rskip.records.address import new_addresses, run_address, without_hash
-from rskip.settings.check import convert, field_names
-from rskip.settings.errors import SettingError, did_you_mean, joined
+from rskip.settings.check import convert, field_names, place_of
+from rskip.settings.errors import UNKNOWN, SettingError, did_you_mean, joined
 from rskip.settings.text import parse_overrides, read_yaml, set_dotted
 from rskip.tasks import Task, find_task, tasks
 from rskip.tasks.run import RUNS, ProbeSettings, config_difference, flat_config
@@ -183,6 +183,8 @@ class Recipe:
     def _check_keys(self) -> None:
         known = field_names(self.task.settings)
         for key in self.written:
+            if key not in known and (meant := place_of(key, self.task.settings)):
+                raise SettingError(key, UNKNOWN, advice=f"did you mean {meant}?")
             if key not in known:
                 raise SettingError.of_unknown_key("", key, [*field_names(OwnFields), "variants", *known])
 

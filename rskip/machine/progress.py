@@ -10,7 +10,7 @@ from rskip.machine.extras import extra
 with extra("translation", "vision", "captioning", what="a progress bar"):
     from tqdm import tqdm
 
-_BEGINNING = "{desc}: {n:,} of {total:,}{unit}"
+_BEGINNING, _LATER = "{desc}: {total:,}{unit}", "{desc}: {n:,} of {total:,}{unit}"
 
 
 class Progress(tqdm):
@@ -48,7 +48,7 @@ class Progress(tqdm):
             initial=done,
             unit=unit,
             unit_scale=unit == "B",
-            bar_format="{desc}" if own_text else None if self._log is None else _BEGINNING,
+            bar_format="{desc}" if own_text else None if self._log is None else _LATER if done else _BEGINNING,
             leave=not own_text and self._log is None,
             mininterval=0.2 if self._log is None else self._log,
             miniters=1,
@@ -60,7 +60,7 @@ class Progress(tqdm):
         if own_text:
             self.last_print_t = 0.0  # there was no text yet
         elif self._log is not None:
-            self.bar_format = _BEGINNING + ", {rate_fmt}, {remaining} left"
+            self.bar_format = _LATER + ", {rate_fmt}, {remaining} left"
 
     def display(self, msg: str | None = None, pos: int | None = None) -> Any:
         """Called by tqdm when the display is due."""

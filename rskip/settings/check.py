@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import inspect as types
 
-from rskip.settings.errors import SettingError, joined, nearest, shown_key
+from rskip.settings.errors import UNKNOWN, SettingError, joined, nearest, shown_key
 
 T = TypeVar("T")
 
@@ -36,6 +36,8 @@ def convert(content: Any, kind: type[T], *, name: str = "", source: str = "") ->
     try:
         return _convert(content, _type_info(kind), name)  # type: ignore[arg-type]
     except SettingError as error:
+        if error.problem == UNKNOWN and (meant := place_of(error.name.rpartition(".")[2], kind, name)):
+            error = SettingError(error.name, UNKNOWN, advice=f"did you mean {meant}?")
         raise (error.within(source=source) if source else error) from None
 
 
@@ -68,6 +70,25 @@ def to_plain(settings: Any) -> Any:
 def field_names(kind: type) -> list[str]:
     """The keys of a Struct or dataclass."""
     return [field.encode_name for field in fields_of(kind)]
+
+
+def place_of(key: str, kind: Any, name: str = "") -> str:
+    """The first setting with this name in the sections of `kind`, such as `train.lr` for `lr`; "" if there is none.
+
+    :param name: the name of `kind` itself.
+    """
+    return next(_places(key, _type_info(kind), name), "")
+
+
+def _places(key: str, info: types.Type, name: str) -> Iterator[str]:
+    for kind in info.types if isinstance(info, types.UnionType) else (info,):
+        while isinstance(kind, types.Metadata):
+            kind = kind.type
+        if isinstance(kind, (types.StructType, types.DataclassType)):
+            if any(field.encode_name == key for field in kind.fields):
+                yield joined(name, key)
+            for field in kind.fields:
+                yield from _places(key, field.type, joined(name, field.encode_name))
 
 
 def fields_of(kind: Any) -> tuple[types.Field, ...]:

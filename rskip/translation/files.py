@@ -25,6 +25,7 @@ from rskip.machine.ranks import Ranks
 from rskip.translation.jobs import Job, known_sum
 from rskip.translation.options import LARGE, MAX_TOKENS, MOST_WORKERS, BatchSettings
 from rskip.translation.search import ModelSearcher, Searcher, Segment
+from rskip.translation.segments import Source
 from rskip.translation.terminal import TranslationProgress
 from rskip.translation.translation import LineForm, SentenceError, Translation
 from rskip.translation.translator import Translator
@@ -47,11 +48,15 @@ def worth_workers(jobs: Sequence[Job], translator: Translator) -> int:
 
 
 class Totals(NamedTuple):
-    """What was translated by all ranks. One rank's seconds leave out the time that it waited for input."""
+    """What was translated by all ranks. One rank's seconds leave out the time that it waited for input.
+
+    unknown: share of the source tokens that the model's dictionary lacks, from 0 to 1.
+    """
 
     lines: int
     tokens: int
     seconds: float
+    unknown: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,10 +91,10 @@ class FileTranslation:
                     self.progress.before += job.size or 0
         finally:
             self.progress.end()
-        lines, tokens = self.ranks.sum(torch.tensor([self.progress.lines, self.progress.tokens])).tolist()
-        return Totals(
-            lines, tokens, self.progress.seconds if self.ranks.count == 1 else time.perf_counter() - started
-        )
+        counts = [self.progress.lines, self.progress.tokens, self.progress.read, self.progress.unknown]
+        lines, tokens, read, unknown = self.ranks.sum(torch.tensor(counts)).tolist()
+        seconds = self.progress.seconds if self.ranks.count == 1 else time.perf_counter() - started
+        return Totals(lines, tokens, seconds, unknown / max(read, 1))
 
     def _searcher(self) -> AbstractContextManager[Searcher]:
         if self.workers > 1:
@@ -107,7 +112,7 @@ class FileTranslation:
                     self.batches,
                     number=window.number,
                     searcher=WindowSearcher(searcher, window, self.progress, journal),
-                    begin=partial(self.progress.begin, window),
+                    begin=partial(self._begin, window),
                 )
 
             translate_stream(windows, translated, form=self.form, write=write, report=self.progress, ahead=ahead)
@@ -127,6 +132,12 @@ class FileTranslation:
         self.ranks.wait()
         if self.ranks.first and self.ranks.count > 1:
             merge_parts(job.output, self.ranks.count)
+
+    def _begin(self, window: Window, sources: Sequence[Source]) -> None:
+        self.progress.begin(window, [source.notes for source in sources])
+        tokens = [token for source in sources for segment in source.segments for token in segment]
+        dictionary = self.translator.tokenizer.source
+        self.progress.count_source(len(tokens), sum(dictionary.index(each) == dictionary.unk_index for each in tokens))
 
     def _windows(self, job: Job, wait: float | None) -> Iterator[Window]:
         windows = read_windows(job.inputs, lines=self.batches.buffer_size, characters=WINDOW_CHARACTERS, wait=wait)
@@ -189,15 +200,15 @@ def translate_window(
     *,
     number: int,
     searcher: Searcher | None = None,
-    begin: Callable[[Sequence[Sequence[str]]], None] = lambda notes: None,
+    begin: Callable[[Sequence[Source]], None] = lambda sources: None,
 ) -> list[Translation]:
     """The sentences' translations. Sampling has a seed for each window number: resumed, it draws the same.
 
-    :param begin: called after the sentences have been read, with the notes on each.
+    :param begin: called with the sentences as the model gets them, before they are searched.
     """
     options = replace(options, seed=options.seed + number) if options.sampling else options
     sources = translator.read(sentences, options, too_long=batches.too_long, limit=batches.max_source_positions)
-    begin([source.notes for source in sources])
+    begin(sources)
     max_tokens = MAX_TOKENS if batches.max_tokens is None else batches.max_tokens
     return translator.search(sources, options, max_tokens=max_tokens, searcher=searcher)
 

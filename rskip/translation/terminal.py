@@ -63,7 +63,7 @@ class TranslationProgress:
         self._lock = Lock()
         self.before = 0  # bytes of earlier inputs, whose windows counted from 0 too
         self.lines = 0
-        self.tokens = 0
+        self.tokens = self.read = self.unknown = 0
         self.seconds = 0.0
         self.noted = 0
 
@@ -77,6 +77,11 @@ class TranslationProgress:
             self._under_way[window.number] = _UnderWay(window, [len(each) for each in notes])
             for line, each in enumerate(notes, start=window.first_line):
                 self._note(window, line, each)
+
+    def count_source(self, tokens: int, unknown: int) -> None:
+        """Counts source tokens that were read, and those of them that the model's dictionary lacks."""
+        with self._lock:
+            self.read, self.unknown = self.read + tokens, self.unknown + unknown
 
     def step(self, number: int) -> None:
         """A batch's search has made so many steps."""

@@ -121,6 +121,13 @@ def test_a_file_to_standard_output(translate, translator, text):
     ), error
 
 
+def test_text_that_the_dictionary_lacks_is_warned_of(translate, tmp_path):
+    (tmp_path / "in").write_text("A dog runs.\n犬 が 走る\n", encoding="utf-8")
+    error = translate(tmp_path / "in")[2]
+    warning = r"rskip translate: warning: \d\d % of the input's tokens are not in the model's dictionary: expect "
+    assert re.match(warning, error), error
+
+
 @pytest.mark.parametrize("arguments", [[], ["-"]])
 def test_standard_input_to_a_file(translate, text, standard_input, tmp_path, arguments):
     expected = translate(text)[1]

@@ -371,6 +371,8 @@ WRONG = [  # a recipe; what its error says
     (VISION + "paper: [{error: 1.0, accuracy: 2.0, table: rSkip Table 2}]\n", "paper[0] is {"),
     (VISION.replace("depth: 20", "depth: 22"), "train.depth is 22"),
     (VISION.replace("depth: 20, ", ""), "train.depth is missing"),
+    (VISION + "batch_size: 4\n", "unknown key batch_size; did you mean train.batch_size?"),
+    (RECIPE + "average: {split: test}\n", "unknown key average.split; did you mean evaluate.split?"),
     (VISION.replace("iterations", "iteration"), "unknown key train.iteration; did you mean iterations?"),
     ("kind: vision\ntrain: [depth]\n", "train is ['depth']"),
     ("kind: vision\n", "train is missing"),

@@ -74,3 +74,10 @@ def test_columns():
         "  b           12,000  twelve thousand",
     ]
     assert columns([["a", "bc"], ["def", "g"]]) == "a    bc\ndef   g" and columns([]) == ""
+
+
+def test_progress_in_a_log_begins_with_the_amount_of_work():
+    stream = io.StringIO()
+    Progress("split", total=2000, unit=" pairs", log=30, stream=stream).close()
+    Progress("split", total=2000, done=500, unit=" pairs", log=30, stream=stream).close()
+    assert stream.getvalue() == "split: 2,000 pairs\nsplit: 500 of 2,000 pairs\n"
