@@ -1,4 +1,4 @@
-"""Image models with residual connections of one's choice, and classifiers of them.
+"""Provides image models with any residual connection, and classifiers.
 
 Data, training and evaluation are in rskip.vision.data, rskip.vision.training and rskip.vision.evaluation.
 """
@@ -47,7 +47,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    # Imported when asked for: command-line flags are made of settings, without torch, which takes a second.
+    # Imported on first use: the settings, which define command-line flags, don't need torch, which loads for a second.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'cifar_resnet')}"), name)

@@ -1,7 +1,7 @@
-"""Pre-activation blocks, joined by the connections that they are given, and what they are made of.
+"""Defines pre-activation blocks with any connection.
 
-N batch, C channels, H, W. Member names are checkpoint API: `bn1`, `conv1`, `bn2`, `conv2` (in bottlenecks also `bn3`,
-`conv3`), `shortcut`, `connection`. Source: He et al. 2016b.
+N batch, C channels, H, W. Checkpoints depend on the member names `bn1`, `conv1`, `bn2`, `conv2` (in bottlenecks also
+`bn3`, `conv3`), `shortcut` and `connection`. Source: He et al. 2016b.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from rskip.settings.errors import SettingError, did_you_mean, shown
 
 
 class PreActivationBlock(nn.Module):
-    """y = connection(shortcut(x), F(a)) with a = ReLU(BN(x)): the branch F begins with an activation of its input.
+    """y = connection(shortcut(x), F(a)) with a = ReLU(BN(x)), where F is the residual branch.
 
-    The shortcut reads x itself, and a, so that the activation sits before the split, in the network's first block
-    (He et al. 2016b, appendix) and where it is a projection, as in He's published code (KaimingHe/resnet-1k-layers,
-    "common BN, ReLU"). For a zero-padded shortcut `shortcut_input` says which.
+    In general the shortcut reads x. It reads a in the network's first block (He et al. 2016b, appendix), and if it is a
+    projection, as in He's published code (KaimingHe/resnet-1k-layers, "common BN, ReLU"). The input of a zero-padded
+    shortcut is `shortcut_input`.
 
     :param inputs: channels of x.
-    :param width: channels of the branch's 3×3 convolutions; `expansion` times as many leave the block.
-    :param stride: of the branch's first convolution and of the shortcut; 2 halves H and W.
-    :param connection: joins shortcut and branch.
-    :param shortcut: its kind where width or resolution change, one of SHORTCUTS.
-    :param shortcut_input: what a zero-padded shortcut reads: "raw" x, or the "activated" a.
+    :param width: channels of the branch's 3×3 convolutions. The block has `expansion` times as many outputs.
+    :param stride: stride of the branch's first convolution and of the shortcut; 2 halves H and W.
+    :param connection: connection of shortcut and branch.
+    :param shortcut: kind of the shortcut if width or resolution change, one of SHORTCUTS.
+    :param shortcut_input: input of a zero-padded shortcut: "raw" x, or the "activated" a.
     :param first: whether it is the network's first block.
-    :param place: of the block in its network, for connections that depend on it.
+    :param place: the block position, for connections that depend on it.
     """
 
     expansion = 1
@@ -59,11 +59,11 @@ class PreActivationBlock(nn.Module):
         self.connection = image_connection(connection, outputs, place)
 
     def build_branch(self, inputs: int, width: int, stride: int) -> None:
-        """Makes the branch's members after `bn1`."""
+        """Creates the branch's members after `bn1`."""
         raise NotImplementedError
 
     def branch(self, a: Tensor) -> Tensor:
-        """F of the activated input. Shape: (N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
+        """The residual branch F. Shape: (N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
@@ -90,9 +90,10 @@ class BasicBlock(PreActivationBlock):
 
 
 class Bottleneck(PreActivationBlock):
-    """A 1×1, a 3×3 and a 1×1 convolution, four times as wide outside; the first one has the stride.
+    """A 1×1, a 3×3 and a 1×1 convolution. The block is four times as wide as the branch.
 
-    Source: KaimingHe/resnet-1k-layers. (torchvision's post-activation bottleneck strides in the 3×3 convolution.)
+    The first convolution has the stride, as in KaimingHe/resnet-1k-layers. (In torchvision's post-activation bottleneck
+    the 3×3 convolution has it.)
     """
 
     expansion = 4
@@ -109,19 +110,19 @@ class Bottleneck(PreActivationBlock):
 
 
 def activate(norm: nn.Module, x: Tensor) -> Tensor:
-    """ReLU(norm(x)). The ReLU overwrites the normalisation's output, which nothing else reads."""
+    """ReLU(norm(x)). The ReLU overwrites the normalisation's output."""
     return F.relu(norm(x), inplace=True)
 
 
 def convolution(inputs: int, outputs: int, *, size: int, stride: int = 1) -> nn.Conv2d:
-    """A convolution without bias that keeps H and W, or divides them by `stride`."""
+    """A convolution without bias, which divides H and W by `stride`."""
     return nn.Conv2d(inputs, outputs, kernel_size=size, stride=stride, padding=size // 2, bias=False)
 
 
 class ZeroPad(nn.Module):
-    """Every `stride`-th pixel, and zeros for the new channels, which come last: no parameters.
+    """Every `stride`-th pixel, followed by zeros for the new channels. It has no parameters.
 
-    Source: He et al. 2016a, option A; that the zeros come last is fb.resnet.torch's choice.
+    Source: He et al. 2016a, option A, with the order of channels of fb.resnet.torch.
     """
 
     def __init__(self, inputs: int, outputs: int, *, stride: int) -> None:
@@ -131,7 +132,7 @@ class ZeroPad(nn.Module):
         self.stride = stride
 
     def forward(self, x: Tensor) -> Tensor:
-        # as a pooling, since the gradient of x[:, :, ::2, ::2] would not be channels_last
+        # pooling, since the gradient of x[:, :, ::2, ::2] would not be channels_last
         pixels = F.avg_pool2d(x, 1, stride=self.stride)  # (N, C, H, W) -> (N, C, H / stride, W / stride)
         return F.pad(pixels, (0, 0, 0, 0, 0, self.new_channels))  # -> (N, outputs, H / stride, W / stride)
 
@@ -140,7 +141,7 @@ class ZeroPad(nn.Module):
 
 
 class Projection(nn.Conv2d):
-    """A 1×1 convolution without bias. Source: He et al. 2016a, option B; 2016b's own code."""
+    """A 1×1 convolution without bias. Source: He et al. 2016a, option B, and the code of 2016b."""
 
     def __init__(self, inputs: int, outputs: int, *, stride: int) -> None:
         super().__init__(inputs, outputs, kernel_size=1, stride=stride, bias=False)
@@ -151,9 +152,9 @@ SHORTCUT_INPUTS = ("raw", "activated")
 
 
 def build_shortcut(name: str, inputs: int, outputs: int, *, stride: int) -> nn.Module:
-    """The shortcut called `name` ("zero_pad" or "projection") where width or resolution change, else the identity.
+    """The shortcut `name` ("zero_pad" or "projection") if width or resolution change, else the identity.
 
-    :raises ValueError: for an unknown name.
+    :raises ValueError: the name is unknown.
     """
     if name not in tuple(SHORTCUTS):
         known = " and ".join(SHORTCUTS)
@@ -164,7 +165,7 @@ def build_shortcut(name: str, inputs: int, outputs: int, *, stride: int) -> nn.M
 
 
 def check_shortcut_input(shortcut_input: str, shortcut: str) -> None:
-    """:raises SettingError: neither "raw" nor "activated", or "activated" beside a shortcut that has no choice."""
+    """:raises SettingError: it is neither "raw" nor "activated", or "activated" for a shortcut without this choice."""
     if shortcut_input not in SHORTCUT_INPUTS:
         known = " or ".join(SHORTCUT_INPUTS) + did_you_mean(shortcut_input, SHORTCUT_INPUTS)
         raise SettingError.of_value("shortcut_input", shortcut_input, known)
@@ -174,9 +175,9 @@ def check_shortcut_input(shortcut_input: str, shortcut: str) -> None:
 
 
 def read_connection(connection: str | ConnectionSpec) -> ConnectionSpec:
-    """The spec that `connection` is or names.
+    """The spec, from a spec or its text.
 
-    :raises ValueError: where it names none.
+    :raises ValueError: the text is not a spec.
     """
     if isinstance(connection, ConnectionSpec):
         return connection
@@ -186,12 +187,12 @@ def read_connection(connection: str | ConnectionSpec) -> ConnectionSpec:
 
 
 def reset_connections(model: nn.Module) -> None:
-    """Sets the parameters of all connections in the model to their initial values, gates' weights as fill_as_linear."""
+    """Sets the parameters of all connections to their initial values. Gates are filled by `fill_as_linear`."""
     for module in model.modules():
         if isinstance(module, Connection):
             module.reset_parameters(weight_init=fill_as_linear)
 
 
 def fill_as_linear(weight: Tensor) -> None:
-    """Fills a weight as nn.Linear fills its own: uniform in ±1/√inputs."""
+    """Fills a weight like nn.Linear: uniform in ±1/√inputs."""
     nn.init.kaiming_uniform_(weight, a=math.sqrt(5))

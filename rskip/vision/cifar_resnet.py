@@ -1,4 +1,4 @@
-"""Pre-activation ResNets for CIFAR with any residual connection. Source: He et al. 2016b.
+"""Defines pre-activation ResNets for CIFAR with any residual connection. Source: He et al. 2016b.
 
 N batch, C channels, H, W.
 """
@@ -25,34 +25,34 @@ from rskip.vision.blocks import (
     reset_connections,
 )
 
-SIZE = 32  # pixels of CIFAR's images, both ways
+SIZE = 32  # pixels per side of CIFAR's images
 Spec = str | ConnectionSpec
 BLOCKS: dict[str, type[BasicBlock | Bottleneck]] = {"basic": BasicBlock, "bottleneck": Bottleneck}
-LAYERS = {"basic": 6, "bottleneck": 9}  # in one block of each of the three stages
-AUTOCAST_TYPES = (torch.float32, torch.bfloat16, torch.float16)  # that autocast converts as it needs
-_DEEPEST = 2000  # He et al. (2016b) have 1001
+LAYERS = {"basic": 6, "bottleneck": 9}  # convolutions in three blocks, one of each stage
+AUTOCAST_TYPES = (torch.float32, torch.bfloat16, torch.float16)  # types that autocast converts
+_DEEPEST = 2000  # He et al. (2016b) have 1001 layers
 
 
 class PreActResNet(nn.Module):
-    """A 3×3 convolution, three stages of n blocks, BN + ReLU, average, linear map.
+    """A 3×3 convolution, three stages of n blocks, BN + ReLU, an average and a linear map.
 
-    The second and the third stage each halve the resolution: 32², 16² and 8² pixels for CIFAR's images.
+    The second and the third stage halve the resolution: CIFAR's images have 32², 16² and 8² pixels in the stages.
 
-    The first block's activation sits before its split into shortcut and branch, and the last BN + ReLU follows the last
-    block's connection (He et al. 2016b, appendix). Convolutions start He-normal by fan-out, the linear map as nn.Linear
-    but with bias 0, the weights of the connections' gates as the linear map's.
+    In the first block the activation comes before the split into shortcut and branch. The last BN + ReLU follows the
+    last block's connection (He et al. 2016b, appendix). Convolutions start He-normal by fan-out. The linear map starts
+    as in nn.Linear, but with bias 0. The weights of gates start like the linear map's.
 
-    Member names are checkpoint API: `conv1`, `layer1` to `layer3` (blocks by number, see rskip.vision.blocks), `bn`,
-    `fc`.
+    Checkpoints depend on the member names `conv1`, `layer1` to `layer3` (with blocks by number, see
+    rskip.vision.blocks), `bn` and `fc`.
 
     :param depth: 6n + 2 (20, 32, 44, 56, 110, ...) with block="basic", 9n + 2 (164, 1001, ...) with "bottleneck".
-    :param connection: what joins shortcut and branch in every block: a spec such as "2rskip+ln".
-    :param num_classes: of the logits.
+    :param connection: connection of shortcut and branch in every block: a spec such as "2rskip+ln".
+    :param num_classes: number of classes.
     :param shortcut: "zero_pad" or "projection", see rskip.vision.blocks.
-    :param shortcut_input: what a zero-padded shortcut reads where a stage begins: "raw" or "activated", likewise.
+    :param shortcut_input: input of a zero-padded shortcut: "raw" or "activated", see rskip.vision.blocks.
     :param block: "basic" (two 3×3 convolutions) or "bottleneck".
-    :param size: pixels per side of the images; no parameter depends on it.
-    :raises ValueError: for any other value.
+    :param size: pixels per side of the images. No parameter depends on it.
+    :raises ValueError: an argument is not valid.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class PreActResNet(nn.Module):
             "shortcut": shortcut,
             "block": block,
         }
-        if shortcut_input != "raw":  # which configs of before the option leave out
+        if shortcut_input != "raw":  # older configs lack it
             self._config["shortcut_input"] = shortcut_input
-        if size != SIZE:  # likewise
+        if size != SIZE:
             self._config["size"] = size
         self._size = size
         kind = BLOCKS[block]
@@ -110,11 +110,11 @@ class PreActResNet(nn.Module):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Plain values from which `preact_resnet(**config)` builds the same model again; the connection is text."""
+        """Plain values for `preact_resnet(**config)`, which builds the same model. The connection is text."""
         return dict(self._config)
 
     def reset_parameters(self) -> None:
-        """Sets every parameter to its initial value, and BN's statistics to means of 0 and variances of 1."""
+        """Sets every parameter to its initial value, and BN's running statistics to means of 0 and variances of 1."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -127,8 +127,9 @@ class PreActResNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Logits. Shape: (N, 3, size, size) -> (N, num_classes).
 
-        :param images: normalised (rskip.vision.CifarClassification does it), of the parameters' type or under autocast.
-        :raises ValueError: for another shape or type.
+        :param images: normalised images (see rskip.vision.CifarClassification) in the parameters' type, or under
+            autocast.
+        :raises ValueError: the images have another shape or type.
         """
         self._check(images)
         x = self.layer1(self.conv1(images))  # (N, C, size, size)
@@ -156,7 +157,7 @@ class PreActResNet(nn.Module):
 
 
 def _autocast(device_type: str) -> bool:
-    """Whether autocast is on there; the meta device has none."""
+    """Whether autocast is on for the device. The meta device does not support autocast."""
     return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
 
 
@@ -171,10 +172,10 @@ def preact_resnet(
     size: int = SIZE,
     weights: None = None,
 ) -> PreActResNet:
-    """A PreActResNet, see there.
+    """Builds a `PreActResNet`, which describes the arguments.
 
-    :param weights: only None; `rskip.load` gives trained models.
-    :raises ValueError: for a value that is not valid.
+    :param weights: must be None. `rskip.load` returns trained models.
+    :raises ValueError: an argument is not valid.
     """
     if weights is not None:
         raise ValueError(
@@ -217,9 +218,9 @@ def preact_resnet164(connection: Spec = "1xskip", num_classes: int = 10, **optio
 
 
 def blocks_per_stage_of(depth: int, block: str) -> int:
-    """How many blocks each of the three stages has.
+    """The number of blocks in each of the three stages.
 
-    :raises ValueError: an unknown block, or a depth that such blocks can't make.
+    :raises ValueError: the block is unknown, or the depth is not possible with such blocks.
     """
     if block not in tuple(BLOCKS):
         raise ValueError(f"unknown block {shown(block)}{did_you_mean(block, BLOCKS)}; known: {' and '.join(BLOCKS)}")

@@ -1,4 +1,4 @@
-"""Images in, classes and scores out. N images, K classes."""
+"""Classifies images with a trained model. N images, K classes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from rskip.vision.transforms import CifarClassification, ImageClassification
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What a classifier takes an image for.
+    """A classifier's prediction for one image.
 
-    :param name: of the most probable class.
+    :param name: name of the most probable class.
     :param score: its probability.
-    :param scores: every class's probability, the most probable first.
+    :param scores: probability of every class, the most probable first.
     """
 
     name: str
@@ -36,19 +36,19 @@ class Prediction:
 
 
 class Classifier:
-    """An image model with its classes' names and with what makes an image its input::
+    """An image model with the names of its classes and its preprocessing of images::
 
         classifier = Classifier.from_pretrained("runs/flowers")  # trained on your own images
         classifier.classify("rose.jpg")[0].name
         classifier = Classifier.from_pretrained("checkpoints/cifar10_fast/preact20_2rskip_ln")
         classifier.classify(Image.open("cat.png", formats=["PNG"]).resize((32, 32)))[0].name
 
-    Called on a batch of normalised images (`transforms()` makes them), it gives the model's logits.
+    Called with a batch of normalised images, as `transforms()` makes them, it returns the model's logits.
 
-    :param model: on the device where it is to run, in evaluation mode.
-    :param classes: names of its logits.
-    :param dataset: "cifar10" or "cifar100", whose mean and standard deviation images are normalised by; or "images".
-    :param images: your own images that the model was trained on; None for a dataset.
+    :param model: a model in evaluation mode, on its device.
+    :param classes: names of the classes, in the order of the logits.
+    :param dataset: "cifar10" or "cifar100", which determines mean and standard deviation, or "images".
+    :param images: description of your own images that the model was trained on; None for a dataset.
     """
 
     precisions: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float16")
@@ -77,14 +77,14 @@ class Classifier:
         precision: str = "float32",
         device: str | torch.device | None = None,
     ) -> Classifier:
-        """The classifier of published weights, or of a training.
+        """Loads published weights or the model of a training.
 
-        :param path: model.safetensors with config.json beside it, a training's model.pt or checkpoint.pt, or the folder
-            of one.
-        :param precision: what it computes in, one of `precisions`.
-        :param device: default: the CPU.
-        :raises FileNotFoundError: no model there.
-        :raises ValueError: a damaged file, an unknown precision, no such device.
+        :param path: model.safetensors with config.json next to it, a training's model.pt or checkpoint.pt, or the
+            folder of one of these.
+        :param precision: precision of the computation, one of `precisions`.
+        :param device: the model's device (default: the CPU).
+        :raises FileNotFoundError: the path holds no model.
+        :raises ValueError: a file is damaged, or the precision or device is not possible.
         """
         if precision not in cls.precisions:
             raise ValueError(f"unknown precision {precision!r}: expected one of {', '.join(cls.precisions)}")
@@ -101,19 +101,18 @@ class Classifier:
         return cls(model, classes, dataset=description.dataset, config=description.config, images=description.images)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Logits of normalised images, as `model` gives them. Shape: (N, 3, 32, 32), or your own size -> (N, K)."""
+        """Logits of normalised images. Shape: (N, 3, 32, 32), or your own size -> (N, K)."""
         logits: Tensor = self.model(images)
         return logits
 
     def classify(self, images: Any, *, batch_size: int | None = None) -> list[Prediction]:
-        """A prediction for each image, in their order.
+        """A prediction for each image, in order.
 
-        :param images: one image or a sequence of them: paths of files, or any kind that `transforms()` takes, batches
-            too.
-        :param batch_size: images at a time; None: `rskip.vision.evaluation.evaluation_batch`.
-        :raises FileNotFoundError: there is no such file.
-        :raises ValueError: something that is no image; or, for a model of CIFAR's images, one of another size than
-            32 × 32 pixels.
+        :param images: one image or a sequence of images: paths of files, or anything that `transforms()` takes,
+            including batches.
+        :param batch_size: images per batch; None: `rskip.vision.evaluation.evaluation_batch`.
+        :raises FileNotFoundError: a file does not exist.
+        :raises ValueError: something is not an image, or an image for a model of CIFAR does not have 32 × 32 pixels.
         """
         each = images if isinstance(images, (list, tuple)) else [images]
         prepared = [self._prepared(image) for image in each]
@@ -133,14 +132,14 @@ class Classifier:
         return pixels if pixels.dim() == 4 else pixels[None]
 
     def _predictions(self, probabilities: Tensor) -> Iterator[Prediction]:
-        """Of probabilities (N, K)."""
+        """Predictions from probabilities (N, K)."""
         values, order = probabilities.sort(dim=1, descending=True, stable=True)
         for row, numbers in zip(values.tolist(), order.tolist(), strict=True):
             scores = {self.classes[number]: value for number, value in zip(numbers, row, strict=True)}
             yield Prediction(name=self.classes[numbers[0]], score=row[0], scores=scores)
 
     def transforms(self) -> CifarClassification | ImageClassification:
-        """What makes an image the model's input, in float32."""
+        """The preprocessing of images, in float32."""
         if self.images is None:
             return CifarClassification(self.dataset)
         images = self.images
@@ -148,7 +147,7 @@ class Classifier:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What `preact_resnet` or `torchvision_resnet` builds the model from."""
+        """The arguments from which `preact_resnet` or `torchvision_resnet` builds the model."""
         return dict(self._config)
 
     @property
@@ -157,12 +156,12 @@ class Classifier:
         return bool(self.model.training)
 
     def to(self, *args: Any, **options: Any) -> Classifier:
-        """Moves or converts the model, as `nn.Module.to` does."""
+        """Moves or converts the model, like `nn.Module.to`."""
         self.model.to(*args, **options)
         return self
 
     def eval(self) -> Classifier:
-        """Puts the model in evaluation mode, where `from_pretrained` leaves it."""
+        """Sets the model to evaluation mode, which is also the mode after `from_pretrained`."""
         self.model.eval()
         return self
 
@@ -178,5 +177,5 @@ class Classifier:
 
 
 def load_published(folder: Path, *, precision: str, device: torch.device) -> Classifier:
-    """The model of a published folder."""
+    """Loads the model of a published folder."""
     return Classifier.from_pretrained(folder / "model.safetensors", precision=precision, device=device)

@@ -1,6 +1,6 @@
-"""A model's error on a set of images, in all and class by class, its confusion matrix, and images a second.
+"""Measures a model's error on a set of images, in total and per class, its confusion matrix and its speed.
 
-Legend: N batch, K classes, H, W.
+N batch, K classes, H, W.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ TOP = 5
 
 
 class OutputsNotFinite(ValueError):
-    """The model gives infinities or no numbers: its training diverged."""
+    """Raised if the model's outputs are infinite or NaN, because its training diverged."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassFigures:
-    """One class.
+class ClassMetrics:
+    """The metrics of one class.
 
-    count: images of it; correct: those of them that the model predicts right; predicted: all images predicted as it.
-    error: % of `count` that are not in `correct`; None where there is no image of the class.
-    precision: `correct` in % of `predicted`; None where nothing was.
-    top_confusion: the other class that its images are most often predicted as, None where none is; confused: how many.
+    count: number of its images; correct: those that are predicted correctly; predicted: images predicted as this class.
+    error: % of `count` that are not in `correct`; None without images of the class.
+    precision: `correct` in % of `predicted`; None without predictions.
+    top_confusion: the wrong class that its images are most often predicted as; None without errors. confused: the
+    number of these images.
     """
 
     name: str
@@ -47,7 +48,7 @@ class ClassFigures:
     confused: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, under the names that evaluations have had in files from the start."""
+        """Plain JSON values, with the key names of earlier versions."""
         figures = asdict(self)
         confusion = {"taken_for": figures.pop("top_confusion"), "taken": figures.pop("confused")}
         return {**figures, **confusion}
@@ -55,13 +56,13 @@ class ClassFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What `evaluate` found.
+    """The result of `evaluate`.
 
-    error, top5_error: % of the images whose class is not the model's first choice, not among its first five.
+    error, top5_error: % of the images whose class is not the model's first choice, or not among its first five.
     loss: mean cross-entropy in nats, without label smoothing.
-    confusion: `confusion[true][predicted]` images, in the order of `per_class`.
+    confusion: number of images as `confusion[true][predicted]`, in the order of `per_class`.
     images_per_second: median over the batches, from pixels on the device to predictions, after a warm-up.
-    seconds: of the whole measurement, warm-up included.
+    seconds: duration of the measurement, including the warm-up.
     """
 
     dataset: str
@@ -69,7 +70,7 @@ class Evaluation:
     error: float
     top5_error: float
     loss: float
-    per_class: tuple[ClassFigures, ...]
+    per_class: tuple[ClassMetrics, ...]
     confusion: tuple[tuple[int, ...], ...]
     images_per_second: float
     seconds: float
@@ -84,11 +85,11 @@ class Evaluation:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes."""
+        """The names of the classes."""
         return tuple(figures.name for figures in self.per_class)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain JSON values."""
+        """All values as plain JSON values."""
         return {
             **asdict(self),
             "per_class": tuple(figures.to_dict() for figures in self.per_class),
@@ -105,18 +106,17 @@ def evaluate(
     device: torch.device | str | None = None,
     precision: str = "float32",
 ) -> Evaluation:
-    """Classifies every image once, without augmentation, by the model in eval mode (its mode is restored).
+    """Classifies every image once, without augmentation, with the model in eval mode. Its mode is restored.
 
-    Of equal logits the class of the lower number goes first, on every device. In float32 a GPU's convolutions may use
-    TF32, as PyTorch's settings say (`rskip.machine.device.set_gpu_arithmetic`).
+    Of equal logits the class with the lower number comes first, on every device. In float32 a GPU's convolutions use
+    TF32 if PyTorch's settings allow it (`rskip.machine.device.set_gpu_arithmetic`).
 
-    :param dataset: its name, for the report.
-    :param batch_size: images at a time; it changes speed and memory alone. None: `evaluation_batch`.
-    :param device: the model is moved there; None: where it is.
+    :param dataset: name of the images, for the report.
+    :param batch_size: images per batch, which changes only speed and memory. None: `evaluation_batch`.
+    :param device: the device to which the model is moved; None: the model's device.
     :param precision: float32, or bfloat16 (autocast).
-    :raises ValueError: no images, a batch size below 1, an unknown precision, a device that is not there, or a model of
-        another number of classes.
-    :raises OutputsNotFinite: see there.
+    :raises ValueError: there are no images, an argument is not possible, or the model has another number of classes.
+    :raises OutputsNotFinite: the outputs are not finite.
     """
     if not len(images):
         raise ValueError(f"{dataset} has no images to evaluate on: expected at least one")
@@ -144,7 +144,7 @@ def evaluate(
         error=100 * (count - int(confusion.trace())) / count,
         top5_error=100 * outside_top / count,
         loss=loss / count,
-        per_class=per_class_figures(images.classes, confusion),
+        per_class=per_class_metrics(images.classes, confusion),
         confusion=tuple(tuple(row) for row in confusion.tolist()),
         images_per_second=statistics.median(rates),
         seconds=time.perf_counter() - begin,
@@ -155,7 +155,7 @@ def evaluate(
 
 
 def evaluation_batch(side: int) -> int:
-    """Images at a time, where nobody says how many: 500 of up to 64 by 64 pixels, 50 larger ones."""
+    """The default batch size: 500 images of at most 64 by 64 pixels, or 50 larger ones."""
     return 500 if side <= 64 else 50
 
 
@@ -171,13 +171,13 @@ def recalibrate(
 ) -> None:
     """Replaces the running statistics of batch normalisation by their averages over the images, in one pass.
 
-    Each batch is normalised by its own statistics, as in training, and counts alike; so `batch_size` should divide the
-    number of images. Parameters and the model's mode stay.
+    Each batch is normalised by its own statistics, as in training. All batches have the same weight, so `batch_size`
+    should divide the number of images. Parameters and the model's mode don't change.
 
-    :param augment: crop and flip the images as in training, whose black edges are part of what a model is used to.
-    :param flip: whether augmenting flips.
-    :param seed: of order and augmentation, see `TrainingBatches`.
-    :param device: the model is moved there; None: where it is.
+    :param augment: whether to crop and flip the images as in training.
+    :param flip: whether augmentation flips images.
+    :param seed: random seed of order and augmentation, see `TrainingBatches`.
+    :param device: the device to which the model is moved; None: the model's device.
     """
     device = _device_of(model) if device is None else usable_device(device)
     model.to(device)
@@ -188,7 +188,7 @@ def recalibrate(
 def _run(
     model: nn.Module, images: ImageSet, *, batch_size: int, device: torch.device
 ) -> tuple[Tensor, int, float, list[float]]:
-    """Confusion matrix (K, K), images outside the first five, sum of the losses, each batch's images a second."""
+    """Confusion matrix (K, K), number of images outside the first five, sum of losses, and images/s of each batch."""
     number = len(images.classes)
     confusion = torch.zeros(number**2, dtype=torch.int64, device=device)
     outside_top = torch.zeros((), dtype=torch.int64, device=device)
@@ -213,9 +213,9 @@ def _run(
 
 
 def ranked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The model's first choice, and how many classes it prefers to the right one (0: it is right).
+    """The model's first choice, and the number of classes that it prefers to the correct one (0: it is correct).
 
-    Of equal logits the lower number goes first.
+    Of equal logits the lower number comes first.
 
     :param logits: Shape: (N, K).
     :param labels: Shape: (N,).
@@ -224,18 +224,18 @@ def ranked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     right = logits.gather(1, labels[:, None])  # (N, 1)
     numbers = torch.arange(logits.shape[1], device=logits.device)
     before = (logits > right) | ((logits == right) & (numbers < labels[:, None]))  # (N, K)
-    return logits.argmax(dim=1), before.sum(dim=1)  # argmax gives the first of equals
+    return logits.argmax(dim=1), before.sum(dim=1)  # argmax returns the first of equal logits
 
 
-def per_class_figures(names: Sequence[str], confusion: Tensor) -> tuple[ClassFigures, ...]:
-    """Each class's figures from the confusion matrix (true, predicted). Shape: (K, K)."""
+def per_class_metrics(names: Sequence[str], confusion: Tensor) -> tuple[ClassMetrics, ...]:
+    """Each class's metrics from the confusion matrix (true, predicted). Shape: (K, K)."""
     figures = []
     for place, (name, row) in enumerate(zip(names, confusion.tolist(), strict=True)):
         count, correct, predicted = sum(row), row[place], int(confusion[:, place].sum())
         others = [0 if other == place else images for other, images in enumerate(row)]
         confused = max(others)
         figures.append(
-            ClassFigures(
+            ClassMetrics(
                 name=name,
                 count=count,
                 correct=correct,
@@ -250,7 +250,7 @@ def per_class_figures(names: Sequence[str], confusion: Tensor) -> tuple[ClassFig
 
 
 def device_name(device: torch.device) -> str:
-    """`cpu`, or the GPU's own name."""
+    """`cpu`, or the GPU's name."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
@@ -259,7 +259,7 @@ def _device_of(model: nn.Module) -> torch.device:
 
 
 def _clock(device: torch.device) -> float:
-    """Seconds, when the device has done what it was given."""
+    """The time in seconds, after the device has finished its queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()

@@ -1,4 +1,4 @@
-"""An evaluation as text for the terminal, and its confusion matrix as a plot."""
+"""Prints an evaluation as text, and plots its confusion matrix."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rskip.files.plot import plot_file
 from rskip.machine.extras import extra
 from rskip.machine.terminal import columns
-from rskip.vision.evaluation import ClassFigures, Evaluation
+from rskip.vision.evaluation import ClassMetrics, Evaluation
 
 with extra("vision"):
     import numpy as np
@@ -16,14 +16,14 @@ with extra("vision"):
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FEW_CLASSES = 20  # of which the text has the whole matrix, and the plot numbers; of more, the cells are too small
+FEW_CLASSES = 20  # maximum number of classes for the matrix in the text, and for numbers in the plot
 _MOST_CONFUSIONS = 20
 _NOTHING = "-"
-_DARK = 0.5  # of the colour scale; numbers are white from here
+_DARK = 0.5  # point of the colour scale from which numbers are white
 
 
 def text_form(evaluation: Evaluation) -> str:
-    """The figures of all images, a table of the classes, and the confusion matrix."""
+    """The overall metrics, a table of the classes, and the confusion matrix."""
     parts = [_figures(evaluation), _classes(evaluation)]
     parts.append(_matrix(evaluation) if len(evaluation.classes) <= FEW_CLASSES else _confusions(evaluation))
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -45,14 +45,14 @@ def _classes(evaluation: Evaluation) -> str:
     return columns(rows, left=(0, 4), indent="  ")
 
 
-def _class(figures: ClassFigures) -> list[str]:
+def _class(figures: ClassMetrics) -> list[str]:
     confusion = f"{figures.top_confusion} ({figures.confused:,})" if figures.top_confusion else ""
     shares = [_NOTHING if share is None else f"{share:.2f} %" for share in (figures.error, figures.precision)]
     return [figures.name, f"{figures.count:,}", *shares, confusion]
 
 
 def _matrix(evaluation: Evaluation) -> str:
-    """True classes down, predicted ones across, by number."""
+    """The matrix with true classes as rows and predicted ones as columns, by number."""
     rows = [["", "", *map(str, range(len(evaluation.classes)))]]
     for number, (name, row) in enumerate(zip(evaluation.classes, evaluation.confusion, strict=True)):
         rows.append([f"{number}", name, *(f"{images:,}" if images else "." for images in row)])
@@ -60,7 +60,7 @@ def _matrix(evaluation: Evaluation) -> str:
 
 
 def _confusions(evaluation: Evaluation) -> str:
-    """The most frequent ones, most frequent first."""
+    """The most frequent confusions in descending order."""
     found = [
         (images, true, predicted)
         for true, row in enumerate(evaluation.confusion)
@@ -79,12 +79,12 @@ def _confusions(evaluation: Evaluation) -> str:
 
 
 def draw_confusion(evaluation: Evaluation, path: Path, *, title: str) -> None:
-    """Writes the plot, PNG or SVG by the file's name; the same bytes for the same evaluation and matplotlib.
+    """Writes the plot as PNG or SVG, by the file's name. The same evaluation and matplotlib give the same bytes.
 
-    Rows are the true classes, columns the predicted ones; the colour is the share of the row's images, by its square
-    root, so that rare confusions can be seen beside the diagonal. Up to FEW_CLASSES classes each cell has its number.
+    Rows are the true classes, columns the predicted ones. The colour is the square root of the share of the row's
+    images, so rare confusions are visible. Up to FEW_CLASSES classes the cells have numbers.
 
-    :param title: its first line; the error is written under it.
+    :param title: first line of the title. The second line is the error.
     :raises ValueError: as `rskip.files.plot.check_plot`.
     """
     classes = len(evaluation.classes)

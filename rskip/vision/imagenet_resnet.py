@@ -1,6 +1,7 @@
-"""torchvision's ResNets with any residual connection: ImageNet-sized images, activation after the addition.
+"""Builds torchvision's ResNets for large images with any residual connection.
 
-`rskip.nn.adapt` replaces the additions. N batch, H, W. torchvision is imported only when such a model is built.
+`rskip.nn.adapt` replaces the additions, after which the blocks have an activation. torchvision is imported only when
+such a model is built. N batch, H, W.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ def torchvision_resnet(
     weights: Any = None,
     progress: bool = True,
 ) -> nn.Module:
-    """torchvision's model `name`, its blocks joined by `connection`. Shape: (N, 3, H, W) -> (N, num_classes).
+    """Builds torchvision's model `name` with a connection in every block. Shape: (N, 3, H, W) -> (N, num_classes).
 
-    With 1xskip the state dict, the loaded weights and the outputs are torchvision's own. Weights were trained for that
-    sum, so they are refused with any other connection; to fine-tune from them, load them into the model without them:
+    With 1xskip the state dict and the outputs are torchvision's own. Other connections refuse torchvision's weights,
+    which were trained with 1xskip. To fine-tune them, load them afterwards:
     `model.load_state_dict(torchvision_weights.get_state_dict(), strict=False)`.
 
     :param name: one of NAMES, such as "resnet18".
-    :param num_classes: as the weights have it, or 1000.
+    :param num_classes: number of classes (default: that of the weights, or 1000).
     :param weights: torchvision's weights of that model or their name, such as "IMAGENET1K_V1".
-    :param progress: whether a download shows its progress.
-    :raises ValueError: for a value that is not valid, or where torchvision is missing or has other blocks.
+    :param progress: whether to show the progress of a download.
+    :raises ValueError: an argument is not valid, or torchvision is missing or has other blocks.
     """
     if name not in NAMES:
         raise ValueError(f"unknown model {name!r}{did_you_mean(str(name), NAMES)}; known: {', '.join(NAMES)}")
@@ -59,13 +60,13 @@ def torchvision_resnet(
     classes: dict[str, int] = {} if num_classes is None else {"num_classes": num_classes}
     model: Any = models.get_model(name, weights=_verify(models, name, weights), progress=progress, **classes)
     adapt(model, spec)
-    del model.layer1[0].spec_record  # the model's config has the spec, and 1xskip keeps torchvision's names
+    del model.layer1[0].spec_record  # the model's config has the spec, and 1xskip has torchvision's names
     reset_connections(model)
     return model
 
 
 def _verify(models: Any, name: str, weights: Any) -> Any:
-    """torchvision's own check of `weights`, its errors as one line."""
+    """Checks `weights` with torchvision, and turns its errors into one line."""
     known = models.get_model_weights(name)
     try:
         return known.verify(weights)

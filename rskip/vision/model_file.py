@@ -1,8 +1,8 @@
-"""A trained model read back: from a training's folder, one of its files, or a published folder. No pickle is run.
+"""Reads a trained model from a training's folder, one of its files, or a published folder. It runs no pickle.
 
-model.pt            what a finished training leaves
-checkpoint.pt       what an unfinished one resumes from
-model.safetensors   published weights, with config.json beside them
+model.pt            the model of a finished training
+checkpoint.pt       the state of an unfinished training
+model.safetensors   published weights, with config.json next to them
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from rskip.vision.models import build_model, model_name
 from rskip.vision.settings import OWN, ModelName
 from rskip.vision.transforms import CLASSES
 
-FILES = ("model.pt", "checkpoint.pt", "model.safetensors")  # of a folder the first that is there
+FILES = ("model.pt", "checkpoint.pt", "model.safetensors")  # the first one in a folder is read
 TASK = "vision"
 Dataset = Literal["cifar10", "cifar100", "images"]
 
 
 class PreActConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What `preact_resnet` builds a model from, as `PreActResNet.config` has it."""
+    """The arguments of `preact_resnet`, as in `PreActResNet.config`."""
 
     depth: int
     connection: str
@@ -47,7 +47,7 @@ class PreActConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class TorchvisionConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What `torchvision_resnet` builds a model from."""
+    """The arguments of `torchvision_resnet`."""
 
     name: ModelName
     connection: str
@@ -55,7 +55,7 @@ class TorchvisionConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _LastIterate(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of model.pt. A model of your own images has `classes` and `images` too."""
+    """The content of model.pt. A model of your own images also has `classes` and `images`."""
 
     config: dict[str, Any]
     dataset: Dataset
@@ -79,7 +79,7 @@ class _TrainingOfOwnImages(TypedDict, total=False):
 
 
 class _Training(_TrainingOfOwnImages):
-    """The content of checkpoint.pt. Holds the keys that this module reads."""
+    """The content of checkpoint.pt. Only the keys that this module reads are declared."""
 
     settings: _Settings
     iteration: Whole
@@ -88,24 +88,24 @@ class _Training(_TrainingOfOwnImages):
 
 
 class PublishedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of config.json beside published weights."""
+    """The content of config.json next to published weights."""
 
     model: dict[str, Any]
     dataset: Dataset
-    classes: tuple[str, ...] | None = None  # names of the logits
-    images: ImageDescription | None = None  # your own
+    classes: tuple[str, ...] | None = None  # names of the classes, in the order of the logits
+    images: ImageDescription | None = None  # only for your own images
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDescription:
-    """What a model's file says of it.
+    """The description of a model in its file.
 
     path: the file of the weights.
-    config: what `build_model` builds it from.
-    dataset: that it was trained on, `cifar10`, `cifar100`, or `images`: your own.
-    images: of your own images; None for a dataset.
-    classes: names of its logits, as published weights have them, else the dataset's; None: config.json has none.
-    iteration: of its training, where the file says so; iterations: how many the training has, likewise.
+    config: the argument of `build_model`.
+    dataset: the dataset of its training: `cifar10`, `cifar100`, or `images` for your own.
+    images: description of your own images; None for a dataset.
+    classes: names of the classes, from published weights or else from the dataset; None if config.json has none.
+    iteration, iterations: the iteration of the file and the length of the training; None if the file lacks them.
     """
 
     path: Path
@@ -118,23 +118,23 @@ class ModelDescription:
 
     @property
     def name(self) -> str:
-        """Such as `PreAct-ResNet-20, 2rskip+ln`."""
+        """The model's name, such as `PreAct-ResNet-20, 2rskip+ln`."""
         return model_name(self.config)
 
     @property
     def finished(self) -> bool:
-        """Whether the training had ended; a published model's has."""
+        """Whether the training had ended, which is true for a published model."""
         return self.iterations is None or self.iteration is None or self.iteration >= self.iterations
 
     @property
     def status(self) -> str:
-        """A suffix to the name that says how far an unfinished training is; empty for a finished one."""
+        """A suffix of the name with the progress of an unfinished training; empty for a finished one."""
         if self.finished:
             return ""
         return f", an unfinished training: iteration {self.iteration:,} of {self.iterations:,}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the classes as plain JSON values."""
+        """Everything except the classes, as plain JSON values."""
         return {
             "path": str(self.path),
             "config": dict(self.config),
@@ -147,13 +147,14 @@ class ModelDescription:
 
 
 def load_model(path: Path, *, expected: Mapping[str, Any] | None = None) -> tuple[nn.Module, ModelDescription]:
-    """The model on the CPU in eval mode, and its description.
+    """Loads a model on the CPU in eval mode, with its description.
 
-    :param path: a file of FILES, or a folder that holds one; model.pt goes before checkpoint.pt.
+    :param path: a file of FILES, or a folder with one. model.pt takes precedence over checkpoint.pt.
     :param expected: values that the file must have, such as {"depth": 110, "connection": "2rskip+ln"}: keys of the
         model's config, or `dataset`.
-    :raises FileNotFoundError: no model there.
-    :raises ValueError: damaged, foreign, other than expected, or with weights that are not those of its config.
+    :raises FileNotFoundError: the path holds no model.
+    :raises ValueError: the file is damaged or not a model, differs from `expected`, or its weights don't fit its
+        config.
     """
     file = model_file(path)
     description, state = _read_published(file) if file.suffix == ".safetensors" else _read_pt(file)
@@ -169,10 +170,10 @@ def load_model(path: Path, *, expected: Mapping[str, Any] | None = None) -> tupl
 
 
 def model_file(path: Path) -> Path:
-    """The file itself, or the one of FILES in a folder.
+    """The file itself, or the first of FILES in a folder.
 
-    :raises FileNotFoundError: nothing there, or a folder without any.
-    :raises ValueError: the name says no format that is known.
+    :raises FileNotFoundError: the path does not exist, or the folder has none of the files.
+    :raises ValueError: the file's name is not one of FILES.
     """
     if path.is_file():
         if path.suffix not in (".pt", ".safetensors"):
@@ -189,7 +190,7 @@ def model_file(path: Path) -> Path:
 
 
 def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
-    """model.pt or checkpoint.pt of a training."""
+    """Reads model.pt or checkpoint.pt of a training."""
     content = read_torch_file(path, kind="file of `rskip vision train`")
     source, advice = str(path), "give a file from `rskip vision train`"
     if "settings" in content:
@@ -224,7 +225,7 @@ def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
 
 
 def _read_published(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
-    """The weights of a published folder, and the content of its config.json."""
+    """Reads the weights of a published folder, and its config.json."""
     checkpoint, source = read_safetensors(path), str(path.with_name(CONFIG))
     if task_name(task := checkpoint.config["task"]) != TASK:
         raise SettingError.of_value("task", task, TASK, source=source)
@@ -242,9 +243,9 @@ def _read_published(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
 
 
 def _config(config: Mapping[str, Any], name: str, *, source: str, advice: str = "") -> dict[str, Any]:
-    """The config of a model with its types checked.
+    """Checks the types of a model's config.
 
-    :raises SettingError: it isn't one.
+    :raises SettingError: a key or value is wrong.
     """
     kind = TorchvisionConfig if "name" in config else PreActConfig
     try:
@@ -257,9 +258,9 @@ def _config(config: Mapping[str, Any], name: str, *, source: str, advice: str = 
 def _own_images(
     dataset: str, images: ImageDescription | None, config: Mapping[str, Any], *, source: str, advice: str = ""
 ) -> ImageDescription | None:
-    """Your own images that the model was trained on; None for a dataset.
+    """The description of your own images that the model was trained on; None for a dataset.
 
-    :raises SettingError: they are missing, or of another size than the model's.
+    :raises SettingError: it is missing, or its size differs from the model's.
     """
     if dataset != OWN:
         return None

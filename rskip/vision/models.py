@@ -1,7 +1,6 @@
-"""A trained model's architecture as plain values, its config: built from it, and named by it.
+"""Builds and names models from their config, the plain values of their architecture.
 
-A PreAct-ResNet's config has the arguments of `preact_resnet`, that of a torchvision ResNet those of
-`torchvision_resnet`, whose `name` tells them apart.
+A config has the arguments of `preact_resnet` or of `torchvision_resnet`. Only the latter has a `name`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from rskip.vision.settings import TrainingSettings
 def model_config(settings: TrainingSettings, num_classes: int, *, size: int | None = None) -> dict[str, Any]:
     """The config of the model that these settings train.
 
-    :param size: pixels per side of its images; None: CIFAR's.
+    :param size: pixels per side of its images; None: those of CIFAR.
     """
     if settings.model != "preact_resnet":
         return {"name": settings.model, "connection": settings.connection, "num_classes": num_classes}
@@ -28,7 +27,7 @@ def model_config(settings: TrainingSettings, num_classes: int, *, size: int | No
         "num_classes": num_classes,
         **{name: getattr(settings, name) for name in ("shortcut", "block")},
     }
-    if settings.shortcut_input != "raw":  # as `PreActResNet.config` has them
+    if settings.shortcut_input != "raw":  # as in `PreActResNet.config`
         config["shortcut_input"] = settings.shortcut_input
     if size not in (None, SIZE):
         config["size"] = size
@@ -36,14 +35,14 @@ def model_config(settings: TrainingSettings, num_classes: int, *, size: int | No
 
 
 def build_model(config: Mapping[str, Any]) -> nn.Module:
-    """The model of a config, with initial weights.
+    """Builds the model of a config, with initial weights.
 
-    :raises ValueError: for a value that is not valid, or where torchvision is missing.
+    :raises ValueError: a value is not valid, or torchvision is missing.
     """
     return torchvision_resnet(**config) if "name" in config else preact_resnet(**config)
 
 
 def model_name(config: Mapping[str, Any]) -> str:
-    """Such as `PreAct-ResNet-20, 2rskip+ln`."""
+    """The model's name, such as `PreAct-ResNet-20, 2rskip+ln`."""
     name = config["name"] if "name" in config else f"PreAct-ResNet-{config['depth']}"
     return f"{name}, {config['connection']}"

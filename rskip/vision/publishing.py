@@ -1,4 +1,4 @@
-"""A vision run's weights as safetensors, and what the registry says of them."""
+"""Exports a vision run's weights as safetensors, and describes them for the registry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rskip.vision.recipe import VisionSettings
 from rskip.vision.run import scored_file
 from rskip.vision.scoring import DECIMALS, evaluate_model
 
-_BASELINE = ConnectionSpec("xskip", 1)  # the PreAct-ResNet's own connection, of this paper
+_BASELINE = ConnectionSpec("xskip", 1)  # the PreAct-ResNet's original connection, of this paper
 _PREACT_RESNET = Paper(
     title="Identity Mappings in Deep Residual Networks",
     authors="Kaiming He, Xiangyu Zhang, Shaoqing Ren, Jian Sun",
@@ -33,7 +33,7 @@ CIFAR_TERMS = (
 
 
 def check_publishable(record: Record) -> None:
-    """:raises ValueError: the run was trained on images of the user's own."""
+    """:raises ValueError: the run was trained on your own images."""
     if (own := record.config["train"].get("data")) is not None:
         raise ValueError(
             f"{record.run} was trained on your own images, {own}: a published model names a dataset and its terms; "
@@ -44,7 +44,7 @@ def check_publishable(record: Record) -> None:
 def export_weights(run: Run[VisionSettings], record: Record, folder: Path) -> dict[str, Any]:
     """Writes model.safetensors (float32) and config.json, which `rskip.vision.model_file.load_model` reads.
 
-    :returns: the error of the weights read back.
+    :returns: the error of the exported weights.
     """
     dataset = run.settings.train.dataset
     images = ensure_images(run.settings.train, mirror=run.mirror).test
@@ -53,13 +53,13 @@ def export_weights(run: Run[VisionSettings], record: Record, folder: Path) -> di
     if description.images is not None:
         config["images"] = to_plain(description.images)
     write_model(folder, Checkpoint(model=model.state_dict(), config=config))
-    gpus = gpus_to_use(None) if record.machine.get("gpu") else 0  # where the run was evaluated: others round otherwise
+    gpus = gpus_to_use(None) if record.machine.get("gpu") else 0  # as in the run, since other devices round differently
     found = evaluate_model(folder / WEIGHTS, dataset=dataset, images=images, gpus=gpus)
     return {"error": round(found["error"], DECIMALS)}
 
 
 def describe(folder: Path, record: Record) -> ModelDescription:
-    """The model in a published folder, by its config.json."""
+    """Describes the model in a published folder, from its config.json."""
     path = folder / WEIGHTS
     config = read_config(path)
     try:
@@ -83,7 +83,7 @@ def describe(folder: Path, record: Record) -> ModelDescription:
 
 
 def _preact_name(model: Mapping[str, Any]) -> str:
-    """Such as preact_resnet20, with what differs from the defaults."""
+    """The architecture's name, such as preact_resnet20, with the settings that differ from the defaults."""
     depth, shortcut = model["depth"], model["shortcut"]
     block, shortcut_input = model.get("block", "basic"), model.get("shortcut_input", "raw")
     parts = [

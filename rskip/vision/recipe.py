@@ -1,4 +1,4 @@
-"""The settings of a vision run, as its recipe gives them. The result depends on all of them."""
+"""Defines the settings of a vision run in a recipe."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.vision.settings import TrainingSettings, without_removed
 
-REQUIRED = ("dataset", "depth", "connection")  # in a recipe, though TrainingSettings have defaults
-REQUIRED_OWN = ("connection",)  # beside `data`
+REQUIRED = ("dataset", "depth", "connection")  # required in a recipe, although TrainingSettings has defaults
+REQUIRED_OWN = ("connection",)  # required in addition to `data`
 
 
 class VisionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one vision run: `train`, as `rskip vision train` takes it; the last iterate is evaluated."""
+    """Settings of a vision run. `train` has the settings of `rskip vision train`. The last iterate is evaluated."""
 
     train: TrainingSettings
 
     def to_plain(self) -> dict[str, Any]:
-        """Everything that the result depends on, as plain JSON values."""
+        """All settings that determine the result, as plain JSON values."""
         return {"train": self.train.to_dict()}
 
 

@@ -1,4 +1,4 @@
-"""A run's training, by `rskip vision train` in its own process, and the commands that a run consists of."""
+"""Trains a vision run with `rskip vision train` in a separate process, and lists the run's commands."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ def scored_file(run: Run[VisionSettings]) -> Path:
 
 
 def commands(run: Run[VisionSettings]) -> list[list[str]]:
-    """The commands that a run stands for: train, evaluate."""
+    """The equivalent commands of a run: train and evaluate."""
     precision = precision_here(run.settings.train.precision, gpus=run.gpus)
     evaluating = ["rskip", "vision", "evaluate", str(training_folder(run).path), "--precision", "float32", *_data(run)]
     return [train_command(run, precision=precision), [*evaluating, *_device(min(run.gpus, 1))]]
 
 
 def train_command(run: Run[VisionSettings], *, precision: str) -> list[str]:
-    """`rskip vision train`, under `torchrun` for several GPUs; it resumes by itself from a checkpoint.
+    """The command `rskip vision train`, under `torchrun` for several GPUs. It resumes from a checkpoint.
 
-    :param precision: what the training computes in, whatever the settings say.
+    :param precision: precision of the training, which overrides the settings.
     """
     program = ["rskip"]
     if run.gpus > 1:
         program = ["torchrun", "--standalone", "--nproc-per-node", str(run.gpus), executable("rskip")]
     defaults = TrainingSettings().to_dict()
     settings = run.settings.train.to_dict()
-    own = run.settings.train.data is not None  # whose other settings would be chosen
+    own = run.settings.train.data is not None  # the command would choose other settings for own images
     apart = ("precision", "compile", *(("data", "dataset") if own else ()))
     names = [name for name in settings if (own or settings[name] != defaults.get(name)) and name not in apart]
     changes = [f"{name}={json.dumps(settings[name])}" for name in names]
@@ -76,7 +76,7 @@ def train_command(run: Run[VisionSettings], *, precision: str) -> list[str]:
 
 
 def epoch_lines(curve: Path) -> list[str]:
-    """A line for each epoch of a curve."""
+    """One line per epoch of a curve."""
     return [_epoch_line(point) for point in read_curve(curve)]
 
 
@@ -95,5 +95,5 @@ def _data(run: Run[VisionSettings]) -> list[str]:
 
 
 def _device(gpus: int) -> list[str]:
-    """Named on the CPU alone: of GPUs each process takes its own."""
+    """The flag for the CPU. On GPUs it is not needed, since each process chooses its own GPU."""
     return ["--device", "cpu"] if gpus == 0 else []

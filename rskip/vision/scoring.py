@@ -1,4 +1,4 @@
-"""Scoring a vision run: its last iterate on the test images, in float32."""
+"""Scores a vision run: its last iterate on the test images, in float32."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _ClassFigures(TypedDict):
 
 
 class _Evaluation(TypedDict):
-    """The content of evaluation.json. Holds the keys that rskip reads."""
+    """The content of evaluation.json. Only the keys that rskip reads are declared."""
 
     error: float
     accuracy: float
@@ -48,10 +48,10 @@ class _Evaluation(TypedDict):
 
 
 def score(run: Run[VisionSettings]) -> Outcome:
-    """Evaluates what the training ended with, in float32, where that is not done.
+    """Evaluates the last iterate in float32, unless that is done already.
 
-    Metrics: error, accuracy and top5_error (%) and test_loss of the last iterate on the test images, and train_loss,
-    the mean over the last epoch's augmented training images.
+    Metrics: error, accuracy and top5_error (%) and test_loss of the last iterate on the test images. train_loss is the
+    mean over the augmented training images of the last epoch.
     """
     settings, folder, file = run.settings.train, training_folder(run), evaluation_file(run)
     images = ensure_images(settings, mirror=run.mirror)
@@ -76,7 +76,7 @@ def score(run: Run[VisionSettings]) -> Outcome:
 
 
 def diverged(run: Run[VisionSettings]) -> Outcome:
-    """What a training that diverged came to: its curve up to there."""
+    """The outcome of a diverged training: its curve until then."""
     train = run.settings.train
     images = ensure_images(train, mirror=run.mirror)
     with torch.device("meta"):
@@ -112,9 +112,9 @@ def _outcome(
 
 
 def evaluate_model(path: Path, *, dataset: str, images: ImageSet, gpus: int) -> dict[str, Any]:
-    """Figures of the model in a file, as `Evaluation.to_dict` gives them, in float32.
+    """Evaluates the model in a file in float32, and returns `Evaluation.to_dict()`.
 
-    :param gpus: 0 for the CPU; one is used of any other number.
+    :param gpus: 0 for the CPU. With any other number, one GPU is used.
     """
     model, _ = load_model(path, expected={"dataset": dataset})
     device = torch.device("cuda" if gpus > 0 else "cpu")
@@ -123,12 +123,12 @@ def evaluate_model(path: Path, *, dataset: str, images: ImageSet, gpus: int) -> 
 
 
 def evaluation_file(run: Run[VisionSettings]) -> Path:
-    """Figures of the last iterate on the test images, as `Evaluation.to_dict` gives them."""
+    """The file with the evaluation of the last iterate on the test images (`Evaluation.to_dict`)."""
     return run.folder.path / "evaluation.json"
 
 
 def sample_outputs(run: Run[VisionSettings], count: int) -> str:
-    """The classes with the highest error, and what each is most often confused with; empty where the file is gone."""
+    """The classes with the highest error and their most frequent confusions; empty if the file is missing."""
     if not evaluation_file(run).exists():
         return ""
     classes = _read_evaluation(evaluation_file(run))["per_class"]

@@ -1,4 +1,4 @@
-"""Everything that decides what a training of an image model computes, beside its seed and the images."""
+"""Defines all settings that determine the training of an image model, apart from seed and images."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ ModelName = Literal[
     "resnext101_32x8d", "resnext101_64x4d", "wide_resnet50_2", "wide_resnet101_2",
 ]  # fmt: skip
 OWN = "images"  # the `dataset` of a training on your own images
-LEAST_TORCHVISION_SIZE = 64  # pixels; they divide it by 32, and batch normalisation needs more than one value
+MIN_TORCHVISION_SIZE = 64  # pixels; the models divide it by 32, and batch normalisation needs several values
 _LATER = ("shortcut_input", "decay", "data", "model", "size", "flip")
 _ONLY_OWN = ("model", "size")
 _ONLY_PREACT = ("depth", "shortcut", "shortcut_input", "block")
-REMOVED = ("cuda_graph",)  # settings of earlier versions; it changed only the speed of a training
+REMOVED = ("cuda_graph",)  # settings of earlier versions that changed only the speed of a training
 _ONLY_FOR = {"step": ("warmup_iterations", "milestones"), "one_cycle": ("warmup_share", "final_lr")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """Settings of a training; the defaults are the papers' for CIFAR (He et al. 2016b with weight decay 2e-4).
+    """Settings of a training. The defaults are the papers' for CIFAR (He et al. 2016b with weight decay 2e-4).
 
-    Your own images, named by `data`, make `dataset` "images". They need `epochs` or `iterations`, since the default
-    length is CIFAR's.
+    If `data` names your own images, `dataset` is "images". They need `epochs` or `iterations`, since the default length
+    is for CIFAR.
 
-    Each field's description is the help of its flag too.
+    Each field's description is also the help of its flag.
 
-    :raises SettingError: a value of another type or range, or two that contradict.
+    :raises SettingError: a value has a wrong type or range, or two values contradict each other.
     """
 
     dataset: Annotated[
@@ -137,7 +137,7 @@ class TrainingSettings:
     ] = 400
 
     def __post_init__(self) -> None:
-        from rskip.connections import check_connection, parse_connection  # these import PyTorch
+        from rskip.connections import check_connection, parse_connection  # imports PyTorch
         from rskip.vision.blocks import check_shortcut_input
         from rskip.vision.cifar_resnet import blocks_per_stage_of
 
@@ -166,7 +166,7 @@ class TrainingSettings:
         object.__setattr__(self, "connection", str(parse_connection(self.connection)))
 
     def _check_images(self) -> None:
-        """Which images, and what depends on it."""
+        """Checks the choice of the images, and the settings that depend on it."""
         defaults = {name: field.default for name, field in type(self).__dataclass_fields__.items()}
         if self.data is not None and self.dataset == defaults["dataset"]:
             object.__setattr__(self, "dataset", OWN)
@@ -187,40 +187,40 @@ class TrainingSettings:
         for name in _ONLY_PREACT:
             if getattr(self, name) != defaults[name]:
                 raise SettingError(name, f"is for preact_resnet, but model is {self.model}", advice="leave it out")
-        if self.size is not None and self.size < LEAST_TORCHVISION_SIZE:
-            expected = f"at least {LEAST_TORCHVISION_SIZE} for {self.model}"
+        if self.size is not None and self.size < MIN_TORCHVISION_SIZE:
+            expected = f"at least {MIN_TORCHVISION_SIZE} for {self.model}"
             raise SettingError.of_value("size", self.size, expected)
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as plain JSON values, from which `rskip.settings.check.convert` makes the same again.
+        """The settings as plain JSON values, from which `rskip.settings.check.convert` makes equal settings.
 
-        Those of _LATER are left out at their defaults: records and folders of before they existed don't have them.
+        Settings in _LATER are omitted at their defaults, since older records and folders lack them.
         """
         fields = type(self).__dataclass_fields__
         plain = to_plain(self)
         return {name: plain[name] for name in plain if name not in _LATER or plain[name] != fields[name].default}
 
     def in_iterations(self, batches_per_epoch: int) -> TrainingSettings:
-        """The same settings with `iterations` in place of `epochs`."""
+        """The same settings with `iterations` instead of `epochs`."""
         if self.epochs is None:
             return self
         return dataclasses.replace(self, epochs=None, iterations=self.epochs * batches_per_epoch)
 
 
 def without_removed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a recipe or checkpoint, without those that rskip has removed."""
+    """The settings of a recipe or checkpoint, without removed ones."""
     return {name: value for name, value in settings.items() if name not in REMOVED}
 
 
 def learning_rate(settings: TrainingSettings, iteration: int) -> float:
-    """The learning rate that an iteration is done with.
+    """The learning rate of an iteration.
 
-    step (He et al. 2016b, section 4): warmup_lr in the first `warmup_iterations`, then lr, divided by 10 at each of the
-    milestones.
-    one_cycle: in a straight line from warmup_lr at iteration 0 to lr, over `warmup_share` of all iterations, then in a
-    straight line down to final_lr, which the iteration after the last one would have.
+    step (He et al. 2016b, section 4): warmup_lr in the first `warmup_iterations`, then lr, divided by 10 at each
+    milestone.
+    one_cycle: linear from warmup_lr at iteration 0 to lr, over `warmup_share` of all iterations, then linear down to
+    final_lr, which the iteration after the last one would have.
 
-    :param settings: with `iterations`, not `epochs` (see `TrainingSettings.in_iterations`).
+    :param settings: settings with `iterations`, not `epochs` (see `TrainingSettings.in_iterations`).
     :param iteration: counted from 0.
     """
     assert settings.iterations is not None

@@ -1,4 +1,4 @@
-"""PreAct-ResNets to look inside, and CIFAR's images for them."""
+"""Provides PreAct-ResNets and CIFAR's images for `rskip analyse`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rskip.vision.data import ImageSet, evaluation_batches, load_cifar
 from rskip.vision.model_file import load_model
 from rskip.vision.settings import OWN
 
-DEPTH = 110  # the papers'
+DEPTH = 110  # as in the papers
 DATASET = "cifar10"
 SPLITS = ("train", "test")
 
@@ -63,7 +63,7 @@ def _batches(model: PreActResNet, dataset: str, conditions: Conditions) -> Itera
         yield Batch(partial(_losses, model, *batch))
 
 
-@lru_cache(maxsize=1)  # several models look at the same images
+@lru_cache(maxsize=1)  # several models use the same images
 def _images(dataset: str, data: str | None, split: str, download: bool) -> ImageSet:
     return load_cifar(dataset, data, train=split == "train", download=download)
 

@@ -1,4 +1,4 @@
-"""The task vision: trains an image model, and evaluates its last iterate, never the best one."""
+"""Defines the task vision: it trains an image model and evaluates its last iterate, never the best one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Recorded(TypedDict):
 
 
 class VisionTask(Task[Any]):
-    """Images to classes, by a PreAct-ResNet or a ResNet of torchvision's."""
+    """Classifies images with a PreAct-ResNet or a ResNet of torchvision."""
 
     name = "vision"
     programs = ("rskip",)
@@ -68,9 +68,9 @@ model.classes[model(image[None]).argmax().item()]"""
         return images_name(train["data"])
 
     def implied_figures(self, record: Record) -> dict[str, float | None]:
-        """Those of the curve's last line where training computed in float32, as scoring always does."""
+        """The metrics in the curve's last line, if the training computed in float32 like scoring."""
         exact = record.training.get("precision", "float32") == "float32"
-        other = record.data.get("scored_on") == "test" and "valid" in record.data["images"]  # than the curve's
+        other = record.data.get("scored_on") == "test" and "valid" in record.data["images"]  # not on the curve's
         last = record.curve[-1] if record.curve and exact and not other else {}
         figures = {"error": last.get("test_error"), "test_loss": last.get("test_loss")}
         return {**figures, "accuracy": 100 - record.metrics["error"] if "error" in record.metrics else None}

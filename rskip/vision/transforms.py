@@ -1,4 +1,4 @@
-"""What a model expects: RGB of its size, normalised channel by channel. Needs no torchvision."""
+"""Turns images into a model's input: RGB of its size, normalised per channel. It does not need torchvision."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ with extra("vision"):
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# Over all pixels of the 50,000 training images, of values in [0, 1].
-# CIFAR-10: a test computes them. CIFAR-100: as two public computations have them (gist nzw0301/b94b509b5b0f and
-# Rapid-INR's mean_std.py); fb.resnet.torch rounds to 129.3 124.1 112.4 and 68.2 65.4 70.4 of 255.
+# Mean and standard deviation over all pixels of the 50,000 training images, with values in [0, 1].
+# A test computes those of CIFAR-10. Those of CIFAR-100 are from two public computations (gist nzw0301/b94b509b5b0f and
+# Rapid-INR's mean_std.py); fb.resnet.torch rounds them to 129.3 124.1 112.4 and 68.2 65.4 70.4 of 255.
 MEAN = {"cifar10": (0.4914, 0.4822, 0.4465), "cifar100": (0.5071, 0.4865, 0.4409)}
 STD = {"cifar10": (0.2470, 0.2435, 0.2616), "cifar100": (0.2673, 0.2564, 0.2762)}
 
@@ -45,12 +45,12 @@ CLASSES: dict[str, tuple[str, ...]] = {
 
 
 class CifarClassification(nn.Module):
-    """From an image or a batch of them to a model's input: values in [0, 1], minus MEAN, over STD.
+    """Turns an image or a batch into a model's input: values in [0, 1], minus MEAN, divided by STD.
 
-    In the manner of torchvision's presets; `Classifier.transforms()` gives one.
+    It works like torchvision's presets. `Classifier.transforms()` returns one.
 
-    :param dataset: "cifar10" or "cifar100": whose mean and standard deviation.
-    :raises ValueError: for another dataset.
+    :param dataset: "cifar10" or "cifar100", which determines mean and standard deviation.
+    :raises ValueError: the dataset is unknown.
     """
 
     def __init__(self, dataset: str = "cifar10") -> None:
@@ -63,12 +63,12 @@ class CifarClassification(nn.Module):
         self.std = STD[dataset]
 
     def forward(self, image: Any) -> Tensor:
-        """The normalised image in float32. Shape: (3, 32, 32) or (N, 3, 32, 32), as `image`.
+        """The normalised image in float32. Shape: (3, 32, 32) or (N, 3, 32, 32), like `image`.
 
         :param image: a PIL image, a tensor (3, 32, 32) or (N, 3, 32, 32), or a NumPy array (32, 32, 3) or
-            (N, 32, 32, 3). Tensors and arrays are uint8, or floating point in [0, 1]. A PIL image is rotated as its
-            EXIF says and converted to RGB; transparent parts become white.
-        :raises ValueError: for anything else.
+            (N, 32, 32, 3). Tensors and arrays are uint8, or floating point in [0, 1]. A PIL image is rotated by its
+            EXIF data and converted to RGB. Transparent parts become white.
+        :raises ValueError: `image` is something else.
         """
         pixels = image if isinstance(image, Tensor) else _read(image)
         if pixels.dim() not in (3, 4) or pixels.shape[-3:] != (3, SIZE, SIZE):
@@ -86,7 +86,7 @@ class CifarClassification(nn.Module):
         return (values - mean) / std
 
     def describe(self) -> str:
-        """What it accepts and does, in words."""
+        """Describes what it accepts and does."""
         return (
             f"Accepts PIL images, tensors (3, {SIZE}, {SIZE}) or (N, 3, {SIZE}, {SIZE}) and arrays ({SIZE}, {SIZE}, 3) "
             f"or (N, {SIZE}, {SIZE}, 3), of uint8 or of floating point in [0, 1]. Values are scaled to [0, 1] and "
@@ -98,14 +98,15 @@ class CifarClassification(nn.Module):
 
 
 class ImageClassification(nn.Module):
-    """From an image of any size to the input of a model that was trained on your own images.
+    """Turns an image of any size into the input of a model that was trained on your own images.
 
-    The middle square of the image is resized to `stored_size`, of whose centre the model sees `size` by `size` pixels.
+    The middle square of the image is resized to `stored_size`. The model sees the `size` by `size` pixels in its
+    centre.
 
     :param size: pixels per side of the model's input.
     :param stored_size: pixels per side that images are resized to.
-    :param mean: of each channel, of values in [0, 1].
-    :param std: of each channel, likewise.
+    :param mean: mean of each channel, with values in [0, 1].
+    :param std: standard deviation of each channel, likewise.
     """
 
     def __init__(self, *, size: int, stored_size: int, mean: Sequence[float], std: Sequence[float]) -> None:
@@ -114,11 +115,11 @@ class ImageClassification(nn.Module):
         self.mean, self.std = tuple(mean), tuple(std)
 
     def forward(self, image: Any) -> Tensor:
-        """The normalised image in float32. Shape: (3, size, size), or (N, 3, size, size) of a batch.
+        """The normalised image in float32. Shape: (3, size, size), or (N, 3, size, size) for a batch.
 
         :param image: a PIL image, a tensor (3, H, W) or (N, 3, H, W), or a NumPy array (H, W, 3) or (N, H, W, 3), of
-            uint8. A PIL image is rotated as its EXIF says and converted to RGB; transparent parts become white.
-        :raises ValueError: for anything else.
+            uint8. A PIL image is rotated by its EXIF data and converted to RGB. Transparent parts become white.
+        :raises ValueError: `image` is something else.
         """
         if isinstance(image, (Tensor, np.ndarray)):
             return self._of_pixels(image)
@@ -160,7 +161,7 @@ def square(image: Image, side: int) -> Image:
 
 
 def _read(image: Any) -> Tensor:
-    """The pixels of a PIL image or an array, channels first. Shape: (3, H, W), or (N, 3, H, W) of arrays."""
+    """The pixels of a PIL image or an array, channels first. Shape: (3, H, W), or (N, 3, H, W) for arrays."""
     if isinstance(image, np.ndarray):
         if image.ndim not in (3, 4) or image.shape[-1] != 3:
             raise ValueError(f"an array of shape {image.shape}: expected ({SIZE}, {SIZE}, 3) or (N, {SIZE}, {SIZE}, 3)")

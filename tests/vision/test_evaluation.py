@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rskip.connections.norms import take_batch_counts
 from rskip.vision.cifar_resnet import preact_resnet
 from rskip.vision.data import ImageSet, TrainingBatches, evaluation_batches
-from rskip.vision.evaluation import Evaluation, OutputsNotFinite, evaluate, per_class_figures, ranked, recalibrate
+from rskip.vision.evaluation import Evaluation, OutputsNotFinite, evaluate, per_class_metrics, ranked, recalibrate
 
 CLASSES = ("cat", "dog", "ship", "frog", "deer", "car")
 # logits of eight images, and their classes; the model is right on images 0, 1, 4 and 6
@@ -137,7 +137,7 @@ def test_mistakes_are_one_line(images):
 
 def test_class_figures_add_up():
     confusion = torch.randint(0, 50, (17, 17), generator=torch.Generator().manual_seed(1))
-    found = per_class_figures([f"class {number}" for number in range(17)], confusion)
+    found = per_class_metrics([f"class {number}" for number in range(17)], confusion)
     total = int(confusion.sum())
     assert sum(each.count for each in found) == sum(each.predicted for each in found) == total
     assert sum(each.correct for each in found) == int(confusion.trace())

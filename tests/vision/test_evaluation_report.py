@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from rskip.vision.evaluation import Evaluation, per_class_figures
+from rskip.vision.evaluation import Evaluation, per_class_metrics
 from rskip.vision.evaluation_report import draw_confusion, text_form
 
 NEEDS_MATPLOTLIB = "needs the extra plots"
@@ -22,7 +22,7 @@ def evaluation_of(names: tuple[str, ...], confusion: list[list[int]]) -> Evaluat
         error=100 * (count - int(matrix.trace())) / count,
         top5_error=0.25,
         loss=0.12345,
-        per_class=per_class_figures(names, matrix),
+        per_class=per_class_metrics(names, matrix),
         confusion=tuple(tuple(row) for row in confusion),
         images_per_second=1234.5,
         seconds=8.0,

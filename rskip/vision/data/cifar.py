@@ -1,7 +1,7 @@
-"""CIFAR-10 and CIFAR-100: found, fetched, verified, and read whole into memory.
+"""Finds, downloads and verifies CIFAR-10 and CIFAR-100, and reads them into memory.
 
-torchvision knows the addresses, the checksums and the format. What is here names the file that is wrong, and lets a
-download appear only when it is whole.
+torchvision has the addresses, the checksums and the format. This module adds error messages that name the wrong file,
+and atomic downloads.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ def load_cifar(
 ) -> ImageSet:
     """The training or the test images of CIFAR-10 or CIFAR-100.
 
-    Every file of the dataset must have its official MD5 before the first one is unpickled.
+    Before a file is unpickled, the official MD5 checksums of all files are verified.
 
     :param name: cifar10 or cifar100.
-    :param root: the folder of the batches (`cifar-10-batches-py`, `cifar-100-python`), or the one that holds it; None:
-        cifar10 or cifar100 in $RSKIP_DATA (~/.cache/rskip/data). Batches that are packed (NAME.xz, NAME.gz) are
-        unpacked into a folder there.
-    :param train: the 50,000 training images; else the 10,000 test images.
-    :param download: fetch the dataset where it is missing or damaged. An archive of torchvision's name beside the
-        folder is used in place of a download; the archive of a download is removed when it is unpacked. Processes that
-        want the same folder wait for the first one's.
-    :raises FileNotFoundError: the folder or a file of it is missing.
-    :raises ValueError: an unknown name, a damaged file, or torchvision is missing.
-    :raises OSError: the download failed, or its disk is full.
+    :param root: the folder of the batches (`cifar-10-batches-py`, `cifar-100-python`), or its parent; None: cifar10 or
+        cifar100 in $RSKIP_DATA (~/.cache/rskip/data). Packed batches (NAME.xz, NAME.gz) are unpacked into a folder
+        there.
+    :param train: whether to load the 50,000 training images instead of the 10,000 test images.
+    :param download: download the dataset if it is missing or damaged. An archive with torchvision's name next to the
+        folder is used instead of a download. A downloaded archive is removed after unpacking. Other processes that
+        need the folder wait.
+    :raises FileNotFoundError: the folder or a file in it is missing.
+    :raises ValueError: the name is unknown, a file is damaged, or torchvision is missing.
+    :raises OSError: the download failed, or the disk is full.
     """
     dataset = _torchvision_class(name)
     folder = _batches_folder(cache_folder() / name if root is None else Path(root), dataset)
@@ -61,13 +61,13 @@ def load_cifar(
             raise
         _fetch(folder, dataset)
         _verify(folder, dataset)
-    here = type(dataset.__name__, (dataset,), {"base_folder": folder.name})  # whatever the folder is called
+    here = type(dataset.__name__, (dataset,), {"base_folder": folder.name})  # the folder may have any name
     with warnings.catch_warnings():
-        # numpy 2.4.0 to 2.4.4 warn of pickles as old as these
+        # numpy 2.4.0 to 2.4.4 warn about such old pickles
         warnings.filterwarnings("ignore", message=r"dtype\(\): align")
         content: CIFAR10 = here(folder.parent, train=train)
     return ImageSet(
-        images=torch.from_numpy(content.data).permute(0, 3, 1, 2).contiguous(),  # N, H, W, C as torchvision has it
+        images=torch.from_numpy(content.data).permute(0, 3, 1, 2).contiguous(),  # torchvision has N, H, W, C
         labels=torch.tensor(content.targets),
         classes=tuple(content.classes),
         mean=MEAN[name],
@@ -84,13 +84,13 @@ def _torchvision_class(name: str) -> type[CIFAR10]:
 
 
 def _files(dataset: type[CIFAR10]) -> list[tuple[str, str]]:
-    """Name and official MD5 of every file that torchvision reads."""
+    """The name and official MD5 checksum of every file that torchvision reads."""
     batches = [(name, md5) for name, md5 in (*dataset.train_list, *dataset.test_list)]
     return [*batches, (dataset.meta["filename"], dataset.meta["md5"])]
 
 
 def _batches_folder(root: Path, dataset: type[CIFAR10]) -> Path:
-    """`root`, where it is the folder of the batches, or else the place for it in `root`."""
+    """`root` if it is the folder of the batches, or else the path of that folder in `root`."""
     root = expanded_path(root, "the folder of images").absolute()
     if root.name == dataset.base_folder or any(file_or_packed(root, name) for name, _ in _files(dataset)):
         return root
@@ -98,7 +98,7 @@ def _batches_folder(root: Path, dataset: type[CIFAR10]) -> Path:
 
 
 def _unpacked(folder: Path, dataset: type[CIFAR10], cache: Path) -> Path:
-    """The folder, or where its files are packed a folder of the cache with their content."""
+    """The folder, or if its files are packed, a folder of the cache with their content."""
     found = {name: file_or_packed(folder, name) for name, _ in _files(dataset)}
     if any(path is not None and path.name == name for name, path in found.items()) or not any(found.values()):
         return folder
@@ -113,7 +113,7 @@ def _unpacked(folder: Path, dataset: type[CIFAR10], cache: Path) -> Path:
 
 
 def _verify(folder: Path, dataset: type[CIFAR10]) -> None:
-    """Refuses a folder that is not, byte for byte, what the dataset's authors published."""
+    """Checks that the folder has exactly the files that the dataset's authors published."""
     if not folder.is_dir():
         raise FileNotFoundError(
             f"no {dataset.__name__} in {folder.parent}: expected the folder {folder}; give --download, or --data "
@@ -130,7 +130,7 @@ def _verify(folder: Path, dataset: type[CIFAR10]) -> None:
 
 
 def _fetch(folder: Path, dataset: type[CIFAR10]) -> None:
-    """Downloads and unpacks the dataset; each of its files appears in `folder` when all of them are there."""
+    """Downloads and unpacks the dataset. Its files are moved to `folder` after all of them were unpacked."""
     parent = folder.parent
     members = [f"{dataset.base_folder}/{name}" for name, _ in _files(dataset)]
     advice = "CIFAR needs about 360 MB to unpack: free that much, or give a folder on another disk"
@@ -144,7 +144,7 @@ def _fetch(folder: Path, dataset: type[CIFAR10]) -> None:
         download_file(dataset.url, archive, md5=dataset.tgz_md5, otherwise=otherwise)
         unpacking = folder.with_name(f".{folder.name}.unpacking")
         try:
-            shutil.rmtree(unpacking, ignore_errors=True)  # left by a killed process
+            shutil.rmtree(unpacking, ignore_errors=True)  # leftovers of a killed process
             unpacked = extract(archive, members, unpacking)
             folder.mkdir(exist_ok=True)
             for path in unpacked.values():

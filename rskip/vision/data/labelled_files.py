@@ -35,7 +35,7 @@ class Part:
     """Images of one split, not decoded.
 
     :param images: paths, or an array of uint8: (N, H, W) or (N, H, W, channels).
-    :param names: of the images, for checksums; they don't depend on where the images lie.
+    :param names: names of the images for checksums, which don't depend on the folder's path.
     :param labels: the number of each image's class.
     """
 
@@ -133,7 +133,7 @@ def find_labelled_files(path: Path, *, classes: Sequence[str] | None = None) -> 
 
 
 def kind_of_images(path: Path) -> Literal["own", "cifar"] | None:
-    """What a path holds: CIFAR, your own images (a file, or a folder with folders or images in it), or neither."""
+    """The kind of a path: CIFAR, your own images (a file, or a folder with folders or images in it), or None."""
     if not path.is_dir():
         return "own" if path.is_file() else None
     inside = [each for each in path.iterdir() if not _ignored(each)]
@@ -144,13 +144,13 @@ def kind_of_images(path: Path) -> Literal["own", "cifar"] | None:
 
 
 def check_class_name(name: str, source: str) -> None:
-    """:raises ValueError: a name that is not UTF-8, or has control characters."""
+    """:raises ValueError: the name is not UTF-8, or has control characters."""
     if line_name(name) != name:
         raise ValueError(f"{source}: the class's name is not UTF-8 or has control characters: rename it")
 
 
 def check_classes(path: Path, classes: Sequence[str], counts: Sequence[int]) -> None:
-    """:raises ValueError: fewer than two classes, or one without training images."""
+    """:raises ValueError: there are fewer than two classes, or a class has no training images."""
     if len(classes) < 2:
         only = f"the only class is {line_name(classes[0])}" if classes else "there are no classes"
         raise ValueError(f"{line_name(path)}: {only}: expected two or more")

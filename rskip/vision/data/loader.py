@@ -1,6 +1,6 @@
-"""Labelled images, and batches of them that are made on the device. Images in memory are uint8.
+"""Makes batches of labelled images on the device. Images in memory are uint8.
 
-Legend: N images of the set, n of a batch, C channels, H, W; S pixels per side of a model's input.
+N images of the set, n of a batch, C channels, H, W; S pixels per side of a model's input.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from rskip.vision.transforms import MEAN, STD
 with extra("vision"):
     import numpy as np
 
-PADDING = 4  # pixels, at each edge before a crop
-LEAST_AREA = 0.25  # of the image, that a random resized crop has; its sides' ratio is 3/4 to 4/3
+PADDING = 4  # pixels at each edge before a crop
+MIN_AREA = 0.25  # minimum share of the image in a random resized crop, whose side ratio is 3/4 to 4/3
 
 
 class Pixels(Protocol):
@@ -52,18 +52,17 @@ class ReadsAhead(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Images, their classes, and what a model's input is normalised by.
+    """Images, their classes, and the mean and standard deviation for normalisation.
 
-    :param images: uint8. Shape: (N, 3, H, W), 32 by 32 pixels in CIFAR.
-    :param labels: numbers of classes, int64. Shape: (N,).
+    :param images: uint8. Shape: (N, 3, H, W), with 32 by 32 pixels in CIFAR.
+    :param labels: numbers of the classes, int64. Shape: (N,).
     :param classes: names of the classes, in the order of their numbers.
-    :param mean: of each channel, where 255 counts as 1: of the training images, for the test images too. Default:
-        CIFAR-10's.
-    :param std: of each channel, likewise.
-    :param padding: black pixels that training adds at each edge before it crops an image to its size.
-    :param size: S: training resizes a random part of each image to it, without padding; evaluation takes the centre.
-        None: a model's input has the images' own size.
-    :raises ValueError: tensors of another shape or type.
+    :param mean: mean of each channel of the training images, with values from 0 to 1. Default: CIFAR-10's.
+    :param std: standard deviation of each channel, likewise.
+    :param padding: number of black pixels that training adds at each edge before it crops an image to its size.
+    :param size: S. Training resizes a random part of each image to it, without padding. Evaluation uses the centre.
+        None: a model's input has the size of the images.
+    :raises ValueError: a tensor has another shape or type.
     """
 
     images: Pixels
@@ -90,22 +89,22 @@ class ImageSet:
         return len(self.labels)
 
     def to(self, device: torch.device | str) -> ImageSet:
-        """The same on `device`."""
+        """The same image set on `device`."""
         images = self.images.to(device)
         return dataclasses.replace(self, images=images, labels=self.labels.to(images.device))
 
     def chosen(self, rows: Tensor) -> ImageSet:
-        """The images of these rows, in memory. Shape of `rows`: (n,)."""
+        """The images in these rows, in memory. Shape of `rows`: (n,)."""
         return dataclasses.replace(self, images=self.images.index_select(0, rows), labels=self.labels[rows])
 
 
 @dataclass(frozen=True, eq=False)
 class _Epoch:
-    """The random numbers of an epoch, one for every place in its order.
+    """The random numbers of an epoch, one for every position in its order.
 
     :param order: a permutation of the images. Shape: (N,).
-    :param crops: as `crop_and_flip` takes them, shape (N, 2), or `resized_crops`, shape (N, 4).
-    :param flips: Shape: (N,).
+    :param crops: arguments of `crop_and_flip`, shape (N, 2), or of `resized_crops`, shape (N, 4).
+    :param flips: whether images are flipped. Shape: (N,).
     """
 
     number: int
@@ -116,12 +115,12 @@ class _Epoch:
 
 @dataclass(frozen=True, eq=False)
 class BatchPlan:
-    """What a rank's part of a batch is made of: all that differs from one batch to the next.
+    """The plan of a rank's part of a batch, from which `TrainingBatches.make` computes it.
 
-    :param rows: of the images in their set. Shape: (n,).
-    :param crops: Shape: (n, 2), or (n, 4) of random resized crops.
+    :param rows: rows of the images in their set. Shape: (n,).
+    :param crops: Shape: (n, 2), or (n, 4) for random resized crops.
     :param flips: Shape: (n,).
-    :param count: images of the batch, over all ranks.
+    :param count: number of images in the batch, over all ranks.
     """
 
     rows: Tensor
@@ -131,25 +130,24 @@ class BatchPlan:
 
 
 class TrainingBatches:
-    """Training batches: every image once an epoch, in a new order, cropped and flipped at random.
+    """Training batches with every image once per epoch, in a new order, randomly cropped and flipped.
 
-    `batch(iteration)` is a pure function of the seed and the iteration, so a run that resumes at iteration i needs
-    to know nothing else. The random numbers of a whole epoch are drawn on the CPU: by a generator whose seed is
-    `numpy.random.SeedSequence(seed, spawn_key=(epoch,)).generate_state(1)[0]`, first the order, then the crops, then
-    the flips. So a batch is the same on every device and for any number of ranks.
+    `batch(iteration)` is a pure function of seed and iteration, so a resumed training needs no other state. The random
+    numbers of an epoch are drawn on the CPU: first the order, then the crops, then the flips. The generator's seed is
+    `numpy.random.SeedSequence(seed, spawn_key=(epoch,)).generate_state(1)[0]`. A batch is therefore the same on every
+    device and for any number of ranks.
 
-    :param images: those in memory are moved to `device` once, and kept there as uint8.
-    :param batch_size: images in a batch, of all ranks together.
-    :param seed: 0 or more.
-    :param device: where the batches are made.
-    :param augment: crop, and flip; the order is new in each epoch without it too.
-    :param flip: whether augmenting flips.
-    :param rank: this process's number, 0 to world_size - 1; it gets every `world_size`-th image of a batch, from the
-        `rank`-th on.
-    :param world_size: how many processes share each batch.
-    :param dtype: of the images' values; they are computed in float32.
-    :param channels_last: lay the batches out with channels last in memory.
-    :raises ValueError: no images, a batch size below 1, or a negative seed.
+    :param images: the images. Those in memory are moved to `device` once, as uint8.
+    :param batch_size: images per batch, over all ranks.
+    :param seed: random seed, 0 or more.
+    :param device: the device on which the batches are made.
+    :param augment: whether to crop and flip. The order changes in each epoch in any case.
+    :param flip: whether augmentation flips images.
+    :param rank: number of this process, 0 to world_size - 1. It gets every `world_size`-th image of a batch.
+    :param world_size: number of processes that share each batch.
+    :param dtype: type of the result, which is computed in float32.
+    :param channels_last: use the channels-last memory format.
+    :raises ValueError: there are no images, the batch size is below 1, or the seed is negative.
     """
 
     def __init__(
@@ -185,23 +183,23 @@ class TrainingBatches:
 
     @property
     def batches_per_epoch(self) -> int:
-        """How many batches show every image once; the last is short where the batch size does not divide them."""
+        """The number of batches per epoch. The last one may be smaller."""
         return -(-len(self._images) // self._batch_size)
 
     def batch(self, iteration: int) -> tuple[Tensor, Tensor, int]:
         """This rank's part of a batch.
 
-        Fast in order; an iteration of another epoch than the last one's draws that epoch's numbers anew.
+        Calls in order are fast, since changing the epoch draws its random numbers again.
 
-        :param iteration: counted from 0 through all epochs.
-        :returns: normalised images (n, 3, H, W), their labels (n,), and how many images all ranks have together. n
-            is 0 where a short last batch has fewer images than there are ranks.
+        :param iteration: number of the iteration over all epochs, from 0.
+        :returns: normalised images (n, 3, H, W), their labels (n,), and the number of images of all ranks. n is 0 if a
+            last batch has fewer images than there are ranks.
         """
         plan = self.plan(iteration)
         return *self.make(plan), plan.count
 
     def plan(self, iteration: int) -> BatchPlan:
-        """What `batch` makes this rank's part of."""
+        """The plan from which `batch` makes this rank's part."""
         assert iteration >= 0
         number, place = divmod(iteration, self.batches_per_epoch)
         epoch = self._draw(number)
@@ -212,29 +210,29 @@ class TrainingBatches:
         return BatchPlan(epoch.order[part], epoch.crops[part], epoch.flips[part], end - begin)
 
     def _part(self, place: int) -> tuple[slice, int]:
-        """Where an epoch's order has this rank's part of a batch, and where the batch ends."""
+        """The slice of an epoch's order with this rank's part of a batch, and the end of the batch."""
         begin = place * self._batch_size
         end = min(begin + self._batch_size, len(self._images))
         return slice(begin + self._rank, end, self._world_size), end
 
     def make(self, plan: BatchPlan) -> tuple[Tensor, Tensor]:
-        """The images and labels of a plan, computed on the device alone where the images are in memory."""
-        pictures = self._images.images.index_select(0, plan.rows)  # several times as fast as images[rows] on a CPU
-        pictures = self._cropped(pictures.to(self._device), plan)
-        pixels = normalise(pictures, self._mean, self._std, dtype=self._dtype, channels_last=self._channels_last)
+        """The images and labels of a plan. Images in memory are computed only on the device."""
+        images = self._images.images.index_select(0, plan.rows)  # several times as fast as images[rows] on a CPU
+        images = self._cropped(images.to(self._device), plan)
+        pixels = normalise(images, self._mean, self._std, dtype=self._dtype, channels_last=self._channels_last)
         return pixels, self._images.labels[plan.rows].to(self._device)
 
-    def _cropped(self, pictures: Tensor, plan: BatchPlan) -> Tensor:
+    def _cropped(self, images: Tensor, plan: BatchPlan) -> Tensor:
         """Shape: (n, 3, H, W) -> (n, 3, S, S)."""
         size = self._images.size
         if not self._augment:
-            return centre(pictures, size)
+            return centre(images, size)
         if size is None:
-            return crop_and_flip(pictures, plan.crops, plan.flips, padding=self._images.padding)
-        return resized_crops(pictures, plan.crops, plan.flips, size=size)
+            return crop_and_flip(images, plan.crops, plan.flips, padding=self._images.padding)
+        return resized_crops(images, plan.crops, plan.flips, size=size)
 
     def _draw(self, number: int) -> _Epoch:
-        """The numbers of an epoch, kept until another one is asked for."""
+        """The random numbers of an epoch, which are cached until another epoch is requested."""
         if self._epoch is None or self._epoch.number != number:
             count, images = len(self._images), self._images
             generator = torch.Generator().manual_seed(_epoch_seed(self._seed, number))
@@ -249,7 +247,7 @@ class TrainingBatches:
 
 
 def _epoch_seed(seed: int, epoch: int) -> int:
-    """A seed that no other pair of seed and epoch is likely to have; 32 bits, as many as torch's generator takes in."""
+    """A seed of 32 bits, as torch's generator needs. Different seeds and epochs rarely share one."""
     return int(np.random.SeedSequence(seed, spawn_key=(epoch,)).generate_state(1)[0])
 
 
@@ -261,10 +259,10 @@ def evaluation_batches(
     dtype: torch.dtype = torch.float32,
     channels_last: bool = False,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Every image once, in order, normalised and not augmented.
+    """Yields every image once, in order, normalised and without augmentation.
 
-    :param images: on any device; moved batch by batch where that is another one than `device`.
-    :param batch_size: images in a batch; the last may have fewer.
+    :param images: images on any device. They are moved to `device` batch by batch.
+    :param batch_size: images per batch. The last batch may be smaller.
     :yields: images (n, 3, H, W) and their labels (n,).
     """
     mean, std = _mean_and_std(images, device)
@@ -272,32 +270,32 @@ def evaluation_batches(
     for number, rows in enumerate(parts):
         if isinstance(images.images, ReadsAhead) and number + 1 < len(parts):
             images.images.read_ahead(parts[number + 1])
-        pictures = centre(images.images.index_select(0, rows).to(device), images.size)
-        pixels = normalise(pictures, mean, std, dtype=dtype, channels_last=channels_last)
+        batch = centre(images.images.index_select(0, rows).to(device), images.size)
+        pixels = normalise(batch, mean, std, dtype=dtype, channels_last=channels_last)
         yield pixels, images.labels[rows].to(device)
 
 
 def _mean_and_std(images: ImageSet, device: torch.device | str) -> tuple[Tensor, Tensor]:
-    """On the device, once: a copy for each batch would wait for the device."""
+    """Mean and std on the device. They are copied once, since a copy per batch would wait for the device."""
     return torch.tensor(images.mean, device=device), torch.tensor(images.std, device=device)
 
 
 def crop_and_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, padding: int = PADDING) -> Tensor:
-    """Pads each image with black pixels, cuts a window of the old size from it, and mirrors it left to right.
+    """Pads each image with black pixels, crops a window of the original size, and mirrors it left to right.
 
-    The padding is black before normalisation, not zero after it: as where torchvision's
-    `RandomCrop(32, padding=4)` goes before `ToTensor` and `Normalize`.
+    The padding is black before normalisation, as with torchvision's `RandomCrop(32, padding=4)` before `ToTensor` and
+    `Normalize`.
 
     :param images: Shape: (n, C, H, W).
-    :param offsets: the window's top and left edge in the padded image, 0 to 2 * padding; integers. Shape: (n, 2).
+    :param offsets: the window's top and left edge in the padded image, integers from 0 to 2 * padding. Shape: (n, 2).
     :param flips: whether the window is mirrored, bool. Shape: (n,).
     :param padding: pixels added at each edge.
-    :returns: Shape and type as `images`.
+    :returns: images with the shape and type of `images`.
     """
     count, channels, height, width = images.shape
     padded = F.pad(images, (padding,) * 4).contiguous()
     assert padded.numel() < 2**31
-    # where in `padded` each pixel comes from; on a CPU int32 and index_select are faster than int64 and `padded[...]`
+    # the position of each pixel in `padded`; on a CPU int32 and index_select are faster than int64 and `padded[...]`
     numbers = partial(torch.arange, dtype=torch.int32, device=images.device)
     top, left = offsets.int().unbind(1)
     rows = top[:, None] + numbers(height)  # (n, H)
@@ -309,7 +307,7 @@ def crop_and_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, padding: in
 
 
 def draw_boxes(count: int, side: int, generator: torch.Generator) -> Tensor:
-    """Random parts of square images for `resized_crops`, with areas of LEAST_AREA to 1 and side ratios of 3/4 to 4/3.
+    """Random parts of square images for `resized_crops`, with areas of MIN_AREA to 1 and side ratios of 3/4 to 4/3.
 
     The distribution is that of torchvision's RandomResizedCrop: areas, logarithms of ratios, and positions are uniform.
     Sides longer than the image are cut to its size.
@@ -318,7 +316,7 @@ def draw_boxes(count: int, side: int, generator: torch.Generator) -> Tensor:
     :returns: top, left, height and width; integers. Shape: (count, 4).
     """
     area, log_ratio, down, right = torch.rand((count, 4), generator=generator, dtype=torch.float64).unbind(1)
-    area = side**2 * (LEAST_AREA + (1 - LEAST_AREA) * area)
+    area = side**2 * (MIN_AREA + (1 - MIN_AREA) * area)
     ratio = torch.exp((2 * log_ratio - 1) * math.log(4 / 3))
     height, width = (each.sqrt().round().clamp(1, side) for each in (area / ratio, area * ratio))
     top, left = ((side - each + 1).mul(place).floor() for each, place in ((height, down), (width, right)))
@@ -328,7 +326,7 @@ def draw_boxes(count: int, side: int, generator: torch.Generator) -> Tensor:
 def resized_crops(images: Tensor, boxes: Tensor, flips: Tensor, *, size: int) -> Tensor:
     """A part of each image, resized with antialiasing by torchvision, and mirrored left to right if its flip is set.
 
-    A GPU computes in float32 what a CPU computes in whole numbers, so their values may differ by 1.
+    A GPU computes in float32 and a CPU in integers, so their values may differ by 1.
 
     :param images: uint8. Shape: (n, C, H, W).
     :param boxes: top, left, height and width of each part. Shape: (n, 4).
@@ -343,7 +341,7 @@ def resized_crops(images: Tensor, boxes: Tensor, flips: Tensor, *, size: int) ->
 
 
 def centre(images: Tensor, size: int | None) -> Tensor:
-    """The middle `size` by `size` pixels of images (n, C, H, W); None: the images themselves."""
+    """The middle `size` by `size` pixels of images (n, C, H, W); with None the images themselves."""
     if size is None:
         return images
     top, left = (-(-(each - size) // 2) for each in images.shape[-2:])
@@ -353,16 +351,16 @@ def centre(images: Tensor, size: int | None) -> Tensor:
 def normalise(
     images: Tensor, mean: Tensor, std: Tensor, *, dtype: torch.dtype = torch.float32, channels_last: bool = False
 ) -> Tensor:
-    """(images / 255 - mean) / std for each channel, in float32, operation by operation as torchvision computes it.
+    """(images / 255 - mean) / std for each channel in float32, with the same operations as torchvision.
 
     :param images: uint8. Shape: (n, C, H, W).
     :param mean: float32. Shape: (C,).
     :param std: float32. Shape: (C,).
-    :param dtype: of the output.
-    :param channels_last: lay the output out with channels last in memory.
+    :param dtype: type of the output.
+    :param channels_last: use the channels-last memory format for the output.
     :returns: Shape: (n, C, H, W).
     """
     assert images.dtype == torch.uint8
     layout = torch.channels_last if channels_last else torch.contiguous_format
     pixels = images.to(torch.float32).div_(255).sub_(mean[:, None, None]).div_(std[:, None, None])
-    return pixels.to(dtype, memory_format=layout)  # last: laying out float32 is faster than uint8
+    return pixels.to(dtype, memory_format=layout)  # last, since the layout of float32 is changed faster

@@ -113,7 +113,7 @@ def _part(name: str, arrays: Mapping[str, np.ndarray], images_key: str, labels_k
 def _class_names(
     name: str, arrays: Mapping[str, np.ndarray], parts: Mapping[str, Part], known: Sequence[str] | None
 ) -> tuple[str, ...]:
-    """The file's names of classes, else the model's, else numbers up to the highest label of the training images."""
+    """The class names of the file, else of the model, else numbers up to the highest training label."""
     given: Any = next((arrays[key] for key in CLASS_NAMES if key in arrays), None)
     if given is not None:
         if given.ndim != 1 or given.dtype.kind not in "US":

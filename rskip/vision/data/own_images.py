@@ -26,7 +26,7 @@ from rskip.machine.extras import extra
 from rskip.settings.kinds import Whole
 from rskip.vision.data.labelled_files import ALL, LabelledFiles, Part, listed
 from rskip.vision.data.loader import ImageSet, Pixels
-from rskip.vision.settings import LEAST_TORCHVISION_SIZE
+from rskip.vision.settings import MIN_TORCHVISION_SIZE
 from rskip.vision.transforms import square
 
 with extra("vision"):
@@ -38,7 +38,7 @@ SIZES = (32, 64, 128, 224)  # the choices of S
 LARGEST_PREACT_SIZE = 64  # the largest S that is chosen for a PreAct-ResNet
 AS_THEY_ARE = 64  # the largest S for which training pads and crops images; above, it crops and resizes random parts
 VALIDATION_SHARE = 0.1  # share of each class's images that is split off for validation
-MEMORY = 4 << 30  # bytes of decoded images that are kept in memory; at most half of the machine's memory
+MEMORY = 4 << 30  # maximum bytes of decoded images in memory; at most half of the machine's memory
 _LEAST_STD = 1 / 255
 _DECIMALS = 4
 
@@ -86,7 +86,7 @@ class OwnImages:
 
 
 def memory_limit() -> int:
-    """How many bytes of decoded images are kept in memory: MEMORY, or half of the machine's where that is less."""
+    """The maximum bytes of decoded images in memory: MEMORY, or half of the machine's memory if that is less."""
     return min(MEMORY, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
 
 
@@ -196,7 +196,7 @@ def _image_set(pixels: Any, labels: Sequence[int], classes: tuple[str, ...], des
 class DecodedOnDemand:
     """Images that threads decode and resize whenever they are used, so they need not fit in memory.
 
-    Gives the same values as a tensor of all images.
+    The values are the same as in a tensor of all images.
 
     :param part: the images.
     :param side: pixels per side that they are resized to.
@@ -403,7 +403,7 @@ def _choose_size(found: Sequence[tuple[int, int]], *, preact: bool) -> int:
     """The largest of SIZES that the shorter side of half of the images reaches, within the model's limits."""
     shorter = statistics.median_high(min(size) for size in found) if found else SIZES[0]
     size = max((each for each in SIZES if each <= shorter), default=SIZES[0])
-    return min(size, LARGEST_PREACT_SIZE) if preact else max(size, LEAST_TORCHVISION_SIZE)
+    return min(size, LARGEST_PREACT_SIZE) if preact else max(size, MIN_TORCHVISION_SIZE)
 
 
 def _resizing(found: Sequence[tuple[int, int]], size: int, side: int) -> list[str]:

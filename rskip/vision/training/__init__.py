@@ -1,4 +1,4 @@
-"""Training of image models: settings, the loop, its checkpoints and curve."""
+"""Trains image models: settings, training loop, checkpoints and curve."""
 
 from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.curve import CurvePoint, read_curve

@@ -1,4 +1,4 @@
-"""Chooses a training's precision for its machine, which a resumed training keeps, and the schedule of own images."""
+"""Chooses the precision of a training for its machine, and the schedule for your own images."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ FEW_IMAGES = 2_500
 
 
 def own_schedule(images: int, said: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a training on your own images where the user says nothing.
+    """The default settings of a training on your own images.
 
-    Epochs: 30 √(50,000 / images), between 30 and 300. Batches: 128 images, or 32 where there are fewer than FEW_IMAGES
-    or the model is torchvision's. Learning rate: rises to 0.1 for 128 images, in proportion for other batches, and
-    falls to 0 (one_cycle). Nesterov's momentum, weight decay 5e-4.
+    - Epochs: 30 √(50,000 / images), between 30 and 300.
+    - Batches: 128 images, or 32 for fewer than FEW_IMAGES or a model of torchvision.
+    - Learning rate (one_cycle): rises to 0.1 per 128 images of a batch, and falls to 0.
+    - Nesterov momentum, weight decay 5e-4.
 
-    :param images: for training, before validation is split off.
-    :param said: the settings that the user gave, which are left out. Of another schedule than one_cycle only the length
-        and the batches are chosen.
+    :param images: number of training images, before validation images are split off.
+    :param said: the user's settings, which are omitted. With another schedule than one_cycle, only length and batches
+        are chosen.
     """
     small = images < FEW_IMAGES or said.get("model", "preact_resnet") != "preact_resnet"
     rule: dict[str, Any] = {"batch_size": 32 if small else 128}
@@ -43,13 +44,13 @@ def own_schedule(images: int, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def begun_with(folder: Path) -> dict[str, Any]:
-    """The choices made when the training in this folder began; empty without a training."""
+    """The choices of the training in this folder when it began; empty without a training."""
     settings: Any = TrainingFolder(folder).begun_with()
     return {} if settings is None else {name: settings[name] for name in CHOSEN}
 
 
 def slow_rank(device: torch.device, ranks: Ranks) -> int | None:
-    """The first rank whose device only emulates bfloat16, if any: all ranks compute in one precision."""
+    """The first rank whose device only emulates bfloat16, if any. All ranks compute in the same precision."""
     first = int(ranks.min(torch.tensor(ranks.rank if devices.bfloat16_is_slow(device) else ranks.count)))
     return None if first == ranks.count else first
 
@@ -65,9 +66,9 @@ def choose(
 ) -> tuple[TrainingSettings, list[str]]:
     """The settings with the chosen precision, and a note if it differs from the requested one.
 
-    Explicit settings stay. For the others, a resumed training keeps its own.
+    Explicit settings don't change. For the others, a resumed training uses its earlier choices.
 
-    :param said: names of the explicit settings.
+    :param said: the names of the explicit settings.
     :param folder: the training's folder.
     :param slow: see `slow_rank`.
     """
@@ -84,7 +85,7 @@ def choose(
 def _precision(
     asked: Precision, device: torch.device, ranks: Ranks, *, slow: int | None
 ) -> tuple[Precision, list[str]]:
-    """The asked one where every rank's device multiplies it; otherwise another one, with a note of it."""
+    """The requested precision if every rank's device supports it, otherwise another one, with a note."""
     if asked != "bfloat16" or slow is None:
         return asked, []
     kind = "CPU" if device.type == "cpu" else "GPU"

@@ -1,4 +1,4 @@
-"""The learning curve: what its points are made of, `curve.jsonl`, one line a point, and TensorBoard's events."""
+"""Writes the learning curve to `curve.jsonl`, with one line per point, and as TensorBoard's events."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _NEVER = torch.iinfo(torch.int64).max
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """One point of the learning curve.
+    """A point of the learning curve, at the end of an epoch or of the training.
 
-    :param epoch: that the iteration belongs to, from 1; its last one but for the training's end.
-    :param iteration: how many were done.
-    :param lr: of the last one.
-    :param train_loss, train_error: means over the images since the point before, as they were trained on: augmented,
-        the loss with label smoothing. Losses are in nats, errors in %.
-    :param test_loss, test_error: of the iterate here; None where it was not evaluated.
-    :param images_per_second: training images since the point before, over the time that their training took.
-    :param seconds: since the training's start, over all its sessions, evaluations included.
+    :param epoch: the epoch, from 1.
+    :param iteration: number of completed iterations.
+    :param lr: learning rate of the last iteration.
+    :param train_loss, train_error: means over the training images since the previous point, with augmentation and label
+        smoothing. Losses are in nats, errors in %.
+    :param test_loss, test_error: results of the current iterate; None if it was not evaluated.
+    :param images_per_second: training speed since the previous point.
+    :param seconds: duration of all sessions so far, including evaluations.
     """
 
     epoch: Count
@@ -52,21 +52,21 @@ class Curve:
         self.points: list[CurvePoint] = []
 
     def rewrite(self) -> None:
-        """Makes the file hold the points in memory and nothing else."""
+        """Replaces the file's content by the points in memory."""
         with naming(self.path, consequence=_FULL), atomic_file(self.path) as temporary:
             temporary.write_text("".join(map(state_line, self.points)))
 
     def append(self, point: CurvePoint) -> None:
-        """Writes a further point at the file's end."""
+        """Appends a point to the file."""
         with naming(self.path, consequence=_FULL), self.path.open("a") as file:
             file.write(state_line(point))
 
 
 def read_curve(path: Path, *, finished: bool = False) -> list[CurvePoint]:
-    """The points of a curve.jsonl. Skips a damaged end, which a killed training may leave.
+    """The points in a curve.jsonl. Skips a damaged end, which a killed training may leave.
 
-    :param finished: whether the training has ended; then a damaged end is an error.
-    :raises SettingError: a line is damaged that is not skipped.
+    :param finished: whether the training has ended. Then a damaged end is an error.
+    :raises SettingError: a line is damaged.
     """
     advice = "move the training away to start again"
     return [point for point, _ in read_state_lines(path, CurvePoint, advice=advice, finished=finished)]
@@ -75,8 +75,8 @@ def read_curve(path: Path, *, finished: bool = False) -> list[CurvePoint]:
 class TensorBoardCurve:
     """Writes the curve's points as TensorBoard's events, by iteration.
 
-    :param folder: of the events.
-    :param after: the iteration of the last point that a resumed training has; later events, of before, are hidden.
+    :param folder: folder for the events.
+    :param after: iteration of the last point of a resumed training. Later events of earlier sessions are hidden.
     :raises ValueError: TensorBoard is not installed.
     """
 
@@ -86,7 +86,7 @@ class TensorBoardCurve:
         self._writer: Any = SummaryWriter(str(folder), purge_step=after + 1)
 
     def add(self, point: CurvePoint) -> None:
-        """One point: train/loss, train/error, test/loss, test/error, lr, epoch, images_per_second, seconds."""
+        """Writes a point: train/loss, train/error, test/loss, test/error, lr, epoch, images_per_second, seconds."""
         for name, value in asdict(point).items():
             if value is not None and name != "iteration":
                 tag = name.replace("_", "/", 1) if name.startswith(("train_", "test_")) else name
@@ -94,12 +94,12 @@ class TensorBoardCurve:
         self._writer.flush()
 
     def close(self) -> None:
-        """Writes what is left."""
+        """Writes the remaining events."""
         self._writer.close()
 
 
 class MeterState(TypedDict):
-    """The sums of a `Meter`, and their duration."""
+    """The state of a `Meter`: sums, and the seconds over which they were computed."""
 
     loss: float
     wrong: float
@@ -108,9 +108,10 @@ class MeterState(TypedDict):
 
 
 class Meter:
-    """Loss and error of the training images since the last point, kept on the device: no iteration waits for it.
+    """Loss and error of the training images since the last point, on the device, so that no iteration waits for it.
 
-    images: how many, over all ranks, counted by who adds. N is the number of images of this rank's part of a batch.
+    `images` is their number over all ranks, which the caller counts. N is the number of images in this rank's part of a
+    batch.
     """
 
     def __init__(self, device: torch.device, ranks: Ranks) -> None:
@@ -120,7 +121,7 @@ class Meter:
         self.images = 0
 
     def add(self, iteration: int, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
-        """A batch.
+        """Adds a batch.
 
         :param iteration: its number.
         :param logits: Shape: (N, classes).
@@ -134,11 +135,11 @@ class Meter:
         self._first_bad.copy_(first_bad)
 
     def first_bad(self) -> Tensor:
-        """The first iteration whose loss was not finite, on any rank, on the device; without one, 2⁶³ - 1."""
+        """The first iteration with a loss that was not finite on any rank, or 2⁶³ - 1. It is on the device."""
         return self._ranks.min(self._first_bad)
 
     def means(self) -> tuple[float, float]:
-        """Loss and error in %, over all ranks."""
+        """Mean loss, and error in %, over all ranks."""
         loss, wrong = self._ranks.sum(self._sums).tolist()
         return loss / self.images, 100 * wrong / self.images
 
@@ -148,12 +149,12 @@ class Meter:
         self.images = 0
 
     def state(self) -> dict[str, float]:
-        """Everything as plain numbers, over all ranks."""
+        """The state as plain numbers, over all ranks."""
         loss, wrong = self._ranks.sum(self._sums).tolist()
         return {"loss": loss, "wrong": wrong, "images": self.images}
 
     def load(self, state: MeterState) -> None:
-        """What `state` gave: the first rank has it, the others add nothing."""
+        """Restores a state in the first rank. The other ranks start with 0."""
         share = [state["loss"], state["wrong"]] if self._ranks.first else [0.0, 0.0]
         self._sums.copy_(torch.tensor(share, dtype=torch.float64))
         self.images = state["images"]

@@ -1,4 +1,4 @@
-"""Training an image model, from settings and a seed to the last iterate, in any number of sessions."""
+"""Trains an image model from settings and a seed to the last iterate, in any number of sessions."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResult:
-    """A finished training.
+    """The result of a finished training.
 
-    :param model_file: the last iterate.
-    :param iteration: how many were done.
-    :param seconds: all sessions together.
-    :param points: the learning curve; of several processes the first one alone knows the test figures.
-    :param name: of the model and the images, such as `PreAct-ResNet-20, 2rskip+ln, cifar10`.
-    :param evaluated_on: "test", or "validation", where these are your own images.
+    :param model_file: the file of the last iterate.
+    :param iteration: number of iterations.
+    :param seconds: duration of all sessions.
+    :param points: the learning curve. With several processes, only the first one has test losses and errors.
+    :param name: name of the model and the images, such as `PreAct-ResNet-20, 2rskip+ln, cifar10`.
+    :param evaluated_on: "test", or "validation" for your own images.
     """
 
     model_file: Path
@@ -57,7 +57,7 @@ class TrainingResult:
 
     @property
     def test_error(self) -> float | None:
-        """The last iterate's error on the test images, %."""
+        """The last iterate's error on the test images in %."""
         return self.points[-1].test_error
 
     @property
@@ -78,22 +78,22 @@ def train(
     observer: Observer | None = None,
     notes: Sequence[str] = (),
 ) -> TrainingResult:
-    """Trains to the end of the settings' iterations, from the start or from the folder's checkpoint.pt.
+    """Trains to the end, from the start or from the folder's checkpoint.pt.
 
-    Under torchrun the processes share every batch. On a CPU a training that was stopped and repeated ends with the same
-    bytes as one that was not. Seeds torch's random numbers.
+    Under torchrun the processes share every batch. On a CPU an interrupted and resumed training gives the same bytes as
+    an uninterrupted one. It seeds torch's random numbers.
 
-    :param folder: where everything is written, see `TrainingFolder`.
-    :param data: the folder of the dataset; None: where `load_cifar` looks. Your own images are in `settings.data`.
-    :param download: fetch the dataset where it is missing or damaged.
-    :param seed: of the initial weights, the order of the images and their augmentation; 0 to 2⁶⁴ - 1.
-    :param device: "cpu", "cuda", "cuda:1"; None: a GPU where there is one.
-    :param tensorboard: write the curve for TensorBoard too.
-    :param observer: looks at the training, which goes as without it.
-    :param notes: lines for the terminal, printed once data and folder are there.
-    :raises Interrupted: SIGTERM or SIGINT came; the training is saved.
-    :raises Diverged: the loss or a weight is not finite; what was saved before is kept.
-    :raises ValueError: a mistake in what was given, a checkpoint of other settings, or a folder in use.
+    :param folder: the output folder, see `TrainingFolder`.
+    :param data: folder of the dataset; None: the default of `load_cifar`. Your own images are in `settings.data`.
+    :param download: whether to download the dataset if it is missing or damaged.
+    :param seed: random seed of the initial weights, the order of the images and their augmentation; 0 to 2⁶⁴ - 1.
+    :param device: "cpu", "cuda" or "cuda:1"; None: a GPU if available.
+    :param tensorboard: whether to write the curve for TensorBoard too.
+    :param observer: probes the training without changing its result.
+    :param notes: lines for the terminal, which are printed after data and folder were checked.
+    :raises Interrupted: SIGTERM or SIGINT stopped the training, which was saved.
+    :raises Diverged: the loss or a weight is not finite. Earlier checkpoints stay.
+    :raises ValueError: an argument is wrong, the checkpoint has other settings, or the folder is in use.
     :raises OSError: the data can't be read, or the disk is full.
     """
     ranks = Ranks.from_environment()
@@ -207,7 +207,7 @@ def _check_device(settings: TrainingSettings, place: torch.device) -> None:
 
 
 def _check_shared(files: TrainingFolder, iteration: int, ranks: Ranks) -> None:
-    """:raises ValueError: ranks of other machines see another checkpoint, or none."""
+    """:raises ValueError: ranks on other machines see another checkpoint, or none."""
     here = torch.tensor(iteration)
     least, most = int(ranks.min(here)), int(ranks.max(here))
     if least != most:
@@ -218,9 +218,9 @@ def _check_shared(files: TrainingFolder, iteration: int, ranks: Ranks) -> None:
 
 
 def process_group(ranks: Ranks, device: str | None) -> AbstractContextManager[None]:
-    """Within the block the ranks know each other: through gloo on CPUs, nccl on GPUs.
+    """Connects the ranks within the block: with gloo on CPUs, with nccl on GPUs.
 
-    :param device: as `choose_device` takes it, which may still refuse it.
+    :param device: the argument of `choose_device`, which checks it later.
     :raises ValueError: another rank stopped.
     """
     gpus = device != "cpu" and torch.cuda.is_available()
@@ -230,9 +230,9 @@ def process_group(ranks: Ranks, device: str | None) -> AbstractContextManager[No
 
 
 class Interrupted(Exception):
-    """A training was stopped by a signal, and saved.
+    """Raised if a signal stopped a training, which was saved.
 
-    :param status: the exit status that says so to a shell: 143 for SIGTERM, 130 for SIGINT.
+    :param status: the exit status for the shell: 143 for SIGTERM, 130 for SIGINT.
     """
 
     def __init__(self, number: int, *, iteration: int, checkpoint: Path) -> None:
@@ -244,10 +244,10 @@ class Interrupted(Exception):
 
 
 class StopSignals:
-    """Within the block the signals are noted instead of ending the process.
+    """Notes signals within the block, instead of ending the process.
 
-    A second one ends a process that is alone as it would without the block. To one of several, torchrun passes on what
-    it gets itself, so a Ctrl-C comes twice.
+    A second signal ends a single process. With several processes it does not, since torchrun forwards its signals, so
+    each process receives a Ctrl-C twice.
     """
 
     def __init__(self, ranks: Ranks) -> None:
@@ -273,18 +273,18 @@ class StopSignals:
             signal.signal(number, handler)
 
     def received(self) -> int:
-        """The number of a signal that this process or another rank got, or 0; the same on all ranks."""
+        """The number of a signal that any rank received, or 0. It is the same on all ranks."""
         if self._ranks.count == 1:
             return self._received
         return int(self._ranks.max(torch.tensor(self._received)))
 
 
 def point_line(point: CurvePoint, *, epochs: int, iterations: int, evaluated_on: str = "test") -> str:
-    """A point of the curve as a line.
+    """A line of text for a point of the curve.
 
-    :param epochs: of the whole training.
-    :param iterations: of the whole training.
-    :param evaluated_on: name of the images of its test error.
+    :param epochs: number of epochs of the training.
+    :param iterations: number of iterations of the training.
+    :param evaluated_on: name of the images of the test error.
     """
     parts = [
         f"epoch {point.epoch}/{epochs}",

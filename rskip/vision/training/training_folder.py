@@ -1,4 +1,4 @@
-"""The folder that a training writes into, and checkpoint.pt in it, which it resumes from."""
+"""Manages the folder of a training, and the checkpoint.pt from which it resumes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _LaterSettings(TypedDict, total=False):
 
 
 class BegunWith(_LaterSettings):
-    """The settings with which a training began. Holds the keys that rskip reads."""
+    """The settings with which a training began. Only the keys that rskip reads are declared."""
 
     precision: Precision
     compile: bool
@@ -39,10 +39,13 @@ class _Begun(TypedDict):
 
 
 class TrainingFolder:
-    """Paths of one training.
+    """The paths of a training.
 
-    checkpoint.pt: everything to go on. curve.jsonl: the learning curve. settings: run.json, what it was started with.
-    model.pt: the last iterate, when the training has ended. tensorboard/: events, where they were asked for.
+    - checkpoint.pt: the state for resuming
+    - curve.jsonl: the learning curve
+    - run.json: the settings
+    - model.pt: the last iterate, after the end
+    - tensorboard/: events, if they were requested
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,13 +59,13 @@ class TrainingFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Makes the folder where it is missing, holds it for this process, and clears away what a killed one left.
+        """Creates the folder if it is missing, locks it for this process, and removes leftovers of a killed process.
 
-        :raises ValueError: another training holds it.
+        :raises ValueError: another training has locked it.
         """
         busy = f"{self.path} is in use by another training (process {{process}}): wait for it, or give another folder"
         with folder_lock(self.path, busy=busy) as self._lock:
-            for half_written in self.path.glob(".*.partial.*"):  # rskip.files.whole's
+            for half_written in self.path.glob(".*.partial.*"):  # temporary files of rskip.files.whole
                 half_written.unlink()
             yield
 
@@ -77,7 +80,7 @@ class TrainingFolder:
         return read_state(self.settings, _Begun, advice=advice)["settings"]
 
     def check_lock(self) -> None:
-        """:raises LockLost: the folder was locked, and now another process works in it."""
+        """:raises LockLost: the folder was locked, but another process has taken it over."""
         if self._lock is not None:
             self._lock.check()
 
@@ -94,7 +97,7 @@ class _Group(TypedDict):
 
 
 class Optimiser(TypedDict):
-    """The state dict of SGD. Holds the keys that rskip reads."""
+    """The state dict of SGD. Only the keys that rskip reads are declared."""
 
     state: dict[int, _Buffers]
     param_groups: list[_Group]
@@ -105,25 +108,24 @@ class _Generators(TypedDict, total=False):
 
 
 class Generators(_Generators):
-    """States of the random number generators."""
+    """The states of the random number generators."""
 
     cpu: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCheckpoint:
-    """A training's state after an iteration. The fields' names are those in the file.
+    """A training's state after an iteration. The fields have the names of the file's keys.
 
-    settings: `TrainingSettings.to_dict()`; seed; processes: how many train together. Only a training that has the same
-        resumes from it.
-    iteration: how many are done; iterations: how many the training has.
-    model, optimiser: their state dicts.
+    settings, seed, processes: `TrainingSettings.to_dict()`, the random seed and the number of processes. Only a
+    training with the same values resumes from it. iteration, iterations: the number of completed iterations, and the
+    length of the training. model, optimiser: state dicts.
     rng: states of torch's random numbers, "cpu" and, on a GPU, "cuda".
-    meter: sums since the last point of the curve, and "seconds" since it.
+    meter: sums since the last point of the curve, and "seconds" since then.
     curve: the points so far, as in curve.jsonl.
-    seconds: of training so far.
-    pieces: one for each time it was started: "from" (iteration), "device", "torch" (version), "seconds".
-    config, classes, images: the model's config, the classes' names, and what describes the images; of your own images.
+    seconds: duration of the training so far.
+    pieces: one entry per session: "from" (iteration), "device", "torch" (version), "seconds".
+    config, classes, images: the model's config, the names of the classes and the description of your own images.
     """
 
     settings: dict[str, Any]
@@ -144,9 +146,9 @@ class TrainingCheckpoint:
 
 
 def write_training_checkpoint(path: Path, checkpoint: TrainingCheckpoint) -> None:
-    """Writes the file whole or not at all.
+    """Writes the file atomically.
 
-    :raises OSError: no room on the disk or no permission; the file before stays.
+    :raises OSError: the disk is full, or there is no permission. The earlier file stays.
     """
     content = {field.name: getattr(checkpoint, field.name) for field in fields(checkpoint)}
     if checkpoint.images is None:
@@ -159,20 +161,20 @@ def write_training_checkpoint(path: Path, checkpoint: TrainingCheckpoint) -> Non
 
 
 def save_whole(path: Path, content: object, *, consequence: str) -> None:
-    """torch.save, whole or not at all.
+    """Calls torch.save, atomically.
 
-    :raises OSError: one that names the file and the consequence.
+    :raises OSError: the file can't be written. The error names the file and the consequence.
     """
-    memory = io.BytesIO()  # of a full disk torch.save itself raises a RuntimeError about its archive
+    memory = io.BytesIO()  # on a full disk, torch.save would raise a RuntimeError about its archive
     torch.save(content, memory)
     with naming(path, consequence=consequence), atomic_file(path) as temporary:
         temporary.write_bytes(memory.getbuffer())
 
 
 def read_training_checkpoint(path: Path) -> TrainingCheckpoint | None:
-    """The checkpoint on the CPU; None where there is none. No pickle is run.
+    """The checkpoint on the CPU; None if it does not exist. It runs no pickle.
 
-    :raises ValueError: a file that is cut off, damaged or none of ours.
+    :raises ValueError: the file is truncated, damaged or not a checkpoint.
     """
     if not path.exists():
         return None
@@ -184,11 +186,11 @@ def read_training_checkpoint(path: Path) -> TrainingCheckpoint | None:
 def check_same_training(
     path: Path, checkpoint: TrainingCheckpoint, *, settings: Mapping[str, Any], seed: int, processes: int
 ) -> None:
-    """:raises ValueError: the checkpoint is of a training with other settings, each named with both values."""
+    """:raises ValueError: the checkpoint is from a training with other settings. The error lists them."""
     there = {**without_removed(checkpoint.settings), "seed": checkpoint.seed, "processes": checkpoint.processes}
     now = {**settings, "seed": seed, "processes": processes}
     for each in (there, now):
-        each.pop("data", None)  # which folder is told by its images
+        each.pop("data", None)  # the images, not the folder's path, are compared
     differing = [name for name in {**there, **now} if there.get(name) != now.get(name)]
     if differing:
         listed = "; ".join(f"{name}: {there.get(name)} there, {now.get(name)} now" for name in differing)
@@ -198,7 +200,7 @@ def check_same_training(
 
 
 def check_same_images(path: Path, there: ImageDescription | None, now: ImageDescription) -> None:
-    """:raises ValueError: the checkpoint is of a training on other images than those of your folder."""
+    """:raises ValueError: the checkpoint is from a training on other images."""
     if there is None or (there.sha256, there.size) != (now.sha256, now.size):
         known, ours = ("" if each is None else f"{each.name}, {_counted(each)}" for each in (there, now))
         raise ValueError(

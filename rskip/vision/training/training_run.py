@@ -1,4 +1,4 @@
-"""The state of a training, and its steps: an iteration, a check, a point of the curve, a checkpoint."""
+"""Holds the state of a training and does its steps: iterations, checks, points of the curve, checkpoints."""
 
 from __future__ import annotations
 
@@ -39,37 +39,39 @@ from rskip.vision.training.training_folder import (
 )
 from rskip.vision.transforms import CLASSES
 
-CHECK_EVERY = 100  # iterations from one look at the loss to the next: a look waits for a GPU
+CHECK_EVERY = 100  # iterations between two checks of the loss, since a check waits for the GPU
 
 
 class Diverged(ValueError):
-    """The loss or a weight is not finite any more. What was saved before is kept."""
+    """Raised if the loss or a weight is not finite. Earlier checkpoints stay."""
 
 
 class Observer(Protocol):
-    """Looks at a training before every iteration, and changes nothing of it: it draws no random number."""
+    """Probes a training before every iteration. It must not change the training or draw random numbers."""
 
     def __call__(
         self, iteration: int, model: nn.Module, loss_of: Callable[[nn.Module], Tensor], *, images: int
     ) -> None:
-        """All processes call it.
+        """Probes the training. All processes call it.
 
-        :param iteration: that is about to be done, counted from 1.
-        :param model: neither compiled nor distributed. To be copied: a pass through it changes its statistics.
-        :param loss_of: gives a copy's summed loss over the iteration's batch, of which this process has `images`.
+        :param iteration: number of the next iteration, from 1.
+        :param model: the model, not compiled or distributed. Copy it before a forward pass, which changes its running
+            statistics.
+        :param loss_of: returns a copy's summed loss over the iteration's batch.
+        :param images: number of images of the batch in this process.
         """
 
 
 class TrainingRun:
-    """The model, its optimiser, and everything else that changes while it is trained.
+    """The model, its optimiser, and all other state that changes during training.
 
-    compile_error: why the model is trained as it is where the settings say that it is compiled.
+    compile_error: the reason why the model is not compiled although the settings ask for it.
 
-    :param own: your own images, of which `images` and `test_images` are made; None for CIFAR.
-    :param files: where everything goes.
-    :param seed: of torch's random numbers, from here on, and of the batches.
-    :param observer: None: nobody looks.
-    :raises ValueError: settings that don't go with these images or processes.
+    :param own: your own images, from which `images` and `test_images` were made; None for CIFAR.
+    :param files: the output folder.
+    :param seed: random seed for torch and the batches.
+    :param observer: probes the training; None: no probe.
+    :raises ValueError: the settings don't fit these images or processes.
     """
 
     def __init__(
@@ -112,7 +114,7 @@ class TrainingRun:
         self._config = model_config(settings, len(images.classes), size=size)
         self.model = build_model(self._config)
         if settings.sync_batch_norm and ranks.count > 1:
-            nn.SyncBatchNorm.convert_sync_batchnorm(self.model)  # replaces its parts, on GPUs (see `train`)
+            nn.SyncBatchNorm.convert_sync_batchnorm(self.model)  # replaces modules in place; only on GPUs (see `train`)
         self.model.to(device).train()
         if settings.channels_last:
             self.model.to(memory_format=torch.channels_last)
@@ -137,10 +139,10 @@ class TrainingRun:
         self._session_began = self._point_began = time.monotonic()
 
     def _wrapped(self) -> nn.Module:
-        """The model as it is called in training: compiled, with averaged gradients."""
+        """The model as training calls it: compiled, with averaged gradients."""
         wrapped: nn.Module = self.model
         if self.settings.compile:
-            # not dynamic: there are two sizes of batch, since an epoch's last one is short
+            # not dynamic, since there are only two batch sizes: an epoch's last batch is smaller
             wrapped = cast(nn.Module, torch.compile(wrapped, dynamic=False))
         if self.ranks.count > 1:
             wrapped = DistributedDataParallel(
@@ -151,14 +153,14 @@ class TrainingRun:
         return wrapped
 
     def _compile(self) -> None:
-        """Compiles for each size of batch, which changes nothing else; what can't be compiled is trained as it is."""
+        """Compiles the model for each batch size, without changing the training. On an error it stays uncompiled."""
         statistics = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         last = self.batches.batches_per_epoch - 1
         try:
             for iteration in (0, last) if self.iterations > last else (0,):
                 images, labels, _ = self.batches.batch(iteration)
                 self._loss(self._trained, images, labels)[1].backward()
-        except Exception as error:  # PyTorch's compilers, and the programs that they start, raise errors of every kind
+        except Exception as error:  # PyTorch's compilers and the programs that they start raise errors of any type
             self.compile_error, self._trained = error, self.model
         self.optimiser.zero_grad()
         for name, buffer in self.model.named_buffers():
@@ -175,7 +177,7 @@ class TrainingRun:
                 "version; move it away to start again"
             )
         self.model.load_state_dict(checkpoint.model)
-        groups = self.optimiser.state_dict()["param_groups"]  # the settings, not the checkpoint, define the update
+        groups = self.optimiser.state_dict()["param_groups"]  # the settings, not the checkpoint, determine the update
         self.optimiser.load_state_dict({"state": checkpoint.optimiser["state"], "param_groups": groups})
         self.meter.load(checkpoint.meter)
         self._point_began = time.monotonic() - checkpoint.meter["seconds"]
@@ -218,10 +220,10 @@ class TrainingRun:
         return None
 
     def begin_files(self, *, tensorboard: bool) -> None:
-        """Writes run.json and the curve so far; the first rank alone.
+        """Writes run.json and the curve so far, in the first rank only.
 
-        :raises ValueError: TensorBoard is asked for and not installed.
-        :raises OSError: no room on the disk or no permission.
+        :raises ValueError: TensorBoard was requested but is not installed.
+        :raises OSError: the disk is full, or there is no permission.
         """
         if not self.ranks.first:
             return
@@ -244,7 +246,7 @@ class TrainingRun:
 
     @property
     def epochs(self) -> int:
-        """Passes over the training images, the last one perhaps not whole."""
+        """The number of passes over the training images. The last one may be incomplete."""
         return -(-self.iterations // self.batches.batches_per_epoch)
 
     @property
@@ -254,26 +256,26 @@ class TrainingRun:
 
     @property
     def point_due(self) -> bool:
-        """Whether the curve wants a point here: at each epoch's end and at the training's."""
+        """Whether the curve gets a point now, which is at the end of each epoch and of the training."""
         at_end = self.finished or self.iteration % self.batches.batches_per_epoch == 0
         return at_end and self.meter.images > 0
 
     @property
     def check_due(self) -> bool:
-        """Whether it is time to look at the loss."""
+        """Whether to check the loss now."""
         return self.iteration % CHECK_EVERY == 0
 
     @property
     def save_due(self) -> bool:
-        """Whether a checkpoint is wanted here; before a point it is, whose evaluation may take long."""
+        """Whether to save a checkpoint now. One is always saved before a point, since its evaluation may take long."""
         return self.iteration > self._saved and (self.point_due or self.iteration % self.settings.save_every == 0)
 
     def step(self) -> None:
-        """One iteration: the gradient of the mean loss over the whole batch, whatever part of it each rank has.
+        """Does one iteration, with the gradient of the mean loss over the batch of all ranks.
 
-        It waits for nothing that the device does.
+        It does not wait for the device.
 
-        :raises ValueError: the device's memory is not enough.
+        :raises ValueError: the device has not enough memory.
         """
         plan = self.batches.plan(self.iteration)
         for group in self.optimiser.param_groups:
@@ -299,17 +301,17 @@ class TrainingRun:
         images, labels = self.batches.make(plan)
         logits, loss = self._loss(self._trained, images, labels)
         self.optimiser.zero_grad()
-        # DistributedDataParallel divides the ranks' sum by their number
+        # DistributedDataParallel divides the sum over ranks by their number
         (loss * (self.ranks.count / plan.count)).backward()
         if self.settings.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
         self.optimiser.step()
-        if self._batch_counts:  # torchvision's normalisations count themselves
+        if self._batch_counts:  # torchvision's normalisations count batches themselves
             torch._foreach_add_(self._batch_counts, 1)
         self.meter.add(self.iteration, logits, labels, loss)
 
     def _loss(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits, and the summed loss."""
+        """The logits and the summed loss."""
         bfloat16 = self.settings.precision == "bfloat16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=bfloat16):
             logits = model(images)
@@ -318,7 +320,7 @@ class TrainingRun:
         return logits, F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
 
     def check(self) -> None:
-        """:raises Diverged: a loss since the last check, a weight or a statistic is not finite."""
+        """:raises Diverged: a loss since the last check, a weight or a running statistic is not finite."""
         bad, largest = torch.stack([self.meter.first_bad().double(), _largest(self.model).double()]).tolist()
         with self.ranks.together():
             if bad < self.iteration:
@@ -327,7 +329,7 @@ class TrainingRun:
                 raise self._diverged("a weight or statistic", self.iteration)
 
     def _diverged(self, what: str, iteration: int) -> Diverged:
-        """The error, in one line with what to try."""
+        """The error, which suggests what to try."""
         lr, connection = learning_rate(self._schedule, max(0, iteration - 1)), self.settings.connection
         normalised = parse_connection(connection).norm is not None
         first = "" if normalised else "a connection with a normalisation, such as 2rskip+ln, or "
@@ -337,7 +339,7 @@ class TrainingRun:
         )
 
     def _out_of_memory(self, plan: BatchPlan) -> ValueError:
-        """The error, in one line with what to lower."""
+        """The error, which suggests what to change."""
         bfloat16 = "" if self.settings.precision == "bfloat16" else ", precision bfloat16"
         return ValueError(
             f"not enough memory on {device_name(self.device)} for the {len(plan.rows):,} images of iteration "
@@ -349,7 +351,7 @@ class TrainingRun:
         return f"{self.files.checkpoint} holds iteration {self._saved:,}" if self._saved else "no checkpoint yet"
 
     def add_point(self) -> CurvePoint:
-        """Adds a point to the curve, with a test error where one is due.
+        """Adds a point to the curve, with a test error if one is due.
 
         :raises Diverged: the model's outputs for the test images are not finite.
         """
@@ -381,7 +383,7 @@ class TrainingRun:
         return point
 
     def _evaluate(self) -> Evaluation:
-        """The iterate's figures on the test images, which stay on the device."""
+        """Evaluates the iterate on the test images, which stay on the device."""
         self.test_images = self.test_images.to(self.device)
         try:
             return evaluate(
@@ -396,7 +398,7 @@ class TrainingRun:
 
     @property
     def seconds(self) -> float:
-        """Since the training's start, over all its sessions."""
+        """Duration of all sessions so far."""
         return sum(session["seconds"] for session in self._sessions())
 
     def _sessions(self) -> list[Session]:
@@ -406,8 +408,8 @@ class TrainingRun:
     def save(self) -> None:
         """Writes the checkpoint.
 
-        :raises Diverged: see `check`; nothing is written then.
-        :raises OSError: no room for it; the checkpoint before stays.
+        :raises Diverged: see `check`. Then nothing is written.
+        :raises OSError: the disk is full. The earlier checkpoint stays.
         """
         self.check()
         meter: Any = {**self.meter.state(), "seconds": time.monotonic() - self._point_began}
@@ -442,7 +444,7 @@ class TrainingRun:
         self._saved = self.iteration
 
     def _own_content(self) -> dict[str, Any]:
-        """What the files of a training on your own images have beside."""
+        """The additional content of the files of a training on your own images."""
         if self._own is None:
             return {}
         return {"config": self._config, "classes": self._own.train.classes, "images": self._own.description}
@@ -453,12 +455,12 @@ class TrainingRun:
 
     @property
     def name(self) -> str:
-        """Of the model and the images, such as `PreAct-ResNet-20, 2rskip+ln, cifar10`."""
+        """The name of the model and the images, such as `PreAct-ResNet-20, 2rskip+ln, cifar10`."""
         return f"{model_name(self._config)}, {self._images_name}"
 
     @property
     def evaluated_on(self) -> str:
-        """Name of the images of the curve's test error: "test", or "validation"."""
+        """The name of the images of the curve's test error: "test" or "validation"."""
         return "validation" if self._own is not None and self._own.split == "valid" else "test"
 
     def _weights(self) -> dict[str, Tensor]:
@@ -467,7 +469,7 @@ class TrainingRun:
     def finish(self) -> None:
         """Writes the last iterate as model.pt, and as model.safetensors with config.json.
 
-        :raises OSError: no room for it.
+        :raises OSError: the disk is full.
         """
         with self.ranks.together():
             if self.ranks.first:
@@ -487,10 +489,10 @@ class TrainingRun:
 
 
 def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
-    """The optimiser's groups: all parameters, or those that decay and the others.
+    """The optimiser's groups: all parameters, or separately those with and without weight decay.
 
-    decay="weights" is for the weights of the model's convolutions and its classifier. Not for gains and biases of
-    normalisations, the classifier's bias, nor anything of a connection: gates, w.
+    With decay="weights" only the weights of the model's convolutions and classifier decay. Gains and biases of
+    normalisations, the classifier's bias and the parameters of connections don't.
     """
     if settings.decay == "all":
         return [{"params": list(model.parameters()), "weight_decay": settings.weight_decay}]
@@ -504,7 +506,7 @@ def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[
 
 
 def _largest(model: nn.Module) -> Tensor:
-    """The largest absolute value of all parameters and buffers; NaN where one is NaN."""
+    """The largest absolute value of all parameters and buffers, or NaN if one is NaN."""
     floats = [tensor.detach() for tensor in model.state_dict().values() if tensor.is_floating_point()]
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(floats, math.inf)), math.inf)
 
