@@ -1,4 +1,4 @@
-"""fairseq's stock `transformer`, of 0.12.2 and before: its parameters' names, and models of ours folded into it.
+"""fairseq's own `transformer`, of 0.12.2 and before: its parameters' names, and models of ours folded into it.
 
 The names are ours but for the layer norms of residual blocks, which belong to connections here.
 """
@@ -20,7 +20,7 @@ from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.undrawn import undrawn
 
-# Stock's name of a block's layer norm, and the connection that holds it here.
+# fairseq's name of a block's layer norm, and the connection that holds it here.
 _NORMS = {
     "self_attn_layer_norm": "self_attn_connection.norm",
     "encoder_attn_layer_norm": "encoder_attn_connection.norm",
@@ -63,17 +63,17 @@ _NO_SETTINGS = (
 
 
 def stock_connection(*, normalize_before: bool) -> str:
-    """The connection that a stock Transformer's residual blocks are: pre-norm or post-norm."""
+    """The connection that the blocks of fairseq's own `transformer` are: pre-norm or post-norm."""
     return PRENORM if normalize_before else POSTNORM
 
 
 def from_stock(model: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A stock `transformer`'s tensors, not copied, under the names of our model with `stock_connection`."""
+    """The tensors of fairseq's own `transformer`, not copied, under the names of our model with `stock_connection`."""
     return {_our_name(name): tensor for name, tensor in model.items() if not _NOT_THE_MODEL.fullmatch(name)}
 
 
 def from_old_stock(model: Mapping[str, Tensor], *, tied_output: bool) -> dict[str, Tensor]:
-    """A stock `transformer`'s tensors, not copied, under the names of fairseq 0.12.2, from whatever version.
+    """The tensors of fairseq's own `transformer`, not copied, under the names of fairseq 0.12.2, from whatever version.
 
     :param tied_output: the output projection is the decoder's embedding; early versions did not save it twice.
     """
@@ -85,13 +85,13 @@ def from_old_stock(model: Mapping[str, Tensor], *, tied_output: bool) -> dict[st
 
 
 def to_stock(model: Mapping[str, Tensor], *, connection: str) -> dict[str, Tensor]:
-    """Our tensors under the names of fairseq's stock `transformer`, as its strict loading wants them.
+    """Our tensors under the names of fairseq's own `transformer`, as its strict loading wants them.
 
-    :param connection: the model's; stock has `1xskip+ln` and `prenorm+ln`.
-    :raises ValueError: another connection, or parameters that stock has no place for.
+    :param connection: the model's: `1xskip+ln` or `prenorm+ln`.
+    :raises ValueError: another connection, or a parameter that fairseq's own `transformer` lacks.
     """
     if connection not in (POSTNORM, PRENORM):
-        raise ValueError(f"fairseq's stock transformer has no connection {connection!r}, only {POSTNORM} and {PRENORM}")
+        raise ValueError(f"fairseq's own transformer has no connection {connection!r}, only {POSTNORM} and {PRENORM}")
     stock = {f"{stack}.version": torch.tensor([_STACK_VERSION]) for stack in ("encoder", "decoder")}
     stock.update({_stock_name(name): tensor for name, tensor in model.items()})
     return stock
@@ -109,7 +109,7 @@ def _stock_name(name: str) -> str:
     if match and match[2] in _CONNECTIONS:
         return f"{match[1]}.{_CONNECTIONS[match[2]]}.{match[3]}"
     if "_connection." in name:
-        raise ValueError(f"fairseq's stock transformer has no place for {name!r}")
+        raise ValueError(f"fairseq's own transformer has no place for {name!r}")
     return name
 
 
@@ -126,7 +126,7 @@ def _current(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def find_fold(connection: str) -> Fold:
-    """How this connection becomes a stock Transformer's.
+    """How this connection becomes one of fairseq's own `transformer`.
 
     :raises SettingError: it is another function; the message says which.
     """
@@ -143,14 +143,15 @@ def find_fold(connection: str) -> Fold:
 def fold_connections(model: Transformer) -> Transformer:
     """A model that computes the same up to eps, with `1xskip+ln` or `prenorm+ln`; eval mode, no gradients.
 
-    :raises SettingError: a connection that no stock one equals, a value residual, or another eps than 1e-5.
+    :raises SettingError: a connection that none of fairseq's own equals, a value residual, or another eps than 1e-5.
     """
     if model.config.value_residual != "none":
-        problem = f"value_residual {model.config.value_residual} has no stock form: there values are a layer's own"
+        name = f"value_residual {model.config.value_residual}"
+        problem = f"{name} has no form in fairseq's own transformer, whose layers use their own values"
         raise SettingError("", problem, advice="use `rskip translate`")
     for name, module in model.named_modules():
         if getattr(module, "eps", EPS) != EPS:
-            problem = f"{name}.eps is {module.eps}, but a stock transformer's normalisations have {EPS}"
+            problem = f"{name}.eps is {module.eps}, but the normalisations of fairseq's own transformer have {EPS}"
             raise SettingError("", problem, advice=f"train a model with {EPS}")
     folds = {side: find_fold(getattr(model.config, f"{side}_connection")) for side in ("encoder", "decoder")}
     state = dict(_folded(model, name, tensor, folds) for name, tensor in model.state_dict().items())
@@ -166,12 +167,13 @@ def fold_connections(model: Transformer) -> Transformer:
 
 
 def stock_checkpoint(model: Transformer, *, source_language: str | None, target_language: str | None) -> Checkpoint:
-    """A checkpoint of fairseq's stock `transformer` that computes what the model does, up to eps.
+    """A checkpoint of fairseq's own `transformer` that computes what the model does, up to eps.
 
-    :raises SettingError: a connection that no stock one equals, a value residual, an output bias, or another start.
+    :raises SettingError: a connection that fairseq lacks, a value residual, an output bias, or another start.
     """
     if model.config.output_bias or model.config.start != "end":
-        problem = f"output_bias={model.config.output_bias} and start={model.config.start!r} have no stock form"
+        given = f"output_bias={model.config.output_bias} and start={model.config.start!r}"
+        problem = f"{given} have no form in fairseq's own transformer"
         raise SettingError("", problem, advice="use `rskip translate` or `rskip export ct2`")
     folded = fold_connections(model)
     config = {

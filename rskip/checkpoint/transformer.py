@@ -34,10 +34,9 @@ _EMBEDDINGS = {"source": "encoder.embed_tokens.weight", "target": "decoder.embed
 def build_transformer(
     checkpoint: Checkpoint, *, source_vocabulary: int, target_vocabulary: int, padding_index: int = 1
 ) -> Transformer:
-    """The translation model of a checkpoint, ours or fairseq's stock `transformer`: float32, eval mode, no gradients.
+    """The translation model of a checkpoint, ours or fairseq's own `transformer`: float32, eval mode, no gradients.
 
-    Settings that a stock checkpoint lacks are fairseq's defaults, those of its base `transformer`. The parameters are
-    copied.
+    Settings that a checkpoint of fairseq's own lacks are the defaults of its base `transformer`. Parameters are copied.
 
     :param source_vocabulary: tokens of the source dictionary, the special ones counted.
     :param target_vocabulary: the same of the target dictionary.

@@ -284,9 +284,9 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
         device = f"cuda:{ranks.local_rank}"
     if args.precision == "bfloat16" and not args.quiet and bfloat16_is_slow(usable_device(device)):
         if device.startswith("cuda"):  # of several GPUs one may be older
-            print(f"{device} has no bfloat16 arithmetic: --precision float32 is faster on it", file=sys.stderr)
+            print(f"{device} has no bfloat16 instructions: --precision float32 is faster on it", file=sys.stderr)
         elif ranks.first:
-            print("this CPU has no bfloat16 arithmetic: --precision float32 is faster on it", file=sys.stderr)
+            print("this CPU has no bfloat16 instructions: --precision float32 is faster on it", file=sys.stderr)
     if ranks.first and not args.quiet:
         if others:
             print(f"the model is an ensemble of {', '.join(map(str, files))}", file=sys.stderr)

@@ -75,7 +75,7 @@ def picture_size(path: str | os.PathLike[str]) -> tuple[int, int]:
         return width, height
 
 
-def find_pictures(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
+def find_images(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     """The given files, and the images in the given folders and subfolders by their suffixes, sorted per folder.
 
     :raises FileNotFoundError: a file or folder doesn't exist, or a folder has no images.
@@ -101,7 +101,7 @@ def find_named_pictures(folder: Path) -> list[tuple[str, Path]]:
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder: expected a folder of images")
-    return [(path.relative_to(folder).as_posix(), path) for path in find_pictures([folder])]
+    return [(path.relative_to(folder).as_posix(), path) for path in find_images([folder])]
 
 
 def _opened(source: Any, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""A Transformer in the format of CTranslate2, which runs stock ones alone. Needs the extra `ct2`."""
+"""Writes a vanilla Transformer (post-norm or pre-norm) in the format of CTranslate2. Needs the extra `ct2`."""
 
 from __future__ import annotations
 

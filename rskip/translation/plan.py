@@ -69,7 +69,7 @@ class Hardware:
     """The properties of a machine that a plan depends on.
 
     :param gpus: number of GPUs to train on; 0: the CPU.
-    :param bfloat16: whether the machine multiplies bfloat16 faster than float32.
+    :param bfloat16: whether the CPU or GPU has bfloat16 instructions.
     """
 
     gpus: int

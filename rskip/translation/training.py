@@ -72,6 +72,6 @@ def scored_file(run: Run[TranslationSettings]) -> Path:
 def artifacts(run: Run[TranslationSettings]) -> dict[str, str]:
     """See `Task.artifacts`."""
     return {
-        str(run.folder.train_log): "what the training printed",
+        str(run.folder.train_log): "output of fairseq-train",
         str(scored_file(run)): "the averaged model, for fairseq-generate and fairseq-interactive",
     }

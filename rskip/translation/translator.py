@@ -70,7 +70,7 @@ class Translator:
         precision: str | None = None,
         device: str | torch.device = "cpu",
     ) -> Translator:
-        """The translator of a model of ours, of a stock Transformer (post-norm or pre-norm) that fairseq trained, or of
+        """The translator of a model of ours, of fairseq's own Transformer (post-norm or pre-norm), or of
         a Hugging Face folder of a Marian model, such as opus-mt-en-de.
 
         :param path: a checkpoint (.safetensors or .pt), the folder of one, a Hugging Face folder, or a folder of ONNX

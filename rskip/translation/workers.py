@@ -54,7 +54,7 @@ class Workers:
                 yield rebuilt(batch)
         except BrokenProcessPool as error:
             raise ValueError(
-                "a worker process was ended, perhaps for want of memory: use fewer workers, or smaller batches"
+                "a worker process was killed, perhaps because the memory is full: use fewer workers, or smaller batches"
             ) from error
 
     def close(self) -> None:

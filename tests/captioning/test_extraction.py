@@ -11,12 +11,12 @@ from PIL import Image
 from rskip.captioning.extraction import extract_features
 from rskip.captioning.features import FeatureStore
 from rskip.captioning.options import ImageBatchSettings
-from rskip.files.images import find_pictures
+from rskip.files.images import find_images
 from rskip.settings.errors import SettingError
 
 
 def named(folder):
-    return [(path.relative_to(folder).as_posix(), path) for path in find_pictures([folder])]
+    return [(path.relative_to(folder).as_posix(), path) for path in find_images([folder])]
 
 
 @pytest.fixture

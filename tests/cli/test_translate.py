@@ -271,7 +271,7 @@ def test_a_gpu_without_bfloat16_is_named(monkeypatch, model, capsys, emulated_cu
     monkeypatch.setattr(Translator, "from_pretrained", lambda path, **settings: settings["device"])
     words = ["translate", "--model", str(model), "--device", "cuda", "--precision", "bfloat16"]
     for capability, told in (
-        ((9, 0), ""), ((7, 5), "cuda:0 has no bfloat16 arithmetic: --precision float32 is faster on it\n"),
+        ((9, 0), ""), ((7, 5), "cuda:0 has no bfloat16 instructions: --precision float32 is faster on it\n"),
     ):  # fmt: skip
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_, found=capability: found)
         load_translator(build_parser(["translate"]).parse_args(words), Ranks(8, 16, 0))
@@ -300,7 +300,7 @@ def test_precisions(translate, text, precision):
         assert "no exact 8-bit products: use float32 or bfloat16" in error
         return
     assert output.splitlines()[0] in ("Ein Hund rennt.", "Ein Hund läuft.") and f"(cpu, {precision})" in error
-    warned = "has no bfloat16 arithmetic: --precision float32 is faster" in error
+    warned = "has no bfloat16 instructions: --precision float32 is faster" in error
     assert warned == (precision == "bfloat16" and bfloat16_is_slow(torch.device("cpu")))
 
 

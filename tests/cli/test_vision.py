@@ -180,7 +180,7 @@ def test_options_replace_the_recipes_settings(tmp_path):
 def test_precision_is_the_best_that_the_device_multiplies(slow, tmp_path, monkeypatch):
     monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: slow)
     best = "float32" if slow else "bfloat16"
-    said = ["computing in float32: this CPU only emulates bfloat16, which is slower"] if slow else []
+    said = ["computing in float32: this CPU has no bfloat16 instructions"] if slow else []
     settings, notes = chosen("--device", "cpu")
     assert (settings.precision, notes) == (best, said)
     recipe = tmp_path / "tiny.yaml"
@@ -207,7 +207,7 @@ def test_processes_compute_in_a_precision_that_every_gpu_multiplies(first_slow, 
     settings, notes = training_settings(build_parser(argv).parse_args(argv), gpu, ranks, slow=slow)
     assert (slow, asked) == (first_slow, [gpu])
     assert settings.precision == ("bfloat16" if first_slow is None else "float32")
-    said = ["computing in float32: process 1's GPU only emulates bfloat16, which is slower"]
+    said = ["computing in float32: process 1's GPU has no bfloat16 instructions"]
     assert notes == ([] if first_slow is None else said)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rskip.files.images import find_pictures, read_picture
+from rskip.files.images import find_images, read_picture
 
 RED = (200, 30, 40)
 SIZE = (32, 24)
@@ -269,12 +269,12 @@ def test_a_name_with_a_line_break_is_told_in_a_line(tmp_path):
 
 def test_pictures_of_folders_are_found_in_order(pictures, tmp_path):
     (pictures / "notes.txt").write_text("no picture")
-    names = [path.relative_to(pictures).as_posix() for path in find_pictures([pictures])]
+    names = [path.relative_to(pictures).as_posix() for path in find_images([pictures])]
     assert names == ["a.png", "b.jpg", "c.JPG", "d.webp", "more/a.png"]
-    assert find_pictures([pictures / "notes.txt", pictures / "more"]) == [
+    assert find_images([pictures / "notes.txt", pictures / "more"]) == [
         pictures / "notes.txt", pictures / "more" / "a.png"
     ]  # fmt: skip
     (tmp_path / "empty").mkdir()
     for path, words in ((tmp_path / "empty", "no images in this"), (tmp_path / "none", "no such file or folder")):
         with pytest.raises(FileNotFoundError, match=words):
-            find_pictures([path])
+            find_images([path])

@@ -120,7 +120,7 @@ def test_worker_processes_give_the_same_in_the_same_order_and_one_that_is_killed
         assert len(processes) == 2
         processes[0].kill()
         processes[0].join()  # else the other one may have translated all before this one is dead
-        with pytest.raises(ValueError, match="a worker process was ended, perhaps for want of memory"):
+        with pytest.raises(ValueError, match="a worker process was killed, perhaps because the memory is full"):
             translator.translate(["A dog runs."] * 8, max_tokens=4, searcher=workers)
     assert not multiprocessing.active_children()
     for one, other in zip(alone, together, strict=True):

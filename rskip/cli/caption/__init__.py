@@ -86,12 +86,12 @@ def run(args: argparse.Namespace) -> int:
     """Captions the images. Exit status 2 if one could not be read."""
     from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
     from rskip.cli._options import with_flags
-    from rskip.files.images import find_pictures
+    from rskip.files.images import find_images
     from rskip.files.resumable import unfinished_parts
 
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; images that are too large are refused
     options, batches = with_flags(CAPTION_OPTIONS, args), with_flags(ImageBatchSettings(), args)
-    pictures = find_pictures(args.pictures)
+    pictures = find_images(args.pictures)
     check_output(args, pictures)
     if args.output is not None and args.resume and args.output.exists() and not unfinished_parts(args.output):
         if not args.quiet:

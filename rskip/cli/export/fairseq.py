@@ -1,9 +1,9 @@
-"""Write a .pt file for fairseq-generate --user-dir rskip, or with --stock for fairseq without rskip.
+"""Write a .pt file for fairseq-generate --user-dir rskip, or with --vanilla for fairseq without rskip.
 
-Tensors are stored unchanged. With --stock they are float32 and have the names of fairseq's own `transformer`.
+Tensors are stored unchanged. With --vanilla they are float32 and have the names of fairseq's own `transformer`.
 
     rskip export fairseq --model checkpoints/multi30k_en_de/2rskip_ln --output model.pt
-    rskip export fairseq --model checkpoints/multi30k_en_de/1xskip_ln --stock --output stock.pt
+    rskip export fairseq --model checkpoints/multi30k_en_de/1xskip_ln --vanilla --output vanilla.pt
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="FILE.pt", help="file to write")
     parser.add_argument(
+        "--vanilla",
         "--stock",
         action="store_true",
-        help="write fairseq's own `transformer`; the model's connection must equal its connection or fold into it",
+        help="write fairseq's own `transformer` (formerly --stock); the model's connection must fold into its",
     )
     add_export_arguments(parser)
 
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
     check_replaceable(args.output, replace=args.force)
     path = find_checkpoint(model_path(args.model, task="translation"))
     checkpoint = read_checkpoint(path)
-    if args.stock:
+    if args.vanilla:
         try:
             checkpoint = stock_checkpoint(
                 _build(checkpoint),

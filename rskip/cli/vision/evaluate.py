@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"computing in {precision}, as in training; --precision float32 changes it", file=sys.stderr)
     if precision == "bfloat16" and bfloat16_is_slow(device):
         kind = "CPU" if device.type == "cpu" else "GPU"
-        print(f"this {kind} only emulates bfloat16: --precision float32 is faster", file=sys.stderr)
+        print(f"this {kind} has no bfloat16 instructions: --precision float32 is faster", file=sys.stderr)
     split, images = _images(description, args, args.split)
     name = description.dataset if description.images is None else images_name(args.data)
     if args.recalibrate:

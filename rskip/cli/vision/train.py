@@ -48,7 +48,7 @@ SCHEDULE = (
     "decay", "label_smoothing", "flip", "clip_norm",
 )  # fmt: skip
 MACHINE = ("channels_last", "compile", "sync_batch_norm", "evaluate_every", "save_every")
-BEST_PRECISION = "bfloat16"  # where the device multiplies it
+BEST_PRECISION = "bfloat16"  # where the device has instructions for it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     machine.add_argument(
         "--precision", choices=PRECISIONS, default="auto",
         help="number format of the model. auto: that of the training in --output, otherwise of the recipe, otherwise "
-        "bfloat16, or float32 on a CPU that only emulates bfloat16 (default: %(default)s)",
+        "bfloat16, or float32 on a CPU without bfloat16 instructions (default: %(default)s)",
     )  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def begun_with(folder: Path) -> dict[str, Any]:
 
 
 def slow_rank(device: torch.device, ranks: Ranks) -> int | None:
-    """The first rank whose device only emulates bfloat16, if any. All ranks compute in the same precision."""
+    """The first rank whose device has no bfloat16 instructions, if any. All ranks compute in the same precision."""
     first = int(ranks.min(torch.tensor(ranks.rank if devices.bfloat16_is_slow(device) else ranks.count)))
     return None if first == ranks.count else first
 
@@ -90,4 +90,4 @@ def _precision(
         return asked, []
     kind = "CPU" if device.type == "cpu" else "GPU"
     which = f"this {kind}" if ranks.count == 1 else f"process {slow}'s {kind}"
-    return "float32", [f"computing in float32: {which} only emulates bfloat16, which is slower"]
+    return "float32", [f"computing in float32: {which} has no bfloat16 instructions"]
