@@ -17,10 +17,10 @@ HELP = """Convert fairseq's .pt file, trained with or without rskip, to a model 
 
 The folder holds config.json, model.safetensors, dict.*.txt and text/. Tensors are stored unchanged. The command also
 builds the model, so that a model that can't translate is an error here."""
-HUGGING_FACE_HELP = """Convert the folder of a Hugging Face translation model (Marian) to a model folder.
+HUGGING_FACE_HELP = """Convert the folder of a Hugging Face translation model to a model folder.
 
-The command also builds the model, so that a model that can't translate is an error here. It executes nothing that is in
-the folder."""
+The model may be one of Marian, M2M-100, NLLB, mBART, or FSMT. The command also builds the model, so that a model that
+can't translate is an error here. It executes nothing that is in the folder."""
 CONTENTS = ("config.json", "model.safetensors", "dict.txt", "dict.*.txt", "text")
 
 
@@ -46,8 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     hugging_face.add_argument("--model", type=Path, required=True, metavar="FOLDER", help="folder with its config.json")
-    hugging_face.add_argument("--source-lang", metavar="LANG", help="source language (default: the model's)")
-    hugging_face.add_argument("--target-lang", metavar="LANG", help="target language (default: the model's)")
+    for side in ("source", "target"):
+        hugging_face.add_argument(
+            f"--{side}-lang",
+            metavar="LANG",
+            help=f"{side} language (default: the model's; of a multilingual model, `rskip translate` chooses it)",
+        )
     hugging_face.add_argument(
         "--dtype", choices=("float32", "float16", "bfloat16"), help="type of the written weights (default: as they are)"
     )
@@ -69,16 +73,15 @@ def _import_hugging_face(args: argparse.Namespace, folder: Path) -> None:
     import torch
 
     from rskip.checkpoint import build_transformer, write_model
-    from rskip.checkpoint.hugging_face import read_hugging_face
-    from rskip.settings.check import to_plain
+    from rskip.checkpoint.hugging_face import hub_folder, is_hub_name, read_hugging_face
 
-    checkpoint, tokenizer = read_hugging_face(args.model, languages=(args.source_lang, args.target_lang))
+    path = hub_folder(args.model) if is_hub_name(args.model) else args.model
+    model = read_hugging_face(path, languages=(args.source_lang, args.target_lang))
+    tokenizer = model.any_tokenizer
     sizes = {"source_vocabulary": len(tokenizer.source), "target_vocabulary": len(tokenizer.target)}
-    build_transformer(checkpoint, **sizes)
-    if tokenizer.languages is not None:
-        checkpoint.config["languages"] = to_plain(tokenizer.languages)
+    build_transformer(model.checkpoint, **sizes)
     tokenizer.save(folder)
-    write_model(folder, checkpoint, dtype=None if args.dtype is None else getattr(torch, args.dtype))
+    write_model(folder, model.checkpoint, dtype=None if args.dtype is None else getattr(torch, args.dtype))
 
 
 def _import_fairseq(args: argparse.Namespace, folder: Path) -> None:

@@ -74,6 +74,13 @@ def _comes_first(dictionary: Dictionary, token: str, other: str) -> bool:
     return token in dictionary and (other not in dictionary or dictionary.index(token) < dictionary.index(other))
 
 
+_NORMALISED = {
+    True: "punctuation normalised",
+    False: "punctuation kept",
+    "scripts": "normalised by Moses' scripts",
+}
+
+
 def described(config: TextConfig) -> str:
     """The steps before the subword units, in words."""
     moses = config.tokeniser == "moses"
@@ -83,6 +90,6 @@ def described(config: TextConfig) -> str:
             *(("dash splits" if config.dash_splits else "no dash splits",) if moses else ()),
             *(("escapes" if config.escape else "no escapes",) if moses else ()),
             "lowercased" if config.lowercase else "case kept",
-            "punctuation normalised" if config.normalise_punctuation else "punctuation kept",
+            _NORMALISED[config.normalise_punctuation],
         )
     )

@@ -7,17 +7,17 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import installed_version
 from rskip.settings.check import Checked, convert
 from rskip.settings.text import read_json
-from rskip.text.subwords import BytePairEncoding, SentencePiece, SubwordKind, Subwords, load_subwords
-from rskip.text.words import PunctuationNormaliser, TokeniserKind, build_tokeniser
+from rskip.text.subwords import BytePairEncoding, ForeignKind, SentencePiece, SubwordKind, Subwords, load_subwords
+from rskip.text.words import MosesScripts, PunctuationNormaliser, TokeniserKind, build_tokeniser
 
 CONFIG_FILE = "pipeline.json"
-FORMATS = (1, 2)  # the first is not written; the second is for the units of a Marian model
+FORMATS = (1, 2)  # the first is not written; the second is for models of Hugging Face
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,8 @@ class TextConfig(Checked):
 
     :param source_language: two-letter code.
     :param target_language: two-letter code.
-    :param normalise_punctuation: typographic quotes, dashes and spaces become the plain ones first.
+    :param normalise_punctuation: typographic quotes, dashes and spaces become the plain ones first; "scripts": all that
+        Moses' scripts replace does.
     :param lowercase: words are lowercased. Translations keep the case that the model gives them.
     :param dash_splits: Moses' aggressive dash splitting; the default is fairseq's.
     :param escape: Moses' XML escapes; the default is fairseq's.
@@ -36,12 +37,12 @@ class TextConfig(Checked):
 
     source_language: str
     target_language: str
-    normalise_punctuation: bool = True
+    normalise_punctuation: bool | Literal["scripts"] = True
     tokeniser: TokeniserKind | Literal["raw"] = "moses"
     lowercase: bool = False
     dash_splits: bool = True
     escape: bool = True
-    subwords: SubwordKind | Literal["marian"] = "bpe"
+    subwords: SubwordKind | ForeignKind = "bpe"
     versions: dict[str, str] = field(default_factory=dict)
 
 
@@ -49,7 +50,7 @@ class LanguageText:
     """One language's half of a pipeline: raw sentence to words (normalised, tokenised, lowercased) and back."""
 
     def __init__(self, config: TextConfig, language: str) -> None:
-        self._normalise = PunctuationNormaliser(language) if config.normalise_punctuation else str
+        self._normalise = _normaliser(config.normalise_punctuation, language)
         self._tokeniser = build_tokeniser(
             config.tokeniser, language, dash_splits=config.dash_splits, escape=config.escape
         )
@@ -63,6 +64,12 @@ class LanguageText:
     def sentence(self, words: str) -> str:
         """Words joined by single spaces to a raw sentence."""
         return self._tokeniser.detokenise(words)
+
+
+def _normaliser(kind: bool | Literal["scripts"], language: str) -> Callable[[str], str]:
+    if kind == "scripts":
+        return MosesScripts(language)
+    return PunctuationNormaliser(language) if kind else str
 
 
 class TextPipeline:
@@ -142,7 +149,7 @@ class TextPipeline:
             values = dataclasses.asdict(self.config)
             if not self.config.lowercase:
                 del values["lowercase"]  # which earlier versions of rskip don't read
-            if self.config.subwords == "marian":
+            if self.config.subwords in get_args(ForeignKind) or self.config.normalise_punctuation == "scripts":
                 values["format"] = FORMATS[1]
             text = json.dumps(values, indent=2, ensure_ascii=False, sort_keys=True)
             temporary.write_text(text + "\n", encoding="utf-8")

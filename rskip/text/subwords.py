@@ -19,6 +19,8 @@ from rskip.files.text_lines import read_lines
 from rskip.machine.extras import extra
 
 SubwordKind = Literal["bpe", "sentencepiece", "sentencepiece-bpe", "sentencepiece-bytes"]
+ForeignKind = Literal["marian", "sentencepiece-whole"]
+"""Units that rskip reads, but doesn't learn."""
 _REMEMBERED_WORDS = 300_000
 _LANGUAGE_TOKEN = re.compile(r">>.*?<<", re.DOTALL)
 _VERSION = re.compile(r"#version:\s*0\.[12](\.0+)*")  # that subword-nmt knows
@@ -244,6 +246,16 @@ class SentencePieceBytes(SentencePiece):
     training: Mapping[str, Any] = {"model_type": "bpe", "character_coverage": 0.9995, "byte_fallback": True}
 
 
+class WholePieces(SentencePiece):
+    """As `SentencePiece`, but units may contain white space other than spaces, as in Hugging Face's vocabularies."""
+
+    separator: str | None = " "
+
+    def pieces(self) -> list[str]:
+        """All units in their order, with the unknown one and those of control."""
+        return [self._processor.id_to_piece(number) for number in range(self._processor.get_piece_size())]
+
+
 class MarianPieces:
     """The units of a Marian model: a SentencePiece model of each language, as Hugging Face's MarianTokenizer has them.
 
@@ -302,13 +314,14 @@ def subwords_class(kind: SubwordKind) -> type[BytePairEncoding] | type[SentenceP
     return _CLASSES[kind]
 
 
-def load_subwords(kind: SubwordKind | Literal["marian"], folder: Path) -> Subwords:
+def load_subwords(kind: SubwordKind | ForeignKind, folder: Path) -> Subwords:
     """The units of this kind from their files in the folder.
 
     :raises FileNotFoundError: a file is missing.
     :raises ValueError: a damaged file.
     """
-    of_kind = MarianPieces if kind == "marian" else _CLASSES[kind]
+    of_kind: type[BytePairEncoding] | type[SentencePiece] | type[MarianPieces]
+    of_kind = MarianPieces if kind == "marian" else WholePieces if kind == "sentencepiece-whole" else _CLASSES[kind]
     path = folder / of_kind.file_name
     try:
         return of_kind.load(path)

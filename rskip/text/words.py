@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Literal, Protocol
+from unicodedata import category
 
 from rskip.machine.extras import extra
 
@@ -129,6 +130,28 @@ class PunctuationNormaliser:
         for step in self._steps:
             sentence = step(sentence)
         return sentence.strip()
+
+
+class MosesScripts:
+    """Three scripts of Moses, as FSMTTokenizer runs them: replace-unicode-punctuation, normalize-punctuation,
+    remove-non-printing-char.
+    """
+
+    _characters = str.maketrans(
+        {
+            **dict(zip("，、”“∶：？《》）！（；」「～’━〈〉【】％", ',,""::?"")!(;""~\'-<>[]%', strict=True)),
+            **{chr(0xFF10 + digit): str(digit) for digit in range(10)},
+            "…": "...",
+        }
+    )
+    _stops = re.compile(r"[。．]\s*")
+
+    def __init__(self, language: str) -> None:
+        self._rules = MosesPunctNormalizer(language)
+
+    def __call__(self, sentence: str) -> str:
+        plain = self._rules.normalize(self._stops.sub(". ", sentence).translate(self._characters))
+        return "".join(character for character in plain if not category(character).startswith("C"))
 
 
 def _substitution(pattern: str, replacement: str) -> Callable[[str], str]:

@@ -189,7 +189,8 @@ class StoredHuggingFace(StoredWeights):
             if given is not None:
                 problem = f"is {given}, but {self.file} is a Hugging Face folder, which has its own"
                 raise SettingError(name, problem, advice="leave it out")
-        self.checkpoint, own = read_hugging_face(self.file, languages=languages)
+        model = read_hugging_face(self.file, languages=languages)
+        self.checkpoint, own = model.checkpoint, model.tokenizer
         found = own.text if text != TOKENS and isinstance(own.text, TextPipeline) else None
         known = Languages(own.source_language, own.target_language)
         changed = build_text(found, known, dictionary=own.source, settings=settings)

@@ -143,7 +143,9 @@ def test_bad_input_is_one_line(folder: Path, tmp_path: Path, capsys: pytest.Capt
 def test_a_model_for_several_target_languages(tmp_path: Path) -> None:
     """The token that the text may begin with comes from the target language, on every part of a split line."""
     model, imported = write_marian(tmp_path / "model", languages=["fra", "deu"]), tmp_path / "imported"
-    plain = Translator.from_pretrained(model)
+    with pytest.raises(SettingError, match="^target_language must be given: expected one of deu, fra$"):
+        Translator.from_pretrained(model)
+    plain = Translator.from_pretrained(model, target_language="de")  # as the folder calls all its target languages
     inline = plain.translate([f">>fra<< {line}" for line in LINES if line], **SEARCH)
     assert main(["import", "huggingface", "--model", str(model), "--output", str(imported)]) == 0
     for folder in (model, imported):
@@ -153,6 +155,8 @@ def test_a_model_for_several_target_languages(tmp_path: Path) -> None:
         assert_same(french.translate([LINES[0]], target_language="deu", **SEARCH), german)
         with pytest.raises(SettingError, match="target_language is 'fry'.*expected one of deu, fra"):
             Translator.from_pretrained(folder, target_language="fry")
+        with pytest.raises(SettingError, match="target_language must be given: expected one of deu, fra"):
+            Translator.from_pretrained(folder)
     token = french.tokenizer.source.index(">>fra<<")
     (source,) = french.read(["the dog runs over a green field. " * 20], french.options)
     assert len(source.segments) > 1

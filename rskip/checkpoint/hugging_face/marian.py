@@ -11,57 +11,47 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import torch
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
 from rskip.checkpoint.hugging_face.readers import HuggingFaceModel
-from rskip.checkpoint.stock import POSTNORM, from_stock
+from rskip.checkpoint.hugging_face.stacks import (
+    BIAS,
+    MOST_UNNAMED,
+    OUTPUT,
+    SHARED,
+    StackSettings,
+    find_table,
+    read_settings,
+    stack_settings,
+    stack_weights,
+)
+from rskip.checkpoint.hugging_face.tokens import TOKENIZER, read_optional
+from rskip.checkpoint.stock import POSTNORM
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, did_you_mean, shown
 from rskip.text.dictionary import PAD, UNK, Dictionary
 from rskip.text.languages import LanguageTokens
 from rskip.text.pipeline import CONFIG_FILE, TextConfig, TextPipeline
 from rskip.text.subwords import MarianPieces, load_subwords
-from rskip.text.tokenizer import Tokenizer
 
 OWN_TEXT = "text"
-VOCABULARY, TARGET_VOCABULARY, TOKENIZER = "vocab.json", "target_vocab.json", "tokenizer_config.json"
+VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
 _NEVER = -1e4  # a logit that is never the best, and that float16 can hold
 _FIRST_POSITION = 2  # row of the first position in our tables
-_ACTIVATIONS = {
-    **{name: name for name in ("relu", "gelu", "tanh", "linear", "swish")},
-    "silu": "swish",
-    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), "gelu_accurate"),
-}
-_OUTPUT, _BIAS = "lm_head.weight", "final_logits_bias"
 _POSITIONS = ("encoder.embed_positions.weight", "decoder.embed_positions.weight")
-# what belongs to tokens and positions
-_APART = re.compile(
-    r"model\.(shared|(encoder|decoder)\.embed_(tokens|positions))\.weight|lm_head\.weight|final_logits_bias"
-)
 _LANGUAGE = re.compile(r">>([\w-]+)<<")
-_MOST_UNNAMED = 64  # rows behind the vocabulary's, of an embedding that was filled up to a round size
 
 
-class MarianConfig(msgspec.Struct, kw_only=True):
+class MarianSettings(StackSettings, kw_only=True):
     """What config.json says of the model; the defaults are those of transformers."""
 
     vocab_size: int
-    d_model: int = 1024
-    encoder_layers: int = 12
-    encoder_ffn_dim: int = 4096
-    encoder_attention_heads: int = 16
-    decoder_layers: int = 12
-    decoder_ffn_dim: int = 4096
-    decoder_attention_heads: int = 16
-    max_position_embeddings: int = 1024
     activation_function: str = "gelu"
     scale_embedding: bool = False
     share_encoder_decoder_embeddings: bool = True
-    tie_word_embeddings: bool = True
     decoder_start_token_id: int = 58100
     pad_token_id: int = 58100
     eos_token_id: int = 0
@@ -76,8 +66,8 @@ class _Rows(NamedTuple):
 
 def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> HuggingFaceModel:
     """The model of a Marian folder. See `Reader`."""
-    config = _config(folder)
-    about = folder.read_object(TOKENIZER) if folder.has(TOKENIZER) else {}
+    config = read_settings(folder, MarianSettings)
+    about = read_optional(folder, TOKENIZER)
     weights = folder.tensors()
     source, target = (_table(weights, side, config, folder) for side in ("encoder", "decoder"))
     names = [VOCABULARY, VOCABULARY]
@@ -88,75 +78,41 @@ def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> Hugging
         rows[1] = _rows(folder, names[1], len(target), config)
     shared = source is target and rows[0] is rows[1]
     dictionaries = [each.dictionary for each in rows]
-    known = _languages(about, languages, _codes(*dictionaries), source=str(folder.path))
-    text = _text(folder, known.source, known.target)
-    tied = config.tie_word_embeddings or _OUTPUT not in weights
-    for name in (_BIAS,) if tied else (_BIAS, _OUTPUT):
+    codes = _codes(dictionaries[0], dictionaries[1])
+    source_language, target_language, tokens = _pair(about, languages, codes, source=str(folder.path))
+    tied = config.tie_word_embeddings or OUTPUT not in weights
+    for name in (BIAS,) if tied else (BIAS, OUTPUT):
         if name in weights and len(target) not in weights[name].shape:
             problem, expected = f"has the shape {tuple(weights[name].shape)}", f"{len(target):,} tokens"
             raise SettingError(name, problem, expected=expected, source=str(folder.path))
     checkpoint = Checkpoint(
         model={
-            **from_stock(
-                {name.removeprefix("model."): each for name, each in weights.items() if not _APART.fullmatch(name)}
-            ),
+            **stack_weights(weights),
             **_embeddings(weights, (source, target), rows, shared=shared, tied=tied),
             **{name: _positions(weights, name, config) for name in _POSITIONS},
         },
         config={
             "task": "translation",
             "arch": "marian",
-            "source_lang": text.source_language,
-            "target_lang": text.target_language,
-            "model": _settings(config, shared=shared, tied=tied),
+            "model": stack_settings(
+                config,
+                connection=POSTNORM,
+                learned_positions=True,
+                share_all_embeddings=shared and tied,
+                share_decoder_input_output_embed=tied,
+                output_bias=True,
+                start="begin",
+            ),
         },
     )
-    return HuggingFaceModel(checkpoint, Tokenizer(text, dictionaries[0], dictionaries[1], known.tokens))
-
-
-def _config(folder: Folder) -> MarianConfig:
-    source = str(folder.path / CONFIG)
-    given = folder.config
-    known = {name: given[name] for name in MarianConfig.__struct_fields__ if given.get(name) is not None}
-    config = convert(known, MarianConfig, source=source)
-    if config.activation_function not in _ACTIVATIONS:
-        expected = f"one of {', '.join(_ACTIVATIONS)}"
-        raise SettingError.of_value("activation_function", config.activation_function, expected, source=source)
-    return config
-
-
-def _settings(config: MarianConfig, *, shared: bool, tied: bool) -> dict[str, Any]:
-    sides = {
-        f"{side}_{ours}": value
-        for side in ("encoder", "decoder")
-        for ours, value in {
-            "embed_dim": config.d_model,
-            "ffn_embed_dim": getattr(config, f"{side}_ffn_dim"),
-            "attention_heads": getattr(config, f"{side}_attention_heads"),
-            "layers": getattr(config, f"{side}_layers"),
-            "connection": POSTNORM,
-            "learned_pos": True,
-        }.items()
-    }
-    return {
-        **sides,
-        "activation_fn": _ACTIVATIONS[config.activation_function],
-        "no_scale_embedding": not config.scale_embedding,
-        "max_source_positions": config.max_position_embeddings,
-        "max_target_positions": config.max_position_embeddings,
-        "share_all_embeddings": shared and tied,
-        "share_decoder_input_output_embed": tied,
-        "output_bias": True,
-        "start": "begin",
-    }
-
-
-class _Languages(NamedTuple):
-    """The two languages, and the language tokens of a model for several target languages."""
-
-    source: str
-    target: str
-    tokens: LanguageTokens | None
+    return HuggingFaceModel(
+        checkpoint=checkpoint,
+        text=_text(folder, source_language, target_language or codes[0]),
+        source=dictionaries[0],
+        target=dictionaries[1],
+        pair=(source_language, target_language),
+        languages=tokens,
+    )
 
 
 def _codes(source: Dictionary, target: Dictionary) -> tuple[str, ...]:
@@ -166,12 +122,13 @@ def _codes(source: Dictionary, target: Dictionary) -> tuple[str, ...]:
     return tuple(match[1] for match in map(_LANGUAGE.fullmatch, source.tokens) if match)
 
 
-def _languages(
+def _pair(
     about: Mapping[str, Any], given: tuple[str | None, str | None], codes: tuple[str, ...], *, source: str
-) -> _Languages:
-    """The languages that are given, or else those of `about`, the content of tokenizer_config.json.
+) -> tuple[str, str | None, LanguageTokens | None]:
+    """The languages that are given, or else those of `about`, the content of tokenizer_config.json, and their tokens.
 
-    A text may begin with a language token, so no target language has to be given.
+    The target language must be given if several have a token. The target in `about` then means that each text begins
+    with a language token of its own.
 
     :param codes: the target languages that have a token.
     """
@@ -188,9 +145,10 @@ def _languages(
     if languages[0] == languages[1] and languages != tuple(own):
         raise SettingError("target_language", f"is {shown(languages[1])}, the source language", source=source)
     if not codes:
-        return _Languages(*languages, None)
+        return *languages, None
     unmarked = tuple(name for name in (languages[0], own[1] or "target") if name not in codes)
-    return _Languages(*languages, LanguageTokens(codes=codes, form=">>{}<<", unmarked=unmarked, encoder="target"))
+    tokens = LanguageTokens(codes=codes, form=">>{}<<", unmarked=unmarked, encoder="target")
+    return languages[0], languages[1] if len(codes) == 1 else given[1], tokens
 
 
 def _text(folder: Folder, source: str, target: str) -> TextPipeline:
@@ -214,22 +172,15 @@ def _text(folder: Folder, source: str, target: str) -> TextPipeline:
     return TextPipeline(config, load_subwords("marian", folder.path))
 
 
-def _table(weights: Mapping[str, Tensor], side: str, config: MarianConfig, folder: Folder) -> Tensor:
+def _table(weights: Mapping[str, Tensor], side: str, config: MarianSettings, folder: Folder) -> Tensor:
     """The embedding of a side: (tokens, features)."""
-    names = [f"model.{side}.embed_tokens.weight", "model.shared.weight"]
+    names = [f"model.{side}.embed_tokens.weight", SHARED]
     if config.share_encoder_decoder_embeddings and config.tie_word_embeddings:
         names.reverse()
-    for name in names:
-        if name in weights:
-            if weights[name].shape[1:] != (config.d_model,):
-                expected = f"{config.d_model} features, as d_model says"
-                problem = f"has the shape {tuple(weights[name].shape)}"
-                raise SettingError(name, problem, expected=expected, source=str(folder.path))
-            return weights[name]
-    raise SettingError("", f"the weights have no {names[0]}", expected="a MarianMTModel", source=str(folder.path))
+    return find_table(weights, names, config, folder)
 
 
-def _rows(folder: Folder, name: str, size: int, config: MarianConfig) -> _Rows:
+def _rows(folder: Folder, name: str, size: int, config: MarianSettings) -> _Rows:
     """Our order of a vocabulary's rows: start, padding, end, unknown, and the others in their own order.
 
     :param name: the file of the vocabulary.
@@ -262,7 +213,7 @@ def _vocabulary(folder: Folder, name: str, size: int) -> dict[str, int]:
     if len({*vocabulary.values()}) < len(vocabulary):
         raise SettingError("", "gives two tokens one number", source=source)
     most, fewest = max(vocabulary.values()), min(vocabulary.values())
-    if fewest < 0 or not size - _MOST_UNNAMED <= most + 1 <= size:
+    if fewest < 0 or not size - MOST_UNNAMED <= most + 1 <= size:
         problem = f"is of another model: it numbers its tokens up to {most:,}, but the embedding has {size:,} rows"
         raise SettingError("", problem, advice="give the files of one model", source=source)
     return vocabulary
@@ -279,17 +230,17 @@ def _embeddings(
     """The embeddings, the output projection and its bias, in our order of rows."""
     source = tables[0][rows[0].order]
     target = source if shared else tables[1][rows[1].order]
-    bias = weights.get(_BIAS, tables[1].new_zeros(len(tables[1]))).flatten()[rows[1].order]
+    bias = weights.get(BIAS, tables[1].new_zeros(len(tables[1]))).flatten()[rows[1].order]
     bias[0] = _NEVER
     return {
         "encoder.embed_tokens.weight": source,
         "decoder.embed_tokens.weight": target,
-        "decoder.output_projection.weight": target if tied else weights[_OUTPUT][rows[1].order],
+        "decoder.output_projection.weight": target if tied else weights[OUTPUT][rows[1].order],
         "decoder.output_projection.bias": bias,
     }
 
 
-def _positions(weights: Mapping[str, Tensor], name: str, config: MarianConfig) -> Tensor:
+def _positions(weights: Mapping[str, Tensor], name: str, config: MarianSettings) -> Tensor:
     """The table of positions in the file, or else Marian's sines and cosines, behind the rows that are no positions."""
     table = weights.get(f"model.{name}")
     if table is None:

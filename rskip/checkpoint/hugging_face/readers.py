@@ -2,30 +2,83 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from rskip.checkpoint.checkpoint import Checkpoint
+from rskip.checkpoint.checkpoint import LANGUAGES, Checkpoint
 from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
+from rskip.settings.check import to_plain
 from rskip.settings.errors import SettingError, shown
+from rskip.text.dictionary import Dictionary
+from rskip.text.languages import LanguageTokens
+from rskip.text.pipeline import TextPipeline
 from rskip.text.tokenizer import Tokenizer
 
+_HERE = "rskip.checkpoint.hugging_face"
 # model_type: the module whose `read` is its `Reader`
-READERS: dict[str, str] = {"marian": "rskip.checkpoint.hugging_face.marian"}
+READERS: dict[str, str] = {
+    "marian": f"{_HERE}.marian",
+    "m2m_100": f"{_HERE}.m2m",
+    "mbart": f"{_HERE}.mbart",
+    "fsmt": f"{_HERE}.fsmt",
+}
+_EXPERTS = ("num_experts", "num_local_experts", "router_dtype")  # settings of mixtures of experts
 
 
-class HuggingFaceModel(NamedTuple):
-    """A translation model under our names, and its tokenizer."""
+@dataclass(frozen=True, kw_only=True)
+class HuggingFaceModel:
+    """A translation model under our names, and the parts of its tokenizer.
+
+    checkpoint: its languages and language tokens are added.
+    text: the pipeline, between some two of the model's languages.
+    source, target: the dictionaries.
+    pair: source and target language, as the user gives them or as the folder says; None: the user has to say it.
+    languages: the language tokens of a multilingual model.
+    """
 
     checkpoint: Checkpoint
-    tokenizer: Tokenizer
+    text: TextPipeline
+    source: Dictionary
+    target: Dictionary
+    pair: tuple[str | None, str | None]
+    languages: LanguageTokens | None = None
+
+    def __post_init__(self) -> None:
+        self.checkpoint.config.update(zip(("source_lang", "target_lang"), self.pair, strict=True))
+        if self.languages is not None:
+            self.checkpoint.config[LANGUAGES] = to_plain(self.languages)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer for the pair.
+
+        :raises SettingError: a language is missing, or the model lacks it. The message lists the model's.
+        """
+        return self._between(*self.pair)
+
+    @property
+    def any_tokenizer(self) -> Tokenizer:
+        """As `tokenizer`, between any two languages where the user has not said them.
+
+        :raises SettingError: the model lacks a language.
+        """
+        others = [code for code in (self.text.source_language, self.text.target_language) if code not in self.pair]
+        return self._between(*(code or others.pop(0) for code in self.pair))
+
+    def _between(self, source: str | None, target: str | None) -> Tokenizer:
+        if self.languages is not None:
+            source, target = self.languages.check_pair(source, target)
+        text = self.text.changed(source_language=source, target_language=target)
+        return Tokenizer(text, self.source, self.target, self.languages)
 
 
 class Reader(Protocol):
     """Reads the folders of one model type.
 
-    :param languages: source and target as the user gives them; None: the folder's own.
+    :param languages: source and target as the user gives them; None: the folder's own, or unknown.
     :raises FileNotFoundError: a file of the tokenizer or of the weights is missing.
     :raises ValueError: settings, weights or vocabularies that do not fit each other, or a language that it lacks.
     """
@@ -48,8 +101,12 @@ def find_reader(folder: Folder) -> Reader:
 
     :raises SettingError: another model type. The message lists the known ones.
     """
-    if (kind := folder.model_type) not in READERS:
-        known = f"a translation model: one of {', '.join(sorted(READERS))}"
-        raise SettingError("model_type", f"is {shown(kind)}", expected=known, source=str(folder.path / CONFIG))
+    source, kind = str(folder.path / CONFIG), folder.model_type
+    known = f"a translation model: one of {', '.join(sorted(READERS))}"
+    if any(folder.config.get(name) for name in _EXPERTS):
+        problem = f"has a mixture of experts ({shown(kind)}), which rskip can't compute"
+        raise SettingError("", problem, expected=known, source=source)
+    if kind not in READERS:
+        raise SettingError("model_type", f"is {shown(kind)}", expected=known, source=source)
     reader: Reader = import_module(READERS[kind]).read
     return reader

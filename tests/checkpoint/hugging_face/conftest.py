@@ -113,19 +113,26 @@ def write_marian(
 
 
 def random_model(config: Any) -> Any:
-    """A model whose every part matters."""
+    """A Marian model whose every part matters."""
+    model = random_weights(transformers.MarianMTModel(config))
+    table = model.get_output_embeddings().weight
+    table[config.decoder_start_token_id] = 0
+    return model
+
+
+def random_weights(model: Any) -> Any:
+    """The model, whose every part matters."""
     torch.manual_seed(7)
-    model = transformers.MarianMTModel(config).eval().requires_grad_(False)
+    model.eval().requires_grad_(False)
     for name, parameter in model.named_parameters():
-        if "embed_positions" in name:
+        if "embed_positions" in name and model.config.model_type != "mbart":
             continue
         if "norm" in name and name.endswith("weight"):
             torch.nn.init.uniform_(parameter, 0.5, 1.5)
         else:
-            torch.nn.init.normal_(parameter, std=0.3)
-    table = model.get_output_embeddings().weight
-    table[config.decoder_start_token_id] = 0
-    torch.nn.init.normal_(model.final_logits_bias, std=0.5)
+            torch.nn.init.normal_(parameter, std=0.2)
+    if hasattr(model, "final_logits_bias"):
+        torch.nn.init.normal_(model.final_logits_bias, std=0.5)
     return model
 
 

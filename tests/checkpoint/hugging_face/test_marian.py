@@ -19,6 +19,7 @@ from rskip.generation import SearchOptions, SpecialTokens, beam_search
 from rskip.text import Dictionary
 from rskip.transformer import Transformer
 from tests.checkpoint.hugging_face.conftest import marian, transformers
+from tests.checkpoint.hugging_face.reference import odd_lines, reference_search
 
 __all__ = ["marian"]
 
@@ -75,40 +76,6 @@ def test_logits_are_theirs(marian: Callable[..., Path], variant: str) -> None:
         assert (each[:, :, 0] < -9_000).all(), "the start token could be generated"
 
 
-def reference_search(
-    model: Any, source: Tensor, *, beam: int, longest: int, vocabulary: dict[str, int]
-) -> list[tuple[list[int], float]]:
-    """fairseq's beam search over their model, of one sentence of their numbers, as plainly as can be."""
-    end, padding = vocabulary["</s>"], vocabulary["<pad>"]
-    live: list[tuple[list[int], float]] = [([], 0.0)]
-    finished: list[tuple[list[int], float]] = []
-    memory = model.get_encoder()(source[None])
-    for length in range(longest + 1):
-        prefixes = torch.tensor([[padding, *tokens] for tokens, _ in live])
-        states = type(memory)(last_hidden_state=memory.last_hidden_state.expand(len(live), -1, -1))
-        logits = model(encoder_outputs=states, decoder_input_ids=prefixes).logits[:, -1]
-        scores = logits.log_softmax(-1)
-        scores[:, padding] = -torch.inf
-        if length == longest:
-            kept = scores[:, end].clone()
-            scores.fill_(-torch.inf)[:, end] = kept
-        total = scores + torch.tensor([score for _, score in live])[:, None]
-        best = total.flatten().topk(2 * beam)
-        found = [
-            (live[place // total.size(1)][0], place % total.size(1), score)
-            for score, place in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-        ]
-        finished += [
-            (tokens, score / (length + 1))
-            for tokens, token, score in found[:beam]
-            if token == end and score > -torch.inf
-        ]
-        if len(finished) >= beam:
-            break
-        live = [([*tokens, token], score) for tokens, token, score in found if token != end][:beam]
-    return sorted(finished[:beam], key=lambda each: -each[1])
-
-
 @pytest.mark.parametrize("variant", ["one vocabulary", "two vocabularies"])
 def test_the_search_is_fairseqs_over_their_model(marian: Callable[..., Path], variant: str) -> None:
     folder = marian(**VARIANTS[variant])
@@ -130,37 +97,12 @@ def test_the_search_is_fairseqs_over_their_model(marian: Callable[..., Path], va
         with torch.inference_mode():
             memory = model.encode(source[None])
             (found,) = beam_search(model, memory, options, source_lengths=torch.tensor([len(source)]), special=special)
-            expected = reference_search(reference, rows[0][source], beam=5, longest=8, vocabulary=vocabularies[1])
+            expected = reference_search(
+                reference, rows[0][source], beam=5, longest=8,
+                start=vocabularies[1]["<pad>"], end=vocabularies[1]["</s>"], padding=vocabularies[1]["<pad>"],
+            )  # fmt: skip
         assert [rows[1][each.tokens[:-1]].tolist() for each in found] == [tokens for tokens, _ in expected]
         assert [each.score for each in found] == pytest.approx([score for _, score in expected], abs=2e-5)
-
-
-SIGNS = "😀 👩‍👩‍👧 𝔊 ﬁ ß Ωmega 日本語 שלום 🇩🇪 ½ ' \" < >> << &amp; @-@ @@ \\ %"
-ODD = [
-    *("\u00a0", "\u3000", "\u2028", "\u200b", "\u200d", "\ufeff", "\u0301", "\t", "  ", "\x85", "\x1c", "\u2581"),
-    *SIGNS.split(),
-]
-
-
-def odd_lines() -> list[str]:
-    generator = random.Random(11)
-    words = ["the", "dog", "runs", "Hund", "über", "unknownword", "don't", "house."]
-    lines = [
-        "",
-        " ",
-        ">>fra<<",
-        ">>fra<< the dog",
-        ">>xyz<< the dog",
-        ">>fra<<the dog >>deu<<",
-        " >>fra<< dog",
-        "><<<",
-        ">><<",
-        ">> a b << c",
-    ]
-    while len(lines) < 200:
-        parts = generator.choices([*words, *ODD], k=generator.randint(1, 12))
-        lines.append(generator.choice([" ", ""]).join(parts))
-    return lines
 
 
 SPM: dict[str, dict[str, Any]] = {
@@ -174,7 +116,8 @@ SPM: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("separate", [False, True])
 def test_text_is_that_of_their_tokenizer(marian: Callable[..., Path], spm: str, separate: bool) -> None:
     folder = marian(spm=SPM[spm], separate=separate, languages=["fra", "deu"])
-    reference, tokenizer = transformers.MarianTokenizer.from_pretrained(folder), read_hugging_face(folder).tokenizer
+    reference = transformers.MarianTokenizer.from_pretrained(folder)
+    tokenizer = read_hugging_face(folder, languages=(None, "de")).tokenizer
     files = ["vocab.json", "target_vocab.json" if separate else "vocab.json"]
     names = [{number: token for token, number in json.loads((folder / name).read_text()).items()} for name in files]
     for line in odd_lines():

@@ -1,0 +1,134 @@
+"""Reads the folders of Hugging Face's FSMTForConditionalGeneration, such as those of fairseq's WMT19 models.
+
+The model is fairseq's post-norm Transformer. Only the notation of the subword units differs: here the last unit of a
+word is marked (`</w>`), and in our dictionaries every other one (`@@`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from rskip.checkpoint.checkpoint import Checkpoint
+from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
+from rskip.checkpoint.hugging_face.readers import HuggingFaceModel
+from rskip.checkpoint.hugging_face.stacks import (
+    StackSettings,
+    Tables,
+    check_fairseq_order,
+    check_rows,
+    find_table,
+    read_settings,
+    stack_settings,
+    stack_weights,
+)
+from rskip.checkpoint.hugging_face.tokens import FIRST, TOKENIZER, dictionary_of, read_optional
+from rskip.checkpoint.stock import POSTNORM
+from rskip.files.text_lines import read_lines
+from rskip.settings.check import convert
+from rskip.settings.errors import SettingError, shown
+from rskip.text.dictionary import Dictionary
+from rskip.text.pipeline import TextConfig, TextPipeline
+from rskip.text.subwords import BytePairEncoding
+
+SOURCE_VOCABULARY, TARGET_VOCABULARY, MERGES = "vocab-src.json", "vocab-tgt.json", "merges.txt"
+_END = "</w>"
+_EMBEDDINGS = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+_OUTPUT = "model.decoder.output_projection.weight"
+
+
+class FSMTSettings(StackSettings, kw_only=True):
+    """What config.json says of the model; the defaults are those of transformers."""
+
+    src_vocab_size: int = 42024
+    tgt_vocab_size: int = 42024
+    langs: tuple[str, ...] = ("en", "de")
+    decoder_start_token_id: int = 2
+    tie_word_embeddings: bool = False
+
+
+def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> HuggingFaceModel:
+    """The model of an FSMT folder. See `Reader`."""
+    config = read_settings(folder, FSMTSettings)
+    check_fairseq_order(config, folder, start=config.decoder_start_token_id)
+    about = read_optional(folder, TOKENIZER)
+    own = _pair(about.get("langs") or config.langs, languages, folder)
+    weights = folder.tensors()
+    tables = _tables(weights, config, folder)
+    check_rows("src_vocab_size", config.src_vocab_size, tables.source, folder)
+    check_rows("tgt_vocab_size", config.tgt_vocab_size, tables.target, folder)
+    text = TextConfig(
+        source_language=own[0],
+        target_language=own[1],
+        normalise_punctuation="scripts",
+        tokeniser="moses",
+        lowercase=bool(about.get("do_lower_case")),
+    )
+    return HuggingFaceModel(
+        checkpoint=Checkpoint(
+            model={**stack_weights(weights), **tables.weights()},
+            config={
+                "task": "translation",
+                "arch": "fsmt",
+                "model": stack_settings(config, connection=POSTNORM, learned_positions=False, **tables.settings()),
+            },
+        ),
+        text=TextPipeline(text, _merges(folder)),
+        source=_dictionary(folder, SOURCE_VOCABULARY, len(tables.source)),
+        target=_dictionary(folder, TARGET_VOCABULARY, len(tables.target)),
+        pair=own,
+    )
+
+
+def _pair(own: object, given: tuple[str | None, str | None], folder: Folder) -> tuple[str, str]:
+    """The two languages. Others can't be given."""
+    source = str(folder.path / CONFIG)
+    names = convert(own, list[str], name="langs", source=source)
+    if len(names) != 2:
+        raise SettingError.of_value("langs", names, "two languages", source=source)
+    for side, name, wanted in zip(("source", "target"), names, given, strict=True):
+        if wanted not in (None, name):
+            problem = f"is {shown(wanted)}, but the model translates {names[0]} to {names[1]}"
+            raise SettingError(f"{side}_language", problem, source=str(folder.path))
+    return names[0], names[1]
+
+
+def _tables(weights: Mapping[str, Tensor], config: FSMTSettings, folder: Folder) -> Tables:
+    """The tables. Where the files hold equal ones, or one for several, they are one."""
+    target = find_table(weights, (_EMBEDDINGS[1], _OUTPUT, *_EMBEDDINGS), config, folder)
+    source = target
+    if not config.tie_word_embeddings:
+        source = find_table(weights, _EMBEDDINGS, config, folder)
+    output = weights.get(_OUTPUT, target)
+    return Tables(*(target if _are_equal(each, target) else each for each in (source, target, output)))
+
+
+def _are_equal(table: Tensor, other: Tensor) -> bool:
+    return table.shape == other.shape and torch.equal(table, other)
+
+
+def _merges(folder: Folder) -> BytePairEncoding:
+    """The merges, in subword-nmt's notation."""
+    path = folder.file(MERGES)
+    lines = [line.split()[:2] for line in read_lines(path)]
+    if lines and lines[0][:1] == ["#version:"]:
+        lines = lines[1:]
+    merges = "".join(f"{' '.join(units)}\n" for units in lines if units)
+    try:
+        return BytePairEncoding(f"#version: 0.2\n{merges}")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _dictionary(folder: Folder, name: str, size: int) -> Dictionary:
+    """The dictionary of a vocabulary's file, for an embedding of so many rows."""
+    source = str(folder.path / name)
+    vocabulary = convert(folder.read_object(name), dict[str, int], source=source)
+    rows = {token if token in FIRST else _unit(token): number for token, number in vocabulary.items()}
+    return dictionary_of(rows, size, source=source)
+
+
+def _unit(token: str) -> str:
+    return token.removesuffix(_END) if token.endswith(_END) else f"{token}@@"

@@ -1,0 +1,148 @@
+"""SentencePiece models out of tokenizer.json, for folders that don't hold the SentencePiece model itself.
+
+transformers 5 saves tokenizers in this way. The file has all that SentencePiece needs: units with scores or merges, and
+the table of the characters that are replaced.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rskip.settings.check import convert
+from rskip.settings.errors import SettingError, shown
+from rskip.text.dictionary import BOS, EOS, PAD, UNK
+
+_KINDS = {"Unigram": 1, "BPE": 2}
+_NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # types of pieces
+_MARK = "\u2581"  # SentencePiece's space
+
+
+def sentencepiece_model(content: Mapping[str, Any], *, special: Iterable[str], source: str) -> bytes:
+    """A serialised SentencePiece model that segments text as the tokenizer does.
+
+    :param content: of tokenizer.json.
+    :param special: tokens that text never becomes.
+    :param source: the file, for errors.
+    :raises SettingError: a tokenizer of another kind.
+    """
+    model = convert(content.get("model"), dict[str, Any], name="model", source=source)
+    if (kind := model.get("type")) not in _KINDS or model.get("byte_fallback"):
+        found = "byte_fallback" if model.get("byte_fallback") else shown(kind)
+        raise SettingError("model.type", f"is {found}", expected=" or ".join(_KINDS), source=source)
+    if _MARK not in str(content.get("pre_tokenizer")):
+        problem = "doesn't mark spaces by ▁"
+        raise SettingError("pre_tokenizer", problem, expected="a tokenizer out of SentencePiece", source=source)
+    scores = _unigram_scores(model, source) if kind == "Unigram" else _merge_scores(model, source)
+    types = {**dict.fromkeys((BOS, PAD, EOS, *special), _CONTROL), UNK: _UNKNOWN}
+    if UNK not in scores:
+        raise SettingError("model.vocab", f"has no token {UNK}", source=source)
+    pieces = [
+        _field(1, _field(1, token.encode("utf-8")) + _float(2, score) + _number(3, types.get(token, _NORMAL)))
+        for token, score in scores.items()
+    ]
+    order = list(scores)
+    trainer = (
+        _number(3, _KINDS[kind])
+        + _number(40, order.index(UNK))
+        + b"".join(
+            _number(field, order.index(token) if token in scores else -1)
+            for field, token in {41: BOS, 42: EOS, 43: PAD}.items()
+        )
+        + b"".join(_field(field, token.encode()) for field, token in {45: UNK, 46: BOS, 47: EOS, 48: PAD}.items())
+    )
+    normaliser = _field(1, b"tokenizer.json") + _field(2, _replaced_characters(content.get("normalizer"), source))
+    return b"".join(pieces) + _field(2, trainer) + _field(3, normaliser)
+
+
+def vocabulary(content: Mapping[str, Any], *, source: str) -> dict[str, int]:
+    """The tokens of the tokenizer's model, and their numbers."""
+    model = convert(content.get("model"), dict[str, Any], name="model", source=source)
+    if model.get("type") == "Unigram":
+        return {token: number for number, token in enumerate(_unigram_scores(model, source))}
+    return convert(model.get("vocab"), dict[str, int], name="model.vocab", source=source)
+
+
+def splits_at_white_space(content: Mapping[str, Any]) -> bool:
+    """Whether the tokenizer splits text at all white space first."""
+    return "WhitespaceSplit" in str(content.get("pre_tokenizer"))
+
+
+def _unigram_scores(model: Mapping[str, Any], source: str) -> dict[str, float]:
+    entries = convert(model.get("vocab"), list[tuple[str, float]], name="model.vocab", source=source)
+    scores = dict(entries)
+    if len(scores) < len(entries):
+        raise SettingError("model.vocab", "gives a token twice", source=source)
+    return scores
+
+
+def _merge_scores(model: Mapping[str, Any], source: str) -> dict[str, float]:
+    """Units are merged in the order of these scores: that of the first merge that makes them.
+
+    SentencePiece merges any two units that are a unit together, so the file must have all those merges.
+    """
+    vocab = convert(model.get("vocab"), dict[str, int], name="model.vocab", source=source)
+    merges: dict[str, set[str]] = {}  # of each unit the first halves
+    scores = {token: -1e9 for token in sorted(vocab, key=vocab.__getitem__)}
+    given = convert(model.get("merges") or [], list[str | list[str]], name="model.merges", source=source)
+    for rank, merge in enumerate(given):
+        halves = merge.split(" ") if isinstance(merge, str) else merge
+        if len(halves) != 2 or (unit := "".join(halves)) not in vocab:
+            raise SettingError("model.merges", f"holds {shown(merge)}", expected="two units of a unit", source=source)
+        if unit not in merges:
+            scores[unit] = -float(rank)
+        merges.setdefault(unit, set()).add(halves[0])
+    for unit, firsts in merges.items():
+        for end in range(1, len(unit)):
+            first, second = unit[:end], unit[end:]
+            made = all(half in vocab and (len(half) == 1 or half in merges) for half in (first, second))
+            if made and first not in firsts:
+                problem = f"has no merge of {first} and {second}, which SentencePiece would merge"
+                advice = "give the folder with its sentencepiece.bpe.model"
+                raise SettingError("model.merges", problem, advice=advice, source=source)
+    return scores
+
+
+def _replaced_characters(normaliser: Any, source: str) -> bytes:
+    """SentencePiece's table of the characters that are replaced; empty if none are."""
+    if not isinstance(normaliser, Mapping):
+        return b""
+    if (kind := normaliser.get("type")) == "Sequence":
+        parts = [_replaced_characters(each, source) for each in normaliser.get("normalizers") or []]
+        return next(filter(None, parts), b"")
+    if kind == "Precompiled":
+        try:
+            return base64.b64decode(str(normaliser.get("precompiled_charsmap")), validate=True)
+        except binascii.Error:
+            raise SettingError("normalizer", "holds a damaged precompiled_charsmap", source=source) from None
+    if kind not in ("Replace", "Strip"):  # of spaces, as SentencePiece does
+        raise SettingError("normalizer", f"is {shown(kind)}", expected="Precompiled, as SentencePiece", source=source)
+    return b""
+
+
+# protobuf's encoding
+
+
+def _varint(number: int) -> bytes:
+    number &= (1 << 64) - 1
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _float(field: int, value: float) -> bytes:
+    return _varint(field << 3 | 5) + struct.pack("<f", value)
+
+
+def _field(field: int, content: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(content)) + content

@@ -1,0 +1,169 @@
+"""Settings and weights that the Transformers of Marian, M2M-100, NLLB, mBART and FSMT share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from torch import Tensor
+
+from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
+from rskip.checkpoint.stock import from_stock
+from rskip.settings.check import convert
+from rskip.settings.errors import SettingError
+from rskip.text.dictionary import Dictionary
+
+MOST_UNNAMED = 127  # rows behind the vocabulary's, of an embedding that was filled up to a round size
+SHARED, OUTPUT, BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
+_ACTIVATIONS = {
+    **{name: name for name in ("relu", "gelu", "tanh", "linear", "swish")},
+    "silu": "swish",
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), "gelu_accurate"),
+}
+# what belongs to tokens and positions
+_APART = re.compile(
+    r"model\.(shared|(encoder|decoder)\.embed_(tokens|positions)|decoder\.output_projection)\.weights?"
+    r"|lm_head\.weight|final_logits_bias"
+)
+
+
+class StackSettings(msgspec.Struct, kw_only=True):
+    """What config.json says of a model; the defaults are those of transformers."""
+
+    d_model: int = 1024
+    encoder_layers: int = 12
+    encoder_ffn_dim: int = 4096
+    encoder_attention_heads: int = 16
+    decoder_layers: int = 12
+    decoder_ffn_dim: int = 4096
+    decoder_attention_heads: int = 16
+    max_position_embeddings: int = 1024
+    activation_function: str = "relu"
+    scale_embedding: bool = True
+    tie_word_embeddings: bool = True
+    pad_token_id: int = 1
+    eos_token_id: int = 2
+
+
+T = TypeVar("T", bound=StackSettings)
+
+
+def read_settings(folder: Folder, kind: type[T]) -> T:
+    """The settings of a folder's model.
+
+    :raises SettingError: a setting is missing or can't be.
+    """
+    source = str(folder.path / CONFIG)
+    known = {name: folder.config[name] for name in kind.__struct_fields__ if folder.config.get(name) is not None}
+    config = convert(known, kind, source=source)
+    if config.activation_function not in _ACTIVATIONS:
+        expected = f"one of {', '.join(_ACTIVATIONS)}"
+        raise SettingError.of_value("activation_function", config.activation_function, expected, source=source)
+    return config
+
+
+def check_fairseq_order(config: StackSettings, folder: Folder, *, start: int | None = Dictionary.eos_index) -> None:
+    """Refuses a model that numbers its padding and end otherwise than our dictionaries, or starts with another token.
+
+    :param start: the token that decoding starts from.
+    """
+    order = {"pad_token_id": (config.pad_token_id, 1), "eos_token_id": (config.eos_token_id, 2)}
+    if start is not None:
+        order["decoder_start_token_id"] = start, Dictionary.eos_index
+    for name, (found, expected) in order.items():
+        if found != expected:
+            raise SettingError.of_value(name, found, str(expected), source=str(folder.path / CONFIG))
+
+
+def stack_settings(config: StackSettings, *, connection: str, learned_positions: bool, **others: Any) -> dict[str, Any]:
+    """Our settings of a model.
+
+    :param others: settings of ours that config.json doesn't determine.
+    """
+    sides = {
+        f"{side}_{ours}": value
+        for side in ("encoder", "decoder")
+        for ours, value in {
+            "embed_dim": config.d_model,
+            "ffn_embed_dim": getattr(config, f"{side}_ffn_dim"),
+            "attention_heads": getattr(config, f"{side}_attention_heads"),
+            "layers": getattr(config, f"{side}_layers"),
+            "connection": connection,
+            "learned_pos": learned_positions,
+        }.items()
+    }
+    return {
+        **sides,
+        "activation_fn": _ACTIVATIONS[config.activation_function],
+        "no_scale_embedding": not config.scale_embedding,
+        "max_source_positions": config.max_position_embeddings,
+        "max_target_positions": config.max_position_embeddings,
+        **others,
+    }
+
+
+def stack_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The layers' weights under our names."""
+    layers = {name: each for name, each in weights.items() if not _APART.fullmatch(name)}
+    return from_stock({name.removeprefix("model."): each for name, each in layers.items()})
+
+
+def find_table(weights: Mapping[str, Tensor], names: Sequence[str], config: StackSettings, folder: Folder) -> Tensor:
+    """The embedding (tokens, features) that the weights have under the first possible name.
+
+    :raises SettingError: under none of them, or of another size.
+    """
+    for name in names:
+        if name in weights:
+            if weights[name].shape[1:] != (config.d_model,):
+                expected = f"{config.d_model} features, as d_model says"
+                problem = f"has the shape {tuple(weights[name].shape)}"
+                raise SettingError(name, problem, expected=expected, source=str(folder.path))
+            return weights[name]
+    problem = f"the weights have no {names[0]}"
+    raise SettingError("", problem, expected="the weights of a translation model", source=str(folder.path))
+
+
+def check_rows(name: str, size: int, table: Tensor, folder: Folder) -> None:
+    """Refuses an embedding of another size than the setting `name` says."""
+    if size != len(table):
+        expected = f"{len(table):,}, the rows of the embedding"
+        raise SettingError.of_value(name, size, expected, source=str(folder.path / CONFIG))
+
+
+class Tables(NamedTuple):
+    """The embeddings and the output projection of a model: (tokens, features) each."""
+
+    source: Tensor
+    target: Tensor
+    output: Tensor
+
+    def weights(self) -> dict[str, Tensor]:
+        """Under our names."""
+        return {
+            "encoder.embed_tokens.weight": self.source,
+            "decoder.embed_tokens.weight": self.target,
+            "decoder.output_projection.weight": self.output,
+        }
+
+    def settings(self) -> dict[str, bool]:
+        """Which of them are one."""
+        tied = self.output is self.target
+        return {"share_all_embeddings": tied and self.source is self.target, "share_decoder_input_output_embed": tied}
+
+
+def shared_tables(weights: Mapping[str, Tensor], config: StackSettings, folder: Folder) -> Tables:
+    """The tables of a model whose two sides have one vocabulary."""
+    sides = [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
+    if config.tie_word_embeddings:
+        table = find_table(weights, (SHARED, *sides, OUTPUT), config, folder)
+        return Tables(table, table, table)
+    source, target = (find_table(weights, (side, SHARED), config, folder) for side in sides)
+    tables = Tables(source, target, weights.get(OUTPUT, target))
+    if len({each.shape for each in tables}) > 1:
+        shapes = ", ".join(str(tuple(each.shape)) for each in tables)
+        problem = f"embeds its tokens by tables of several shapes: {shapes}"
+        raise SettingError("", problem, expected="equal ones", source=str(folder.path))
+    return tables

@@ -1,0 +1,108 @@
+"""The tokens of a Hugging Face folder: those that its files add to the vocabulary, and the dictionary of them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import Any
+
+from rskip.checkpoint.hugging_face.folder import Folder
+from rskip.checkpoint.hugging_face.stacks import MOST_UNNAMED
+from rskip.settings.check import convert
+from rskip.settings.errors import SettingError
+from rskip.text.dictionary import BOS, EOS, PAD, UNK, Dictionary
+
+FIRST = {BOS: 0, PAD: 1, EOS: 2, UNK: 3}
+TOKENIZER, SPECIAL, ADDED, ALL = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.json",
+)
+
+
+def read_optional(folder: Folder, name: str) -> dict[str, Any]:
+    """The content of a JSON file; empty if the folder doesn't have it."""
+    return folder.read_object(name) if folder.has(name) else {}
+
+
+def numbered_tokens(folder: Folder) -> dict[str, int]:
+    """The tokens whose numbers the tokenizer's files give, except those of its vocabulary.
+
+    :raises SettingError: a damaged file, or one that contradicts another.
+    """
+    found: dict[str, int] = {}
+    for name, numbers in (
+        (ALL, _of_all(folder)),
+        (ADDED, convert(read_optional(folder, ADDED), dict[str, int], source=str(folder.path / ADDED))),
+        (TOKENIZER, _of_config(folder)),
+    ):
+        for token, number in numbers.items():
+            if found.setdefault(token, number) != number:
+                problem = f"gives {token} the number {number:,}, but another file {found[token]:,}"
+                raise SettingError("", problem, advice="give the files of one model", source=str(folder.path / name))
+    return found
+
+
+def listed_tokens(folder: Folder) -> list[str]:
+    """The further special tokens that the tokenizer's files list, in order, without their numbers."""
+    found: dict[str, None] = {}
+    for name in (SPECIAL, TOKENIZER):
+        content = read_optional(folder, name)
+        for key in ("additional_special_tokens", "extra_special_tokens"):
+            given = content.get(key) or []
+            items = given.values() if isinstance(given, Mapping) else given if isinstance(given, list) else []
+            found |= dict.fromkeys(text for item in items if (text := _text(item)) is not None)
+    return list(found)
+
+
+def dictionary_of(rows: Mapping[str, int], size: int, *, source: str) -> Dictionary:
+    """The dictionary of tokens in fairseq's order, for an embedding of so many rows.
+
+    Rows without a token get one that no text has.
+
+    :param rows: the number of each token.
+    :param source: where the tokens are from, for errors.
+    :raises SettingError: the special tokens have other numbers, two tokens have one, or the sizes don't fit.
+    """
+    for token, number in FIRST.items():
+        if rows.get(token) != number:
+            problem = f"the vocabulary gives {token} the number {rows.get(token)}"
+            raise SettingError("", problem, expected=str(number), source=source)
+    last = max(rows.values())
+    if min(rows.values()) < 0 or not size - MOST_UNNAMED <= last + 1 <= size:
+        problem = f"the tokenizer numbers its tokens up to {last:,}, but the embedding has {size:,} rows"
+        raise SettingError("", problem, advice="give the files of one model", source=source)
+    tokens: dict[int, str] = {}
+    for token, number in rows.items():
+        if (other := tokens.setdefault(number, token)) != token:
+            problem = f"the vocabulary gives {other} and {token} the number {number:,}"
+            raise SettingError("", problem, advice="give the files of one model", source=source)
+    unnamed = (name for number in count() if (name := f"madeupword{number:04}") not in rows)
+    fit = {number: token for number, token in tokens.items() if token and "\n" not in token}  # for a dictionary's file
+    return Dictionary(fit.get(row) or next(unnamed) for row in range(len(FIRST), size))
+
+
+def _of_all(folder: Folder) -> dict[str, int]:
+    added = read_optional(folder, ALL).get("added_tokens") or []
+    entries = convert(added, list[dict[str, Any]], name="added_tokens", source=str(folder.path / ALL))
+    return dict(_numbered((each.get("id"), each) for each in entries))
+
+
+def _of_config(folder: Folder) -> dict[str, int]:
+    source = str(folder.path / TOKENIZER)
+    added = read_optional(folder, TOKENIZER).get("added_tokens_decoder") or {}
+    entries = convert(added, dict[str, Any], name="added_tokens_decoder", source=source)
+    return dict(_numbered((int(number) if number.isdecimal() else None, each) for number, each in entries.items()))
+
+
+def _numbered(entries: Iterator[tuple[Any, Any]]) -> Iterator[tuple[str, int]]:
+    for number, entry in entries:
+        if isinstance(number, int) and (text := _text(entry)) is not None:
+            yield text, number
+
+
+def _text(token: Any) -> str | None:
+    """The text of a token, which is a string or an object with its content."""
+    content = token.get("content") if isinstance(token, Mapping) else token
+    return content if isinstance(content, str) else None

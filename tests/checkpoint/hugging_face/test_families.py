@@ -1,0 +1,148 @@
+"""Folders of M2M-100, NLLB, mBART and FSMT compute what transformers computes, and their text is its tokenizers'."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rskip.checkpoint import build_transformer
+from rskip.checkpoint.hugging_face import HuggingFaceModel, read_hugging_face
+from rskip.cpu import for_inference
+from rskip.text import Dictionary
+from rskip.transformer import Transformer
+from rskip.translation import Translator
+from tests.checkpoint.hugging_face.conftest import WORDS, transformers
+from tests.checkpoint.hugging_face.families import FAMILIES
+from tests.checkpoint.hugging_face.reference import odd_lines, reference_search
+
+MARK = "\u2581"
+INVISIBLE = "\u200b\ufeff\u200d \t\u3000\u00a0\u2028\x85\x1c"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Gives the folder of a family."""
+    place = tmp_path_factory.mktemp("families")
+    return cache(lambda name: FAMILIES[name].write(place / name))
+
+
+def theirs(name: str, folder: Path) -> Any:
+    kind = getattr(transformers, f"{FAMILIES[name].model}ForConditionalGeneration")
+    return kind.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def their_tokenizer(name: str, folder: Path) -> Any:
+    family = FAMILIES[name]
+    languages = dict(zip(("src_lang", "tgt_lang"), family.languages, strict=True)) if "fsmt" not in name else {}
+    return getattr(transformers, family.tokenizer).from_pretrained(folder, **languages)
+
+
+def read(name: str, folder: Path) -> HuggingFaceModel:
+    return read_hugging_face(folder, languages=FAMILIES[name].languages)
+
+
+def built(model: HuggingFaceModel) -> Transformer:
+    return build_transformer(
+        model.checkpoint, source_vocabulary=len(model.source), target_vocabulary=len(model.target)
+    )
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logits_are_theirs(folders: Any, name: str) -> None:
+    reference, own = theirs(name, folders(name)), read(name, folders(name))
+    model = built(own)
+    torch.manual_seed(0)
+    source = torch.randint(4, len(own.source), (5, 9))
+    source[1, 6:] = source[3, 2:] = Dictionary.pad_index
+    prefix = torch.cat([torch.full((5, 1), 2), torch.randint(2, len(own.target), (5, 12))], dim=1)
+    with torch.inference_mode():
+        expected = reference(
+            input_ids=source, attention_mask=source.ne(1).long(), decoder_input_ids=prefix, use_cache=False
+        ).logits
+        steps = for_inference(model)
+        state = steps.start(steps.encode(source))
+        stepwise = torch.cat([steps.step(tokens[:, None], state) for tokens in prefix.T], dim=1)
+        found = model(source, prefix)
+    assert expected.std() > 0.5
+    for each in (found, stepwise):
+        torch.testing.assert_close(each, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_search_is_fairseqs_over_their_model(folders: Any, name: str) -> None:
+    """The score of the forced language token counts, and hypotheses don't hold it."""
+    family, reference = FAMILIES[name], theirs(name, folders(name))
+    translator = Translator.from_pretrained(
+        folders(name), source_language=family.languages[0], target_language=family.languages[1]
+    )
+    target = translator.tokenizer.target
+    tokens = {"start": target.index(family.start), "end": target.index(family.end)}
+    first = None if family.first is None else target.index(family.first)
+    generator = random.Random(3)
+    words = WORDS["en"].split()
+    for _ in range(8):
+        line = " ".join(generator.choices(words, k=generator.randint(1, 4)))
+        (translation,) = translator.translate([line], beam=5, nbest=5, max_length_a=0.0, max_length_b=8)
+        source = torch.tensor(translator.tokenizer.encode(line))
+        with torch.inference_mode():
+            expected = reference_search(reference, source, beam=5, longest=8, padding=1, first=first, **tokens)
+        scores = [score for _, score in expected]
+        assert [each.score for each in translation.hypotheses] == pytest.approx(scores, abs=2e-5)
+        for found, (ids, score) in zip(translation.hypotheses, expected, strict=True):
+            ids = ids[len(ids) and first is not None :]
+            if family.end != "</s>" and ids[-1:] == [Dictionary.eos_index]:
+                ids = ids[:-1]
+            tied = sum(abs(other - score) < 2e-5 for other in scores) > 1
+            assert found.tokens == tuple(target.tokens[index] for index in ids) or tied
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_text_is_that_of_their_tokenizer(folders: Any, name: str) -> None:
+    """SentencePiece makes no unit of spaces at the end, but Hugging Face's tokenizers do. They also see a mark and the
+    accent behind it as one character.
+    """
+    reference, own = their_tokenizer(name, folders(name)), read(name, folders(name)).tokenizer
+    marks = {own.source.index(MARK)} - {Dictionary.unk_index}
+    further = [*own.pair.after]
+
+    def without_marks(ids: list[int]) -> list[int]:
+        assert ids[-len(further) :] == further
+        inner = ids[: -len(further)]
+        while inner and inner[-1] in marks:
+            inner.pop()
+        return inner
+
+    lines = [line for line in odd_lines() if line.strip(INVISIBLE)]
+    if name == "mbart25":  # white space is what Unicode says, and not what Python says
+        lines = [line for line in lines if not {*line} & {"\x1c", MARK}]
+    for line in lines:
+        if f"{MARK}\u0301" not in line:
+            assert without_marks(own.encode(line)) == without_marks(reference(line)["input_ids"]), repr(line)
+        target = own.encode_prefix(line)
+        known = [index for index in target if index != Dictionary.unk_index]
+        expected = reference.decode(known, skip_special_tokens=True)
+        assert own.decode(known).split() == expected.split(), repr(line)
+        if name != "mbart25":
+            assert own.decode(known) == expected.strip(), repr(line)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_shards_and_pickles(folders: Any, name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(folders(name), folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    model = theirs(name, folders(name))
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    expected = read(name, folders(name)).checkpoint
+    pickled = read(name, folder).checkpoint
+    (folder / "pytorch_model.bin").unlink()
+    model.save_pretrained(folder, max_shard_size="10KB")
+    assert len([*folder.glob("model-*.safetensors")]) > 1
+    for found in (pickled, read(name, folder).checkpoint):
+        assert found.config == expected.config and found.model.keys() == expected.model.keys()
+        assert all(torch.equal(tensor, expected.model[key]) for key, tensor in found.model.items())
