@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "checkpoints/multi30k_en_de/2rskip_ln"
 GUIDES: dict[str, dict[str, Path]] = {  # and the models that the page's commands make
     "own_model": {},
+    "residuals": {},
     "own_text": {"model": MODEL},
     "translation": {},
     "vision": {},

@@ -26,7 +26,7 @@ from rskip.connections.spec import described_needs
 from rskip.nn.spec_record import SpecRecord
 from rskip.settings.errors import SettingError, did_you_mean, shown
 
-GUIDE = "docs/own_model.md"
+GUIDE, REFERENCE = "docs/own_model.md", "docs/residuals.md"
 
 # The allowed names of branches, each with the block position (Place.branch) that it stands for.
 BRANCH_NAMES = {
@@ -299,7 +299,7 @@ def _check_needs(
             raise SettingError.of_value("host_supplies", need, expected)
     needs = {need for connection in connections for need in connection.host_needs}
     if missing := [need for need in HOST_NEEDS if need in needs and need not in supplied]:
-        how = f"pass host_supplies={missing} to Residuals or adapt ({GUIDE})"
+        how = f"pass host_supplies={missing} to Residuals or adapt ({REFERENCE})"
         advice = f"do so and {how}, or choose another connection"
         expected = f"a model that is able to {described_needs(missing)}"
         raise SettingError.of_value("connection", str(spec), expected, advice=advice)

@@ -188,7 +188,7 @@ def test_branches_may_have_any_names():
     ("settings", "told"),
     [
         ({"connection": "subln"}, r"to normalise inside the branch .* host_supplies=\['inner_norms', 'branch_gain'\]"),
-        ({"connection": "deepnorm"}, r"able to scale .*pass host_supplies=.* to Residuals or adapt \(docs/own_"),
+        ({"connection": "deepnorm"}, r"able to scale .*pass host_supplies=.* to Residuals or adapt \(docs/residuals"),
         ({"connection": "admin"}, "able to set initial values with a pass over data"),
         ({"connection": "2rskip+bn"}, "ln or rms"),
         ({"connection": "hybridnorm", "branches": ("ffn", "attention"), "host_supplies": "inner_norms"}, "its formula"),
