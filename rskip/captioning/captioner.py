@@ -189,7 +189,7 @@ class Captioner:
         :raises PictureError: an image can't be read.
         :raises ValueError: settings are wrong, features have another length or kind, or the backbone is missing.
         """
-        options = (self.options if options is None else options).changed(settings, beside=["batch_size"])
+        options = (self.options if options is None else options).changed(settings, further=["batch_size"])
         if isinstance(pictures, (str, os.PathLike)):
             raise ValueError("expected a list of images, got one image: use caption([image]), or captioner(image)")
         if batch_size < 1:

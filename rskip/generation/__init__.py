@@ -1,4 +1,4 @@
-"""Beam search and sampling over any decoder that goes token by token."""
+"""Provides beam search and sampling for any decoder that works token by token."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    # Imported when asked for: command-line flags are made of SearchOptions, without torch, which takes a second.
+    # Imported on first use: SearchOptions, which defines command-line flags, doesn't need torch, which loads for a
+    # second.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'decoder')}"), name)

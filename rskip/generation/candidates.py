@@ -1,4 +1,4 @@
-"""The search over the vocabulary. B sentences, K beams, V vocabulary."""
+"""Finds the best continuations over the vocabulary. B sentences, K beams, V vocabulary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rskip.cpu.library import BLOCK, Best, Library, Vocabulary
 
-MOST_CANDIDATES = 64  # of the native search, which inserts each into a list
+MAX_CANDIDATES = 64  # limit of the native search, which inserts each candidate into a list
 
 
 class Candidates(NamedTuple):
@@ -21,7 +21,7 @@ class Candidates(NamedTuple):
 
 
 def on_host(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors, which are on one device, on the CPU, after one wait for it."""
+    """Copies tensors of one device to the CPU, and waits for the device only once."""
     device = tensors[0].device
     if device.type == "cpu":
         return tensors
@@ -32,10 +32,10 @@ def on_host(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 class NativeScan:
-    """One pass over logits (B, K, V) in float32 or bfloat16 by the native kernels.
+    """A pass of the native kernels over logits (B, K, V) in float32 or bfloat16.
 
-    normaliser: (B, K), log Σ exp(logits) over the vocabulary. `best` reads the same logits; some may have been
-    decreased since.
+    normaliser: (B, K), log Σ exp(logits) over the vocabulary. `best` reads the logits again. Until then, the caller may
+    decrease some of them.
     """
 
     def __init__(self, logits: Tensor, library: Library) -> None:
@@ -47,7 +47,7 @@ class NativeScan:
         library.normalise(arguments, self.normaliser.numel(), work=logits.numel())
 
     def best(self, offsets: Tensor, count: int) -> Candidates:
-        """The `count` best of logits + offsets (B, K), over all beams of each sentence; of equal ones the first."""
+        """The `count` best of logits + offsets (B, K), over all beams of each sentence; of equals the first."""
         sentences, beams, vocabulary = self.logits.shape
         if offsets.shape != (sentences, beams) or count < 1:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What a beam search asks of a model. B sentences, K beams, S source length, V vocabulary."""
+"""Declares the decoder interface of a beam search. B sentences, K beams, S source length, V vocabulary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class DecoderState(Protocol):
-    """What a decoder keeps between steps."""
+    """The state of a decoder between steps."""
 
     @property
     def attention(self) -> Tensor | None:
@@ -17,7 +17,7 @@ class DecoderState(Protocol):
 
 
 class StepDecoder(Protocol):
-    """A decoder that goes forward token by token. `rskip.transformer.Transformer` is one."""
+    """A decoder that works token by token, such as `rskip.transformer.Transformer`."""
 
     @property
     def max_positions(self) -> int | None:
@@ -25,17 +25,17 @@ class StepDecoder(Protocol):
         ...
 
     def start(self, memory: Any, *, attention: bool = False) -> DecoderState:
-        """The state before the first token, with one beam for each sentence of `memory`."""
+        """The state before the first token, with one beam per sentence of `memory`."""
         ...
 
     def step(self, tokens: Tensor, state: Any) -> Tensor:
-        """Logits (B, K, V) of what follows `tokens` (B, K); the state takes them in. The search writes over them."""
+        """Adds `tokens` (B, K) to the state, and returns the next logits (B, K, V), which the search overwrites."""
         ...
 
     def reorder(self, state: Any, parents: Tensor, sentences: Tensor | None = None) -> None:
-        """Beam k continues parents[:, k].
+        """Reorders the state, so that beam k continues parents[:, k].
 
-        `parents` (B', K') names beams of the same sentence, so their number can change; `sentences` (B') names the
-        sentences of the batch that stay, in their order, None all.
+        `parents` (B', K') are beams of the same sentence. Their number may change. `sentences` (B') are the remaining
+        sentences of the batch, in order; None: all.
         """
         ...

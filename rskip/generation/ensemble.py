@@ -1,4 +1,4 @@
-"""Several models that decode as one. B sentences, K beams, S source length, V vocabulary."""
+"""Decodes with several models as one. B sentences, K beams, S source length, V vocabulary."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from rskip.generation.decoder import DecoderState, StepDecoder
 
 @dataclass
 class EnsembleState:
-    """Each model's state, and the mean (B, K, S) of their attention, where `start` was asked for it."""
+    """The states of all models, and the mean (B, K, S) of their attention if it was requested."""
 
     states: list[DecoderState]
     attention: Tensor | None = None
 
 
 class EnsembleDecoder:
-    """A `StepDecoder` whose memory is a sequence of memories, one a model: the mean of the models' probabilities.
+    """A `StepDecoder` with the mean of several models' probabilities. Its memory is a sequence of one memory per model.
 
-    The models may have any sizes and connections, but one target dictionary; if attention is asked for, the same source
-    tokens too. `temperature` divides each model's logits before the mean, as fairseq does: it takes the place of
-    `SearchOptions.temperature`, which would divide the mean's logarithm.
+    The models may have any sizes and connections, but they must have the same target dictionary. For attention they
+    must have the same source tokens too. `temperature` divides each model's logits before the mean, as in fairseq. It
+    replaces `SearchOptions.temperature`, which would divide the logarithm of the mean.
 
-    Raises `ValueError` for no models, and in use for memories that are not one a model or target vocabularies of
-    different sizes.
+    :raises ValueError: there is no model, or later: the number of memories is not that of the models, or target
+        vocabularies have different sizes.
     """
 
     def __init__(self, decoders: Sequence[StepDecoder], *, temperature: float = 1.0) -> None:
         if not decoders:
-            raise ValueError("an ensemble of no models: give at least one")
+            raise ValueError("the ensemble has no models: give at least one")
         if temperature <= 0:
             raise ValueError(f"temperature={temperature!r}: expected more than 0")
         self.decoders = list(decoders)
@@ -42,34 +42,34 @@ class EnsembleDecoder:
 
     @property
     def max_positions(self) -> int | None:
-        """That of the model that has the fewest; None where none is bound."""
+        """The smallest limit of all models; None without limits."""
         bounds = [decoder.max_positions for decoder in self.decoders]
         return min((each for each in bounds if each is not None), default=None)
 
     def start(self, memory: Sequence[Any], *, attention: bool = False) -> EnsembleState:
-        """The state before the first token, of one memory for each model."""
+        """The state before the first token, from one memory per model."""
         if len(memory) != len(self.decoders):
-            raise ValueError(f"{len(memory)} memories for an ensemble of {len(self.decoders)} models: give one a model")
+            raise ValueError(f"{len(memory)} memories for {len(self.decoders)} models: give one per model")
         return EnsembleState(
             [decoder.start(each, attention=attention) for decoder, each in zip(self.decoders, memory, strict=True)]
         )
 
     def step(self, tokens: Tensor, state: EnsembleState) -> Tensor:
-        """The logarithm (B, K, V) of the mean probability of what follows `tokens` (B, K)."""
+        """The logarithm (B, K, V) of the mean probability of the tokens that follow `tokens` (B, K)."""
         pairs = list(zip(self.decoders, state.states, strict=True))
         logits = [decoder.step(tokens, each) for decoder, each in pairs]
         sizes = [each.size(-1) for each in logits]
         if len(set(sizes)) > 1:
             raise ValueError(
                 f"the ensemble's models have target vocabularies of {', '.join(map(str, sizes))} tokens: "
-                "give models of one target dictionary"
+                "give models with the same target dictionary"
             )
         attention = [each.attention for each in state.states if each.attention is not None]
         state.attention = torch.stack(attention).mean(0) if attention else None
         return torch.stack([self._log_probabilities(each) for each in logits]).logsumexp(0) - math.log(len(logits))
 
     def reorder(self, state: EnsembleState, parents: Tensor, sentences: Tensor | None = None) -> None:
-        """Beam k continues parents[:, k], in every model."""
+        """Reorders the state of every model, so that beam k continues parents[:, k]."""
         for decoder, each in zip(self.decoders, state.states, strict=True):
             decoder.reorder(each, parents, sentences)
 

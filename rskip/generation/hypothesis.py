@@ -1,4 +1,4 @@
-"""The result of a beam search, also as plain values for JSON and for other processes."""
+"""Represents the result of a beam search, also as plain values for JSON and other processes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rskip.settings.kinds import Index
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One finished hypothesis of T tokens, the end included, on the CPU.
+    """A finished hypothesis of T tokens, including the end, on the CPU.
 
     :param tokens: (T,) int64, without the start, with the end.
-    :param score: its log-probability over its length penalty.
-    :param token_scores: (T,) each token's log-probability, where asked for.
-    :param attention: (T, S) each token's attention over the source's S tokens (padding included), where asked for.
+    :param score: its log-probability divided by its length penalty.
+    :param token_scores: (T,) log-probability of each token, if requested.
+    :param attention: (T, S) attention of each token over the source's S tokens (including padding), if requested.
     """
 
     tokens: Tensor
@@ -46,7 +46,7 @@ def rebuilt(values: FlatBatch) -> list[list[Hypothesis]]:
 
 
 def _flat(hypothesis: Hypothesis) -> _FlatHypothesis:
-    """Avoids tensors: between processes each would need a file in shared memory."""
+    """Plain values, since each tensor would need a file in shared memory between processes."""
     scores, attention = hypothesis.token_scores, hypothesis.attention
     return (
         hypothesis.tokens.tolist(),

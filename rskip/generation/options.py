@@ -1,4 +1,4 @@
-"""How to search: the settings of a beam search."""
+"""Defines the settings of a beam search."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ LengthPenaltyKind = Literal["fairseq", "gnmt"]
 
 
 def _flag(name: str, metavar: str = "N") -> dict[str, str]:
-    """What a command line calls a setting; its other names are like the field's."""
+    """The flag of a setting on the command line, in addition to the field's name."""
     return {"flag": name, "metavar": metavar}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(Checked):
-    """Settings of `beam_search`, for S source tokens (their end counted) and n target tokens.
+    """Settings of `beam_search`, for S source tokens (including the end) and n target tokens.
 
-    A hypothesis of log-probability s scores s / penalty(n), with n^α as the penalty of fairseq and ((5+n)/6)^α as
-    GNMT's (Wu et al. 2016, Eq. 14), α being `length_penalty`. Sampling makes the `beam` rows of a sentence independent
-    samples, which depend on `seed` and on the batch that the sentence is in.
+    A hypothesis with log-probability s has the score s / penalty(n). With α = `length_penalty`, the penalty is n^α in
+    fairseq and ((5+n)/6)^α in GNMT (Wu et al. 2016, Eq. 14). With sampling, the `beam` rows of a sentence are
+    independent samples, which depend on `seed` and on the sentence's batch.
 
-    :raises SettingError: a value that makes no sense.
+    :raises SettingError: a value is not possible.
     """
 
     beam: Annotated[int, Meta(ge=1, le=1000, description="hypotheses kept at every step; 1 is greedy search")] = 4
@@ -125,16 +125,16 @@ class SearchOptions(Checked):
             if not holds:
                 raise SettingError.of_value(name, getattr(self, name), expected)
 
-    def changed(self, settings: Mapping[str, Any], *, beside: Iterable[str] = ()) -> SearchOptions:
+    def changed(self, settings: Mapping[str, Any], *, further: Iterable[str] = ()) -> SearchOptions:
         """These options with some fields changed.
 
-        :param beside: names that whoever took the settings knows too, for the error.
-        :raises SettingError: an unknown name, or a value that makes no sense.
+        :param further: other settings that the caller accepts, for the error.
+        :raises SettingError: a name is unknown, or a value is not possible.
         """
         known = [field.name for field in fields(SearchOptions)]
         for name in settings:
             if name not in known:
-                raise SettingError.of_unknown_key("", name, [*beside, *known])
+                raise SettingError.of_unknown_key("", name, [*further, *known])
         return replace(self, **settings)
 
     def penalty(self, length: float) -> float:
@@ -142,10 +142,12 @@ class SearchOptions(Checked):
         base = length if self.length_penalty_kind == "fairseq" else (5 + length) / 6
         return float(base) ** self.length_penalty
 
-    def greatest_length(self, source_length: int, max_positions: int | None = None) -> int:
-        """The most tokens before the end that a source of so many tokens, its end included, can get.
+    def max_length(self, source_length: int, max_positions: int | None = None) -> int:
+        """The maximum number of target tokens before the end, for a source of this length, including its end.
 
-        `max_positions`: the decoder's longest target, the end included; None where any length will do.
+        :param max_positions: the decoder's maximum target length, including the end; None: no limit.
         """
         length = int(self.max_length_a * source_length + self.max_length_b)
         return max(length if max_positions is None else min(length, max_positions - 1), 1)
+
+    greatest_length = max_length  # former name

@@ -1,4 +1,4 @@
-"""Tokens drawn from a model's distribution. B sentences, K rows of a sentence, V vocabulary."""
+"""Draws tokens from a model's distribution. B sentences, K rows of a sentence, V vocabulary."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from rskip.generation.options import SearchOptions
 def sample(log_probabilities: Tensor, options: SearchOptions, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Draws a token for each row, by `options.top_k` and `options.top_p`.
 
-    Takes log-probabilities (B, K, V) and a generator of their device. Gives tokens (B, K) and their log-probabilities
-    (B, K) under the distribution as it came, as fairseq does: what it is cut to is renormalised for the draw alone.
-    Where nothing is possible in a row, or there are no numbers, any token comes, with the -inf or NaN that it had.
+    It takes log-probabilities (B, K, V) and a generator on their device. It returns tokens (B, K) and their
+    log-probabilities (B, K) under the original distribution, as in fairseq. Only the draw uses the truncated and
+    renormalised distribution. If all tokens of a row have -inf or NaN, the result is any token with that value.
 
-    top_p draws from the fewest tokens, most probable first, whose probabilities together reach p; the one that crosses
-    p is among them (Holtzman et al. 2020, section 3.1). With both, a token has to be among the k and among those; both
-    sets are those of the distribution as it came.
+    top_p draws from the smallest set of most probable tokens whose probabilities reach p, including the one that
+    crosses p (Holtzman et al. 2020, section 3.1). With both options, a token must be in both sets, which are computed
+    from the original distribution.
     """
     candidates, tokens = _most_probable(log_probabilities, options)
     best = candidates.amax(-1, keepdim=True)
     nothing = ~best.isfinite()
     if nothing.device.type != "cpu" or bool(nothing.any()):
         candidates, best = candidates.masked_fill(nothing, 0), best.masked_fill(nothing, 0)
-    # Only ratios matter to the draw: the best is 1, so that nothing possible is lost where all are improbable.
+    # Only ratios matter for the draw. The best one becomes 1, so that improbable tokens don't underflow.
     weights = (candidates - best).exp()
-    # what torch.multinomial computes, without its checks, which would wait for the device
+    # as in torch.multinomial, but without its checks, which would wait for the device
     drawn = (weights / torch.empty_like(weights).exponential_(generator=generator)).argmax(-1, keepdim=True)
     if tokens is not None:
         drawn = tokens.gather(2, drawn)
@@ -34,7 +34,7 @@ def sample(log_probabilities: Tensor, options: SearchOptions, generator: torch.G
 
 
 def _most_probable(log_probabilities: Tensor, options: SearchOptions) -> tuple[Tensor, Tensor | None]:
-    """What is drawn from, (B, K, N) log-probabilities and tokens; tokens None where they are the whole vocabulary."""
+    """Log-probabilities (B, K, N) and tokens to draw from. The tokens are None for the whole vocabulary."""
     vocabulary = log_probabilities.size(-1)
     if not options.top_k and options.top_p == 1:
         return log_probabilities, None

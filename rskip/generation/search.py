@@ -1,4 +1,4 @@
-"""Beam search and sampling, token by token. B sentences, K beams, T target length, S source length, V vocabulary."""
+"""Searches and samples token by token. B sentences, K beams, T target length, S source length, V vocabulary."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rskip.cpu import native_library
-from rskip.generation.candidates import MOST_CANDIDATES, Candidates, NativeScan, Scan, on_host
+from rskip.generation.candidates import MAX_CANDIDATES, Candidates, NativeScan, Scan, on_host
 from rskip.generation.decoder import StepDecoder
 from rskip.generation.hypothesis import Hypothesis
 from rskip.generation.options import SearchOptions
@@ -20,7 +20,7 @@ from rskip.generation.sampling import sample
 from rskip.generation.special_tokens import SpecialTokens
 
 _DEFAULTS, _USUAL_TOKENS = SearchOptions(), SpecialTokens()
-_FINISHED_SHARE = 8  # finished sentences leave the batch when they are one in so many
+_FINISHED_SHARE = 8  # finished sentences leave the batch if they are at least one in this number
 
 
 def beam_search(
@@ -35,15 +35,15 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """The `options.nbest` best finished hypotheses of each sentence, best first.
 
-    A hypothesis is finished when its end is among the K best continuations of its sentence, and a sentence when K
-    hypotheses are, or at its max length, where every hypothesis must end (fairseq's rules). Sentences don't depend
-    on each other, but for the draws of sampling.
+    It has fairseq's rules. A hypothesis is finished when its end is among the K best continuations of its sentence. A
+    sentence is finished when K of its hypotheses are, or at its max length, where every hypothesis must end. Sentences
+    are independent of each other, except in sampling.
 
-    :param memory: what the decoder starts from, one row a sentence.
-    :param source_lengths: (B,) tokens of each source, its end included.
+    :param memory: the decoder's input, one row per sentence.
+    :param source_lengths: (B,) number of tokens of each source, including its end.
     :param prefix: (B, P) forced first tokens, padded on the right.
     :param each_step: called before each step with its number, from 1.
-    :raises ValueError: the model's logits are not numbers.
+    :raises ValueError: the model's logits are NaN.
     """
     if not len(source_lengths):
         return []
@@ -63,15 +63,15 @@ class _Finished:
 
 @dataclass
 class _Beams:
-    """The unfinished hypotheses, on the CPU. Position 0 of `tokens` is the start; what is None was not asked for."""
+    """The unfinished hypotheses, on the CPU. Position 0 of `tokens` is the start. None: not requested."""
 
     tokens: Tensor  # (B, K, T + 1)
-    scores: Tensor  # (B, K), log-probability of each, -inf for one that can't go on
+    scores: Tensor  # (B, K), log-probability of each hypothesis, or -inf if it can't continue
     cumulative: Tensor | None  # (B, K, T), log-probability up to each token
     attention: Tensor | None  # (B, K, T, S)
 
     def continued(self, parents: Tensor, tokens: Tensor, scores: Tensor, sentences: Tensor | None) -> _Beams:
-        """Beam k continues parents[:, k] (B', K) by a token; `sentences` (B') stay, None all."""
+        """Extends parents[:, k] (B', K) by a token as beam k. Only `sentences` (B') stay; None: all."""
         longer = torch.cat([_beams_of(self.tokens, parents, sentences), tokens[:, :, None]], 2)
         cumulative = None
         if self.cumulative is not None:
@@ -81,10 +81,10 @@ class _Beams:
 
 
 class _Search:
-    """The state of one search. Rows are the sentences that are still in the batch.
+    """The state of one search. Rows are the remaining sentences of the batch.
 
-    The logits stay on their device, and the search waits for it once a step, for the candidates. All else is the
-    CPU's, and goes to the device as what the next step takes.
+    The logits stay on their device. The search waits for the device once per step, for the candidates. All other state
+    is on the CPU, and the input of the next step is copied to the device.
     """
 
     def __init__(
@@ -100,10 +100,10 @@ class _Search:
         self.prefix: list[list[int]] = [[]] * count if prefix is None else prefix.tolist()  # of each row
         self.processors, self.end = build_processors(options, special), special.end
         self.generator = torch.Generator(self.device).manual_seed(options.seed) if options.sampling else None
-        # of each row, tokens before the end
-        self.greatest = [options.greatest_length(length, decoder.max_positions) for length in source_lengths.tolist()]
-        self.rows = list(range(count))  # the sentence that each row is
-        self.active = [True] * count  # whether each row goes on
+        # maximum number of tokens before the end, for each row
+        self.max_lengths = [options.max_length(length, decoder.max_positions) for length in source_lengths.tolist()]
+        self.rows = list(range(count))  # the sentence of each row
+        self.active = [True] * count  # whether each row continues
         self.beams = _Beams(
             tokens=torch.full((count, 1, 1), special.end if special.start is None else special.start),
             scores=torch.zeros(count, 1),
@@ -114,14 +114,14 @@ class _Search:
 
     def run(self, memory: Any, each_step: Callable[[int], None] | None) -> None:
         state = self.decoder.start(memory, attention=self.options.attention)
-        for length in range(max(self.greatest) + 1):
+        for length in range(max(self.max_lengths) + 1):
             if each_step is not None:
                 each_step(length + 1)
             logits = self.decoder.step(self._on_device(self.beams.tokens[:, :, -1]), state)
             candidates = self._candidates(logits, length)
             attention: list[Tensor] = []
             if self.options.attention:
-                assert state.attention is not None, "the decoder gives no attention"
+                assert state.attention is not None, "the decoder returns no attention"
                 attention.append(state.attention)
             scores, beams, tokens, *attention = on_host(*candidates, *attention)
             candidates = Candidates(scores, beams, tokens)
@@ -149,7 +149,7 @@ class _Search:
             logits = logits.float() / self.options.temperature
         scan = self._scan(logits.contiguous())
         logits, normaliser, scores = scan.logits, scan.normaliser, self._on_device(self.beams.scores)
-        step = Step(length, self.beams.tokens, self.prefix, self.greatest)
+        step = Step(length, self.beams.tokens, self.prefix, self.max_lengths)
         for process in self.processors:
             process(logits, step)
         width = self.options.beam
@@ -165,7 +165,7 @@ class _Search:
 
     def _scan(self, logits: Tensor) -> NativeScan | Scan:
         library = native_library(logits) if self.options.unknown_penalty >= 0 and self.generator is None else None
-        if library is not None and 2 * self.options.beam <= MOST_CANDIDATES:
+        if library is not None and 2 * self.options.beam <= MAX_CANDIDATES:
             return NativeScan(logits, library)
         return Scan(logits.float())
 
@@ -179,7 +179,7 @@ class _Search:
         self.beams.attention = new if past is None else torch.cat([past, new], 2)
 
     def _finish(self, candidates: Candidates, ends: Tensor, length: int) -> None:
-        """Takes in the hypotheses that end among the K best of their sentence."""
+        """Stores the hypotheses that end among the K best of their sentence."""
         rows, places = ends[:, : self.options.beam].nonzero(as_tuple=True)
         parents = candidates.beams[rows, places]
         beams = self.beams
@@ -203,7 +203,7 @@ class _Search:
 
     def _mark_inactive(self, candidates: Candidates, length: int) -> None:
         best = candidates.scores.amax(1).tolist()
-        for row, limit in enumerate(self.greatest):
+        for row, limit in enumerate(self.max_lengths):
             if not self.active[row]:
                 continue
             finished = self.finished[self.rows[row]]
@@ -214,7 +214,7 @@ class _Search:
                 )
             if len(finished) == self.options.beam or length >= limit or best[row] == -math.inf:
                 self.active[row] = False
-                if not finished:  # nothing may follow: what there is ends here
+                if not finished:  # no token may follow, so the hypothesis ends here
                     self._give_up(row)
 
     def _give_up(self, row: int) -> None:
@@ -225,7 +225,7 @@ class _Search:
         self.finished[self.rows[row]].append(_Finished([*tokens, self.end], -math.inf, cumulative, attention))
 
     def _leaving(self) -> Tensor | None:
-        """The rows that stay, where it is time for finished sentences to leave; their places are taken from the end."""
+        """The remaining rows if finished sentences leave now; None if they don't. Rows from the end fill the gaps."""
         remaining = sum(self.active)
         if (len(self.active) - remaining) * _FINISHED_SHARE < len(self.active):
             return None
@@ -233,12 +233,12 @@ class _Search:
         order = [row if self.active[row] else late.pop() for row in range(remaining)]
         self.rows = [self.rows[row] for row in order]
         self.active = [True] * remaining
-        self.greatest = [self.greatest[row] for row in order]
+        self.max_lengths = [self.max_lengths[row] for row in order]
         self.prefix = [self.prefix[row] for row in order]
         return torch.tensor(order)
 
     def _continue(self, candidates: Candidates, ends: Tensor | None, sentences: Tensor | None) -> Tensor:
-        """Goes on with the K best candidates that don't end. Gives their parents (B', K)."""
+        """Continues with the K best candidates that don't end. Returns their parents (B', K)."""
         width = self.options.beam
         if sentences is not None:
             candidates = Candidates(*(each[sentences] for each in candidates))
@@ -254,7 +254,7 @@ class _Search:
 
 
 def _beams_of(history: Tensor, parents: Tensor, sentences: Tensor | None) -> Tensor:
-    """history (B, K, T, ...) of each beam's parent."""
+    """The history (B, K, T, ...) of each beam's parent."""
     rows = torch.arange(len(parents)) if sentences is None else sentences
     index = parents + rows[:, None] * history.size(1)
     chosen = history.flatten(0, 1).index_select(0, index.view(-1))

@@ -1,4 +1,4 @@
-"""Raw sentences and token ids: tokenisers, subword units, dictionaries."""
+"""Converts raw sentences to token ids and back: tokenisers, subword units, dictionaries."""
 
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig, TextPipeline, TokenText

@@ -1,4 +1,4 @@
-"""fairseq's dictionary file: the number of every model token."""
+"""Reads and writes fairseq's dictionary files, which map tokens to indices."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ OVERWRITE = " #fairseq:overwrite"
 
 
 class Dictionary:
-    """Tokens and their indices, equal to those of `fairseq.data.Dictionary`.
+    """Tokens and their indices, which equal those of `fairseq.data.Dictionary`.
 
-    The four special tokens come first, then the file's lines in their order, padding lines
-    (`madeupword0000 0`) included: an index is a row of the model's embedding.
+    The four special tokens come first, then the file's lines in order, including padding lines (`madeupword0000 0`). An
+    index is a row of the model's embedding.
 
-    :param tokens: the tokens after the special ones. A token that comes again takes the later index.
+    :param tokens: the tokens after the special ones. A repeated token gets its last index.
     """
 
     bos_index, pad_index, eos_index, unk_index = range(4)
@@ -29,11 +29,11 @@ class Dictionary:
 
     @classmethod
     def load(cls, path: str | Path) -> Dictionary:
-        """Reads `dict.<language>.txt` as fairseq does: a token, a space, its count, and perhaps #fairseq:overwrite.
+        """Reads `dict.<language>.txt` like fairseq: a token, a space, its count, and possibly #fairseq:overwrite.
 
         A count is any text that `int` accepts, such as the negative ids of a SentencePiece vocabulary.
 
-        :raises FileNotFoundError: no such file.
+        :raises FileNotFoundError: the file does not exist.
         :raises ValueError: a line has another form, or a token appears twice without the flag.
         """
         path = Path(path)
@@ -56,7 +56,7 @@ class Dictionary:
         return cls(tokens)
 
     def save(self, path: str | Path) -> None:
-        """Writes what `load` reads. A dictionary keeps no counts: each is 1."""
+        """Writes the dictionary for `load`. All counts are 1, since a dictionary does not store them."""
         seen = {BOS, PAD, EOS, UNK}
         with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
             for token in self.tokens[len(seen) :]:
@@ -64,7 +64,7 @@ class Dictionary:
                 seen.add(token)
 
     def extended(self, tokens: Iterable[str]) -> Dictionary:
-        """A dictionary with those of the tokens at its end that it doesn't have; itself if it has them all."""
+        """A dictionary with the missing ones of these tokens at its end, or itself if none is missing."""
         missing = [token for token in dict.fromkeys(tokens) if token not in self]
         return Dictionary([*self.tokens[self.unk_index + 1 :], *missing]) if missing else self
 
@@ -75,18 +75,18 @@ class Dictionary:
         return token in self._indices
 
     def index(self, token: str) -> int:
-        """Index of a token; that of `<unk>` where it is unknown."""
+        """The index of a token, or that of `<unk>` for an unknown one."""
         return self._indices.get(token, self.unk_index)
 
     def encode_line(self, line: str, *, append_eos: bool = True) -> list[int]:
-        """Indices of a line's tokens, which are separated by white space."""
+        """The indices of a line's tokens, which are separated by white space."""
         indices = [self.index(token) for token in line.split()]
         return [*indices, self.eos_index] if append_eos else indices
 
     def decode(self, indices: Iterable[int]) -> str:
-        """Tokens joined by single spaces, without `<s>`, `</s>` and `<pad>`.
+        """The tokens joined by single spaces, without `<s>`, `</s>` and `<pad>`.
 
-        :raises ValueError: an index outside the dictionary.
+        :raises ValueError: an index is outside the dictionary.
         """
         tokens = []
         for index in indices:

@@ -25,7 +25,7 @@ TEXT_SETTINGS = ("tokeniser", "lowercase", "normalise_punctuation", "dash_splits
 _FASTBPE = re.compile(rb"\S+ \S+ \d+\n")
 _COUNT = re.compile(rb" \d+$", re.MULTILINE)
 
-# Where fairseq's models keep their units, in a folder without a pipeline.
+# The files of units in folders of fairseq's models, which have no pipeline.
 _UNITS = (
     BytePairEncoding.file_name,
     "bpe.codes",
@@ -37,11 +37,11 @@ _UNITS = (
 
 
 class MissingSetting(SettingError, FileNotFoundError):
-    """A file of a model is nowhere where it is looked for, and a setting says where it is."""
+    """Raised if a file of a model was not found and a setting can name it."""
 
 
 class Languages(NamedTuple):
-    """What a model translates from and to."""
+    """The source and target language of a model."""
 
     source: str
     target: str
@@ -59,20 +59,20 @@ def find_tokenizer(
 ) -> Tokenizer:
     """The tokenizer of a model.
 
-    :param model: the model's file. The tokenizer's files may be beside it.
+    :param model: the model's file. The tokenizer's files may be next to it.
     :param dictionaries: the folder of dict.<language>.txt, if given.
     :param text: see `find_text`.
     :param languages: source and target, if given.
     :param own_languages: source and target as named in the model's file.
     :param data: folders of its training data.
     :param settings: see `build_text`.
-    :raises FileNotFoundError: a file is missing. The message says what to give.
-    :raises ValueError: a damaged file, a text pipeline for other languages, or a setting that can't be.
+    :raises FileNotFoundError: a file is missing. The error says what to give.
+    :raises ValueError: a file is damaged, the text pipeline is for other languages, or a setting is not possible.
     """
     given = [] if dictionaries is None else [Path(dictionaries)]
     folders = [*given, model.parent, *data]
     if missing := [folder for folder in given if not folder.is_dir()]:
-        raise FileNotFoundError(f"no folder {missing[0]}: give the one that holds the dictionaries, dict.*.txt")
+        raise FileNotFoundError(f"no folder {missing[0]}: give the folder with the dictionaries, dict.*.txt")
     if not any(path for folder in folders for path in folder.glob("dict.*.txt")):
         raise missing_dictionaries("dict.*.txt", folders)
     found = find_text(text, folders)
@@ -94,12 +94,13 @@ def find_languages(
     pipeline: tuple[str, str] | None,
     folders: Sequence[Path],
 ) -> Languages:
-    """The model's languages: as given; else as its file says; else those of the text pipeline; else those in
-    the names of the data's files beside the dictionaries (`train.en-de.en.idx`) or of the two dictionaries, where one
-    language is known.
+    """The model's languages.
 
-    :param own: as the model's file says.
-    :raises SettingError: none of them says so, or the file says the opposite of what is given.
+    They are the given ones, or those in the model's file, or those of the text pipeline, or those in the names of data
+    files next to the dictionaries (`train.en-de.en.idx`), or if one language is known, those of the two dictionaries.
+
+    :param own: the languages in the model's file.
+    :raises SettingError: the languages are unknown, or the given ones contradict the file.
     """
     if own[0] != own[1] and given == own[::-1]:
         raise SettingError("", f"the model translates {own[0]} to {own[1]}, not {given[0]} to {given[1]}")
@@ -139,7 +140,7 @@ def find_dictionary(names: Iterable[str | None], folders: Sequence[Path]) -> Pat
 
 
 def missing_dictionaries(name: str, folders: Sequence[Path]) -> MissingSetting:
-    """The error of a dictionary that none of the folders has."""
+    """The error for a dictionary that is in none of the folders."""
     return MissingSetting(
         "dictionaries",
         f"must be given: no {name} in {' or '.join(map(str, folders))}",
@@ -150,12 +151,12 @@ def missing_dictionaries(name: str, folders: Sequence[Path]) -> MissingSetting:
 def find_text(
     text: str | os.PathLike[str] | TextPipeline | None, folders: Sequence[Path]
 ) -> TextPipeline | Subwords | None:
-    """The text pipeline, or where there are only subword units those, or None for text that is tokens already.
+    """The text pipeline, or only its subword units, or None if the text is tokens already.
 
-    :param text: a pipeline; a folder that holds one, or units; a file of units (byte-pair codes, a SentencePiece
-        model); "tokens"; None: what `folders`, or their folders called text, hold.
-    :raises FileNotFoundError: nothing there.
-    :raises ValueError: a damaged file.
+    :param text: a pipeline; a folder with a pipeline or units; a file of units (byte-pair codes, a SentencePiece
+        model); "tokens"; None: search in `folders` and their subfolders text.
+    :raises FileNotFoundError: nothing was found.
+    :raises ValueError: a file is damaged.
     """
     if isinstance(text, TextPipeline):
         return text
@@ -183,11 +184,11 @@ def find_text(
 
 
 def load_units(path: Path) -> Subwords:
-    """The subword units of a file: byte-pair codes, known by their first line, or else a SentencePiece model.
+    """Reads subword units: byte-pair codes, which are recognised by their first line, or a SentencePiece model.
 
-    fastBPE's codes are subword-nmt's with each merge's count behind it and without the line of the version.
+    fastBPE's codes have a count after each merge, and no line with a version.
 
-    :raises ValueError: neither.
+    :raises ValueError: the file is neither.
     """
     data = path.read_bytes()
     codes = data.removeprefix(BOM_UTF8).replace(b"\r\n", b"\n")
@@ -208,7 +209,7 @@ def load_units(path: Path) -> Subwords:
 
 
 def check_languages(found: TextPipeline | Subwords | None, languages: Languages) -> None:
-    """:raises SettingError: a pipeline for other languages, in either direction."""
+    """:raises SettingError: the pipeline is for other languages, in both directions."""
     if isinstance(found, TextPipeline) and {*languages} != {found.source_language, found.target_language}:
         raise SettingError(
             "",
@@ -220,14 +221,14 @@ def check_languages(found: TextPipeline | Subwords | None, languages: Languages)
 def build_text(
     found: TextPipeline | Subwords | None, languages: Languages, *, dictionary: Dictionary, settings: Mapping[str, Any]
 ) -> Text:
-    """The text of a model between these languages, out of what `find_text` found.
+    """The text pipeline of a model for these languages, from the result of `find_text`.
 
-    A pipeline for the other direction is turned round. Of units only, the steps before them are assumed as the
-    dictionary shows them, with a warning (`AssumedText`), except if SentencePiece takes the text as it is.
+    A pipeline for the other direction is reversed. If there are only units, the steps before them are inferred from the
+    dictionary, with a warning (`AssumedText`), unless SentencePiece takes raw text.
 
-    :param dictionary: of the source language.
-    :param settings: values of `TEXT_SETTINGS`, in place of the pipeline's or the assumed ones.
-    :raises SettingError: an unknown setting, a value that can't be, or settings for text that is tokens already.
+    :param dictionary: the dictionary of the source language.
+    :param settings: values of `TEXT_SETTINGS`, which override the pipeline's or the inferred ones.
+    :raises SettingError: a setting is unknown or has a wrong value, or the text is tokens already.
     """
     for name in settings:
         if name not in TEXT_SETTINGS:

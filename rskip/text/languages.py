@@ -1,4 +1,4 @@
-"""The tokens that tell a multilingual model its languages."""
+"""Handles the tokens that tell a multilingual model its languages."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from rskip.text.dictionary import Dictionary
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageTokens(Checked):
-    """How a multilingual model is told its languages.
+    """The language tokens of a multilingual model.
 
-    :param codes: the languages, such as "deu_Latn"; if empty, those whose tokens the target dictionary has.
+    :param codes: the languages, such as "deu_Latn"; if empty, those with a token in the target dictionary.
     :param form: the token of a language, with {} for its code.
-    :param added: tokens that the model has behind those of its dictionaries' files, in order, unless they are in them.
-    :param unmarked: languages that have no token and need none.
-    :param encoder: the language whose token each source has; None: no token.
-    :param encoder_place: where it is: before the sentence, in place of its end, or after its end.
-    :param decoder: what the target language's token is for the decoder: the forced first token of a translation, the
-        token that decoding starts from, or that one and the end of a translation; None: nothing.
-    :raises SettingError: a value that can't be.
+    :param added: tokens that the model appends to those in its dictionary files, unless they are in the files.
+    :param unmarked: languages without a token.
+    :param encoder: the language whose token is in each source; None: no token.
+    :param encoder_place: position of that token: before the sentence, instead of its end, or after its end.
+    :param decoder: role of the target language's token in the decoder: the forced first token of a translation, the
+        token that decoding starts from, or both the start and the end of a translation; None: no role.
+    :raises SettingError: a value is not possible.
     """
 
     codes: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class LanguageTokens(Checked):
         return self.form.replace("{}", code)
 
     def resolved(self, dictionary: Dictionary) -> LanguageTokens:
-        """With the dictionary's languages as `codes` if there are none."""
+        """The same, with the dictionary's languages as `codes` if `codes` is empty."""
         if self.codes:
             return self
         pattern = re.compile(re.escape(self.form).replace(re.escape("{}"), r"([A-Za-z]{2,3}(?:[_-]\w+)?)"))
@@ -53,9 +53,10 @@ class LanguageTokens(Checked):
         return replace(self, codes=tuple(match[1] for match in found if match))
 
     def check_pair(self, source: str | None, target: str | None) -> tuple[str, str]:
-        """The languages, if the model can translate from the one to the other.
+        """Checks that the model can translate between the languages, and returns them.
 
-        :raises SettingError: a missing or unknown language, or twice the same. The message lists the model's.
+        :raises SettingError: a language is missing or unknown, or both are the same. The error lists the model's
+            languages.
         """
         known = listed(self.codes)
         for side, code in (("source", source), ("target", target)):
@@ -75,7 +76,7 @@ class LanguageTokens(Checked):
     ) -> PairTokens:
         """The indices of the tokens for a translation from `source` to `target`.
 
-        :raises SettingError: as `check_pair`, or a language's token is not in a dictionary.
+        :raises SettingError: as in `check_pair`, or a language's token is not in a dictionary.
         """
         self.check_pair(source, target)
         end, pair = Dictionary.eos_index, PairTokens()
@@ -108,13 +109,13 @@ class LanguageTokens(Checked):
 
 @dataclass(frozen=True)
 class PairTokens:
-    """Indices of what a model is given in addition to the tokens of a sentence, for one source and target language.
+    """Indices of the tokens that surround a sentence, for one source and target language.
 
-    before, after: of a source; `after` begins with its end, or what is there in place of it.
+    before, after: tokens before and after a source. `after` begins with its end or the token instead of the end.
     first: forced first tokens of a translation.
-    start: what decoding starts from; None: the end.
+    start: the token that decoding starts from; None: the end.
     end: the end of a translation.
-    hidden: not part of a translation's text, wherever the model writes them.
+    hidden: tokens that never belong to a translation's text.
     """
 
     before: tuple[int, ...] = ()
@@ -126,11 +127,11 @@ class PairTokens:
 
     @property
     def source_length(self) -> int:
-        """The number of tokens that a source has in addition to those of its sentence."""
+        """The number of tokens that are added to the sentence of a source."""
         return len(self.before) + len(self.after)
 
     def source_ids(self, ids: Iterable[int]) -> list[int]:
-        """The source of these tokens."""
+        """The source for these tokens."""
         return [*self.before, *ids, *self.after]
 
     def inner(self, ids: Sequence[int]) -> slice:

@@ -14,7 +14,7 @@ from rskip.text.pipeline import TextConfig, TextPipeline
 from rskip.text.subwords import SentencePiece, Subwords
 from rskip.text.tokenizer import SHARED, Tokenizer
 
-# the dictionary of all languages: ours and mBART's, NLLB's, M2M-100's
+# names of the dictionary of all languages in models of rskip, mBART, NLLB and M2M-100
 _SHARED = (SHARED, "dictionary.txt", "model_dict.*.txt")
 
 
@@ -30,21 +30,21 @@ def find_multilingual_tokenizer(
 ) -> Tokenizer:
     """The tokenizer of a multilingual model, for translation between two of its languages.
 
-    SentencePiece takes the text as it is, unless `settings` or a pipeline.json say otherwise.
+    SentencePiece reads raw text, unless `settings` or a pipeline.json have other steps.
 
-    :param model: the model's file. The tokenizer's files may be beside it.
+    :param model: the model's file. The tokenizer's files may be next to it.
     :param dictionaries: the folder of the dictionaries, or the dictionary of all languages.
     :param text: see `find_text`.
     :param data: folders of its training data.
     :param settings: see `build_text`.
-    :raises FileNotFoundError: a file is missing. The message says what to give.
-    :raises ValueError: a damaged file, a language that is missing or that the model lacks, or a setting that can't be.
+    :raises FileNotFoundError: a file is missing. The error says what to give.
+    :raises ValueError: a file is damaged, a language is missing or unknown, or a setting is not possible.
     """
     if tokens.codes:
         tokens.check_pair(*languages)
     given = [] if dictionaries is None else [Path(dictionaries)]
     if missing := [path for path in given if not path.exists()]:
-        raise FileNotFoundError(f"no folder {missing[0]}: give the one that holds the dictionaries, or their file")
+        raise FileNotFoundError(f"no folder {missing[0]}: give the folder with the dictionaries, or their file")
     folders = [*(path if path.is_dir() else path.parent for path in given), model.parent, *data]
     file = given[0] if given and given[0].is_file() else None
     paths = [_find_dictionary(language, folders) if file is None else file for language in languages]
@@ -60,7 +60,7 @@ def find_multilingual_tokenizer(
 def find_languages_of(
     tokens: LanguageTokens, model: Path, dictionaries: str | os.PathLike[str] | None
 ) -> LanguageTokens:
-    """The tokens with the languages of the model's dictionary, where that is found; otherwise as they are."""
+    """The language tokens with the languages of the model's dictionary, or unchanged if it is not found."""
     given = None if dictionaries is None else Path(dictionaries)
     folders = [] if given is None else [given if given.is_dir() else given.parent]
     try:

@@ -1,4 +1,4 @@
-"""Raw sentences to model tokens and back, in the way that a corpus was prepared."""
+"""Converts raw sentences to model tokens and back, with the steps of the corpus's preparation."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from rskip.text.subwords import BytePairEncoding, ForeignKind, SentencePiece, Su
 from rskip.text.words import MosesScripts, PunctuationNormaliser, TokeniserKind, build_tokeniser
 
 CONFIG_FILE = "pipeline.json"
-FORMATS = (1, 2)  # the first is not written; the second is for models of Hugging Face
+FORMATS = (1, 2)  # format 1 is not stored in the file; format 2 is for models of Hugging Face
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig(Checked):
-    """What is done to a sentence: normalise punctuation, tokenise, lowercase, segment into subword units.
+    """The steps of a text pipeline: normalise punctuation, tokenise, lowercase, segment into subword units.
 
     :param source_language: two-letter code.
     :param target_language: two-letter code.
-    :param normalise_punctuation: typographic quotes, dashes and spaces become the plain ones first; "scripts": all that
-        Moses' scripts replace does.
-    :param lowercase: words are lowercased. Translations keep the case that the model gives them.
-    :param dash_splits: Moses' aggressive dash splitting; the default is fairseq's.
-    :param escape: Moses' XML escapes; the default is fairseq's.
-    :param versions: the packages that the units were learnt with. Kept for the record.
-    :raises SettingError: a value that can't be.
+    :param normalise_punctuation: replace typographic quotes, dashes and spaces by plain ones first; "scripts": make all
+        replacements of Moses' scripts.
+    :param lowercase: lowercase the words. Translations have the model's case.
+    :param dash_splits: Moses' aggressive dash splitting, which fairseq uses by default.
+    :param escape: Moses' XML escapes, which fairseq uses by default.
+    :param versions: versions of the packages that learnt the units, for the record.
+    :raises SettingError: a value is not possible.
     """
 
     source_language: str
@@ -47,7 +47,7 @@ class TextConfig(Checked):
 
 
 class LanguageText:
-    """One language's half of a pipeline: raw sentence to words (normalised, tokenised, lowercased) and back."""
+    """The steps of one language: raw sentence to words (normalised, tokenised, lowercased) and back."""
 
     def __init__(self, config: TextConfig, language: str) -> None:
         self._normalise = _normaliser(config.normalise_punctuation, language)
@@ -57,12 +57,12 @@ class LanguageText:
         self._lowercase = config.lowercase
 
     def words(self, sentence: str) -> str:
-        """Raw sentence to words joined by single spaces."""
+        """The words of a raw sentence, joined by single spaces."""
         words = self._tokeniser.tokenise(self._normalise(sentence))
         return words.lower() if self._lowercase else words
 
     def sentence(self, words: str) -> str:
-        """Words joined by single spaces to a raw sentence."""
+        """The raw sentence of words that are joined by single spaces."""
         return self._tokeniser.detokenise(words)
 
 
@@ -73,10 +73,10 @@ def _normaliser(kind: bool | Literal["scripts"], language: str) -> Callable[[str
 
 
 class TextPipeline:
-    """Raw source sentence to model tokens, model tokens to raw target sentence. Threads may share one.
+    """Converts raw source sentences to model tokens, and model tokens to raw target sentences. It is thread-safe.
 
     :param config: the steps.
-    :param subwords: the units, of the class that config.subwords names.
+    :param subwords: the units, whose class fits config.subwords.
     """
 
     def __init__(self, config: TextConfig, subwords: Subwords) -> None:
@@ -95,7 +95,7 @@ class TextPipeline:
 
     @property
     def separator(self) -> str | None:
-        """What separates tokens in the results of `encode`; None: any white space."""
+        """The separator of tokens in the results of `encode`; None: any white space."""
         return self._subwords.separator
 
     def reversed(self) -> TextPipeline:
@@ -103,18 +103,18 @@ class TextPipeline:
         return self.changed(source_language=self.target_language, target_language=self.source_language)
 
     def changed(self, **settings: Any) -> TextPipeline:
-        """The same units after other steps: fields of `TextConfig`.
+        """The same units with other steps, given as fields of `TextConfig`.
 
-        :raises SettingError: a value that can't be.
+        :raises SettingError: a value is not possible.
         """
         return TextPipeline(dataclasses.replace(self.config, **settings), self._subwords)
 
     def encode(self, sentence: str) -> str:
-        """Raw source sentence to model tokens joined by single spaces."""
+        """The model tokens of a raw source sentence, joined by single spaces."""
         return self.segment(self._source.words(sentence))
 
     def encode_target(self, sentence: str) -> str:
-        """Raw target sentence to model tokens joined by single spaces."""
+        """The model tokens of a raw target sentence, joined by single spaces."""
         return self._subwords.segment_target(self._target.words(sentence))
 
     def segment(self, words: str) -> str:
@@ -127,20 +127,20 @@ class TextPipeline:
         return self._subwords.with_dropout(probability, seed=seed)
 
     def units(self) -> list[str]:
-        """All units that SentencePiece may give."""
+        """All units that SentencePiece can produce."""
         assert isinstance(self._subwords, SentencePiece)
         return self._subwords.units()
 
     def files(self) -> dict[str, bytes]:
-        """The content of each file of the subword units, by its name."""
+        """The content of each file of the subword units, by file name."""
         return self._subwords.files()
 
     def decode(self, tokens: str) -> str:
-        """Model tokens of the target language, joined by spaces, to a raw sentence."""
+        """The raw sentence of model tokens of the target language, joined by spaces."""
         return self._target.sentence(self._subwords.join(tokens))
 
     def save(self, folder: str | Path) -> None:
-        """Writes pipeline.json and the subword units' files into `folder`, which is made where missing."""
+        """Writes pipeline.json and the files of the subword units into `folder`, which is created if it is missing."""
         folder = Path(folder)
         for name, content in self.files().items():
             with atomic_file(folder / name) as temporary:
@@ -148,7 +148,7 @@ class TextPipeline:
         with atomic_file(folder / CONFIG_FILE) as temporary:
             values = dataclasses.asdict(self.config)
             if not self.config.lowercase:
-                del values["lowercase"]  # which earlier versions of rskip don't read
+                del values["lowercase"]  # earlier versions of rskip refuse it
             if self.config.subwords in get_args(ForeignKind) or self.config.normalise_punctuation == "scripts":
                 values["format"] = FORMATS[1]
             text = json.dumps(values, indent=2, ensure_ascii=False, sort_keys=True)
@@ -156,10 +156,10 @@ class TextPipeline:
 
     @classmethod
     def load(cls, folder: str | Path) -> TextPipeline:
-        """Reads what `save` wrote.
+        """Reads a pipeline that `save` wrote.
 
-        :raises FileNotFoundError: no pipeline there, or its units' file is missing.
-        :raises ValueError: pipeline.json is not one of ours (SettingError), or of a format that a later rskip writes.
+        :raises FileNotFoundError: the folder has no pipeline, or a file of the units is missing.
+        :raises ValueError: pipeline.json is wrong (SettingError), or has the format of a later rskip.
         """
         folder = Path(folder)
         path = folder / CONFIG_FILE
@@ -184,14 +184,14 @@ def _read_config(path: Path) -> TextConfig:
 
 @dataclass(frozen=True)
 class TokenText:
-    """In the place of a `TextPipeline` where sentences are model tokens, separated by white space, and stay so."""
+    """Replaces a `TextPipeline` if sentences are model tokens, separated by white space, and stay so."""
 
     source_language: str
     target_language: str
     separator: ClassVar[None] = None
 
     def changed(self, **settings: Any) -> TokenText:
-        """The same with other languages."""
+        """The same for other languages."""
         return dataclasses.replace(self, **settings)
 
     def encode(self, sentence: str) -> str:
@@ -203,13 +203,13 @@ class TokenText:
         return " ".join(sentence.split())
 
     def decode(self, tokens: str) -> str:
-        """The tokens as they are."""
+        """The unchanged tokens."""
         return tokens
 
     def save(self, folder: str | Path) -> None:
-        """Writes nothing: tokens need no files."""
+        """Does nothing, since tokens need no files."""
 
 
 def tool_versions(*packages: str) -> dict[str, str]:
-    """Installed version of each distribution named; "not installed" for one that is missing."""
+    """The installed version of each package, or "not installed"."""
     return {package: installed_version(package) or "not installed" for package in packages}

@@ -1,4 +1,4 @@
-"""Words to subword units and back: byte-pair encoding (Sennrich et al., 2016), SentencePiece (Kudo, 2018)."""
+"""Segments words into subword units: byte-pair encoding (Sennrich et al., 2016), SentencePiece (Kudo, 2018)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ForeignKind = Literal["marian", "sentencepiece-whole"]
 """Units that rskip reads, but doesn't learn."""
 _REMEMBERED_WORDS = 300_000
 _LANGUAGE_TOKEN = re.compile(r">>.*?<<", re.DOTALL)
-_VERSION = re.compile(r"#version:\s*0\.[12](\.0+)*")  # that subword-nmt knows
+_VERSION = re.compile(r"#version:\s*0\.[12](\.0+)*")  # versions that subword-nmt knows
 
 
 class Subwords(Protocol):
-    """Subword units of a sentence of words, joined by single spaces, and the way back.
+    """Splits words, joined by single spaces, into subword units, and joins units.
 
     file_name: the name of their file.
-    separator: what separates units; None: any white space, so that no unit can contain any.
+    separator: the separator of units; None: any white space, so units can't contain white space.
     """
 
     file_name: str
@@ -43,17 +43,17 @@ class Subwords(Protocol):
     def join(self, units: str) -> str: ...
 
     def files(self) -> dict[str, bytes]:
-        """The content of each file, by its name."""
+        """The content of each file, by file name."""
         ...
 
 
 class BytePairEncoding:
-    """Byte-pair encoding in subword-nmt's notation: a unit that goes on ends in `@@`.
+    """Byte-pair encoding in subword-nmt's notation: a unit ends in `@@` if its word continues.
 
     `fairseq-generate --bpe subword_nmt --bpe-codes codes.bpe` reads the same file and gives the same units.
 
-    :param codes: text of a subword-nmt codes file: a version line, then one merge (two units) a line.
-    :raises ValueError: no merges, or a line that is not one.
+    :param codes: text of a subword-nmt codes file: a version line, then one merge (two units) per line.
+    :raises ValueError: there are no merges, or a line is not a merge.
     """
 
     file_name = "codes.bpe"
@@ -65,7 +65,7 @@ class BytePairEncoding:
 
         first, *merges = codes.rstrip("\n").split("\n")
         if not _VERSION.fullmatch(first.rstrip()) or not merges:
-            raise ValueError("not BPE codes: expected a line '#version: 0.2' and then one merge a line")
+            raise ValueError("not BPE codes: expected a line '#version: 0.2' and then one merge per line")
         for number, merge in enumerate(merges, start=2):
             if len(merge.strip("\r ").split(" ")) != 2:
                 raise ValueError(f"line {number} of the BPE codes is not a merge of two units: {merge!r}")
@@ -75,18 +75,18 @@ class BytePairEncoding:
 
     @classmethod
     def learn(cls, sentences: Iterable[str], *, size: int) -> BytePairEncoding:
-        """Learns at most `size` merges from sentences of words; fewer where no pair of units is left twice.
+        """Learns at most `size` merges from sentences of words. Learning ends when no pair of units occurs twice.
 
-        :raises ValueError: a text with nothing to merge.
+        :raises ValueError: the text has no pair to merge.
         """
         counts = Counter(word for sentence in sentences for word in sentence.strip("\r\n ").split(" ") if word)
         return cls.learn_from_counts(counts, size=size)
 
     @classmethod
     def learn_from_counts(cls, counts: Mapping[str, int], *, size: int) -> BytePairEncoding:
-        """As `learn`, from the words of a text and how often each comes.
+        """Like `learn`, from the words of a text and their counts.
 
-        :raises ValueError: a text with nothing to merge.
+        :raises ValueError: the text has no pair to merge.
         """
         with extra("translation"):
             from tqdm import tqdm
@@ -116,7 +116,7 @@ class BytePairEncoding:
         """Units joined by single spaces."""
         known = self._known
         if len(known) > _REMEMBERED_WORDS:
-            known = self._known = {}  # not cleared: other threads may be reading it
+            known = self._known = {}  # a new one, since other threads may be reading the old one
         split = words.split(" ")
         try:
             return " ".join([known[word] for word in split])
@@ -129,7 +129,7 @@ class BytePairEncoding:
 
     def _remember(self, word: str) -> str:
         units = self._known[word] = self._bpe.segment(word)
-        self._bpe.cache = {}  # it would hold every word a second time
+        self._bpe.cache = {}  # would store every word a second time
         return units
 
     def with_dropout(self, probability: float, *, seed: int) -> Callable[[str], str]:
@@ -142,7 +142,7 @@ class BytePairEncoding:
 
         def segment(words: str) -> str:
             units: str = bpe.segment(words, probability)
-            bpe.cache = {}  # else a word would always get the same units
+            bpe.cache = {}  # with a cache, a word would always get the same units
             return units
 
         return segment
@@ -162,7 +162,7 @@ def _own_copy(module: str, **changes: Any) -> Any:
 
 
 class SentencePiece:
-    """A SentencePiece model: units carry the spaces (`▁`), so no tokeniser need come before it.
+    """A SentencePiece model. Its units contain the spaces (`▁`), so it needs no tokeniser before it.
 
     :param model: a serialised SentencePiece model.
     """
@@ -180,7 +180,7 @@ class SentencePiece:
 
     @classmethod
     def learn(cls, sentences: Iterable[str], *, size: int) -> SentencePiece:
-        """Learns a model of at most `size` units, on one thread so that its bytes never vary.
+        """Learns a model of at most `size` units, on one thread so that its bytes are reproducible.
 
         :raises ValueError: SentencePiece refuses the size for this text.
         """
@@ -210,7 +210,7 @@ class SentencePiece:
         return {self.file_name: self._model}
 
     def units(self) -> list[str]:
-        """All units, without the unknown one and those of control."""
+        """All units without the unknown one and control units."""
         of = self._processor
         numbers = range(of.get_piece_size())
         return [of.id_to_piece(number) for number in numbers if not of.is_unknown(number) and not of.is_control(number)]
@@ -231,39 +231,39 @@ class SentencePiece:
 
 
 class SentencePieceBPE(SentencePiece):
-    """A SentencePiece model whose units were learnt by byte-pair encoding; used as every other."""
+    """A SentencePiece model whose units were learnt by byte-pair encoding."""
 
     training: Mapping[str, Any] = {"model_type": "bpe", "character_coverage": 1.0}
 
 
 class SentencePieceBytes(SentencePiece):
-    """As `SentencePieceBPE`, but a character that has no unit becomes the units of its bytes, such as `<0xE2>`.
+    """Like `SentencePieceBPE`, but a character without a unit becomes the units of its bytes, such as `<0xE2>`.
 
-    So no character is unknown to a dictionary of all units. The rarest characters of the training text, one in 2,000,
-    get no unit either, so that training sees bytes.
+    A dictionary of all units therefore knows every character. The rarest characters of the training text, one in 2,000,
+    get no unit, so that the model learns the units of bytes too.
     """
 
     training: Mapping[str, Any] = {"model_type": "bpe", "character_coverage": 0.9995, "byte_fallback": True}
 
 
 class WholePieces(SentencePiece):
-    """As `SentencePiece`, but units may contain white space other than spaces, as in Hugging Face's vocabularies."""
+    """Like `SentencePiece`, but units may contain white space other than spaces, as in Hugging Face's vocabularies."""
 
     separator: str | None = " "
 
     def pieces(self) -> list[str]:
-        """All units in their order, with the unknown one and those of control."""
+        """All units in order, including the unknown one and control units."""
         return [self._processor.id_to_piece(number) for number in range(self._processor.get_piece_size())]
 
 
 class MarianPieces:
-    """The units of a Marian model: a SentencePiece model of each language, as Hugging Face's MarianTokenizer has them.
+    """The units of a Marian model: one SentencePiece model per language, as in Hugging Face's MarianTokenizer.
 
     A language token such as `>>fra<<` at the beginning of a text is a unit. Units may contain white space other than
     spaces.
 
     :param source: a serialised SentencePiece model.
-    :param target: the same of the target language.
+    :param target: the same for the target language.
     """
 
     file_name, target_file_name = "source.spm", "target.spm"
@@ -275,7 +275,7 @@ class MarianPieces:
 
     @classmethod
     def load(cls, path: Path) -> MarianPieces:
-        """Reads the source language's file, and the target language's beside it."""
+        """Reads the source language's file, and the target language's file next to it."""
         return cls(path.read_bytes(), path.with_name(cls.target_file_name).read_bytes())
 
     def files(self) -> dict[str, bytes]:
@@ -296,7 +296,7 @@ class MarianPieces:
 
 def _after_language_token(pieces: SentencePiece, words: str) -> str:
     if match := _LANGUAGE_TOKEN.match(words):
-        token = match[0].replace(" ", "\u2581")  # one unit, which no dictionary has
+        token = match[0].replace(" ", "\u2581")  # one unit, which is in no dictionary
         return f"{token} {pieces.segment(words[match.end() :])}".rstrip(" ")
     return pieces.segment(words)
 
@@ -315,10 +315,10 @@ def subwords_class(kind: SubwordKind) -> type[BytePairEncoding] | type[SentenceP
 
 
 def load_subwords(kind: SubwordKind | ForeignKind, folder: Path) -> Subwords:
-    """The units of this kind from their files in the folder.
+    """Reads units of this kind from their files in the folder.
 
     :raises FileNotFoundError: a file is missing.
-    :raises ValueError: a damaged file.
+    :raises ValueError: a file is damaged.
     """
     of_kind: type[BytePairEncoding] | type[SentencePiece] | type[MarianPieces]
     of_kind = MarianPieces if kind == "marian" else WholePieces if kind == "sentencepiece-whole" else _CLASSES[kind]

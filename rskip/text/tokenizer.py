@@ -26,7 +26,7 @@ class Tokenizer:
     :param source: tokens of the source language and their ids.
     :param target: tokens of the target language and their ids.
     :param languages: the language tokens of a multilingual model. `ids` adds them to every source.
-    :raises SettingError: languages that the model lacks.
+    :raises SettingError: the model lacks a language.
 
     pair: the ids of the language tokens for the text's two languages.
     """
@@ -41,10 +41,10 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: str | Path) -> Tokenizer:
-        """Reads a model folder's text/ and dict.<language>.txt; of a multilingual model dict.txt and config.json.
+        """Reads a model folder's text/ and dict.<language>.txt, or for a multilingual model dict.txt and config.json.
 
-        :raises FileNotFoundError: one of them is missing.
-        :raises ValueError: a damaged file.
+        :raises FileNotFoundError: a file is missing.
+        :raises ValueError: a file is damaged.
         """
         folder = Path(folder)
         text = TextPipeline.load(folder / "text")
@@ -57,7 +57,7 @@ class Tokenizer:
         return cls(text, source, target)
 
     def save(self, folder: str | Path) -> None:
-        """Writes the files that `load` reads, but for config.json; without text/ if sentences are tokens already."""
+        """Writes the files for `load` except config.json, and without text/ if sentences are tokens already."""
         self.text.save(Path(folder) / "text")
         if self.languages is not None and self.source is self.target:
             self.source.save(Path(folder) / SHARED)
@@ -66,9 +66,9 @@ class Tokenizer:
             dictionary.save(Path(folder) / f"dict.{language}.txt")
 
     def between(self, source_language: str | None, target_language: str | None) -> Tokenizer:
-        """The same tokenizer for other languages of a multilingual model. None: as it is.
+        """The same tokenizer for other languages of a multilingual model. None: the current language.
 
-        :raises SettingError: a language that the model lacks, or twice the same.
+        :raises SettingError: the model lacks a language, or both are the same.
         """
         source, target = source_language or self.source_language, target_language or self.target_language
         if (source, target) == (self.source_language, self.target_language):
@@ -90,36 +90,36 @@ class Tokenizer:
         return self.text.target_language
 
     def encode(self, sentence: str) -> list[int]:
-        """Ids of a raw source sentence's tokens, including the end. NUL bytes count as spaces.
+        """The ids of a raw source sentence's tokens, including the end. NUL bytes count as spaces.
 
-        A sentence without a visible character, such as one zero-width space, has no tokens.
+        A sentence without a visible character, such as a zero-width space, has no tokens.
 
-        :raises ValueError: text of several lines, or that is not Unicode.
+        :raises ValueError: the text has several lines or is not Unicode.
         """
         return self.ids(self.tokens(sentence))
 
     def encode_prefix(self, text: str) -> list[int]:
-        """Ids of raw target text for the beginning of a translation. Raises `ValueError` as `encode` does."""
+        """The ids of raw target text for the beginning of a translation. Raises `ValueError` like `encode`."""
         return _known_ids(_tokens(text, self.text.encode_target, self.text.separator), self.target)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The raw sentence of target ids, given with or without the end and the target language's token."""
+        """The raw sentence of target ids, which may include the end and the target language's token."""
         return self.text.decode(self.target.decode(index for index in ids if index not in self.pair.hidden))
 
     def tokens(self, sentence: str) -> list[str]:
-        """Model tokens of a raw source sentence, without the end. Raises `ValueError` as `encode` does."""
+        """The model tokens of a raw source sentence, without the end. Raises `ValueError` like `encode`."""
         return _tokens(sentence, self.text.encode, self.text.separator)
 
     def ids(self, tokens: Sequence[str]) -> list[int]:
-        """Ids of the model tokens of a source, including the end and the language tokens."""
+        """The ids of a source's model tokens, including the end and the language tokens."""
         return self.pair.source_ids(_known_ids(tokens, self.source))
 
 
 def _tokens(sentence: str, encode: Callable[[str], str], separator: str | None) -> list[str]:
     if not isinstance(sentence, str):
-        raise ValueError(f"it is no text but {sentence!r}")
+        raise ValueError(f"it is {sentence!r}: expected text")
     if "\n" in sentence:
-        raise ValueError("it has a line feed inside: give each line as a sentence of its own")
+        raise ValueError("it has a line feed inside: give each line as a separate sentence")
     try:
         sentence.encode("utf-8")
     except UnicodeEncodeError as error:

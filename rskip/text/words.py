@@ -1,4 +1,4 @@
-"""Sentences to words and back: Moses' rules through sacremoses, or words as they stand."""
+"""Tokenises sentences into words and back: by Moses' rules with sacremoses, or by white space only."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from unicodedata import category
 
 from rskip.machine.extras import extra
 
-_LETTERS = re.compile(r"[^\\^\[\]-]{200,}")  # a long list of letters in a class: nothing else is of such a length
+_LETTERS = re.compile(r"[^\\^\[\]-]{200,}")  # a list of letters in a class; nothing else is so long
 
 
 @cache
 def _ranges(letters: str) -> str:
-    """A list of letters as ranges, `a-d` for `abcd`: it means the same."""
+    """The equivalent ranges of a list of letters, such as `a-d` for `abcd`."""
     codes = sorted({*map(ord, letters)})
     ends = [code for code, following in zip(codes, [*codes[1:], None], strict=True) if following != code + 1]
     starts = [code for code, before in zip(codes, [None, *codes], strict=False) if before != code - 1]
@@ -27,7 +27,7 @@ def _ranges(letters: str) -> str:
 
 @contextmanager
 def _letters_compiled_as_ranges() -> Iterator[None]:
-    """Within the block `re.compile` does so, in a quarter of the time: sacremoses has 17 such expressions."""
+    """Lets `re.compile` use ranges within the block. It takes a quarter of the time for sacremoses' 17 expressions."""
     compile_pattern = re.compile
 
     def compile_ranges(pattern: Any, flags: int = 0) -> re.Pattern[Any]:
@@ -46,11 +46,11 @@ with extra("translation"), _letters_compiled_as_ranges():
     from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
 TokeniserKind = Literal["moses", "none"]
-_SPECIAL = r"\.^$*+?{}[]|()"  # in a regular expression
+_SPECIAL = r"\.^$*+?{}[]|()"  # special characters of regular expressions
 
 
 class Tokeniser(Protocol):
-    """Words of a sentence, joined by single spaces, and the way back."""
+    """Splits a sentence into words, joined by single spaces, and joins words."""
 
     def tokenise(self, sentence: str) -> str: ...
 
@@ -58,9 +58,9 @@ class Tokeniser(Protocol):
 
 
 class MosesTokeniser:
-    """Moses' tokeniser with its two settings as `fairseq-generate --tokenizer moses` has them.
+    """Moses' tokeniser with the two settings of `fairseq-generate --tokenizer moses`.
 
-    :param language: two-letter code; it picks the abbreviations and the rules for apostrophes.
+    :param language: two-letter code, which determines abbreviations and the rules for apostrophes.
     :param dash_splits: `palm-tree` becomes `palm @-@ tree`.
     :param escape: `&`, quotes, brackets and `|` become XML entities.
     """
@@ -81,7 +81,7 @@ class MosesTokeniser:
 
 
 class _FasterTokenizer(MosesTokenizer):
-    """sacremoses' tokeniser, whose tests of a word's letters make two sets of all letters each time."""
+    """A faster version of sacremoses' tokeniser, which creates two sets of all letters for each word."""
 
     def __init__(self, lang: str) -> None:
         super().__init__(lang)
@@ -96,7 +96,7 @@ class _FasterTokenizer(MosesTokenizer):
 
 
 class WhitespaceTokeniser:
-    """Words as they stand: only runs of white space become one space. What SentencePiece expects."""
+    """Changes only runs of white space, which become one space, as SentencePiece expects."""
 
     def tokenise(self, sentence: str) -> str:
         return " ".join(sentence.split())
@@ -106,7 +106,7 @@ class WhitespaceTokeniser:
 
 
 class RawText:
-    """The sentence as it is."""
+    """Leaves the sentence unchanged."""
 
     def tokenise(self, sentence: str) -> str:
         return sentence
@@ -116,10 +116,10 @@ class RawText:
 
 
 class PunctuationNormaliser:
-    """Moses' punctuation rules: typographic quotes, dashes and spaces become the plain ones.
+    """Moses' punctuation rules: typographic quotes, dashes and spaces become plain ones.
 
-    Commas and full stops stay on their side of a closing quote. Moses' script moves them to the side that
-    each language's printers prefer, and so away from the raw references that are scored against.
+    Unlike in Moses' script, commas and full stops stay on their side of a closing quote, as in the raw references for
+    scoring.
     """
 
     def __init__(self, language: str) -> None:
@@ -155,9 +155,9 @@ class MosesScripts:
 
 
 def _substitution(pattern: str, replacement: str) -> Callable[[str], str]:
-    """What `re.sub(pattern, replacement, sentence)` does, made ready once, and without a regular expression if it can.
+    """A function that does `re.sub(pattern, replacement, sentence)`, if possible without a regular expression.
 
-    sacremoses itself looks each of its rules up in a cache for every sentence.
+    sacremoses searches a cache for each rule and sentence.
     """
     if (pattern, replacement) == (" +", " "):
         several = re.compile("  +")

@@ -194,7 +194,7 @@ class Translator:
         :raises SentenceError: a sentence of several lines or of too many tokens.
         :raises ValueError: settings that make no sense.
         """
-        options = (self.options if options is None else options).changed(settings, beside=_OWN_SETTINGS)
+        options = (self.options if options is None else options).changed(settings, further=_OWN_SETTINGS)
         translator = self.between(source_language, target_language)
         sources = translator.read(sentences, options, too_long=too_long, limit=max_source_tokens, prefixes=prefixes)
         return translator.search(sources, options, max_tokens=max_tokens, searcher=searcher)
@@ -266,7 +266,7 @@ class Translator:
 
     def _limit(self, segment: Sequence[str], options: SearchOptions) -> int:
         length = len(segment) + self.tokenizer.pair.source_length
-        return options.greatest_length(length, self.model.max_positions)
+        return options.max_length(length, self.model.max_positions)
 
     def _segments(self, source: Source) -> list[Segment]:
         pair = self.tokenizer.pair

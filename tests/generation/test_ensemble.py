@@ -136,12 +136,12 @@ def test_different_connections_and_sizes():
 
 
 def test_errors(search, table_decoder):
-    with pytest.raises(ValueError, match="ensemble of no models"):
+    with pytest.raises(ValueError, match="ensemble has no models"):
         EnsembleDecoder([])
     with pytest.raises(ValueError, match="temperature=0: expected more than 0"):
         EnsembleDecoder([table_decoder(FIRST)], temperature=0)
     unequal = EnsembleDecoder([table_decoder(FIRST), table_decoder(FIRST, vocabulary=9)])
     with pytest.raises(ValueError, match="target vocabularies of 8, 9 tokens"):
         search(unequal, memory=[[0], [0]], source_lengths=[5])
-    with pytest.raises(ValueError, match="1 memories for an ensemble of 2 models"):
+    with pytest.raises(ValueError, match="1 memories for 2 models"):
         search(unequal, memory=[[0]], source_lengths=[5])

@@ -213,7 +213,7 @@ def test_a_translation_that_does_not_end_is_noted(translator: Translator) -> Non
         (DOG, {}, r"one string is no list of sentences: translate\(\[sentence\]\)"),
         ([DOG, "A dog\nruns."], {}, "sentence 2: it has a line feed inside"),
         ([DOG, "A dog \udc80"], {}, "sentence 2: its character 7 is not Unicode text"),
-        ([DOG, b"A dog"], {}, "sentence 2: it is no text but b'A dog'"),
+        ([DOG, b"A dog"], {}, "sentence 2: it is b'A dog': expected text"),
         ([DOG], {"prefixes": ["Ein\n"]}, "sentence 1: its prefix: it has a line feed inside"),
         ([DOG], {"prefixes": []}, "0 prefixes for 1 sentences"),
         ([DOG], {"prefixes": ["ein " * 90]}, "sentence 1: its prefix has 90 tokens, but its translation may have 68 "),
