@@ -12,7 +12,7 @@ from rskip.transformer import Transformer, TransformerConfig
 from rskip.translation import Translator
 
 SENTENCES = ["A dog runs through the tall grass.", "Two men.", "A woman in a red dress is singing on a stage."]
-LIMITS = {torch.float64: 1e-9, torch.float32: 2e-4, torch.float16: 2e-2, torch.bfloat16: 2e-1}
+LIMITS = {torch.float64: 1e-9, torch.float32: 2e-4, torch.float16: 1e-2, torch.bfloat16: 1e-1}
 CONNECTIONS = ["1xskip+ln", "2rskip+ln", "sas", "prenorm+ln"]  # in each type
 OTHERS = ["wskip+ln", "askip+ln", "highway", "deepnorm", "admin", "b2t", "residual_dual", "siamese", "keel", "mixln",
           "sandwich", "periln", "lns", "rezero", "layerscale+ln", "laurel+ln", "hyper", "mhc", "denseformer", "attnres",
@@ -23,7 +23,9 @@ def build(connection: str) -> Transformer:
     torch.manual_seed(0)
     sizes = {"embed_dim": 64, "ffn_embed_dim": 128, "attention_heads": 4, "layers": 2, "connection": connection}
     sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
-    return Transformer(TransformerConfig(source_vocabulary=50, target_vocabulary=50, **sides)).eval()
+    # The derivative of ReLU jumps at 0: in float16, rounding then changes single gradients by up to 4 %.
+    config = TransformerConfig(source_vocabulary=50, target_vocabulary=50, activation_fn="gelu", **sides)
+    return Transformer(config).eval()
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["", "prefixes padded on the left"])
