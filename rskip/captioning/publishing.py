@@ -55,12 +55,12 @@ def describe(folder: Path, record: Record) -> ModelDescription:
     arch = str(record.config["train"]["arch"])
     sized = _SIZED.fullmatch(arch)
     images, upstream = record.data["images"], record.data["upstream"]
-    few = f" ({images['train']:,} of {upstream['train']:,} training pictures)" if images != upstream else ""
+    few = f" ({images['train']:,} of {upstream['train']:,} training images)" if images != upstream else ""
     return ModelDescription(
         architecture=f"captioning_transformer_{(sized and sized['size']) or 'base'}",
         connection=encoder,
         dataset=corpus.name,
-        measured_on=f"{corpus.name}{f' ({images[split]:,} pictures)' if images != upstream else ''}",
+        measured_on=f"{corpus.name}{f' ({images[split]:,} images)' if images != upstream else ''}",
         split=split,
         data_terms=f"{corpus.licence}; source: {corpus.citation}, {corpus.homepage}{few}",
         paper=paper_of(parse_connection(encoder)),

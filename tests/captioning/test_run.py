@@ -315,7 +315,7 @@ def test_publish_writes_weights_that_caption_the_same(project):
     record = read_record(project / f"results/mine/sees/{entry.seed}.json")
     assert (entry.figures[0].value, entry.dtype) == (record.metrics["cider"], "float16")
     assert (entry.task, entry.connection) == ("captioning", "2rskip+ln")
-    assert entry.figures[0].split == "test" and "(2 pictures)" in entry.figures[0].dataset
+    assert entry.figures[0].split == "test" and "(2 images)" in entry.figures[0].dataset
     card = model_card(entry)
     assert 'captioner = rskip.load("captioning_transformer_tiny_2rskip_ln.flickr8k")' in card
     assert "CIDEr" in card and "test" in card
