@@ -1,4 +1,4 @@
-"""docs/connections.md: every spec in it is valid, its table is whole, and its code runs."""
+"""docs/connections.md and its neighbours: every spec is valid, the table is complete, and the code runs."""
 
 from __future__ import annotations
 
@@ -69,9 +69,11 @@ def test_the_table_of_families_lists_every_option_with_its_default(guide):
         assert re.findall(r"none|ln|rms|gn1|bn", norms) == [norm or "none" for norm in family.norms]
 
 
-def test_its_code_runs(guide, monkeypatch):
+def test_the_code_runs(guide, root, monkeypatch):
     monkeypatch.setattr(registry, "_families", dict(registry._families))
-    first, profiling, own = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    others = (root / f"docs/{page}.md" for page in ("connection_details", "own_connection"))
+    pages = [guide, *(page.read_text(encoding="utf-8") for page in others)]
+    first, profiling, own = (re.search(r"```python\n(.*?)```", page, re.DOTALL)[1] for page in pages)
     names: dict = {"__name__": "guide"}
     exec(first, names)
     assert torch.isfinite(names["y"]).all() and names["y"].shape == (8, 20, 512)
