@@ -350,3 +350,39 @@ def test_no_argument_of_a_python_entry_point_makes_a_kernel_read_or_write_elsewh
     assert done.returncode == 0, done.stderr[-2000:]
     for entry in ("translate", "linear_maps", "losses", "candidates", "eight_bits"):
         assert f"'{entry} done'" in done.stdout and f"'{entry} refused'" in done.stdout, done.stdout
+
+
+OUTPUTS = ROOT / "tests/cpu/outputs.c"
+ARM, WINDOWS = "aarch64-linux-gnu-gcc", "x86_64-w64-mingw32-gcc"
+
+
+def outputs(program: list[str], level: int) -> list[tuple[str, list[float]]]:
+    """The lines of tests/cpu/outputs.c: a kernel's name and its numbers."""
+    lines = subprocess.run([*program, str(level)], check=True, capture_output=True, text=True).stdout.splitlines()
+    return [(name, [float(each) for each in values]) for name, *values in map(str.split, lines)]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not (shutil.which(ARM) and shutil.which("qemu-aarch64") and shutil.which("gcc")),
+    reason=f"needs gcc, {ARM} and qemu-aarch64: packages gcc-aarch64-linux-gnu and qemu-user of Debian",
+)
+def test_an_arm_processor_computes_the_same(tmp_path):
+    """tests/cpu/outputs.c by an emulated processor, with and without 8-bit dot products, against this one."""
+    common = ["-O3", "-Wall", "-Wno-psabi", f"-I{SOURCE}", *map(str, sorted(SOURCE.glob("*.c"))), str(OUTPUTS)]
+    for compiler, name in (("gcc", "here"), (ARM, "arm")):
+        static = ["-static"] if compiler == ARM else []
+        subprocess.run([compiler, *static, *common, "-o", str(tmp_path / name), "-lm", "-pthread"], check=True)
+    emulator = ["qemu-aarch64", "-cpu", "max", str(tmp_path / "arm")]
+    for level in (0, 1):
+        found, expected = outputs(emulator, level), outputs([str(tmp_path / "here")], level)
+        assert {"attend", "best's-tokens", "map8" if level else "map"} <= {name for name, _ in found}
+        for (name, ours), (other, theirs) in zip(found, expected, strict=True):
+            assert name == other and ours == pytest.approx(theirs, rel=1e-4, abs=1e-5), name
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which(WINDOWS), reason=f"needs {WINDOWS}: package gcc-mingw-w64-x86-64 of Debian")
+def test_the_kernels_compile_for_windows(tmp_path):
+    options = ["-O1", "-shared", "-Wall", "-Wno-psabi", "-Werror", *map(str, sorted(SOURCE.glob("*.c")))]
+    subprocess.run([WINDOWS, *options, "-o", str(tmp_path / "kernels.dll"), "-pthread"], check=True)

@@ -13,7 +13,13 @@ INLINE bytes lowest_bytes(words x) {
 #endif
 }
 
-/* Converts a row x of `count` numbers to 8 bits: x is about scale·(output - 128). Returns the scale. */
+#ifdef SIGNED_PRODUCTS
+#define ZERO 0
+#else
+#define ZERO 128 /* the 8-bit numbers of a row are unsigned, those of a weight signed */
+#endif
+
+/* Converts a row x of `count` numbers to 8 bits: x is about scale·(output - ZERO). Returns the scale. */
 INLINE float quantise(const float *x, int64_t count, uint8_t *output) {
     integers most = {0}; /* compared as integers, magnitudes are in order, and a NaN is the largest */
     uint32_t maximum = 0;
@@ -28,18 +34,23 @@ INLINE float quantise(const float *x, int64_t count, uint8_t *output) {
         maximum = size > maximum ? size : maximum;
     }
     const float step = as_float(maximum) / 127, scale = step < FLT_MIN ? FLT_MIN : step, factor = 1 / scale;
-    /* adding 1.5·2^23 leaves the nearest integer in the last bits; 128 is the integers' zero */
+    /* adding 1.5·2^23 leaves the nearest integer in the last bits */
     for (i = 0; i + LANES <= count; i += LANES) {
-        const words whole = (words)(load(x, i, FLOAT32) * factor + (12582912.0f + 128));
+        const words whole = (words)(load(x, i, FLOAT32) * factor + (12582912.0f + ZERO));
         const bytes narrow = lowest_bytes(whole);
         memcpy(output + i, &narrow, sizeof narrow);
     }
-    for (; i < count; i++) output[i] = (uint8_t)as_bits(x[i] * factor + (12582912.0f + 128));
+    for (; i < count; i++) output[i] = (uint8_t)as_bits(x[i] * factor + (12582912.0f + ZERO));
     return scale;
 }
 
 /* Products of 8-bit rows with 8-bit weights in panels, four input features after the other for each feature of y. */
-#if LANES == 4 /* without such products */
+#ifdef SIGNED_PRODUCTS
+#define LARGEST_WEIGHT 127
+INLINE integers add_products(integers total, integers x, integers weight) {
+    return (integers)vdotq_s32((int32x4_t)total, (int8x16_t)x, (int8x16_t)weight);
+}
+#elif LANES == 4 /* without such products */
 #define LARGEST_WEIGHT 0
 INLINE integers add_products(integers total, integers x, integers weight) { return total + x + weight; }
 #elif defined(BFLOAT16_PRODUCTS) /* processors that have those have these */
@@ -73,9 +84,13 @@ static void pack8(const struct packing *a) {
 }
 
 INLINE vector rescaled(const struct linear8 *a, integers sums, int64_t out, float scale) {
-    integers offsets;
-    memcpy(&offsets, a->offsets + out, sizeof offsets);
-    vector y = __builtin_convertvector(sums - offsets, vector) * (scale * load(a->scales, out, FLOAT32));
+    integers products = sums;
+    if (ZERO) {
+        integers offsets;
+        memcpy(&offsets, a->offsets + out, sizeof offsets);
+        products -= offsets;
+    }
+    vector y = __builtin_convertvector(products, vector) * (scale * load(a->scales, out, FLOAT32));
     if (a->bias) y += load(a->bias, out, FLOAT32);
     return a->relu ? either(y < 0, (vector){0}, y) : y;
 }

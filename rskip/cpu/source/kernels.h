@@ -151,6 +151,6 @@ struct kernels {
     int64_t largest_weight; /* of 8 bits, that products with 8-bit rows are exact of; 0 without such products */
 };
 
-extern const struct kernels rskip_plain, rskip_avx2, rskip_avx512, rskip_avx512bf16;
+extern const struct kernels rskip_plain, rskip_neon_dot, rskip_avx2, rskip_avx512, rskip_avx512bf16;
 
 #endif

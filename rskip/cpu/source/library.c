@@ -2,16 +2,36 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <string.h>
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
 
 #include "kernels.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
+#if defined(__aarch64__)
+static const char *const names[] = {"plain", "NEON with dot products"};
+#else
 static const char *const names[] = {"plain", "AVX2", "AVX-512", "AVX-512 with bfloat16"};
+#endif
 static int level;
 static const struct kernels *chosen = &rskip_plain;
 
-/* The best instructions that this processor has, of the plain ones 0, AVX2 1, AVX-512 2 and AVX-512 with bfloat16 3, up to `most`. */
+#if defined(__aarch64__)
+static int has_dot_products(void) {
+#if defined(__linux__)
+    return getauxval(AT_HWCAP) >> 20 & 1; /* HWCAP_ASIMDDP */
+#elif defined(__APPLE__)
+    return 1; /* every processor of Apple's Macs has them */
+#else
+    return 0;
+#endif
+}
+#endif
+
+/* Chooses the best instructions that this processor has, up to `most`. Their numbers: plain 0; on x86 AVX2 1, AVX-512 2
+   and AVX-512 with bfloat16 3; on 64-bit Arm NEON with dot products 1. */
 EXPORT int rskip_choose(int most) {
     level = 0;
     chosen = &rskip_plain;
@@ -29,6 +49,11 @@ EXPORT int rskip_choose(int most) {
     if (most >= 3 && level == 2 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) {
         level = 3;
         chosen = &rskip_avx512bf16;
+    }
+#elif defined(__aarch64__)
+    if (most >= 1 && has_dot_products()) {
+        level = 1;
+        chosen = &rskip_neon_dot;
     }
 #endif
     return level;

@@ -2,6 +2,8 @@
 
 #if LANES >= 8
 #include <immintrin.h>
+#elif defined(SIGNED_PRODUCTS)
+#include <arm_neon.h>
 #endif
 
 typedef float vector __attribute__((vector_size(LANES * 4)));
