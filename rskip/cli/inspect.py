@@ -13,7 +13,8 @@ EXAMPLES = """examples:
   rskip inspect data-bin/multi30k-en-de
   rskip inspect data-bin/multi30k-en-de --plot lengths.svg --examples 10 --seed 2
   rskip inspect data-bin/multi30k-en-de --json > corpus.json
-  rskip inspect checkpoints/multi30k_en_de/2rskip_ln"""
+  rskip inspect checkpoints/multi30k_en_de/2rskip_ln
+  rskip inspect hf:facebook/nllb-200-distilled-600M"""
 
 MODEL_FILES = (".pt", ".safetensors", ".json")
 
@@ -52,11 +53,13 @@ def run(args: argparse.Namespace) -> None:
     import json
 
     if is_model(args.data):
+        from rskip.checkpoint.hugging_face import hub_folder, is_hub_name
         from rskip.cli._model import saying_what_is_assumed
         from rskip.translation.description import describe_model, model_lines
 
+        model = hub_folder(args.data) if is_hub_name(args.data) else args.data
         with saying_what_is_assumed(quiet=True):
-            found = describe_model(args.data, dictionaries=args.dictionaries)
+            found = describe_model(model, dictionaries=args.dictionaries)
         print(json.dumps(found, indent=2, ensure_ascii=False) if args.json else "\n".join(model_lines(found)))
         return
 

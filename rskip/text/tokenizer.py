@@ -41,20 +41,20 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: str | Path) -> Tokenizer:
-        """Reads a model folder's text/ and dict.<language>.txt, or for a multilingual model dict.txt and config.json.
+        """Reads a model folder's text/, dict.<language>.txt or dict.txt, and for a multilingual model config.json.
 
         :raises FileNotFoundError: a file is missing.
         :raises ValueError: a file is damaged.
         """
         folder = Path(folder)
         text = TextPipeline.load(folder / "text")
-        if (folder / SHARED).is_file():
-            shared, path = Dictionary.load(folder / SHARED), folder / "config.json"
-            tokens = convert(read_json(path)["languages"], LanguageTokens, name="languages", source=str(path))
-            return cls(text, shared, shared, tokens)
-        languages = text.source_language, text.target_language
-        source, target = (Dictionary.load(folder / f"dict.{language}.txt") for language in languages)
-        return cls(text, source, target)
+        is_shared, config = (folder / SHARED).is_file(), folder / "config.json"
+        names = [SHARED if is_shared else f"dict.{name}.txt" for name in (text.source_language, text.target_language)]
+        read = {name: Dictionary.load(folder / name) for name in names}
+        content = read_json(config) if config.is_file() else {}
+        given = content.get("languages") if isinstance(content, dict) else None
+        tokens = None if given is None else convert(given, LanguageTokens, name="languages", source=str(config))
+        return cls(text, read[names[0]], read[names[1]], tokens)
 
     def save(self, folder: str | Path) -> None:
         """Writes the files for `load` except config.json, and without text/ if sentences are tokens already."""

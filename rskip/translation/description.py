@@ -52,7 +52,7 @@ def _describe(stored: Stored, dictionaries: str | os.PathLike[str] | None) -> De
         return {"file": str(stored.file), **{name: str(value) for name, value in _graphs(stored).items()}}
     config, tensors = stored.checkpoint.config, stored.checkpoint.model
     tokens = language_tokens(stored.checkpoint)
-    if tokens is not None:
+    if tokens is not None and not tokens.codes:
         tokens = find_languages_of(tokens, stored.file, dictionaries)
     settings = config["model"]
     sizes = {
@@ -72,7 +72,7 @@ def _describe(stored: Stored, dictionaries: str | os.PathLike[str] | None) -> De
         "languages": [] if tokens is None else sorted(tokens.codes),
         "tokens": None if tokens is None else _places(tokens),
         "pairs": language_pairs(stored.checkpoint),
-        "text": _text(stored, tokens, dictionaries),
+        "text": _text(stored, tokens, (config["source_lang"], config["target_lang"]), dictionaries),
     }
 
 
@@ -100,12 +100,17 @@ def _places(tokens: LanguageTokens) -> str:
 
 
 def _text(
-    stored: StoredWeights, tokens: LanguageTokens | None, dictionaries: str | os.PathLike[str] | None
+    stored: StoredWeights,
+    tokens: LanguageTokens | None,
+    own: tuple[str | None, str | None],
+    dictionaries: str | os.PathLike[str] | None,
 ) -> str:
     """The steps of the text pipeline, or why there is none."""
     languages: tuple[str | None, str | None] = (None, None)
-    if tokens is not None and len(tokens.codes) > 1:
-        languages = tokens.codes[0], tokens.codes[1]
+    if tokens is not None:
+        others = [code for code in tokens.codes if code not in own]
+        source, target = (name or (others.pop(0) if others else None) for name in own)
+        languages = source, target
     if pairs := language_pairs(stored.checkpoint):
         languages = pairs[0].partition("-")[::2]
     try:

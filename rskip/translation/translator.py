@@ -71,7 +71,7 @@ class Translator:
         device: str | torch.device = "cpu",
     ) -> Translator:
         """The translator of a model of ours, of fairseq's own Transformer (post-norm or pre-norm), or of
-        a Hugging Face folder of a Marian model, such as opus-mt-en-de.
+        a Hugging Face folder: Marian (such as opus-mt-en-de), M2M-100, NLLB, mBART, FSMT.
 
         :param path: a checkpoint (.safetensors or .pt), the folder of one, a Hugging Face folder, or a folder of ONNX
             graphs (`rskip export onnx`), which run without PyTorch's modules; or `hf:OWNER/NAME`, a model of the

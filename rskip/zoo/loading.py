@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rskip.settings.errors import SettingError
 from rskip.tasks import Task, find_task
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 
 def load(
-    name: str | os.PathLike[str], device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
+    name: str | os.PathLike[str],
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    *,
+    source_language: str | None = None,
+    target_language: str | None = None,
 ) -> Translator | Classifier | Captioner:
     """Loads a trained model in eval mode: a `rskip.translation.Translator`, a `rskip.vision.Classifier`, or a
     `rskip.captioning.captioner.Captioner`::
@@ -29,6 +34,7 @@ def load(
         translator("A dog runs.")
         translator = rskip.load("models/mine")  # a folder that `rskip train` wrote
         translator = rskip.load("hf:Helsinki-NLP/opus-mt-en-de")  # a translation model of the Hugging Face Hub
+        translator = rskip.load("nllb-200", source_language="eng_Latn", target_language="deu_Latn")  # multilingual
 
     Weights are safetensors. Those of a pretrained model are verified by their checksum before they are opened;
     `rskip.zoo.files.model_folder` lists where they are searched. For your own task, the result is what the task's
@@ -41,6 +47,8 @@ def load(
     :param dtype: number format of the computation, a torch.dtype or its name (default: float32, for any format of the
         weights). Translators and captioners: float32, bfloat16, or on a CPU "int8". Classifiers: float32, bfloat16 or
         float16.
+    :param source_language, target_language: languages of a multilingual translation model, which needs both; of any
+        other translation model, its own.
     :raises ValueError: the name is unknown (the error suggests similar ones), the device or dtype is not possible, your
         own connection is not registered, or a file is damaged.
     :raises FileNotFoundError: the model's files can't be found, or the folder holds no model.
@@ -49,10 +57,14 @@ def load(
     path = registry_file()
     models = read_registry(path)
     model: Translator | Classifier | Captioner
+    languages = source_language, target_language
     if isinstance(name, os.PathLike) or (isinstance(name, str) and name not in models and _is_path(name)):
-        model = load_folder(Path(name), device=device, dtype=dtype)
+        model = load_folder(Path(name), device=device, dtype=dtype, languages=languages)
     else:
         model = load_entry(find_model(models, name), root=path.parent, device=device, dtype=dtype)
+        if languages != (None, None):
+            _check_translates(find_model(models, name).task, languages, source=str(name))
+            model = cast("Translator", model).between(*languages)
     return model
 
 
@@ -61,7 +73,11 @@ def _is_path(text: str) -> bool:
 
 
 def load_folder(
-    folder: Path, *, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
+    folder: Path,
+    *,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    languages: tuple[str | None, str | None] = (None, None),
 ) -> Any:
     """Loads the model of a folder, like `load`.
 
@@ -74,10 +90,7 @@ def load_folder(
     if is_hub_name(folder):
         folder = hub_folder(folder)
     if folder_at(folder):
-        from rskip.translation import Translator
-
-        precision, device = _checked(find_task("translation"), str(folder), device, dtype)
-        return Translator.from_pretrained(folder, precision=precision, device=device)
+        return _translator(folder, device, dtype, languages)
     if not (folder / WEIGHTS).is_file():
         problem = f"holds no {WEIGHTS}" if folder.is_dir() else "is a file" if folder.exists() else "no such folder"
         raise FileNotFoundError(
@@ -85,6 +98,9 @@ def load_folder(
             "`rskip import`, or a name from `rskip zoo list`"
         )
     task = _task(read_config(folder / WEIGHTS)["task"], source=str(folder))
+    if languages != (None, None):
+        _check_translates(task.name, languages, source=str(folder))
+        return _translator(folder, device, dtype, languages)
     precision, device = _checked(task, str(folder), device, dtype)
     return task.load(folder, precision=precision, device=device)
 
@@ -112,6 +128,29 @@ def load_entry(
             error.name, error.problem, expected=error.expected, advice=advice, source=entry.name
         ) from None
     return task.load(model_folder(entry, root=root), precision=precision, device=device)
+
+
+def _translator(
+    folder: Path,
+    device: str | torch.device | None,
+    dtype: str | torch.dtype | None,
+    languages: tuple[str | None, str | None],
+) -> Translator:
+    from rskip.translation import Translator
+
+    precision, device = _checked(find_task("translation"), str(folder), device, dtype)
+    source, target = languages
+    return Translator.from_pretrained(
+        folder, source_language=source, target_language=target, precision=precision, device=device
+    )
+
+
+def _check_translates(task: str, languages: tuple[str | None, str | None], *, source: str) -> None:
+    """Refuses languages for a model of another task."""
+    if task != "translation":
+        side = "target" if languages[0] is None else "source"
+        problem = f"has no effect on a model for {task}"
+        raise SettingError(f"{side}_language", problem, advice="leave it out", source=source)
 
 
 def _task(name: object, *, source: str) -> Task[Any]:

@@ -1,0 +1,209 @@
+"""Translators of M2M-100, NLLB, mBART and FSMT folders: by Python and by the commands, imported, and refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rskip
+from rskip.cli.main import main
+from rskip.cpu.int8 import largest_int8_weight
+from rskip.generation import Hypothesis, SearchOptions
+from rskip.text import Tokenizer
+from rskip.translation import Translation, Translator
+from rskip.translation.search import ModelSearcher, Segment
+from tests.checkpoint.hugging_face.families import FAMILIES, NLLB, write_nllb
+
+LINES = ["the dog runs", "", "two cats sleep near our old house.", "😀 unknown\u00a0words \u200b"]
+SEARCH: dict[str, Any] = {"beam": 4, "nbest": 2, "max_length_a": 0, "max_length_b": 12}
+Folders = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    """Gives the folder of a family."""
+    place = tmp_path_factory.mktemp("families")
+    return cache(lambda name: FAMILIES[name].write(place / name))
+
+
+def languages(name: str) -> dict[str, str]:
+    return dict(zip(("source_language", "target_language"), FAMILIES[name].languages, strict=True))
+
+
+def flags(name: str) -> list[str]:
+    source, target = FAMILIES[name].languages
+    return ["--source-lang", source, "--target-lang", target]
+
+
+def assert_close(ours: list[Translation], theirs: list[Translation], *, tolerance: float) -> None:
+    for one, other in zip(ours, theirs, strict=True):
+        assert [each.text for each in one.hypotheses] == [each.text for each in other.hypotheses]
+        scores = [each.score for each in other.hypotheses]
+        assert [each.score for each in one.hypotheses] == pytest.approx(scores, abs=tolerance)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_other_precisions(folders: Folders, name: str, precision: str) -> None:
+    if precision == "int8" and not largest_int8_weight():
+        pytest.skip("int8 needs the compiled kernels")
+    full = rskip.load(folders(name), **languages(name)).translate(LINES, **SEARCH)
+    found = rskip.load(folders(name), dtype=precision, **languages(name)).translate(LINES, **SEARCH)
+    for one, two in zip(full, found, strict=True):
+        assert two.hypotheses[0].score == pytest.approx(one.hypotheses[0].score, abs=0.1)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_part_of_a_long_line_has_the_language_tokens(folders: Folders, name: str) -> None:
+    translator = Translator.from_pretrained(folders(name), **languages(name))
+    pair = translator.tokenizer.pair
+    seen: list[Segment] = []
+
+    def spy(batches: Sequence[Sequence[Segment]], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+        seen.extend(segment for batch in batches for segment in batch)
+        return ModelSearcher(translator.model)(batches, options)
+
+    (found,) = translator.translate(
+        ["the dog runs over a green field. " * 20],
+        max_source_tokens=40, searcher=spy, attention=True, token_scores=True, **SEARCH,
+    )  # fmt: skip
+    assert len(seen) > 1 and f"split into {len(seen)} parts" in found.notes[0]
+    for segment in seen:
+        assert len(segment.source) <= 40 and tuple(segment.prefix) == pair.first
+        assert tuple(segment.source[: len(pair.before)]) == pair.before
+        assert tuple(segment.source[-len(pair.after) :]) == pair.after
+    names = {translator.tokenizer.target.tokens[index] for index in pair.hidden}
+    for hypothesis in found.hypotheses:
+        assert not any(each in hypothesis.text for each in names)
+        assert len(hypothesis.token_scores) == len(hypothesis.tokens) + 1
+        assert len(hypothesis.alignment) == len(hypothesis.tokens)
+        assert all(source < len(found.source_tokens) for source, _ in hypothesis.alignment)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_imported_folder_translates_the_same(
+    folders: Folders, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pair is chosen by the import or by the translation."""
+    expected = Translator.from_pretrained(folders(name), **languages(name)).translate(LINES, **SEARCH)
+    for number, given in enumerate(([], flags(name))):
+        imported = tmp_path / f"imported{number}"
+        command = ["import", "huggingface", "--model", str(folders(name)), "--dtype", "float16", *given]
+        assert main([*command, "--output", str(imported)]) == 0
+        chosen = {} if given else languages(name)
+        assert_close(rskip.load(imported, **chosen).translate(LINES, **SEARCH), expected, tolerance=1e-2)
+        assert json.loads((imported / "text" / "pipeline.json").read_text())["format"] == 2
+        original = Translator.from_pretrained(folders(name), **languages(name)).tokenizer
+        tokenizer = Tokenizer.load(imported).between(*FAMILIES[name].languages)
+        assert tokenizer.source.tokens == original.source.tokens
+        assert (tokenizer.pair, tokenizer.languages) == (original.pair, original.languages)
+    capsys.readouterr()
+    described = []
+    for folder in (folders(name), tmp_path / "imported0"):
+        assert main(["inspect", str(folder), "--json"]) == 0
+        described.append(json.loads(capsys.readouterr().out))
+    assert described[0] == {**described[1], "file": str(folders(name))}
+    assert "not found" not in described[0]["text"]
+
+
+def test_the_command_translates_between_any_two_languages(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, output = tmp_path / "text", tmp_path / "translated"
+    text.write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    for pair in (("eng_Latn", "deu_Latn"), ("fra_Latn", "eng_Latn")):
+        command = ["translate", "--model", str(folders("nllb")), "--source-lang", pair[0], "--target-lang", pair[1]]
+        assert main([*command, str(text), "--output", str(output), "--quiet"]) == 0
+        translator = Translator.from_pretrained(
+            folders("nllb"), source_language=NLLB[0], target_language=NLLB[3]
+        )
+        expected = translator.translate(LINES, source_language=pair[0], target_language=pair[1])
+        assert output.read_text(encoding="utf-8").split("\n")[:-1] == [each.text for each in expected]
+    capsys.readouterr()
+    assert main(["inspect", str(folders("nllb"))]) == 0
+    assert "languages     4: deu_Latn, eng_Latn, fra_Latn, zho_Hans" in capsys.readouterr().out
+
+
+def edited(name: str, content: dict[str, Any] | None = None, **changes: Any) -> Callable[[Path], None]:
+    """Changes keys of a folder's JSON file, replaces its content, or removes it."""
+
+    def edit(folder: Path) -> None:
+        path = folder / name
+        if content is None and not changes:
+            path.unlink()
+        else:
+            path.write_text(json.dumps({**(json.loads(path.read_text()) if content is None else content), **changes}))
+
+    return edit
+
+
+def another_vocabulary(folder: Path) -> None:
+    special = {token: number for number, token in enumerate(("<s>", "<pad>", "</s>", "<unk>"))}
+    foreign = {f"foreign{number}": number for number in range(4, 119)}
+    (folder / "vocab.json").write_text(json.dumps({**special, **foreign}))
+
+
+BROKEN: list[tuple[str, list[str], Callable[[Path], None], str]] = [
+    ("nllb", [], edited("config.json"), "neither its metadata nor a config.json beside it"),
+    ("nllb", [], edited("tokenizer.json"), "sentencepiece.bpe.model is missing: get all files of the model"),
+    ("m2m", [], edited("vocab.json"), "vocab.json is missing"),
+    ("m2m", [], edited("sentencepiece.bpe.model"), "sentencepiece.bpe.model is missing"),
+    ("fsmt", [], edited("merges.txt"), "merges.txt is missing"),
+    ("fsmt", [], edited("vocab-tgt.json"), "vocab-tgt.json is missing"),
+    ("nllb", [], edited("model.safetensors"), "no weights in"),
+    ("m2m", [], another_vocabulary, "has other units than the vocabulary; give the files of one model"),
+    ("fsmt", [], edited("vocab-src.json", {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "a</w>": 4000}), "up to 4,000"),
+    ("fsmt", [], edited("vocab-src.json", {"<pad>": 0, "</s>": 2}), "gives <s> the number None: expected 0"),
+    ("nllb", [], edited("config.json", vocab_size=7), "vocab_size is 7: expected 1"),
+    ("nllb", [], edited("config.json", num_experts=8), "has a mixture of experts ('m2m_100')"),
+    ("nllb", [], edited("config.json", model_type="nllb-moe"), "expected a translation model: one of fsmt, m2m"),
+    ("nllb", [], edited("config.json", model_type="t5"), "model_type is 't5'"),
+    ("nllb", [], edited("config.json", decoder_start_token_id=5), "decoder_start_token_id is 5: expected 2"),
+    ("nllb", [], edited("config.json", auto_map={"AutoModel": "code.Model"}), "never executes"),
+    ("nllb", [], edited("tokenizer_config.json", tokenizer_class="M2M100Tokenizer"), "vocab.json is missing"),
+    ("mbart50", [], edited("tokenizer.json", {"model": {"type": "WordPiece"}}), "model.type is 'WordPiece'"),
+    ("nllb", ["--source-lang", "eng_Latn"], lambda _: None, "--target-lang must be given: expected one of deu_La"),
+    ("nllb", ["--target-lang", "de"], lambda _: None, "--source-lang must be given: expected one of deu_La"),
+    ("mbart50", ["--source-lang", "en_XX", "--target-lang", "en_XX"], lambda _: None, "is 'en_XX', the source"),
+    ("m2m", ["--source-lang", "en", "--target-lang", "deu"], lambda _: None, "is 'deu' (did you mean 'de'?), which"),
+    ("fsmt", ["--source-lang", "fr"], lambda _: None, "is 'fr', but the model translates en to de"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "edit", "told"), BROKEN)
+def test_bad_input_is_one_line(
+    folders: Folders,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    given: list[str],
+    edit: Callable[[Path], None],
+    told: str,
+) -> None:
+    folder, text = tmp_path / "model", tmp_path / "text"
+    shutil.copytree(folders(name), folder)
+    text.write_text("the dog\n")
+    edit(folder)
+    capsys.readouterr()
+    assert main(["translate", str(text), "--quiet", "--model", str(folder), *(given or flags(name))]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and told in error
+
+
+def test_tokens_of_another_model(tmp_path: Path) -> None:
+    """Numbers that contradict each other, or lie outside the embedding."""
+    folder = write_nllb(tmp_path / "nllb")
+    added = tmp_path / "nllb" / "added_tokens.json"
+    for number, told in ((5, "gives deu_Latn the number 5, but another file "), (9000, "the number 9,000")):
+        added.write_text(json.dumps({"deu_Latn": number}))
+        with pytest.raises(ValueError, match=told):
+            Translator.from_pretrained(folder, **languages("nllb"))
+    added.write_text(json.dumps({"xyz_Latn": 9000}))
+    with pytest.raises(ValueError, match="numbers its tokens up to 9,000, but the embedding has"):
+        Translator.from_pretrained(folder, **languages("nllb"))
