@@ -8,7 +8,7 @@ update on the CPU, alternating with the baseline in the same process; the ratio 
 measures the mean cosine similarity between positions of a sentence after the untrained encoder (docs/analysis.md), for
 random sentences and several initialisations. It covers rskip's families with their default specs, and some variants.
 
-Prints tables and appends one JSON line to study/results/benchmarks/connection_cost.jsonl. docs/field.md shows the last
+Prints tables and appends one JSON line to study/results/benchmarks/connection_cost.jsonl. docs/costs.md shows the last
 values of each connection.
 """
 

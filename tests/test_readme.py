@@ -11,6 +11,7 @@ from pathlib import Path
 from rskip.cli.main import build_parser
 from rskip.connections import registry
 from rskip.experiments.recipe import load_recipe, load_recipes
+from rskip.settings.errors import SettingError
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -77,7 +78,10 @@ def test_paths_exist(monkeypatch):
         named.update(re.findall(r"(?<![\w/])(?:recipes|checkpoints|benchmarks|scripts)/[\w/.-]+\.\w+", text))
     for target in sorted(named):
         if target.startswith("recipes/"):
-            assert load_recipes(ROOT / target), target  # a file, or a variant of one
+            try:
+                assert load_recipes(ROOT / target), target  # a file, or a variant of one
+            except SettingError as error:  # its data is a folder that the user makes first
+                assert "data can't be used" in str(error), target
         else:
             assert (ROOT / target).exists(), target
 
