@@ -1,4 +1,4 @@
-"""The commands that a translation run consists of: prepare, initialise, train, average, translate."""
+"""Lists the commands of a translation run: prepare, initialise, train, average, translate."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def commands(run: Run[TranslationSettings]) -> list[list[str]]:
 
 
 def prepare_command(run: Run[TranslationSettings]) -> list[str]:
-    """`rskip prepare`, which makes the data folder."""
+    """The command `rskip prepare`, which makes the data folder."""
     settings = run.settings
     flags = {**command_line_flags(settings.prepare), "mirror": run.mirror}
     return ["rskip", "prepare", settings.corpus, "--output", str(data_folder(settings)), *flags_to_arguments(flags)]
 
 
 def average_command(run: Run[TranslationSettings]) -> list[str]:
-    """`rskip average`, over the last checkpoints."""
+    """The command `rskip average` for the last checkpoints."""
     return [
         "rskip",
         "average",

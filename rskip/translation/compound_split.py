@@ -1,8 +1,8 @@
-"""BLEU as papers on WMT'14 English-German report it: of Moses' tokens, hyphenated compounds split.
+"""Computes BLEU as in papers on WMT'14 English-German: over Moses' tokens, with hyphenated compounds split.
 
 Two public scripts define it: tensor2tensor's utils/get_ende_bleu.sh, which tokenises raw translations first, and
-fairseq's scripts/compound_split_bleu.sh, which takes a system's own tokens. Both split alike, then compute BLEU by
-Moses' multi-bleu.perl or by its equal. It comes out higher than sacreBLEU and must not be compared with it.
+fairseq's scripts/compound_split_bleu.sh, which reads a system's own tokens. Both split compounds in the same way, and
+compute BLEU like Moses' multi-bleu.perl. The score is higher than sacreBLEU and must not be compared with it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _SPLIT = b"##AT##-##AT##"
 
 
 def german_words(sentences: Iterable[str]) -> list[str]:
-    """Raw German sentences as get_ende_bleu.sh tokenises them: words joined by single spaces.
+    """Tokenises raw German sentences like get_ende_bleu.sh: words joined by single spaces.
 
-    Wide and typographic punctuation becomes plain, then Moses' tokeniser with its default settings: dashes within
-    words stay, special characters become XML entities. The script does the first step to hypotheses alone, its
-    references being tokenised already; here both sides are raw and treated alike.
+    Wide and typographic punctuation becomes plain. Then Moses' tokeniser runs with its default settings: dashes within
+    words stay, and special characters become XML entities. The script does the first step only for hypotheses, since
+    its references are tokenised already. Here both sides are raw and treated in the same way.
     """
     normaliser = MosesPunctNormalizer(LANGUAGE)
     tokeniser = MosesTokeniser(LANGUAGE, dash_splits=False)
@@ -37,22 +37,21 @@ def german_words(sentences: Iterable[str]) -> list[str]:
 
 
 def split_compounds(words: str) -> str:
-    """`rich-text format` becomes `rich ##AT##-##AT## text format`.
+    """Splits compounds: `rich-text format` becomes `rich ##AT##-##AT## text format`.
 
-    By bytes and from left to right, as the scripts' Perl does it: of `a-b-c` the second hyphen stays, since the
-    match before it took the `b`; of `a-ü-c`, whose `ü` has two bytes, both are split off. What Moses' aggressive
-    dash splitting left, `rich @-@ text`, becomes `rich @ ##AT##-##AT## @ text`.
+    It works on bytes from left to right, like the scripts' Perl. In `a-b-c` the second hyphen stays, since the first
+    match includes the `b`. In `a-ü-c`, whose `ü` has two bytes, both hyphens are split off. The result of Moses'
+    aggressive dash splitting, `rich @-@ text`, becomes `rich @ ##AT##-##AT## @ text`.
     """
     return _COMPOUND.sub(rb"\1 " + _SPLIT + rb" \2", words.encode()).decode()
 
 
 def compound_split_bleu(hypotheses: Sequence[str], references: Sequence[str], *, tokens: str) -> tuple[float, str]:
-    """BLEU by the definition of Moses' multi-bleu.perl (cased, without smoothing) after `split_compounds`, a
-    percentage, and its signature.
+    """BLEU in % as in Moses' multi-bleu.perl (cased, without smoothing) after `split_compounds`, and its signature.
 
     :param hypotheses: words joined by spaces.
-    :param references: as many.
-    :param tokens: what the words are, for the signature: GERMAN_TOKENS or OWN_TOKENS.
+    :param references: the same number of references.
+    :param tokens: kind of the words, for the signature: GERMAN_TOKENS or OWN_TOKENS.
     """
     bleu = BLEU(tokenize="none", smooth_method="none", force=True)
     score = bleu.corpus_score(

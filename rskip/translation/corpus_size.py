@@ -1,4 +1,4 @@
-"""Measures the size of a prepared corpus as fairseq-train sees it: sentences, tokens, vocabulary, batches."""
+"""Measures the size of a prepared corpus in fairseq-train: sentences, tokens, vocabulary, batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILLED = 0.93  # estimated share of a batch that is not padding, in large corpo
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusSize:
-    """The size of a training set. Tokens count the end mark of each sentence.
+    """The size of a training set. The number of tokens includes the end symbol of each sentence.
 
     :param source: tokens of each sentence of the source language.
     :param target: tokens of its translation.

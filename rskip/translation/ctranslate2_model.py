@@ -40,13 +40,13 @@ def write_ctranslate2(
     target: Dictionary,
     quantization: str | None = None,
 ) -> None:
-    """Writes the folder that `ctranslate2.Translator` opens, in the place of what is there.
+    """Writes the folder for `ctranslate2.Translator`, and replaces an existing one.
 
-    It starts a target with the model's start token and ends each source with the end token. Sentences are as long as
-    the model's positions at most.
+    Targets start with the model's start token, and sources end with the end token. The model's positions limit the
+    length of sentences.
 
-    :param quantization: of the weights, such as "int8"; None: float32.
-    :raises ValueError: CTranslate2 can't compute this model (its connection, its activation), or its vocabularies.
+    :param quantization: number format of the weights, such as "int8"; None: float32.
+    :raises ValueError: CTranslate2 does not support the model's connection, activation or vocabularies.
     """
     if model.config.activation_fn not in _ACTIVATIONS:
         raise ValueError(
@@ -111,7 +111,7 @@ def _check_distinct(dictionary: Dictionary) -> None:
 
 
 def _set_stack(spec: Any, stack: Any, embeddings: Any, longest: int) -> None:
-    """Sets what encoder and decoder share."""
+    """Sets the values that encoder and decoder share."""
     embeddings.weight = _values(stack.embed_tokens.weight)
     spec.scale_embeddings = stack.embed_scale
     spec.position_encodings.encodings = _values(stack.position_table(longest))

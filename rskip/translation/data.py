@@ -1,4 +1,4 @@
-"""The data folder that a run trains on, made where its corpus is not prepared yet, and what fairseq is given of it."""
+"""Finds or prepares the data folder of a run, and lists fairseq's arguments for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rskip.translation.recipe import TranslationSettings
 
 
 def data_folder(settings: TranslationSettings) -> Path:
-    """The folder that the settings name, or `data-bin/<corpus>`, with a hash of options that are not the corpus's."""
+    """The folder in the settings, or `data-bin/<corpus>`, with a hash of options that are not defaults."""
     if settings.data is not None:
         return Path(settings.data)
     if settings.prepare == PrepareOptions().resolve(find_corpus(settings.corpus)):
@@ -25,7 +25,7 @@ def data_folder(settings: TranslationSettings) -> Path:
 
 
 def ensure_data(settings: TranslationSettings, *, mirror: str | None) -> Path:
-    """Returns the data folder. That of a corpus is made as `rskip prepare` makes it where it is not there whole."""
+    """Returns the data folder. If the folder of a corpus is missing or incomplete, it is prepared."""
     folder = data_folder(settings)
     if settings.data is None:
         corpus = find_corpus(settings.corpus)
@@ -34,14 +34,14 @@ def ensure_data(settings: TranslationSettings, *, mirror: str | None) -> Path:
 
 
 def languages(settings: TranslationSettings) -> tuple[str, str]:
-    """Codes of the languages translated from and to."""
+    """The codes of source and target language."""
     corpus = find_corpus(settings.corpus) if settings.data is None else find_pairs(settings.data)
     return corpus.source, corpus.target
 
 
 def describe_data(folder: Path) -> dict[str, Any]:
-    """Corpus, options, counts and tools of a data folder, and checksums of what went in and came out."""
-    if not (folder / RECORD_FILE).is_file():  # of fairseq-preprocess
+    """The corpus, options, counts and tools of a data folder, and checksums of its inputs and files."""
+    if not (folder / RECORD_FILE).is_file():  # a folder of fairseq-preprocess
         found = find_pairs(folder)
         return {"corpus": found.corpus, "inputs": {}, "files_sha256": found.sha256}
     made: Any = made_record(folder, TranslationRecord)
@@ -49,10 +49,10 @@ def describe_data(folder: Path) -> dict[str, Any]:
 
 
 def data_arguments(settings: TranslationSettings) -> list[str]:
-    """What fairseq's programs are given of data and user-dir.
+    """The arguments of fairseq's programs for data and user-dir.
 
-    fairseq reads one of several shards an epoch. It could guess the languages from the data folder, but would then not
-    write them into its checkpoints.
+    fairseq reads one shard per epoch. The languages are given because fairseq would not write guessed ones into its
+    checkpoints.
     """
     shards = settings.prepare.shards if settings.data is None else find_pairs(settings.data).shards
     source, target = languages(settings)

@@ -1,4 +1,4 @@
-"""What a translation model's files say of it, without building the model."""
+"""Describes a translation model from its files, without building the model."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Description = dict[str, Any]
 
 
 def describe_model(path: str | os.PathLike[str], *, dictionaries: str | os.PathLike[str] | None = None) -> Description:
-    """Names and plain values, ready for JSON: files, architecture, sizes, languages and the text pipeline.
+    """Plain values for JSON: files, architecture, sizes, languages and the text pipeline.
 
-    Of an ensemble `models` has one description for each model.
+    For an ensemble, `models` has one description per model.
 
     :raises FileNotFoundError, ValueError: as `Translator.from_pretrained`, except for a missing tokenizer.
     """
@@ -83,7 +83,7 @@ def _graphs(stored: Stored) -> Description:
 
 
 def _places(tokens: LanguageTokens) -> str:
-    """Where the language tokens are, in words."""
+    """The positions of the language tokens, in words."""
     example = tokens.token(min(tokens.codes)) if tokens.codes else tokens.form
     places = {"start": "before each source", "end": "in place of the source's end", "after end": "after its end"}
     decoders = {
@@ -105,7 +105,7 @@ def _text(
     own: tuple[str | None, str | None],
     dictionaries: str | os.PathLike[str] | None,
 ) -> str:
-    """The steps of the text pipeline, or why there is none."""
+    """The steps of the text pipeline, or the reason why there is none."""
     languages: tuple[str | None, str | None] = (None, None)
     if tokens is not None:
         others = [code for code in tokens.codes if code not in own]

@@ -1,4 +1,4 @@
-"""Several models that translate as one."""
+"""Translates with several models as one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Ensemble(EnsembleDecoder):
-    """A `TranslationModel` whose next token has the mean of its models' probabilities.
+    """A `TranslationModel` with the mean of its models' probabilities.
 
-    The models have the same dictionaries. They may have other sizes and connections.
+    The models have the same dictionaries. Their sizes and connections may differ.
 
-    models: in their order.
+    models: the models in order.
     """
 
     def __init__(self, models: Sequence[TranslationModel], *, temperature: float = 1.0) -> None:
@@ -27,27 +27,27 @@ class Ensemble(EnsembleDecoder):
         self.models = list(models)
 
     def tempered(self, temperature: float) -> Ensemble:
-        """The ensemble whose models' logits are divided by `temperature`, each before the mean."""
+        """The same ensemble, in which `temperature` divides each model's logits before the mean."""
         return Ensemble(self.models, temperature=temperature)
 
     @property
     def device(self) -> torch.device:
-        """Where its models are."""
+        """The device of its models."""
         return self.models[0].device
 
     @property
     def precision(self) -> str:
-        """What its models compute in."""
+        """The precision of its models."""
         return self.models[0].precision
 
     @property
     def connection(self) -> str:
-        """The specs of its models' connections, each once."""
+        """The different specs of its models' connections."""
         return ", ".join(dict.fromkeys(model.connection for model in self.models))
 
     @property
     def max_source_positions(self) -> int | None:
-        """That of the model that has the fewest; None without a limit."""
+        """The smallest limit of all models; None without a limit."""
         limits = [model.max_source_positions for model in self.models]
         return min((limit for limit in limits if limit is not None), default=None)
 
@@ -58,11 +58,11 @@ class Ensemble(EnsembleDecoder):
 
     @property
     def trained_source_positions(self) -> int:
-        """The longest source that fairseq would have trained all of them on."""
+        """The maximum source length on which fairseq would have trained all of them."""
         return min(model.trained_source_positions for model in self.models)
 
     def move(self, device: torch.device) -> None:
-        """Moves all models. Raises `ValueError` if one can't compute there."""
+        """Moves all models. Raises `ValueError` if one can't compute on the device."""
         for model in self.models:
             model.move(device)
 

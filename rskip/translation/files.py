@@ -1,4 +1,4 @@
-"""Files and streams of sentences to files and streams of translations, window by window, in constant memory."""
+"""Translates files and streams window by window, in constant memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rskip.generation import Hypothesis, SearchOptions
 from rskip.generation.hypothesis import FlatBatch, flat, rebuilt
 from rskip.machine.ranks import Ranks
 from rskip.translation.jobs import Job, known_sum
-from rskip.translation.options import LARGE, MAX_TOKENS, MOST_WORKERS, BatchSettings
+from rskip.translation.options import LARGE, MAX_TOKENS, MAX_WORKERS, BatchSettings
 from rskip.translation.search import ModelSearcher, Searcher, Segment
 from rskip.translation.segments import Source
 from rskip.translation.terminal import TranslationProgress
@@ -32,7 +32,7 @@ from rskip.translation.translator import Translator
 from rskip.translation.workers import Workers
 
 WINDOW_CHARACTERS = 300_000
-WAIT = 0.1  # seconds without more input, after which what there is is translated
+WAIT = 0.1  # seconds without new input after which the available lines are translated
 
 Translate = Callable[[Window], Sequence[Translation]]
 Write = Callable[[Window, bytes], None]
@@ -40,15 +40,15 @@ Report = Callable[[Window, Sequence[Translation], float], None]
 
 
 def worth_workers(jobs: Sequence[Job], translator: Translator) -> int:
-    """The worker processes that the inputs are worth: several for large files on the CPU, else 1."""
+    """The default number of worker processes: several for large files on the CPU, else 1."""
     size = known_sum(job.size for job in jobs)
     if translator.device.type != "cpu" or size is None or size < LARGE:
         return 1
-    return min(torch.get_num_threads(), MOST_WORKERS)
+    return min(torch.get_num_threads(), MAX_WORKERS)
 
 
 class Totals(NamedTuple):
-    """What was translated by all ranks. One rank's seconds leave out the time that it waited for input.
+    """Totals over all ranks. The seconds of a rank don't include waiting for input.
 
     unknown: share of the source tokens that the model's dictionary lacks, from 0 to 1.
     """
@@ -61,10 +61,10 @@ class Totals(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class FileTranslation:
-    """How jobs are done.
+    """Translates jobs with fixed settings.
 
-    journal: all that decides what is written, for the journal of an output that can be resumed.
-    workers: number of processes that search; 1 means this process.
+    journal: all settings that determine the output, for the journal of a resumable output.
+    workers: number of processes that search; 1: this process.
     """
 
     translator: Translator
@@ -78,10 +78,10 @@ class FileTranslation:
     workers: int = 1
 
     def run(self, jobs: Sequence[Job]) -> Totals:
-        """Translates the inputs of each job, or this rank's share of their windows, into its output.
+        """Translates each job, or this rank's share of its windows.
 
-        :raises StoppedError: something stopped it behind an output's first window; the output can be resumed.
-        :raises ValueError: something stopped it.
+        :raises StoppedError: an error occurred after an output's first window. The output can be resumed.
+        :raises ValueError: an error occurred before.
         """
         started = time.perf_counter()
         try:
@@ -152,10 +152,10 @@ class FoundBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class WindowSearcher:
-    """Shows the progress of a window while `searcher` searches its batches, and writes each batch to the journal.
+    """Shows a window's progress while `searcher` searches its batches, and writes each batch to the journal.
 
-    A batch that the journal has is not searched again. The batches of a window depend on its lines and the settings
-    alone, and they are done in order.
+    Batches in the journal are not searched again. The batches of a window depend only on its lines and the settings,
+    and they are searched in order.
     """
 
     searcher: Searcher
@@ -202,9 +202,9 @@ def translate_window(
     searcher: Searcher | None = None,
     begin: Callable[[Sequence[Source]], None] = lambda sources: None,
 ) -> list[Translation]:
-    """The sentences' translations. Sampling has a seed for each window number: resumed, it draws the same.
+    """Translates a window. Sampling has a seed per window, so a resumed translation draws the same tokens.
 
-    :param begin: called with the sentences as the model gets them, before they are searched.
+    :param begin: called with the prepared sentences before the search.
     """
     options = replace(options, seed=options.seed + number) if options.sampling else options
     sources = translator.read(sentences, options, too_long=batches.too_long, limit=batches.max_source_positions)
@@ -216,13 +216,13 @@ def translate_window(
 def translate_stream(
     windows: Iterable[Window], translate: Translate, *, form: LineForm, write: Write, report: Report, ahead: int = 0
 ) -> None:
-    """Translates window after window and writes each, in their order.
+    """Translates and writes windows in order.
 
-    :param write: takes a window and its translations as `form` writes them, in UTF-8.
-    :param report: takes a window, its translations, and the seconds that it took.
-    :param ahead: windows that are read and translated, in threads, before the one in front of them is written.
-        With 0 a window is written before the next one is read.
-    :raises ValueError: what `translate` raises; a sentence's number becomes that of its line.
+    :param write: called with a window and its formatted translations in UTF-8.
+    :param report: called with a window, its translations and their duration in seconds.
+    :param ahead: number of windows that threads read and translate before an earlier one is written. With 0 a window is
+        written before the next one is read.
+    :raises ValueError: an error of `translate`, with the number of the line.
     """
     started = time.perf_counter()
     for window, translations, since in _translations(windows, translate, ahead):
@@ -237,8 +237,8 @@ def translate_stream(
 def _translations(
     windows: Iterable[Window], translate: Translate, ahead: int
 ) -> Iterator[tuple[Window, Sequence[Translation], float]]:
-    """Windows, their translations, and when each had been read. What stops the windows comes after those before it."""
-    if not ahead:  # in this thread, which an interrupt stops at once
+    """Windows, their translations, and the time when each was read. An error comes after the windows before it."""
+    if not ahead:  # in this thread, which an interrupt stops immediately
         for window in windows:
             since = time.perf_counter()
             yield window, _translated(window, translate), since
@@ -259,7 +259,7 @@ def _translations(
 
 
 def _until_error(windows: Iterable[Window]) -> Iterator[Window | Exception | None]:
-    """The windows, and then the error that ended them, or None."""
+    """The windows, then the error that ended them, or None."""
     try:
         yield from windows
     except (ValueError, OSError) as error:
@@ -278,7 +278,7 @@ def _translated(window: Window, translate: Translate) -> Sequence[Translation]:
 
 @contextmanager
 def _stream(output: Path | None) -> Iterator[Write]:
-    """What writes to the standard output, or to a pipe or device."""
+    """A function that writes to the standard output, or to a pipe or device."""
     name = "standard output" if output is None else str(output)
     descriptor = 1 if output is None else os.open(output, os.O_WRONLY)
     try:

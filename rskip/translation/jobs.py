@@ -1,4 +1,4 @@
-"""Which inputs are translated into which output."""
+"""Assigns inputs to outputs."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ STANDARD_OUTPUT = "-"
 
 @dataclass(frozen=True)
 class Job:
-    """Inputs whose translations are written one after the other; None is the standard output."""
+    """Inputs whose translations are written to one output in sequence. None stands for the standard output."""
 
     inputs: tuple[str, ...]
     output: Path | None
 
     @property
     def to_file(self) -> bool:
-        """Whether it writes a file that is renamed when whole; otherwise a pipe, a device, a terminal."""
+        """Whether the output is a file, which is written atomically, and not a pipe, device or terminal."""
         return self.output is not None and (self.output.is_file() or not self.output.exists())
 
     @property
     def size(self) -> int | None:
-        """Bytes of all inputs; None where one is no file."""
+        """The size of all inputs in bytes; None if one is not a file."""
         return known_sum(_file_size(each) for each in self.inputs)
 
 
 def known_sum(sizes: Iterable[int | None]) -> int | None:
-    """The sum of the sizes; None where one of them is not known."""
+    """The sum of the sizes; None if one is unknown."""
     known = list(sizes)
     return None if None in known else sum(size or 0 for size in known)
 
 
 def plan_jobs(inputs: Sequence[str], output: str | None) -> list[Job]:
-    """One job for all inputs, or where the output is a folder, one for each file, into a file of the same name there.
+    """One job for all inputs, or if the output is a folder, one job per file with an output of the same name.
 
     :param inputs: files, or "-" for the standard input.
-    :param output: a file; a folder, which is there or whose name ends in "/"; None or "-": the standard output.
+    :param output: a file; a folder, which exists or whose name ends in "/"; None or "-": the standard output.
     :raises FileNotFoundError: an input is missing.
-    :raises ValueError: an input is a folder, or would be overwritten; two would become one file.
+    :raises ValueError: an input is a folder or would be overwritten, or two inputs have the same output.
     """
     for each in inputs:
         if each != STANDARD_INPUT:
@@ -63,9 +63,9 @@ def plan_jobs(inputs: Sequence[str], output: str | None) -> list[Job]:
 
 
 def unfinished_jobs(jobs: Sequence[Job], ranks: Ranks, *, resume: bool) -> tuple[list[Job], list[Path]]:
-    """The jobs that are to be done, and the outputs that are whole already, which resuming leaves as they are.
+    """The unfinished jobs, and the complete outputs, which don't change when resuming.
 
-    :raises ValueError: what an earlier run left is in the way.
+    :raises ValueError: files of an earlier run prevent this one.
     """
     missing, whole = [], []
     for job in jobs:

@@ -1,7 +1,7 @@
-"""Scores of a translated test set, and whether one system's are better than another's.
+"""Scores translations of a test set, and tests whether one system is better than another.
 
-sacreBLEU (Post, 2018) on raw text is the score to compare with others. Tokenised BLEU depends on the
-tokeniser: it only compares with figures computed on the same tokens.
+Compare sacreBLEU (Post, 2018) on raw text with other publications. Tokenised BLEU depends on the tokeniser, so compare
+it only with scores on the same tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ with extra("translation"):
 
 
 class Score(NamedTuple):
-    """A percentage, and sacreBLEU's signature that says how it was computed; None for plain counting."""
+    """A percentage, and sacreBLEU's signature, which is None for simple counts."""
 
     value: float
     signature: str | None = None
@@ -36,9 +36,9 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Paired bootstrap (Koehn, 2004) of a system against a baseline under one metric.
+    """The paired bootstrap (Koehn, 2004) of a system against a baseline in one metric.
 
-    p_value: how often resampled test sets differ by more than the real one did, by chance.
+    p_value: the share of resampled test sets that differ by more than the real one, under the null hypothesis.
     system_interval, baseline_interval: half the width of the 95 % confidence interval around the mean.
     """
 
@@ -56,11 +56,11 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Generated:
-    """What fairseq-generate printed, in the order of the test set.
+    """The output of fairseq-generate, in the order of the test set.
 
     hypotheses: tokens of each sentence's best hypothesis (H lines), joined by spaces.
-    references: tokens of the references (T lines); None where it printed none.
-    sources: tokens of the sources (S lines); None unless it printed all of them.
+    references: tokens of the references (T lines); None if they are not in the output.
+    sources: tokens of the sources (S lines); None unless all of them are in the output.
     """
 
     hypotheses: list[str]
@@ -81,16 +81,16 @@ def score(
 
     sacrebleu: BLEU of raw text, cased, sacreBLEU's tokenisation 13a.
     chrf: chrF2 of raw text (Popovic, 2015).
-    tokenised_bleu: BLEU of the tokens given, as they are; where they are given.
-    compound_split_bleu: what papers report for WMT'14 English-German, of raw German in Moses' tokens, as tensor2tensor
-        computes it (rskip.translation.compound_split).
-    compound_split_own_bleu: the same of the tokens given, as fairseq computes it.
-    accuracy: hypotheses that equal their reference, spaces at the ends aside.
+    tokenised_bleu: BLEU of the given tokens, if tokens are given.
+    compound_split_bleu: the score of papers on WMT'14 English-German, of raw German in Moses' tokens, as in
+    tensor2tensor (rskip.translation.compound_split).
+    compound_split_own_bleu: the same for the given tokens, as in fairseq.
+    accuracy: share of hypotheses that equal their reference, apart from spaces at the ends.
 
-    :param tokenised_hypotheses: words joined by spaces, for tokenised BLEU; needs `tokenised_references`.
-    :param compound_split: give `compound_split_bleu`.
-    :param compound_split_own: give `compound_split_own_bleu`; the tokens given must be those of Moses' tokeniser.
-    :raises ValueError: nothing to score, or unequal numbers of lines.
+    :param tokenised_hypotheses: words joined by spaces, for tokenised BLEU. They need `tokenised_references`.
+    :param compound_split: compute `compound_split_bleu`.
+    :param compound_split_own: compute `compound_split_own_bleu`. The given tokens must be those of Moses' tokeniser.
+    :raises ValueError: there is nothing to score, or the numbers of lines differ.
     """
     _check_aligned(hypotheses, references)
     scores = {
@@ -117,17 +117,17 @@ def score(
 def paired_bootstrap(
     system: Sequence[str], baseline: Sequence[str], references: Sequence[str], *, samples: int = 1000
 ) -> list[Comparison]:
-    """Compares two systems' raw hypotheses by sacreBLEU's own test: one Comparison for BLEU, one for chrF2.
+    """Compares the raw hypotheses of two systems with sacreBLEU's test, in BLEU and in chrF2.
 
-    Resamples the test set `samples` times with sacreBLEU's seed (12345, or $SACREBLEU_SEED). Two systems with
-    the same output get p = 1; sacreBLEU itself gives them the smallest p there is.
+    It resamples the test set `samples` times with sacreBLEU's seed (12345, or $SACREBLEU_SEED). Equal outputs get p =
+    1, although sacreBLEU gives them the smallest possible p.
 
-    :raises ValueError: nothing to score, unequal numbers of lines, or fewer than 1 sample.
+    :raises ValueError: there is nothing to score, the numbers of lines differ, or `samples` is below 1.
     """
     _check_aligned(system, references)
     _check_aligned(baseline, references)
     if not 1 <= samples <= 1_000_000:
-        raise ValueError(f"{samples} bootstrap samples asked for: expected at least 1, 1000 is usual")
+        raise ValueError(f"{samples} bootstrap samples: expected at least 1, usually 1000")
     test = PairedTest(
         named_systems=[("baseline", baseline), ("system", system)],
         metrics={"BLEU": BLEU(force=True), "chrF2": CHRF()},
@@ -158,10 +158,10 @@ def paired_bootstrap(
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[str]:
-    """Lines of a UTF-8 file, without their ends. Only a newline ends a line.
+    """The lines of a UTF-8 file without line ends. Only a line feed ends a line.
 
-    :raises FileNotFoundError: no file there.
-    :raises ValueError: empty, or not UTF-8: the message names the line.
+    :raises FileNotFoundError: the file does not exist.
+    :raises ValueError: the file is empty or not UTF-8. The error names the line.
     """
     path = Path(path)
     if not path.is_file():
@@ -172,10 +172,10 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
 
 
 def read_hypotheses(path: str | os.PathLike[str]) -> list[str]:
-    """Raw translations, one per line. Of what `rskip translate` wrote with --scores, --nbest or --format json the best.
+    """Raw translations, one per line, or the best ones from `rskip translate` with --scores, --nbest or --format json.
 
-    :raises FileNotFoundError: no file there.
-    :raises ValueError: empty, not UTF-8, or a sentence is missing among several translations of each.
+    :raises FileNotFoundError: the file does not exist.
+    :raises ValueError: the file is empty or not UTF-8, or a sentence is missing in an n-best list.
     """
     lines = read_lines(path)
     if all(line.startswith('{"source": ') for line in lines):
@@ -196,8 +196,8 @@ def read_generated(path: str | os.PathLike[str]) -> Generated:
 
     If a sentence has several hypotheses (--nbest), the one with the best score counts; among equal ones, the first.
 
-    :raises FileNotFoundError: no file there.
-    :raises ValueError: not such a file, a sentence is missing in it, or it holds the output of several runs.
+    :raises FileNotFoundError: the file does not exist.
+    :raises ValueError: the file has another content, lacks a sentence, or has the output of several runs.
     """
     sources: dict[int, str] = {}
     references: dict[int, str] = {}
@@ -252,9 +252,9 @@ _SCORED = re.compile(r"((?P<number>\d+)\t)?(?P<score>-?(\d+\.\d{4}|inf|nan))\t(?
 
 
 class _Best:
-    """The text with the best score of each sentence; among equal scores the first.
+    """Collects the text with the best score of each sentence. Of equal scores the first wins.
 
-    texts: by the sentences' numbers.
+    texts: the texts by number of the sentence.
     """
 
     def __init__(self) -> None:
@@ -296,7 +296,7 @@ def _in_order(sentences: dict[int, str], path: str | os.PathLike[str]) -> list[s
     if missing := sorted(set(range(number)) - set(sentences)):
         raise ValueError(
             f"{path} has no translation of sentence {missing[0]} ({len(missing)} of {number} missing): "
-            "was it cut off, or did fairseq-generate skip long sentences?"
+            "give the complete output, without --skip-invalid-size-inputs-valid-test"
         )
     return [sentences[index] for index in range(number)]
 

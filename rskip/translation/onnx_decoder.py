@@ -1,11 +1,14 @@
-"""A Transformer's ONNX graphs, run by onnxruntime behind the same search. Needs onnxruntime; written by `onnx_model`.
+"""Runs a Transformer's ONNX graphs, which `onnx_model` writes, with onnxruntime behind the same search.
 
 B sentences, K beams, R = B·K rows, L decoder layers, H heads, D features of a head, S source length, T positions so
-far, V vocabulary. `encoder.onnx` takes the source (B, S) and gives the memory: its mask (B, 1, 1, S), added to scores,
-and each decoder layer's keys and values of it (B, H, S, D). `step.onnx` takes the last tokens (B, K), their position,
-the row of the last step that each beam continues (B, K), keys and values so far (R', H, T, D), and the memory. It gives
-logits (B, K, V), the last layer's attention (B, K, S), and keys and values (R, H, T + 1, D) for the next step. So
-beams are reordered in the graph, and a caller keeps nothing but what the last step gave.
+far, V vocabulary.
+
+`encoder.onnx` maps the source (B, S) to the memory: a mask (B, 1, 1, S), which is added to scores, and the keys and
+values of each decoder layer (B, H, S, D).
+
+`step.onnx` maps the last tokens (B, K), their position, the previous row that each beam continues (B, K), the keys and
+values so far (R', H, T, D) and the memory to logits (B, K, V), the last layer's attention (B, K, S), and the keys and
+values (R, H, T + 1, D) for the next step. The graph reorders beams, so a caller only stores the last outputs.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 ONNX_FILE = "onnx.json"
-FORMAT = 1  # of the folder
+FORMAT = 1  # version of the folder's format
 ENCODER, STEP = "encoder.onnx", "step.onnx"
 
 Array = numpy.ndarray[Any, Any]
@@ -40,18 +43,18 @@ Array = numpy.ndarray[Any, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class OnnxSettings(Checked):
-    """What a runtime must know of the graphs: the content of onnx.json, beside its `format`.
+    """The description of the graphs for a runtime: the content of onnx.json without `format`.
 
-    opset: of ONNX's standard operators; no others are used.
-    text: "pipeline" (the folder text/) or "tokens", separated by spaces.
+    opset: version of ONNX's standard operators. No others are used.
+    text: "pipeline" (the folder text/), or "tokens" separated by spaces.
     layers, heads, head_features: L, H and D of the decoder.
-    max_source_positions, max_target_positions: the longest source and target, ends included; null: any length will do.
-    trained_source_positions: the longest source that fairseq would have trained on.
-    first_position: of the first step; each later step's is one more.
+    max_source_positions, max_target_positions: maximum lengths, including ends; null: no limit.
+    trained_source_positions: maximum source length on which fairseq would have trained.
+    first_position: position of the first step, which increases by one per step.
     start_index: the token before the first.
-    files: the SHA-256 of every other file, by its path in the folder.
+    files: SHA-256 checksum of every other file, by its path in the folder.
 
-    :raises SettingError: a value that makes no sense.
+    :raises SettingError: a value is not possible.
     """
 
     opset: Size
@@ -84,11 +87,11 @@ class OnnxSettings(Checked):
 
 
 def read_settings(file: Path) -> OnnxSettings:
-    """The settings of a folder, whose files are those that they name.
+    """Reads a folder's settings, and verifies the files that they name.
 
-    :param file: its onnx.json.
+    :param file: the folder's onnx.json.
     :raises FileNotFoundError: a file is missing.
-    :raises ValueError: another format, a value that makes no sense (`SettingError`), or a file that was changed.
+    :raises ValueError: the format is another one, a value is not possible (`SettingError`), or a file was changed.
     """
     values = read_json(file)
     if isinstance(values, dict) and (written := values.pop("format", None)) != FORMAT:
@@ -105,9 +108,9 @@ def read_settings(file: Path) -> OnnxSettings:
 
 @dataclass
 class OnnxState:
-    """What is kept between steps: the graph's next inputs, and what the last step saw.
+    """The state between steps: the next inputs of the graph, and the last attention.
 
-    beams: how many each sentence has. parents: (B, K), the last step's row that each beam continues.
+    beams: number of beams per sentence. parents: (B, K), the previous row that each beam continues.
     """
 
     inputs: dict[str, Array]
@@ -118,10 +121,10 @@ class OnnxState:
 
 
 class OnnxTransformer:
-    """A `TranslationModel` of a folder of graphs. It pickles as the folder's path.
+    """A `TranslationModel` from a folder of graphs. Pickling stores the folder's path.
 
-    :param threads: of onnxruntime; default: PyTorch's.
-    :raises ValueError: onnxruntime is missing, or can't open a graph.
+    :param threads: number of onnxruntime's threads (default: that of PyTorch).
+    :raises ValueError: onnxruntime is missing or can't open a graph.
     """
 
     device = torch.device("cpu")
@@ -140,22 +143,22 @@ class OnnxTransformer:
 
     @property
     def precision(self) -> str:
-        """What it computes in."""
+        """The precision of the computation."""
         return self.settings.precision
 
     @property
     def max_positions(self) -> int | None:
-        """The longest target, its end included, in tokens; None where any length will do."""
+        """The maximum length of a target in tokens, including its end; None without a limit."""
         return self.settings.max_target_positions
 
     @property
     def max_source_positions(self) -> int | None:
-        """The longest source, its end included, in tokens; None where any length will do."""
+        """The maximum length of a source in tokens, including its end; None without a limit."""
         return self.settings.max_source_positions
 
     @property
     def connection(self) -> str:
-        """The spec of its connections; where they differ, the encoder's / the decoder's."""
+        """The spec of its connections, or if they differ, those of encoder / decoder."""
         return " / ".join(dict.fromkeys((self.settings.encoder_connection, self.settings.decoder_connection)))
 
     @property
@@ -165,20 +168,20 @@ class OnnxTransformer:
 
     @property
     def trained_source_positions(self) -> int:
-        """The longest source that fairseq would have trained on."""
+        """The maximum source length on which fairseq would have trained."""
         return self.settings.trained_source_positions
 
     def move(self, device: torch.device) -> None:
-        """Stays where it is. Raises `ValueError` for another device."""
+        """Checks the device, since the graphs only run on the CPU. Raises `ValueError` for another device."""
         if device != self.device:
             raise ValueError(f"an ONNX model runs on the CPU, not on {device}: use the model that it was exported from")
 
     def encode(self, source: Tensor, *, padded: bool | None = None) -> dict[str, Array]:
-        """The memory of source tokens (B, S), filled up with padding: inputs of the step by their names."""
+        """The memory of padded source tokens (B, S), as inputs of the step by name."""
         return dict(zip(self._memory, _run(self._encoder, self._memory, {"source": source.numpy()}), strict=True))
 
     def start(self, memory: dict[str, Array], *, attention: bool = False) -> OnnxState:
-        """The state before the first token, with one beam for each sentence of `memory`."""
+        """The state before the first token, with one beam per sentence of `memory`."""
         sentences = len(memory["memory_mask"])
         nothing = numpy.zeros((sentences, self.settings.heads, 0, self.settings.head_features), numpy.float32)
         inputs = {**memory, **dict.fromkeys(self._past, nothing)}
@@ -186,7 +189,7 @@ class OnnxTransformer:
         return OnnxState(inputs, 1, numpy.arange(sentences)[:, None], wants_attention=attention)
 
     def step(self, tokens: Tensor, state: OnnxState) -> Tensor:
-        """Logits (B, K, V) of what follows `tokens` (B, K); the state takes them in."""
+        """Adds `tokens` (B, K) to the state, and returns the next logits (B, K, V)."""
         inputs = state.inputs
         inputs["tokens"], inputs["parents"] = tokens.numpy(), state.parents
         logits, attention, *present = _run(self._step, ["logits", "attention", *self._present], inputs)
@@ -199,7 +202,7 @@ class OnnxTransformer:
         return torch.from_numpy(logits)
 
     def reorder(self, state: OnnxState, parents: Tensor, sentences: Tensor | None = None) -> None:
-        """Beam k continues parents[:, k]. See `StepDecoder.reorder`."""
+        """Reorders the state, so that beam k continues parents[:, k]. See `StepDecoder.reorder`."""
         if sentences is None:
             rows = numpy.arange(len(parents))
         else:
@@ -216,7 +219,7 @@ def _reopened(folder: Path) -> OnnxTransformer:
 def _run(session: InferenceSession, outputs: list[str], inputs: dict[str, Array]) -> Any:
     try:
         return session.run(outputs, inputs)
-    except Exception as error:  # onnxruntime's own derive from nothing narrower
+    except Exception as error:  # onnxruntime's errors have no common class
         if out_of_memory(error):
             raise MemoryError from error
         raise
@@ -228,12 +231,12 @@ def _open(path: Path, threads: int) -> InferenceSession:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    options.log_severity_level = 4  # errors are raised too
+    options.log_severity_level = 4  # no messages, since errors are raised
     try:
-        # sum and normalisation fused take a tenth of a step longer than the two
+        # the fusion of sum and normalisation makes a step 10 % slower
         return onnxruntime.InferenceSession(
             str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=["SkipLayerNormFusion"]
         )
-    except Exception as error:  # onnxruntime's own derive from nothing narrower
+    except Exception as error:  # onnxruntime's errors have no common class
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"{path} can't be opened by onnxruntime {onnxruntime.__version__}: {reason}") from error

@@ -1,6 +1,6 @@
-"""A Transformer as ONNX graphs, with all that a runtime needs beside them. Needs the extra `onnx`.
+"""Exports a Transformer as ONNX graphs with all files that a runtime needs. Needs the extra `onnx`.
 
-`onnx_decoder` says what the graphs take and give; dimensions are named as there.
+`onnx_decoder` describes the inputs and outputs of the graphs, and the names of dimensions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ with extra("onnx", what="export to ONNX"):
     import onnxscript  # noqa: F401
 
 OPSET = 18
-_TOLERANCE = 1e-4  # of logits, relative to the largest where that is above 1
+_TOLERANCE = 1e-4  # maximum error of logits, relative to the largest one if that is above 1
 _BATCH, _BEAMS, _ROWS, _PAST, _SOURCE = map(Dim, ("batch", "beams", "rows", "past", "source"))
 
 
@@ -47,10 +47,10 @@ def write_onnx(
     *,
     precision: Literal["float32", "int8"] = "float32",
 ) -> None:
-    """Writes what `Translator.from_pretrained` opens into the folder, which is there and empty.
+    """Writes the model into an existing empty folder for `Translator.from_pretrained`.
 
-    :param precision: of the linear maps; "int8": weights in 8 bits, activations quantised as they come.
-    :raises ValueError: the model can't be exported, or its graphs compute something else than it does.
+    :param precision: precision of the linear maps. "int8": weights in 8 bits, with dynamic quantisation of activations.
+    :raises ValueError: the model can't be exported, or the outputs of its graphs differ from the model's.
     """
     with undrawn():
         plain = Transformer(model.config)  # the model's own linear maps may be packed
@@ -61,7 +61,7 @@ def write_onnx(
     tokenizer.save(folder)
 
     config = plain.config
-    bounded = not config.no_token_positional_embeddings  # by the table of positions
+    bounded = not config.no_token_positional_embeddings  # the table of positions limits lengths
     settings = OnnxSettings(
         opset=OPSET,
         precision="float32",
@@ -96,7 +96,7 @@ def write_onnx(
 
 
 class _EncoderGraph(nn.Module):
-    """Source tokens to the memory's mask, keys and values, which don't change from step to step."""
+    """Computes the memory's mask, keys and values, which are constant over steps, from source tokens."""
 
     outputs: list[str]
 
@@ -134,7 +134,7 @@ class _EncoderGraph(nn.Module):
 
 
 class _StepGraph(nn.Module):
-    """The next position of each beam. A row's own keys and values are kept, so there is no mask of the target."""
+    """Computes the next position of each beam. It needs no target mask, since keys and values are stored per row."""
 
     outputs: list[str]
 
@@ -153,7 +153,7 @@ class _StepGraph(nn.Module):
         count = 2 * config.decoder_layers
 
         def several(*shape: int) -> list[Tensor]:
-            return [torch.zeros(shape) for _ in range(count)]  # one tensor twice would become one input
+            return [torch.zeros(shape) for _ in range(count)]  # the same tensor twice would become one input
 
         return {
             "tokens": (torch.full((3, 5), 4), {0: _BATCH, 1: _BEAMS}),
@@ -213,7 +213,7 @@ def _layers(stack: Any) -> list[Any]:
 
 
 class _Projection(nn.Module):
-    """The projections "q", "k" and "v" as one map, the queries scaled by 1/√D: fewer and larger products."""
+    """The projections "q", "k" and "v" as one map, for fewer and larger products. Queries are scaled by 1/√D."""
 
     def __init__(self, attention: MultiHeadAttention, parts: str) -> None:
         super().__init__()
@@ -232,7 +232,7 @@ class _Projection(nn.Module):
         self.joined.bias = nn.Parameter(bias * factors, requires_grad=False)
 
     def forward(self, x: Tensor, first: FirstValues | None = None) -> list[Tensor]:
-        """Each of x (B, T, C), by head (B, T, H, D); `first`: the first layer's values, in self-attention."""
+        """The projections of x (B, T, C), by head (B, T, H, D). `first` has the first layer's values."""
         projected = [each.unflatten(-1, (self.heads, -1)) for each in self.joined(x).chunk(len(self.parts), -1)]
         for number, part in enumerate(self.parts):
             if part in self.norms:
@@ -284,14 +284,14 @@ def _export(graph: _EncoderGraph | _StepGraph, path: Path) -> None:
         raise ValueError(f"a model of {connections} can't be exported to ONNX: {reason}") from error
     assert program is not None
     for node in program.model.graph.all_nodes():
-        node.metadata_props.clear()  # stack traces, with paths of this machine
+        node.metadata_props.clear()  # stack traces with paths of this machine
     program.save(path)
 
 
 def check_equal(model: Transformer, exported: OnnxTransformer) -> None:
-    """Compares four steps of two sentences, whose beams are reordered and one of which leaves.
+    """Compares four steps of two sentences, with reordered beams. One sentence leaves the batch.
 
-    :raises ValueError: logits differ.
+    :raises ValueError: the logits differ.
     """
     config = model.config
     generator = torch.Generator().manual_seed(1)
@@ -320,11 +320,11 @@ def check_equal(model: Transformer, exported: OnnxTransformer) -> None:
 
 
 def quantise(path: Path) -> None:
-    """The graph's linear maps in 8 bits, weights in 7: without VNNI sums of two 8-bit products overflow 16 bits."""
+    """Quantises linear maps to 8 bits, with weights in 7 bits: without VNNI, two 8-bit products overflow 16 bits."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    folded = path.with_suffix(".folded.onnx")  # where every weight is a constant
+    folded = path.with_suffix(".folded.onnx")  # with all weights as constants
     quant_pre_process(path, folded, skip_symbolic_shape=True, skip_onnx_shape=True)
     quantize_dynamic(
         folded, path, op_types_to_quantize=["MatMul"], per_channel=True, reduce_range=True, weight_type=QuantType.QInt8
@@ -333,5 +333,5 @@ def quantise(path: Path) -> None:
     graph = onnx.load(path)
     used = {node.domain for node in graph.graph.node}
     for opset in [each for each in graph.opset_import if each.domain not in used]:
-        graph.opset_import.remove(opset)  # onnxruntime names all that it knows
+        graph.opset_import.remove(opset)  # onnxruntime lists all operator sets that it knows
     onnx.save(graph, path)

@@ -1,4 +1,4 @@
-"""Options of translating. The types load without torch, since command-line flags are made of them."""
+"""Defines options of translating. The module does not import torch, since the options define command-line flags."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rskip.settings.kinds import Count
 
 DEFAULT_OPTIONS = SearchOptions(beam=4, length_penalty=1.0, max_length_a=2.0, max_length_b=50)
 MAX_TOKENS = 4096
-LARGE = 300_000  # bytes of inputs that are worth the seconds in which worker processes start
-MOST_WORKERS = 8  # unless asked for: each takes memory
+LARGE = 300_000  # bytes of input from which worker processes are worth the seconds of their start
+MAX_WORKERS = 8  # default maximum, since each worker needs memory
 TooLong = Literal["keep", "cut", "split"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSettings(Checked):
-    """How sentences are put into batches, and what is done with long ones.
+    """Settings of batches and of long sentences.
 
-    :raises SettingError: a value that makes no sense.
+    :raises SettingError: a value is not possible.
     """
 
     max_tokens: Annotated[
@@ -43,9 +43,9 @@ class BatchSettings(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class CpuSettings(Checked):
-    """How many threads and processes search on the CPU.
+    """Numbers of threads and processes that search on the CPU.
 
-    :raises SettingError: a value that makes no sense.
+    :raises SettingError: a value is not possible.
     """
 
     threads: Annotated[
@@ -55,6 +55,6 @@ class CpuSettings(Checked):
         Annotated[int, Meta(ge=1, le=128)] | None,
         Meta(
             description="processes that share the CPU's threads; each has a copy of the model (default: for files of "
-            f"more than {LARGE // 1000} kB one a thread, {MOST_WORKERS} at most; otherwise 1)"
+            f"more than {LARGE // 1000} kB one per thread, at most {MAX_WORKERS}; otherwise 1)"
         ),
     ] = None

@@ -29,15 +29,15 @@ tiny no connection has reached a better final score. With 6 + 6 layers it trains
 SizeName = Literal["tiny", "small", "iwslt", "2layer", "base", "big"]
 Precision = Literal["float32", "bfloat16", "float16"]
 
-_UPDATES = 6944  # of the measured schedule
-_TOKENS = 467_086  # of the corpus of the measured schedule
+_UPDATES = 6944  # updates of the measured schedule
+_TOKENS = 467_086  # tokens of its corpus
 _SMALL, _LARGE = 60_000, 1_000_000  # numbers of pairs from which on a larger architecture is chosen
 _EPOCHS, _LONG = 20, 500  # a plan of fewer epochs, each of more updates than _LONG, sets a number of updates
 _FEW = 5_000  # pairs, the smallest corpus that was measured
 _MUCH_SHORTER = 4  # a training with fewer than 1 / _MUCH_SHORTER of the updates gets a warning
 _CHECKPOINTS, _APART = 50, 250  # of such a plan: maximum number of checkpoints, minimum updates between them
 _AVERAGED = 10
-_PATIENCE = 10  # validations without a lower loss; half of all if that is more: BLEU rises longer than the loss falls
+_PATIENCE = 10  # validations without a lower loss, or half of all if that is more, since BLEU rises longer
 
 
 class Choices(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,8 +106,9 @@ class Plan:
         features, inner_features, heads, layers = SIZES[self.size]
         epochs, tokens = self.updates / self.per_epoch, self.train.get("tokens-per-update", self.train["max-tokens"])
         return (
-            f"size {self.size}: {features} features, {inner_features} inner, {heads} heads, {layers} + {layers} "
-            f"layers, {self.parameters / 1e6:.1f} million weights; {self.updates:,} updates (epochs: {epochs:.0f}) "
+            f"size {self.size}: {features} features, FFN dimension {inner_features}, {heads} heads, "
+            f"{layers} + {layers} layers, {self.parameters / 1e6:.1f} million weights; "
+            f"{self.updates:,} updates (epochs: {epochs:.0f}) "
             f"of {tokens:,} tokens; dropout {self.train['dropout']:g}"
         )
 

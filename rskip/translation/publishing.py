@@ -1,4 +1,4 @@
-"""A translation run's weights, made small enough to be committed, and what the registry says of them."""
+"""Exports a translation run's weights in float16, and describes them for the registry."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_publishable(record: Record) -> None:
 def export_weights(run: Run[TranslationSettings], record: Record, folder: Path) -> dict[str, Any]:
     """Writes config.json, model.safetensors (the averaged parameters in float16), text/ and dict.<language>.txt.
 
-    :returns: sacreBLEU of the weights read back.
+    :returns: sacreBLEU of the exported weights.
     """
     data = ensure_data(run.settings, mirror=run.mirror)
     if not (data / "text").is_dir():
@@ -52,7 +52,7 @@ def export_weights(run: Run[TranslationSettings], record: Record, folder: Path) 
 
 
 def write_files(run: Run[TranslationSettings], folder: Path) -> None:
-    """Writes the files of `export_weights`, without scoring them; without text/ if the data have none."""
+    """Writes the files of `export_weights` without scoring them. There is no text/ if the data has none."""
     data, (source, target) = data_folder(run.settings), languages(run.settings)
     checkpoint = read_checkpoint(scored_file(run))
     checkpoint.config.update(task="translation", source_lang=source, target_lang=target)
@@ -64,7 +64,7 @@ def write_files(run: Run[TranslationSettings], folder: Path) -> None:
 
 
 def _translate(run: Run[TranslationSettings], *, weights: Path, data: Path) -> Translations:
-    """What the published weights, read back, translate the evaluated split to."""
+    """The translations of the evaluated split by the exported weights."""
     with tempfile.TemporaryDirectory() as temporary:
         checkpoint, output = Path(temporary, "published.pt"), Path(temporary, "generated.txt")
         write_checkpoint(checkpoint, read_checkpoint(weights), dtype=torch.float32)
@@ -73,10 +73,10 @@ def _translate(run: Run[TranslationSettings], *, weights: Path, data: Path) -> T
 
 
 def describe(folder: Path, record: Record) -> ModelDescription:
-    """The model in a published folder, described by its config.json and the corpus of its record."""
+    """Describes the model in a published folder, from its config.json and the corpus of its record."""
     path = folder / WEIGHTS
     if (user_dir := record.config.get("train", {}).get("user-dir")) is not None:
-        import_user_dir(Path(user_dir))  # it registers its connections
+        import_user_dir(Path(user_dir))  # registers its connections
     corpus, split = find_corpus(record.config["corpus"]), record.config["evaluate"]["split"]
     named = _CORPUS.fullmatch(corpus.name)
     assert named is not None, corpus.name
@@ -84,13 +84,13 @@ def describe(folder: Path, record: Record) -> ModelDescription:
     arch, model = config["arch"], config["model"]
     connection = model.get("connection")
     if arch is None or connection is None:
-        raise ValueError(f"{path} is of no Transformer with a connection of rskip's: it names none")
+        raise ValueError(f"{path} names no connection: expected the config of a Transformer with a connection of rskip")
     of_stacks = {"encoder": model.get("encoder_connection"), "decoder": model.get("decoder_connection")}
     for stack, own in of_stacks.items():
         if own and own != connection:
             raise ValueError(
-                f"{path}: its {stack} has the connection {own}, the rest {connection}, and a model's name "
-                "has room for one: load it from its folder, Translator.from_pretrained(FOLDER)"
+                f"{path}: its {stack} has the connection {own}, the rest {connection}, but a published model's name "
+                "has one connection: load the model from its folder, Translator.from_pretrained(FOLDER)"
             )
     spec, sized = parse_connection(connection), _SIZED.fullmatch(arch)
     texts = corpus.splits.get(split, ()) if isinstance(corpus, PublishedCorpus) else ()

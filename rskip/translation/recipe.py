@@ -1,4 +1,4 @@
-"""The settings of a translation run, as its recipe gives them. The result depends on all of them."""
+"""Defines the settings of a translation run in a recipe."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.flags import Flag, Flags
 from rskip.tasks.fairseq.recipe import check_flags, check_training
 
-TOKENS_PER_UPDATE = "tokens-per-update"  # in `train`, though no flag of fairseq-train
-USER_DIR = "rskip"  # of fairseq, unless train.user-dir says another
+TOKENS_PER_UPDATE = "tokens-per-update"  # a setting in `train` that is not a flag of fairseq-train
+USER_DIR = "rskip"  # fairseq's user-dir, unless train.user-dir names another one
 NOT_FAIRSEQS = (TOKENS_PER_UPDATE, "user-dir")  # settings in `train` that are not flags of fairseq-train
 _SET_BY_A_RUN = {
     "train": {
@@ -47,7 +47,7 @@ _SET_BY_A_RUN = {
         "cpu": "it follows the machine",
     },
 }
-# fairseq-generate's flags that SearchOptions have too
+# fairseq-generate's flags that are also in SearchOptions
 _SEARCH = {
     "beam": "beam", "nbest": "nbest", "lenpen": "length_penalty", "min-len": "min_length", "max-len-a": "max_length_a",
     "max-len-b": "max_length_b", "unkpen": "unknown_penalty", "temperature": "temperature",
@@ -58,16 +58,16 @@ _CODE_FLAGS = ("user-dir", *_CONNECTION_FLAGS)  # in `train`: flags that import 
 
 
 class AverageSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which checkpoints are averaged: the last `last` (1: no averaging).
+    """The checkpoints to average: the last `last` ones (1: no averaging).
 
-    They are those of epochs, or those of updates where the recipe sets train.save-interval-updates.
+    They are checkpoints of epochs, or of updates if the recipe sets train.save-interval-updates.
     """
 
     last: Annotated[int, msgspec.Meta(ge=1)] = 10
 
 
 class EvaluateSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which split of the corpus is translated and scored."""
+    """The split of the corpus that is translated and scored."""
 
     split: Annotated[
         str, msgspec.Meta(pattern=r"^(train|valid|test)\d*$", extra={"expected": "train, valid, test, or test1, ..."})
@@ -75,17 +75,17 @@ class EvaluateSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one translation run.
+    """Settings of a translation run.
 
     :param corpus: a name that `rskip prepare` knows; with `data`, the name in that folder's corpus.json.
-    :param prepare: how it is prepared, the corpus's defaults filled in.
-    :param data: in place of `corpus`, a folder that `rskip prepare` made, seen from the current folder.
-    :param data_sha256: with `data`, the checksum of the folder's files, filled in. Another one is refused.
-    :param train: flags of fairseq-train without the leading dashes, with `arch`, and `tokens-per-update` (see
-        `rskip.translation.training`). A flag that is true is passed without a value; a false or null one is left out.
-        `user-dir` is your own folder. It is imported here too, so that its connections have names.
-    :param generate: likewise of fairseq-generate.
-    :raises SettingError: a value that can't be, or two that contradict.
+    :param prepare: options of the preparation, completed by the corpus's defaults.
+    :param data: a folder from `rskip prepare`, instead of `corpus`. The path is relative to the current folder.
+    :param data_sha256: with `data`, the checksum of the folder's files. It is filled in, and another one is an error.
+    :param train: flags of fairseq-train without the leading dashes, including `arch`, and `tokens-per-update` (see
+        `rskip.translation.batches`). A true flag is passed without a value, and a false or null one is omitted.
+        `user-dir` is your own folder, which is imported here too, so that its connections are registered.
+    :param generate: flags of fairseq-generate, likewise.
+    :raises SettingError: a value is not possible, or two values contradict each other.
     """
 
     corpus: str = ""
@@ -111,7 +111,7 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def averages_by(self) -> str:
-        """Whether checkpoints are kept and averaged by "epoch" or by "update"."""
+        """The kind of the checkpoints that are stored and averaged: "epoch" or "update"."""
         return "update" if self.train.get("save-interval-updates") else "epoch"
 
     @property
@@ -120,7 +120,7 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
         return str(self.train.get("user-dir") or USER_DIR)
 
     def to_plain(self) -> dict[str, Any]:
-        """Everything that the result depends on, as plain JSON values."""
+        """All settings that determine the result, as plain JSON values."""
         of_folder = {"data": self.data, "data_sha256": self.data_sha256}
         return {
             "corpus": self.corpus,
@@ -147,7 +147,7 @@ def _resolve(settings: TranslationSettings) -> None:
     if settings.data_sha256 is not None:
         raise SettingError("data_sha256", "is given without data", expected="both, or a corpus")
     if not settings.corpus:
-        expected = "a name such as multi30k-en-de, or in its place data: a folder that `rskip prepare` made"
+        expected = "a name such as multi30k-en-de, or instead of corpus the setting data: a folder from `rskip prepare`"
         raise SettingError("corpus", "is missing", expected=expected)
     corpus = find_corpus(settings.corpus)
     try:
@@ -158,7 +158,7 @@ def _resolve(settings: TranslationSettings) -> None:
 
 
 def _resolve_folder(settings: TranslationSettings, path: str) -> None:
-    """Takes corpus and checksum from the folder; where the settings give them, compares them."""
+    """Reads corpus and checksum from the folder, and compares them with those in the settings."""
     if settings.prepare != PrepareOptions():
         raise SettingError("prepare", f"is given, but {path} is prepared already", expected="data without prepare")
     try:
@@ -168,7 +168,7 @@ def _resolve_folder(settings: TranslationSettings, path: str) -> None:
     for name, value in (("corpus", found.corpus), ("data_sha256", found.sha256)):
         given = getattr(settings, name)
         if given and given != value:
-            advice = "give the folder that the recipe was written for, or take that line out of the recipe"
+            advice = "give the folder that the recipe was written for, or remove that line from the recipe"
             raise SettingError.of_value(name, given, f"{value!r}, as {path} has it", advice=advice)
         msgspec.structs.force_setattr(settings, name, value)
     for name, split in (("data", "train"), ("data", "valid"), ("evaluate.split", settings.evaluate.split)):
@@ -177,7 +177,7 @@ def _resolve_folder(settings: TranslationSettings, path: str) -> None:
 
 
 def _check_connections(train: Mapping[str, Flag]) -> None:
-    """Imports the user-dir first, which registers its connections."""
+    """Checks the connections, after importing the user-dir, which registers its connections."""
     if train.get("user-dir") is not None:
         import_user_dir(Path(str(train["user-dir"])))
     for flag in _CONNECTION_FLAGS:
@@ -188,7 +188,7 @@ def _check_connections(train: Mapping[str, Flag]) -> None:
         except SettingError as error:
             raise error.named(f"train.{flag}") from None
         if spec.norm in NORMS_OF_IMAGES:
-            problem = f"is {text}, whose statistics would count the padding"
+            problem = f"is {text}, whose statistics would include padding"
             raise SettingError(f"train.{flag}", problem, advice="on text use +ln or +rms")
 
 
@@ -202,12 +202,12 @@ def _check_tokens_per_update(train: Mapping[str, Flag]) -> None:
             raise SettingError.of_value(f"train.{name}", value, f"a whole number, {meaning}")
     for name in ("update-freq", "batch-size"):
         if train.get(name) is not None:
-            problem = f"can't be set beside train.{TOKENS_PER_UPDATE}, which decides how an update is divided"
+            problem = f"can't be set together with train.{TOKENS_PER_UPDATE}, which determines the batches of an update"
             raise SettingError(f"train.{name}", problem)
 
 
 def _check_search(generate: Mapping[str, Flag]) -> None:
-    """fairseq itself takes a beam of 0."""
+    """Checks settings of the search, since fairseq itself accepts a beam of 0."""
     given: dict[str, Any] = {"beam": 5}  # fairseq's default
     given |= {_SEARCH[flag]: value for flag, value in generate.items() if flag in _SEARCH and value is not None}
     try:
@@ -217,9 +217,9 @@ def _check_search(generate: Mapping[str, Flag]) -> None:
 
 
 def import_user_dir(folder: Path) -> None:
-    """Imports a user-dir of fairseq's, as fairseq does, so that the connections that it registers have names here.
+    """Imports a user-dir like fairseq, so that its connections are registered.
 
-    :raises SettingError: there is no such package, or importing it fails.
+    :raises SettingError: the package does not exist, or importing it fails.
     """
     if not (folder / "__init__.py").is_file():
         raise SettingError.of_value("train.user-dir", str(folder), "a folder with an __init__.py, seen from here")

@@ -1,4 +1,4 @@
-"""Scoring a translation run: fairseq-generate's output as raw sentences, scored against the corpus's own."""
+"""Scores a translation run: raw sentences from fairseq-generate's output against the corpus's raw references."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from rskip.translation.recipe import TranslationSettings
 from rskip.translation.training import scored_file
 
 DECIMALS = 4
-COMPOUND_SPLIT = ("wmt14-en-de",)  # corpora for which papers report BLEU with compounds split
+COMPOUND_SPLIT = ("wmt14-en-de",)  # corpora for which papers report BLEU with split compounds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Translations:
-    """A translated split in its order: raw sentences, and for tokenised BLEU words joined by spaces.
+    """A translated split in order: raw sentences, and words joined by spaces for tokenised BLEU.
 
-    compound_split: whether compound-split BLEU is among its scores (rskip.translation.compound_split). raw: whether
-    sentences are raw; if they are tokens, their only score is tokenised BLEU.
+    compound_split: whether to compute compound-split BLEU (rskip.translation.compound_split).
+    raw: whether sentences are raw. If they are tokens, the only score is tokenised BLEU.
     """
 
     sources: list[str]
@@ -54,7 +54,7 @@ class Translations:
         )
 
     def score(self) -> dict[str, Score]:
-        """Scores of the hypotheses; ValueError where their number isn't the references'."""
+        """The scores of the hypotheses. Raises ValueError if their number differs from the references'."""
         scores = score_sentences(
             self.hypotheses,
             self.references,
@@ -68,9 +68,9 @@ class Translations:
 def read_translations(generated: Path, *, data: Path, split: str) -> Translations:
     """Reads fairseq-generate's output and the raw sentences of the data folder.
 
-    In a folder of fairseq-preprocess, which has none, sentences are the tokens without subword marks.
+    Folders of fairseq-preprocess have no raw sentences. For these, sentences are tokens without subword marks.
 
-    Raises ValueError or FileNotFoundError where a sentence or a file is missing.
+    Raises ValueError or FileNotFoundError if a sentence or a file is missing.
     """
     if not (data / RECORD_FILE).is_file():
         return _read_tokens(generated)
@@ -93,7 +93,7 @@ def read_translations(generated: Path, *, data: Path, split: str) -> Translation
 
 def _read_tokens(generated: Path) -> Translations:
     output = read_generated(generated)
-    empty = [""] * len(output.hypotheses)  # where fairseq-generate printed none
+    empty = [""] * len(output.hypotheses)  # if fairseq-generate did not print them
     sources, references, hypotheses = (
         [join_subwords(tokens) for tokens in side or empty]
         for side in (output.sources, output.references, output.hypotheses)
@@ -109,10 +109,10 @@ def _read_tokens(generated: Path) -> Translations:
 
 
 def score(run: Run[TranslationSettings]) -> Outcome:
-    """Translates the evaluated split with the averaged checkpoint, where that is not done, and scores it.
+    """Translates the evaluated split with the averaged checkpoint, unless that is done already, and scores it.
 
-    Metrics: `Translations.score`'s, and `valid_loss`, `valid_nll_loss` (bits per token) and `valid_ppl` of the last
-    epoch, before averaging.
+    Metrics: those of `Translations.score`, and `valid_loss`, `valid_nll_loss` (bits per token) and `valid_ppl` of the
+    last epoch before averaging.
     """
     output = _generated(run)
     if not output.exists():
@@ -130,9 +130,9 @@ def diverged(run: Run[TranslationSettings]) -> Outcome:
 
 
 def _outcome(run: Run[TranslationSettings], scores: Mapping[str, Score]) -> Outcome:
-    """The run's scores beside what its log says; without any, as a training that diverged leaves it.
+    """The run's outcome from its scores and its log. A diverged training has no scores.
 
-    :raises ValueError: the log has no training in it.
+    :raises ValueError: the log contains no training.
     """
     with run.folder.train_log.open(encoding="utf-8", errors="replace") as lines:
         log_read = read_train_log(lines, log_file=run.folder.train_log)
@@ -160,14 +160,14 @@ def _outcome(run: Run[TranslationSettings], scores: Mapping[str, Score]) -> Outc
 
 
 def translate(run: Run[TranslationSettings], *, checkpoint: Path, output: Path, log: Path) -> None:
-    """Writes what fairseq-generate prints for the evaluated split to `output`, its messages to `log`."""
+    """Runs fairseq-generate on the evaluated split. Writes its output to `output` and its messages to `log`."""
     command = generate_command(run, checkpoint=checkpoint)
     with atomic_file(output) as temporary:
         run_logged(command, log=log, environment=child_environment(processes=1), output=temporary)
 
 
 def generate_command(run: Run[TranslationSettings], *, checkpoint: Path) -> list[str]:
-    """`fairseq-generate` on the split that the recipe evaluates; it prints the hypotheses."""
+    """The command `fairseq-generate` for the evaluated split, which prints the hypotheses."""
     settings = run.settings
     return [
         "fairseq-generate",
@@ -179,7 +179,7 @@ def generate_command(run: Run[TranslationSettings], *, checkpoint: Path) -> list
 
 
 def sample_outputs(run: Run[TranslationSettings], count: int) -> str:
-    """The first sentences of the evaluated split with their translations; empty where they are gone."""
+    """The first sentences of the evaluated split with their translations; empty if the files are missing."""
     data, output = data_folder(run.settings), _generated(run)
     if not (output.exists() and data.exists()):
         return ""
@@ -191,5 +191,5 @@ def sample_outputs(run: Run[TranslationSettings], count: int) -> str:
 
 
 def _generated(run: Run[TranslationSettings]) -> Path:
-    """What fairseq-generate printed."""
+    """The file with the output of fairseq-generate."""
     return run.folder.path / f"generate-{run.settings.evaluate.split}.txt"

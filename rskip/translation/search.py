@@ -1,4 +1,4 @@
-"""The search for translations of segments, in batches of similar lengths.
+"""Searches for translations of segments, in batches of similar lengths.
 
 B segments, S source length, T target length.
 """
@@ -26,24 +26,24 @@ _USUAL_BEAM = 4
 
 
 class TranslationModel(StepDecoder, Protocol):
-    """What a `Translator` asks of its model, which pickles.
+    """The interface of a `Translator`'s model, which can be pickled.
 
-    `Transformer`, `CpuTransformer` and `OnnxTransformer` are such models.
+    `Transformer`, `CpuTransformer` and `OnnxTransformer` implement it.
     """
 
     @property
     def device(self) -> torch.device:
-        """Where it is."""
+        """The model's device."""
         ...
 
     @property
     def precision(self) -> str:
-        """What it computes in, such as "float32"."""
+        """The precision of the computation, such as "float32"."""
         ...
 
     @property
     def connection(self) -> str:
-        """The spec of its connections; where they differ, the encoder's / the decoder's."""
+        """The spec of its connections, or if they differ, those of encoder / decoder."""
         ...
 
     @property
@@ -58,11 +58,11 @@ class TranslationModel(StepDecoder, Protocol):
 
     @property
     def trained_source_positions(self) -> int:
-        """The longest source that fairseq would have trained on."""
+        """The maximum source length on which fairseq would have trained."""
         ...
 
     def move(self, device: torch.device) -> None:
-        """Moves it to the device. Raises `ValueError` if it can't compute there."""
+        """Moves the model to the device. Raises `ValueError` if it can't compute there."""
         ...
 
     def encode(self, source: Tensor, *, padded: bool | None = None) -> Any:
@@ -137,10 +137,10 @@ def search_segments(
 def length_batches(lengths: Sequence[int], *, max_tokens: int, beam: int) -> list[list[int]]:
     """Indices of all sentences in batches, the longest sentences first.
 
-    A batch filled up to its longest sentence has at most `max_tokens` tokens, fewer in proportion where the beam is
-    wider than 4, since memory grows with it. A longer sentence is a batch of its own.
+    A batch has at most `max_tokens` tokens including padding. For beams over 4 the limit is proportionally lower, since
+    memory grows with the beam. A longer sentence forms a separate batch.
 
-    :param lengths: tokens of each sentence.
+    :param lengths: number of tokens in each sentence.
     """
     room = max_tokens * _USUAL_BEAM // max(beam, _USUAL_BEAM)
     batches: list[list[int]] = []
@@ -161,7 +161,7 @@ def search_batch(
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each segment.
 
-    :raises ValueError: not enough memory on the device.
+    :raises ValueError: the device has not enough memory.
     """
     if isinstance(model, Ensemble) and options.temperature != 1:
         model, options = model.tempered(options.temperature), replace(options, temperature=1.0)

@@ -1,6 +1,6 @@
-"""A sentence and its segments: raw text to the model tokens that are translated, and their hypotheses to translations.
+"""Converts sentences to segments of model tokens, and the hypotheses of segments to translations.
 
-A sentence is one segment, but where it is too long and split. S source tokens, T target tokens, ends not counted.
+A sentence is one segment unless it is too long and split. S source tokens, T target tokens, without ends.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from rskip.translation.translation import TranslatedHypothesis
 _SENTENCE_ENDS = frozenset({".", "!", "?", "…", "...", "。", "！", "？", "।", "؟"})
 _CLOSING = frozenset({'"', "'", ")", "]", "»", "”", "’", "“", "&quot;", "&apos;", "&#93;", "」", "』", "）"})
 _MARK = "\u2581"  # SentencePiece's space
-_LONGEST_PART = 250  # tokens: what corpora keep of sentences when they are cleaned, about
+_LONGEST_PART = 250  # tokens; about the maximum length of sentences in cleaned corpora
 
 
 @dataclass(frozen=True)
 class Source:
-    """A sentence as the model gets it.
+    """A sentence as input of the model.
 
-    segments: its model tokens, in several segments where it was split; none for a blank sentence.
+    segments: its model tokens, in several segments if it was split. A blank sentence has no segments.
     prefix: ids of the target tokens that are forced at the beginning of the first segment.
-    notes: how segments differ from the sentence.
+    notes: differences between the segments and the sentence.
     """
 
     sentence: str
@@ -38,16 +38,16 @@ class Source:
 
 @dataclass(frozen=True)
 class LengthRule:
-    """What is done with sentences of more than `limit` tokens, the end counted; None: no sentence is too long.
+    """The rule for sentences of more than `limit` tokens, including the end; None: no sentence is too long.
 
-    too_long: "keep" (they are a `ValueError`), "cut" or "split".
+    too_long: "keep" (raise a `ValueError`), "cut" or "split".
     """
 
     too_long: TooLong
     limit: int | None
 
     def segments(self, tokens: Sequence[str]) -> tuple[list[list[str]], tuple[str, ...]]:
-        """The tokens in segments, and notes on what was done. Raises `ValueError` for too many tokens."""
+        """The tokens in segments, and notes on changes. Raises `ValueError` for too many tokens."""
         count = len(tokens) + 1
         if self.limit is None or count <= self.limit:
             return [list(tokens)], ()
@@ -58,16 +58,16 @@ class LengthRule:
             segments = split(tokens, room)
             return segments, (f"split into {len(segments):,} parts, since it has {len(tokens):,} tokens",)
         raise ValueError(
-            f"it has {count:,} tokens (its end counted), and at most {self.limit:,} can be translated: "
+            f"it has {count:,} tokens (including its end), and at most {self.limit:,} can be translated: "
             "shorten it, or let it be cut or split (too_long)"
         )
 
 
 def read_source(sentence: str, prefix: str, *, tokenizer: Tokenizer, rule: LengthRule) -> Source:
-    """The sentence's model tokens, in segments as `rule` says.
+    """Converts a sentence to model tokens in segments, by `rule`.
 
-    :param prefix: raw text that its translation must begin with.
-    :raises ValueError: the sentence or the prefix has several lines or is not Unicode, or the rule refuses it.
+    :param prefix: raw text at the beginning of its translation.
+    :raises ValueError: the sentence or the prefix has several lines or is not Unicode, or the sentence is too long.
     """
     tokens = tokenizer.tokens(sentence)
     try:
@@ -81,11 +81,11 @@ def read_source(sentence: str, prefix: str, *, tokenizer: Tokenizer, rule: Lengt
 
 
 def split(tokens: Sequence[str], room: int) -> list[list[str]]:
-    """All tokens in segments: the sentences, and where one has more than `room` or 250 tokens, parts of it.
+    """Splits tokens into sentences, and sentences of more than `room` or 250 tokens into parts.
 
-    A sentence ends after a token of final punctuation and the quotes or brackets that close behind it. A part is as
-    long as it can be and end with a word, as byte-pair encoding (`@@`) or SentencePiece (`▁`) marks it; a word that is
-    longer is split at any token.
+    A sentence ends after final punctuation and the closing quotes or brackets after it. A part is as long as possible
+    and ends with a word, which byte-pair encoding (`@@`) or SentencePiece (`▁`) marks. A longer word is split at any
+    token.
     """
     room = min(room, _LONGEST_PART)
     word_ends = _word_ends(tokens)
@@ -102,7 +102,7 @@ def split(tokens: Sequence[str], room: int) -> list[list[str]]:
 
 
 def _sentence_ends(tokens: Sequence[str]) -> set[int]:
-    """How many tokens there are up to the end of each sentence."""
+    """The number of tokens up to the end of each sentence."""
     ends = set()
     ended = False
     for index, token in enumerate(tokens):
@@ -126,12 +126,12 @@ def join_segments(
     tokenizer: Tokenizer,
     options: SearchOptions,
 ) -> tuple[TranslatedHypothesis, ...]:
-    """The translations of a sentence: its segments' best ones joined, then the second best ones, and so on.
+    """The translations of a sentence: the best ones of its segments joined, then the second best ones, and so on.
 
-    Texts are joined by spaces. The score is that of all the tokens with one length penalty, the segments' ends counted.
+    Texts are joined by spaces. The score is that of all tokens with one length penalty, including the segments' ends.
 
     :param found: hypotheses of each segment, best first.
-    :param source_lengths: each segment's tokens, without the end.
+    :param source_lengths: number of tokens in each segment, without the end.
     """
     return tuple(
         _join(ranked, source_lengths, tokenizer, options)
@@ -184,7 +184,7 @@ def _token_scores(hypotheses: Sequence[Hypothesis], inner: Sequence[slice]) -> t
 def _own_attentions(
     hypotheses: Sequence[Hypothesis], inner: Sequence[slice], source_lengths: Sequence[int], *, first: int
 ) -> list[Tensor]:
-    """(T + 1, S + 1) of each segment, without language tokens and what filled its batch up.
+    """The attention (T + 1, S + 1) of each segment, without language tokens and padding.
 
     :param first: the number of source tokens before the sentence.
     """
@@ -196,11 +196,11 @@ def _own_attentions(
 
 
 def _hard_alignment(attentions: Sequence[Tensor]) -> tuple[tuple[int, int], ...]:
-    """(source token, target token) for each target token: the source token that got the most of its attention."""
+    """(source token, target token) for each target token, with the source token of the highest attention."""
     pairs: list[tuple[int, int]] = []
     source_start = target_start = 0
     for attention in attentions:
-        best = attention[:-1, :-1].argmax(1).tolist()  # the ends, which are last, align with nothing
+        best = attention[:-1, :-1].argmax(1).tolist()  # without the ends, which are last
         pairs += [(source_start + source, target_start + target) for target, source in enumerate(best)]
         source_start += attention.size(1) - 1
         target_start += attention.size(0) - 1

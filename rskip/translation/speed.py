@@ -20,11 +20,11 @@ _FOR_UPDATES = 0.85  # share of the time; the rest is for starting, validating, 
 
 
 def updates_within(minutes: float, run: Run[TranslationSettings]) -> tuple[int, float]:
-    """The number of updates that fit into a time, of which the measurement takes a part, and the seconds per update.
+    """The number of updates in a given time, including the measurement, and the seconds per update.
 
-    Runs 50 updates to measure it, and keeps none of their files.
+    It runs 50 updates and deletes their files.
 
-    :raises CommandFailed: the training failed; as `run_logged`.
+    :raises CommandFailed: the training failed; see `run_logged`.
     """
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -39,12 +39,12 @@ def updates_within(minutes: float, run: Run[TranslationSettings]) -> tuple[int, 
 
 
 def minutes_of(updates: int, seconds: float) -> float:
-    """The time of a training with so many updates of this length, without the measurement."""
+    """The minutes of a training with this number of updates and seconds per update, without the measurement."""
     return updates * seconds / _FOR_UPDATES / 60
 
 
 def seconds_per_update(log: str) -> float:
-    """The mean over the updates after the first log line, which includes the time of starting.
+    """The mean over the updates after the first log line, which includes the start.
 
     :raises ValueError: the log has too few updates.
     """
@@ -57,4 +57,4 @@ def seconds_per_update(log: str) -> float:
             "--epochs or --updates in place of --minutes"
         )
     (first, begun), (last, ended) = points[0], points[-1]
-    return max(ended - begun, 0.5) / (last - first)  # fairseq writes whole seconds
+    return max(ended - begun, 0.5) / (last - first)  # fairseq logs whole seconds

@@ -1,4 +1,4 @@
-"""Transformers to look inside, and sentence pairs of a prepared corpus for them. B sentences, S and T tokens."""
+"""Provides Transformers and sentence pairs for `rskip analyse`. B sentences, S and T tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rskip.transformer import Transformer, TransformerConfig
 from rskip.translation.model_files import find_checkpoint
 
 LAYERS = 4
-SIZES = {"embed_dim": 128, "ffn_embed_dim": 256, "attention_heads": 4}  # of fairseq's --arch transformer_..._tiny
+SIZES = {"embed_dim": 128, "ffn_embed_dim": 256, "attention_heads": 4}  # those of --arch transformer_..._tiny
 BEGIN, PADDING, END = Dictionary.bos_index, Dictionary.pad_index, Dictionary.eos_index
 
 
@@ -55,7 +55,7 @@ def _trained(path: Path) -> tuple[Transformer, Path]:
 
 
 def _at_initialisation(spec: ConnectionSpec, layers: int, conditions: Conditions) -> Transformer:
-    """Embeddings are shared as far as the dictionaries are the same."""
+    """A new model. It shares embeddings if the dictionaries are the same."""
     if layers < 1:
         raise SettingError.of_value("depth", layers, "1 or more, the layers of each stack")
     sizes = {f"{stack}_{name}": size for stack in ("encoder", "decoder") for name, size in SIZES.items()}
@@ -77,7 +77,7 @@ def _at_initialisation(spec: ConnectionSpec, layers: int, conditions: Conditions
 
 
 def _batches(model: Transformer, folder: Path | None, conditions: Conditions) -> Iterator[Batch]:
-    """Longer sentences last, so that little is padded."""
+    """Batches in ascending order of length, which reduces padding."""
     data = _find_data(conditions)
     _check_dictionaries(model, folder, data)
     sides = [_sentences(data, conditions.split, language) for language in data.languages]
@@ -91,13 +91,13 @@ def _batches(model: Transformer, folder: Path | None, conditions: Conditions) ->
         )
         start = BEGIN if model.target_start == "begin" else END
         prefix = torch.cat([target.new_full((len(target), 1), start), target[:, :-1]], dim=1)
-        prefix.masked_fill_(target.eq(PADDING), PADDING)  # the end mark of a shorter sentence is no prefix
+        prefix.masked_fill_(target.eq(PADDING), PADDING)  # removes the end symbol of shorter sentences
         masks = {"encoder": source.ne(PADDING), "decoder": target.ne(PADDING)}
         yield Batch(partial(_losses, model, source, prefix, target), masks)
 
 
 def _losses(model: Transformer, source: Tensor, prefix: Tensor, target: Tensor) -> Tensor:
-    """The mean cross-entropy of a sentence's target tokens, its end among them."""
+    """The mean cross-entropy of each sentence's target tokens, including its end."""
     logits = model(source, prefix)  # (B, T, V)
     losses = F.cross_entropy(logits.transpose(1, 2), target, ignore_index=PADDING, reduction="none")  # (B, T)
     return losses.sum(dim=1) / target.ne(PADDING).sum(dim=1)
@@ -115,7 +115,7 @@ def _dictionaries(data: DataFolder) -> list[Dictionary]:
 
 
 def _check_dictionaries(model: Transformer, folder: Path | None, data: DataFolder) -> None:
-    """Refuses data of other dictionaries than the model's, as far as sizes and the files beside a checkpoint show."""
+    """Raises an error if sizes, or files next to the checkpoint, show that the data has other dictionaries."""
     sizes = (model.config.source_vocabulary, model.config.target_vocabulary)
     for dictionary, language, size in zip(_dictionaries(data), data.languages, sizes, strict=True):
         own = folder / f"dict.{language}.txt" if folder else None
@@ -125,7 +125,7 @@ def _check_dictionaries(model: Transformer, folder: Path | None, data: DataFolde
 
 
 def _sentences(data: DataFolder, split: str, language: str) -> MmapSentences:
-    """A language's side of a split; of a training split in shards the first."""
+    """One language's side of a split. Of a training set in shards, only the first shard."""
     if split not in data.splits:
         raise SettingError.of_value("split", split, f"one of {', '.join(data.splits)}, which {data.path} has")
     return MmapSentences(data.splits[split][0] / f"{split}.{'-'.join(data.languages)}.{language}")

@@ -37,7 +37,7 @@ JSON_NAMES = {
 
 
 class System(NamedTuple):
-    """One system's translations: raw, and as words joined by spaces where these are known.
+    """The translations of one system: raw, and as words joined by spaces if these are known.
 
     moses_words: whether these words are tokens of Moses' tokeniser.
     """
@@ -57,8 +57,8 @@ def check_german(data: Path) -> None:
     """:raises ValueError: the folder's target language is not German."""
     if (language := TextPipeline.load(data / "text").target_language) != LANGUAGE:
         raise ValueError(
-            "--compound-split is for translations into German, as papers report WMT'14 English-German, "
-            f"and {data} translates into {language!r}: leave it out"
+            "--compound-split is for translations into German, as in papers on WMT'14 English-German, "
+            f"but {data} translates into {language!r}: leave it out"
         )
 
 
@@ -101,13 +101,13 @@ def _check_split(path: Path, generated: Generated, pipeline: TextPipeline, *, da
         if len(others) > len(sentences) / 2:
             here, there = (repr(shorten(sentence, 60)) for sentence in others[0])
             raise ValueError(
-                f"{path} has other sentences than {file}, such as the {side} {here} in the place of {there}: "
+                f"{path} has other sentences than {file}, such as the {side} {here} instead of {there}: "
                 "give the --data and --split that were translated"
             )
 
 
 def _in_json(scores: dict[str, Score], sentences: int) -> dict[str, object]:
-    """Values and signatures under the names of --json's form; null for what was not computed."""
+    """Values and signatures under the names of --json; null for scores that were not computed."""
     values: dict[str, object] = {"sentences": sentences}
     for metric, signature in JSON_NAMES.items():
         found = scores.get(metric)
@@ -120,7 +120,7 @@ def _in_json(scores: dict[str, Score], sentences: int) -> dict[str, object]:
 def write_json(
     path: Path, scores: dict[str, dict[str, Score]], comparisons: list[Comparison], *, sentences: int
 ) -> None:
-    """`{"system": …, "baseline": …, "comparisons": […]}`, the last two only where there is a baseline."""
+    """Writes `{"system": …, "baseline": …, "comparisons": […]}`. The last two need a baseline."""
     values: dict[str, object] = {role: _in_json(found, sentences) for role, found in scores.items()}
     if comparisons:
         values["comparisons"] = [asdict(each) for each in comparisons]

@@ -1,4 +1,4 @@
-"""Translation: a corpus is prepared, fairseq trains and translates, the average of the last checkpoints is scored."""
+"""Defines the task translation: fairseq trains and translates, and the average of the last checkpoints is scored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rskip.tasks.task import Column, Task, imported
 
 
 class TranslationTask(Task[Any]):
-    """Text in one language to text in another, by a Transformer."""
+    """Translates text with a Transformer."""
 
     name = "translation"
     programs = ("fairseq-train", "fairseq-generate")
@@ -60,5 +60,5 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
         return {name: last.get(name) for name in ("valid_loss", "valid_nll_loss", "valid_ppl")}
 
     def choose(self, records: Sequence[Record]) -> Record:
-        """The one with the lowest loss on the validation set."""
+        """The run with the lowest validation loss."""
         return min(records, key=lambda record: record.metrics["valid_loss"])

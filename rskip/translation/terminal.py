@@ -1,4 +1,4 @@
-"""Translation as a person at a terminal sees it: how far files are, and a conversation."""
+"""Shows the progress of a translation at a terminal, and translates interactively."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LONG_BATCH = 1.0  # seconds after which the steps of its search are shown
 
 @dataclass
 class _UnderWay:
-    """A window that is searched.
+    """A window that is being searched.
 
-    noted: how many notes of each line are printed. share: of it that is done. tokens: of its translations so far.
+    noted: number of printed notes of each line. share: completed share. tokens: number of target tokens so far.
     """
 
     window: Window
@@ -31,16 +31,16 @@ class _UnderWay:
 
 
 class TranslationProgress:
-    """Shows how far the translation is and how fast, as batches are done.
+    """Shows the progress and speed of a translation after each batch.
 
-    A window begins, its batches are done, and then it is called with the window's translations; windows may overlap,
-    in threads. Notes on lines that were cut, split or stopped get a line each, 20 at most, the first two before the
-    window is searched.
+    The order of calls is `begin` for a window, `batch` for its batches, then the call with its translations. Windows of
+    several threads may overlap. Notes on lines that were cut, split or stopped are printed one per line, at most 20.
+    The first two are printed before the window is searched.
 
-    :param total: bytes of all inputs; None: not known.
-    :param live: whether to show progress; in a log it is a line at most every `every` seconds.
+    :param total: size of all inputs in bytes; None: unknown.
+    :param live: whether to show progress. In a log it prints at most one line per `every` seconds.
     :param notes: whether to print notes.
-    :param ranks: processes that share the inputs, all of them as fast as this one.
+    :param ranks: number of processes that share the inputs. They are assumed to be equally fast.
     """
 
     def __init__(
@@ -58,17 +58,17 @@ class TranslationProgress:
         self._first: int | None = None
         self._position = 0
         self._under_way: dict[int, _UnderWay] = {}
-        self._since = 0.0  # when what is under way was begun, or the last window was done
+        self._since = 0.0  # start of the current windows, or end of the last one
         self._shown = 0.0
         self._lock = Lock()
-        self.before = 0  # bytes of earlier inputs, whose windows counted from 0 too
+        self.before = 0  # bytes of earlier inputs, since each input's windows count from 0
         self.lines = 0
         self.tokens = self.read = self.unknown = 0
         self.seconds = 0.0
         self.noted = 0
 
     def begin(self, window: Window, notes: Sequence[Sequence[str]]) -> None:
-        """A window was read and is searched from now on. `notes` say of each line what was done with it."""
+        """A window was read and is searched next. `notes` has the notes of each line."""
         with self._lock:
             if not self._under_way:
                 self._since = self._shown = time.perf_counter()
@@ -79,25 +79,25 @@ class TranslationProgress:
                 self._note(window, line, each)
 
     def count_source(self, tokens: int, unknown: int) -> None:
-        """Counts source tokens that were read, and those of them that the model's dictionary lacks."""
+        """Adds the number of source tokens, and of those that the model's dictionary lacks."""
         with self._lock:
             self.read, self.unknown = self.read + tokens, self.unknown + unknown
 
     def step(self, number: int) -> None:
-        """A batch's search has made so many steps."""
+        """The search of a batch has done this number of steps."""
         with self._lock:
             if self._under_way and time.perf_counter() - self._shown > _LONG_BATCH:
                 self._show(f"at token {number:,}")
 
     def batch(self, window: Window, share: float, tokens: int) -> None:
-        """Another batch of so many target tokens is done, and with it so much of the window, up to 1."""
+        """A batch with this number of target tokens is done. `share` is the completed share of the window, up to 1."""
         with self._lock:
             under_way = self._under_way[window.number]
             under_way.share, under_way.tokens = share, under_way.tokens + tokens
             self._show()
 
     def __call__(self, window: Window, translations: Sequence[Translation], seconds: float) -> None:
-        """A window was translated in so many seconds."""
+        """A window was translated in this number of seconds."""
         with self._lock:
             begun = self._under_way.pop(window.number, None)
             self.lines += len(translations)
@@ -113,15 +113,15 @@ class TranslationProgress:
             self._show()
 
     def say(self, line: str) -> None:
-        """Prints a line that is not about one line of the input."""
+        """Prints a line that does not belong to a line of the input."""
         if self._notes:
             self._progress.note(line)
 
     def end(self) -> None:
-        """Clears the line of progress."""
+        """Clears the progress line."""
         self._progress.close()
         if self._notes and self.noted > _MOST_NOTES:
-            self._progress.note(f"({self.noted - _MOST_NOTES:,} more of such lines)")
+            self._progress.note(f"({self.noted - _MOST_NOTES:,} more such lines)")
 
     def _note(self, window: Window, line: int, notes: Sequence[str]) -> None:
         for note in notes:
@@ -149,7 +149,7 @@ class TranslationProgress:
 
 
 def speed(lines: int, tokens: int, seconds: float) -> str:
-    """Sentences and tokens a second."""
+    """Sentences and tokens per second."""
     seconds = max(seconds, 1e-9)
     return f"{lines / seconds:,.1f} sentences/s   {tokens / seconds:,.0f} tokens/s"
 
@@ -161,10 +161,10 @@ def converse(
     read: Callable[[str], str] = input,
     write: Callable[[str], None] = lambda text: print(text, end="", flush=True),
 ) -> None:
-    """Asks for sentences and writes what `translate` makes of them, lines with their ends, until the input ends.
+    """Reads sentences and writes the lines of `translate`, until the input ends.
 
-    An interrupt (Ctrl-C) gives up a sentence, whether it is being typed or being translated. A sentence that can't be
-    translated is answered with the reason.
+    An interrupt (Ctrl-C) cancels the sentence that is being typed or translated. If a sentence can't be translated, the
+    reason is written.
     """
     while True:
         try:

@@ -1,7 +1,6 @@
-"""Training a translation model: fairseq-train to its end, then the average of its last checkpoints.
+"""Trains a translation model with fairseq-train, and averages its last checkpoints.
 
-Every stage's output is whole or absent, and a stage whose output is there is not repeated, so that a stopped run is
-resumed.
+Every stage writes its output atomically, and completed stages are not repeated, so a stopped run can be resumed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a Translator gives back, and the forms in which it is written line by line."""
+"""Represents the results of a Translator, and formats them line by line."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TranslatedHypothesis:
-    """One translation of a sentence into T model tokens. What is None was not asked for.
+    """One translation of a sentence into T model tokens. Values that were not requested are None.
 
     :param text: raw text.
-    :param score: the log-probability over its length penalty, the end counted.
+    :param score: the log-probability divided by the length penalty, including the end.
     :param tokens: (T) target tokens, without the end.
-    :param token_scores: (T + 1) each token's log-probability, the end's last.
-    :param alignment: (source token, target token) for each target token, counted from 0: indices into
-        `Translation.source_tokens` and `tokens`. The source token is the one that got the most attention, as with
-        fairseq's `--print-alignment hard`; the end is never one.
-    :param attention: (T + 1, S + 1), each target token's attention over the source's tokens, both ends last. None for a
-        sentence that was split.
+    :param token_scores: (T + 1) log-probability of each token, with the end last.
+    :param alignment: (source token, target token) for each target token: indices from 0 into
+        `Translation.source_tokens` and `tokens`. The source token is the one with the most attention, except the end,
+        as in fairseq's `--print-alignment hard`.
+    :param attention: (T + 1, S + 1) attention of each target token over the source's tokens, with both ends last. None
+        for a sentence that was split.
     """
 
     text: str
@@ -36,11 +36,11 @@ class TranslatedHypothesis:
 
 @dataclass(frozen=True)
 class Translation:
-    """The translations of one sentence, best first; there is at least one.
+    """One or more translations of a sentence, best first.
 
-    :param source: the sentence as it was given. A blank one has one hypothesis, of no tokens, that scores 0.
-    :param notes: what was done that was not plainly translating it: it was cut, split, or its translation was stopped.
-    :param source_tokens: (S) the model tokens that were translated, without the end.
+    :param source: the given sentence. A blank sentence has one hypothesis without tokens and with score 0.
+    :param notes: remarks: the sentence was cut or split, or its translation was stopped.
+    :param source_tokens: (S) the translated model tokens, without the end.
     """
 
     source: str
@@ -60,10 +60,10 @@ class Translation:
 
 
 class SentenceError(ValueError):
-    """A sentence that can't be translated.
+    """Raised if a sentence can't be translated.
 
-    :param number: which of those that were given, from 1.
-    :param reason: why not.
+    :param number: number of the sentence, from 1.
+    :param reason: the reason.
     """
 
     def __init__(self, number: int, reason: str) -> None:
@@ -72,7 +72,7 @@ class SentenceError(ValueError):
         self.reason = reason
 
 
-LineForm = Callable[[Translation, int], str]  # takes also the number of the source line, from 1
+LineForm = Callable[[Translation, int], str]  # the second argument is the number of the source line, from 1
 
 
 def line_form(*, as_json: bool, scores: bool, nbest: int) -> LineForm:
@@ -90,17 +90,17 @@ def _text_line(translation: Translation, number: int) -> str:
 
 
 def _scored_line(translation: Translation, number: int) -> str:
-    """The best translation's score, a tab, the translation."""
+    """The score of the best translation, a tab and the translation."""
     return f"{translation.score:.4f}\t{_on_one_line(translation.text)}\n"
 
 
 def _nbest_lines(translation: Translation, number: int) -> str:
-    """A line for each hypothesis, best first: the source line's number, its score, its text, with tabs between."""
+    """One line per hypothesis, best first: the number of the source line, score and text, separated by tabs."""
     return "".join(f"{number}\t{each.score:.4f}\t{_on_one_line(each.text)}\n" for each in translation.hypotheses)
 
 
 def _json_line(translation: Translation, number: int) -> str:
-    """A JSON object with all that is known of the sentence."""
+    """A JSON object with all values of the translation."""
     hypotheses = [
         {
             "text": each.text,
@@ -121,5 +121,5 @@ def _json_line(translation: Translation, number: int) -> str:
 
 
 def _on_one_line(text: str) -> str:
-    # a model with byte fallback can write a line feed
+    # a model with byte fallback can produce a line feed
     return text.replace("\n", " ")

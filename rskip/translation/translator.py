@@ -1,4 +1,4 @@
-"""Raw text in one language to raw text in another. S source length."""
+"""Translates raw text. S source length."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ class Translator:
         sources = translator.read(sentences, options)        # raw text to tokens; long sentences to segments
         translations = translator.search(sources, options)   # the searcher's hypotheses, converted to raw text
 
-    Threads may share a translator: translating changes nothing. `options` are the defaults of its search: a beam of 4,
-    length penalty 1, and at most 2·S + 50 target tokens. For common language pairs, one side rarely has twice as many
-    subword units as the other; 50 more leave room for short sentences. The limit grows with the source, so text of any
-    length can be translated, and a model that repeats itself stops.
+    A translator is thread-safe. `options` are the defaults of its search: a beam of 4, length penalty 1, and at most
+    2·S + 50 target tokens. This limit is rarely too low for common language pairs, and it stops models that repeat
+    themselves.
 
     :param model: the model in evaluation mode, on the device to run on.
     :param tokenizer: converts raw sentences to source ids, and target ids to raw sentences.
@@ -78,21 +77,21 @@ class Translator:
             Hugging Face Hub (`rskip.checkpoint.hugging_face.hub_folder`). Several, joined by ":" or in one folder,
             are an ensemble.
         :param dictionaries: the folder of dict.<language>.txt, or of a multilingual model also the dictionary of all
-            languages; default: the checkpoint's, or else, of a checkpoint of fairseq's, that of the data that it was
-            trained on.
-        :param text: how text becomes model tokens: a folder with pipeline.json as `rskip prepare` writes it, a file of
-            byte-pair codes or a SentencePiece model (then the dictionary shows how the training text was tokenised,
-            and an `AssumedText` warning says what was assumed); "tokens": the text is model tokens, separated by
-            spaces, already. Default: what lies in `dictionaries` or beside the checkpoint.
-        :param text_settings: replace those of pipeline.json, or what is assumed: `tokeniser` ("moses" or "none"),
-            `lowercase`, `normalise_punctuation`, `dash_splits` and `escape`, as in `TextConfig`.
-        :param source_language, target_language: default: as the checkpoint says, or else its text pipeline or the names
-            of the dictionaries' folder's files. A multilingual model needs both; `translate` can change them.
+            languages. Default: the checkpoint's folder, or for a checkpoint of fairseq also the folder of its training
+            data.
+        :param text: the text pipeline: a folder with pipeline.json from `rskip prepare`; or a file of byte-pair codes
+            or a SentencePiece model, from which the other steps are inferred with the dictionary (with a warning,
+            `AssumedText`); or "tokens" for text that is model tokens, separated by spaces. Default: the files in
+            `dictionaries` or next to the checkpoint.
+        :param text_settings: settings that override those of pipeline.json or the inferred ones: `tokeniser` ("moses"
+            or "none"), `lowercase`, `normalise_punctuation`, `dash_splits` and `escape`, as in `TextConfig`.
+        :param source_language, target_language: default: the languages in the checkpoint, in its text pipeline or in
+            the names of files next to the dictionaries. A multilingual model needs both; `translate` can change them.
         :param precision: "float32", "bfloat16" or "int8"; see `rskip.cpu.set_precision`. Default: float32, or the
             ONNX graphs' own.
-        :raises FileNotFoundError: something is missing. The message says what to give.
-        :raises ValueError: damaged files, a checkpoint of another task or kind, dictionaries of another model, a text
-            setting that can't be, no such device.
+        :raises FileNotFoundError: a file is missing. The error says what to give.
+        :raises ValueError: a file is damaged, the checkpoint has another task or kind, the dictionaries are those of
+            another model, or a setting or device is not possible.
         """
         if is_hub_name(path):
             path = hub_folder(path)
@@ -109,9 +108,9 @@ class Translator:
         return translator
 
     def between(self, source_language: str | None = None, target_language: str | None = None) -> Translator:
-        """A translator of the same multilingual model for other languages. None: as it is.
+        """A translator of the same multilingual model for other languages. None: the current language.
 
-        :raises SettingError: a language that the model lacks, or twice the same. The message lists the model's.
+        :raises SettingError: the model lacks a language, or both are the same. The error lists the model's languages.
         """
         tokenizer = self.tokenizer.between(source_language, target_language)
         if tokenizer is self.tokenizer:
@@ -138,16 +137,16 @@ class Translator:
 
     @property
     def precision(self) -> str:
-        """What the model computes in."""
+        """The precision of the computation."""
         return self.model.precision
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The model's device."""
         return self.model.device
 
     def to(self, device: str | torch.device) -> Translator:
-        """Moves the model; not while another thread translates. Raises `ValueError` where there is no such device."""
+        """Moves the model, while no other thread translates. Raises `ValueError` if the device does not exist."""
         self.model.move(usable_device(device))
         return self
 
@@ -172,27 +171,26 @@ class Translator:
         searcher: Searcher | None = None,
         **settings: Any,
     ) -> list[Translation]:
-        """Translations of raw sentences, in their order, whatever the batches that they are translated in.
+        """Translates raw sentences in batches, and returns the translations in the order of the sentences.
 
-        A blank sentence's translation is "", without the model. A NUL byte counts as a space. Unknown tokens in a
-        translation stay `<unk>`. `alignment` and `attention` are given where the search gives attention
-        (`attention=True`).
+        The translation of a blank sentence is "". NUL bytes count as spaces. Unknown tokens in a translation stay
+        `<unk>`. `alignment` and `attention` need `attention=True`.
 
-        :param options: how to search; default: `self.options`.
-        :param max_tokens: of a batch, in source tokens, shorter sentences filled up to its longest one. Memory grows
-            with it; a sentence of more tokens is translated by itself.
-        :param too_long: what is done with text of more than `max_source_tokens` tokens: "split" translates each of its
-            sentences, one of more than 250 tokens in parts, and joins their translations by spaces; "cut" leaves out
-            what is over; "keep" raises an error. Whatever is done is said in `Translation.notes`.
-        :param max_source_tokens: with the end counted. Default: where the model has learned positions, as many as it
-            has; otherwise "keep" has no limit, and that of "cut" and "split" is the longest source that fairseq
-            would have trained on (max_source_positions).
-        :param prefixes: for each sentence raw text that its translation must begin with; "" or None for none.
-        :param source_language, target_language: of a multilingual model; default: the translator's.
-        :param searcher: runs the search, such as `Workers`; default: in this process.
+        :param options: settings of the search (default: `self.options`).
+        :param max_tokens: maximum number of source tokens in a batch, including padding. Memory grows with it. A longer
+            sentence is translated separately.
+        :param too_long: rule for text of more than `max_source_tokens` tokens. "split" translates its sentences, and
+            sentences of more than 250 tokens in parts, and joins the translations by spaces. "cut" drops the rest.
+            "keep" raises an error. `Translation.notes` describes the change.
+        :param max_source_tokens: maximum number of source tokens, including the end. Default: the number of learned
+            positions. Without learned positions, "keep" has no limit, and "cut" and "split" use the maximum source
+            length on which fairseq would have trained (max_source_positions).
+        :param prefixes: raw text at the beginning of each sentence's translation; "" or None for none.
+        :param source_language, target_language: languages for a multilingual model (default: the translator's).
+        :param searcher: runs the search, such as `Workers` (default: in this process).
         :param settings: fields of `SearchOptions` to change, such as `beam=5`.
-        :raises SentenceError: a sentence of several lines or of too many tokens.
-        :raises ValueError: settings that make no sense.
+        :raises SentenceError: a sentence has several lines or too many tokens.
+        :raises ValueError: a setting is not possible.
         """
         options = (self.options if options is None else options).changed(settings, further=_OWN_SETTINGS)
         translator = self.between(source_language, target_language)
@@ -208,14 +206,15 @@ class Translator:
         limit: int | None = None,
         prefixes: Sequence[str | None] | None = None,
     ) -> list[Source]:
-        """The first half of `translate`: what is searched for, and what was done with text that is too long."""
+        """The first half of `translate`: converts sentences to sources, and cuts or splits long ones."""
         if isinstance(sentences, str):
-            raise ValueError("one string is no list of sentences: translate([sentence]), or translator(sentence)")
+            expected = "expected a list of sentences, got one string"
+            raise ValueError(f"{expected}: use translate([sentence]), or translator(sentence)")
         rule = self._length_rule(too_long, limit)
         if prefixes is None:
             prefixes = [None] * len(sentences)
         if len(prefixes) != len(sentences):
-            raise ValueError(f"{len(prefixes)} prefixes for {len(sentences)} sentences: expected one for each")
+            raise ValueError(f"{len(prefixes)} prefixes for {len(sentences)} sentences: expected one per sentence")
         sources = []
         for number, (sentence, prefix) in enumerate(zip(sentences, prefixes, strict=True), start=1):
             try:
@@ -234,7 +233,7 @@ class Translator:
         max_tokens: int = MAX_TOKENS,
         searcher: Searcher | None = None,
     ) -> list[Translation]:
-        """The second half of `translate`."""
+        """The second half of `translate`: searches, and converts hypotheses to translations."""
         if max_tokens < 1:
             raise SettingError.of_value("max_tokens", max_tokens, "1 or more")
         segments = [segment for source in sources for segment in self._segments(source)]
@@ -309,5 +308,5 @@ class Translator:
 
 
 def load_published(folder: Path, *, precision: str, device: torch.device) -> Translator:
-    """The model of a published folder."""
+    """Loads the model of a published folder."""
     return Translator.from_pretrained(folder / "model.safetensors", precision=precision, device=device)

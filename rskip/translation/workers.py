@@ -1,4 +1,4 @@
-"""The search for translations in several parallel processes."""
+"""Searches for translations in several parallel processes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rskip.generation.hypothesis import FlatBatch, flat, rebuilt
 from rskip.machine.workers import WorkerProcesses
 from rskip.translation.search import Segment, TranslationModel, search_batch
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
 
-_model: TranslationModel  # a worker's own
+_model: TranslationModel  # the worker's copy
 
 
 class Workers:
@@ -26,28 +26,28 @@ class Workers:
         with Workers(translator.model, 4) as workers:
             translator.translate(sentences, searcher=workers)
 
-    Use it for many sentences on a CPU, where several threads on one batch are slower. Each process takes a few seconds
-    to start, and as much memory as this one. The processes end with the block, or when the process that started them
-    ends for any reason. A script needs `if __name__ == "__main__":`, as always with Python's multiprocessing.
+    Use it for many sentences on a CPU, where several threads on one batch are slower. Each process starts in a few
+    seconds and needs as much memory as this one. The processes end with the block or with their parent process. A
+    script needs `if __name__ == "__main__":`, as always with Python's multiprocessing.
 
-    :raises ValueError: a count below one, or a model on another device.
+    :raises ValueError: the count is below one, or the model is not on the CPU.
     """
 
     def __init__(self, model: TranslationModel, count: int) -> None:
         if count < 1:
             raise ValueError(f"{count} worker processes: expected at least 1")
         if (device := model.device).type != "cpu":
-            raise ValueError(f"worker processes are for a model on the CPU, and this one is on {device}: use 1 worker")
+            raise ValueError(f"the model is on {device}, but worker processes need a model on the CPU: use 1 worker")
         threads = max(1, torch.get_num_threads() // count)
-        # pickled here: multiprocessing would move the parameters to shared memory, of which containers have little
+        # pickled here, since multiprocessing would move the parameters to shared memory, which is small in containers
         self._processes = WorkerProcesses(count, _load_model, pickle.dumps(model), threads)
 
     def __call__(
         self, batches: Sequence[Sequence[Segment]], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
-        """Searches the batches in parallel and yields the results in their order. Threads may share it.
+        """Searches the batches in parallel and yields the results in order. It is thread-safe.
 
-        :raises ValueError: as `search_batch`, or a process was ended.
+        :raises ValueError: as `search_batch`, or a process was killed.
         """
         try:
             for batch in self._processes.pool.map(_search, batches, repeat(options)):
@@ -58,7 +58,7 @@ class Workers:
             ) from error
 
     def close(self) -> None:
-        """Ends the processes, in the middle of what they do."""
+        """Ends the processes immediately."""
         self._processes.close()
 
     def __enter__(self) -> Workers:
@@ -76,8 +76,8 @@ def _load_model(model: bytes, threads: int) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Logits of every step are as large as those of the step before: allocated again they cost a tenth of the time."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc's
+    """Lets malloc reuse freed memory: allocating each step's logits again takes a tenth of the time."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # only in glibc
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 2**30)
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)

@@ -95,7 +95,7 @@ def test_another_split_than_was_translated_is_refused(kept, data, tmp_path, caps
         side, here, there, language = ("reference", "Ein Hund läuft <<unk>>.", "Es regnet.", "de")
     assert capsys.readouterr().err == (
         f"rskip evaluate: error: {log} has other sentences than {data}/reference/valid.{language}, "
-        f"such as the {side} '{here}' in the place of '{there}': give the --data and --split that were translated\n"
+        f"such as the {side} '{here}' instead of '{there}': give the --data and --split that were translated\n"
     )
 
 
@@ -152,8 +152,8 @@ def test_compound_split_of_own_tokens(data, tmp_path, capsys):
     TextPipeline(config, BytePairEncoding("#version: 0.2\nH u\n")).save(data / "text")
     assert main(["evaluate", *arguments]) == 2
     assert capsys.readouterr().err == (
-        "rskip evaluate: error: --compound-split is for translations into German, as papers report WMT'14 "
-        f"English-German, and {data} translates into 'en': leave it out\n"
+        "rskip evaluate: error: --compound-split is for translations into German, as in papers on WMT'14 "
+        f"English-German, but {data} translates into 'en': leave it out\n"
     )
 
 

@@ -30,9 +30,9 @@ def test_an_update_is_as_few_batches_as_fit_and_loses_less_than_a_token_of_each(
 
 def test_what_an_update_is_made_of_is_told() -> None:
     for batches, text in {
-        Batches(gpus=1, update_freq=1, max_tokens=4096): "4,096 tokens an update: one batch",
-        Batches(gpus=1, update_freq=7, max_tokens=3571): "24,997 tokens an update: 7 batches of 3,571",
-        Batches(gpus=3, update_freq=2, max_tokens=2730): "16,380 tokens an update: 6 batches of 2,730 on 3 GPUs",
+        Batches(gpus=1, update_freq=1, max_tokens=4096): "4,096 tokens per update: one batch",
+        Batches(gpus=1, update_freq=7, max_tokens=3571): "24,997 tokens per update: 7 batches of 3,571",
+        Batches(gpus=3, update_freq=2, max_tokens=2730): "16,380 tokens per update: 6 batches of 2,730 on 3 GPUs",
     }.items():
         assert str(batches) == text
 
@@ -46,8 +46,8 @@ def test_without_tokens_per_update_an_update_is_what_the_flags_make_it_on_one_gp
 
 def test_an_update_that_cannot_be_divided_is_refused() -> None:
     for flags, gpus, message in [
-        ({"tokens-per-update": 4096, "max-tokens": 4096}, 8, "on 8 GPUs that is 512 tokens a batch and"),
-        ({"tokens-per-update": 1000, "max-tokens": 4096}, 1, "on 1 GPU that is 1,000 tokens a batch"),
+        ({"tokens-per-update": 4096, "max-tokens": 4096}, 8, "on 8 GPUs that is 512 tokens per batch, but"),
+        ({"tokens-per-update": 1000, "max-tokens": 4096}, 1, "on 1 GPU that is 1,000 tokens per batch"),
         ({"tokens-per-update": 1500, "max-tokens": 1400}, 0, "give a greater train.max-tokens or lower these"),
         ({"batch-size": 64}, 2, "2 GPUs: give train.tokens-per-update and train.max-tokens"),
         ({"max-tokens": 4096, "update-freq": "4,2"}, 2, "2 GPUs: give train.tokens-per-update"),

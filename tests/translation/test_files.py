@@ -182,7 +182,7 @@ def test_notes_are_told_without_progress_but_not_without_end():
     progress.end()
     *told, last = stream.getvalue().splitlines()
     assert told == [f"input: line {number}: cut" for number in range(1, 21)]
-    assert last == "(5 more of such lines)"
+    assert last == "(5 more such lines)"
     quiet = io.StringIO()
     progress = TranslationProgress(total=None, live=False, notes=False, stream=quiet)
     progress(window(0, 5, 5, 5), noted, 1.0)

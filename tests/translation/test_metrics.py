@@ -80,7 +80,7 @@ def test_nothing_to_score_and_unequal_lines():
         score(["a", "b"], ["a", "b"], tokenised_hypotheses=["a"], tokenised_references=["a", "b"])
     with pytest.raises(ValueError, match="1 hypotheses but 2 references"):
         paired_bootstrap(["a", "b"], ["a"], ["a", "b"])
-    with pytest.raises(ValueError, match="0 bootstrap samples asked for"):
+    with pytest.raises(ValueError, match="0 bootstrap samples: expected"):
         paired_bootstrap(["a"], ["a"], ["a"], samples=0)
 
 

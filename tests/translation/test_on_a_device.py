@@ -50,7 +50,7 @@ def test_what_is_for_cpus_is_refused(translator, root, emulated_cuda):
     there = Translator.from_pretrained(root / "checkpoints/multi30k_en_de/2rskip_ln", device="cuda")
     with pytest.raises(ValueError, match="^int8 is for CPUs and the model is on cuda:0: use bfloat16 there$"):
         Translator.from_pretrained(there.file, precision="int8", device="cuda")
-    refusal = "^worker processes are for a model on the CPU, and this one is on cuda:0: use 1 worker$"
+    refusal = "^the model is on cuda:0, but worker processes need a model on the CPU: use 1 worker$"
     with pytest.raises(ValueError, match=refusal), Workers(there.model, 2):
         pass
 

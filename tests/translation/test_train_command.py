@@ -193,7 +193,7 @@ def test_a_recipe_on_a_data_folder_refuses_what_contradicts_it(project: Path) ->
     with pytest.raises(ValueError, match="data can't be used: elsewhere does not exist"):
         load_recipe(recipe)
     recipe.write_text(text.replace("data: data\n", ""))
-    with pytest.raises(ValueError, match="corpus is missing: expected a name .* or in its place data"):
+    with pytest.raises(ValueError, match="corpus is missing: expected a name .* or instead of corpus the setting data"):
         load_recipe(recipe)
 
 

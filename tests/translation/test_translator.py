@@ -132,7 +132,10 @@ def test_worker_processes_give_the_same_in_the_same_order_and_one_that_is_killed
 
 @pytest.mark.parametrize(
     ("device", "count", "message"),
-    [("cpu", 0, "0 worker processes: expected at least 1"), ("meta", 2, "a model on the CPU, and this one is on meta")],
+    [
+        ("cpu", 0, "0 worker processes: expected at least 1"),
+        ("meta", 2, "the model is on meta, but worker processes need a model on the CPU"),
+    ],
 )
 def test_workers_that_make_no_sense(translator: Translator, device: str, count: int, message: str) -> None:
     model = deepcopy(translator.model)
@@ -210,7 +213,7 @@ def test_a_translation_that_does_not_end_is_noted(translator: Translator) -> Non
 @pytest.mark.parametrize(
     ("sentences", "settings", "message"),
     [
-        (DOG, {}, r"one string is no list of sentences: translate\(\[sentence\]\)"),
+        (DOG, {}, r"expected a list of sentences, got one string: use translate\(\[sentence\]\)"),
         ([DOG, "A dog\nruns."], {}, "sentence 2: it has a line feed inside"),
         ([DOG, "A dog \udc80"], {}, "sentence 2: its character 7 is not Unicode text"),
         ([DOG, b"A dog"], {}, "sentence 2: it is b'A dog': expected text"),

@@ -60,7 +60,7 @@ def test_a_model_with_learned_positions_says_what_is_too_long_for_it() -> None:
     translator = tiny(**LEARNED)
     whole = translator.translate([words(11)], **SHORT)[0]
     assert len(whole.source_tokens) == 11
-    message = r"sentence 3: it has 13 tokens \(its end counted\), and at most 12 can be translated: .*too_long"
+    message = r"sentence 3: it has 13 tokens \(including its end\), and at most 12 can be translated: .*too_long"
     with pytest.raises(ValueError, match=message):
         translator.translate([words(11), "", words(12)], too_long="keep", **SHORT)
     with pytest.raises(ValueError, match="at most 12 can"):
