@@ -13,6 +13,7 @@ from fairseq.models.transformer import TransformerModel
 
 from fairseq_compat.one_line_errors import UsageError
 from rskip.captioning.config import CaptioningConfig
+from rskip.checkpoint.checkpoint import beyond_fairseq
 from rskip.checkpoint.fairseq_settings import GROUPS
 from rskip.connections import check_connection, find_family, parse_connection
 from rskip.settings.errors import SettingError
@@ -99,6 +100,9 @@ def check_flags(args: Namespace, kind: type[StackConfig] = TransformerConfig) ->
         if getattr(args, group, None) is not None:
             advice = f"give flat settings such as {group}_{next(iter(settings))}"
             raise UsageError(f"rskip's architectures don't read the group {group}: {advice}")
+    if beyond := beyond_fairseq({"model": vars(args)}):  # from a checkpoint of an imported model
+        named = " and ".join(f"{name}={getattr(args, name)!r}" for name in beyond)
+        raise UsageError(f"fairseq neither trains nor runs models with {named}: use `rskip translate`")
     for name in ("connection", "encoder_connection", "decoder_connection"):
         spec = getattr(args, name, None)
         if spec is not None:

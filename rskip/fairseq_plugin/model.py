@@ -24,6 +24,7 @@ from rskip.transformer.embedding import build_token_embedding
 from rskip.transformer.stack import compile_layers
 
 MODEL_NAME = "rskip_transformer"
+_OUTPUT_BIAS = "decoder.output_projection.bias"
 
 
 class ConnectionModel(FairseqEncoderDecoderModel):
@@ -90,6 +91,11 @@ class ConnectionModel(FairseqEncoderDecoderModel):
         """Loads parameters. Raises `UsageError` for another architecture, with the first parameter that differs."""
         if strict:
             own = self.state_dict()
+            if _OUTPUT_BIAS in state_dict:
+                raise UsageError(
+                    "the checkpoint is of an imported model (such as Marian) whose output projection has a bias, which "
+                    "fairseq can't train: use `rskip translate`"
+                )
             for name in sorted(own.keys() ^ state_dict.keys()):
                 where = "not in the checkpoint" if name in own else "not in the model"
                 raise UsageError(

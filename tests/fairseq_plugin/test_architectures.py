@@ -129,6 +129,19 @@ def test_a_group_of_settings_is_refused_by_name(parse, task):
         config_from_args(args, task.source_dictionary, task.target_dictionary)
 
 
+def test_what_imported_models_have_and_fairseq_lacks_is_refused(parse, task):
+    args = parse("--arch", "transformer_skip_ln_tiny", *SMALL)
+    model = ARCH_MODEL_REGISTRY["transformer_skip_ln_tiny"].build_model(args, task)
+    state = {**model.state_dict(), "decoder.output_projection.bias": torch.zeros(20)}
+    with pytest.raises(UsageError, match="an imported model .* whose output projection has a bias, which"):
+        model.load_state_dict(state)
+    for name, value in (("output_bias", True), ("start", "begin")):
+        args = parse("--arch", "transformer_skip_ln_tiny")
+        setattr(args, name, value)
+        with pytest.raises(UsageError, match=f"^fairseq neither trains nor runs models with {name}={value!r}: use"):
+            config_from_args(args, task.source_dictionary, task.target_dictionary)
+
+
 SUPPORTED = {
     "dropout": 0.25, "attention_dropout": 0.15, "activation_dropout": 0.05, "activation_fn": "gelu",
     "encoder_layerdrop": 0.1, "decoder_layerdrop": 0.2, "encoder_layers": 1, "decoder_layers": 3,

@@ -12,8 +12,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rskip.cli._model import check_replaceable, model_path
-from rskip.cli.export._model import add_export_arguments
+from rskip.cli._model import check_replaceable
+from rskip.cli.export._model import add_export_arguments, find_one
 
 if TYPE_CHECKING:
     from rskip.checkpoint import Checkpoint
@@ -33,18 +33,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Writes the checkpoint in fairseq's format, as rskip's architecture or as fairseq's own."""
-    from rskip.checkpoint import read_checkpoint, write_checkpoint
+    from rskip.checkpoint import write_checkpoint
+    from rskip.checkpoint.fairseq_languages import language_tokens
+    from rskip.checkpoint.hugging_face.readers import READERS
     from rskip.checkpoint.stock import stock_checkpoint
     from rskip.settings.errors import SettingError
-    from rskip.translation.model_files import find_checkpoint
+    from rskip.translation.model_files import StoredWeights, open_model
 
     if args.output.suffix != ".pt":
         raise ValueError(f"--output {args.output}: expected a name that ends in .pt")
     check_replaceable(args.output, replace=args.force)
-    path = find_checkpoint(model_path(args.model, task="translation"))
-    checkpoint = read_checkpoint(path)
+    path = find_one(args.model)
+    stored = open_model(path)
+    assert isinstance(stored, StoredWeights)
+    checkpoint = stored.checkpoint
+    if not args.vanilla and checkpoint.config["arch"] in READERS:
+        problem = f"{path} is a model of Hugging Face ({checkpoint.config['arch']}), which is no architecture of rskip"
+        raise SettingError("", problem, advice="add --vanilla for fairseq's own, or use `rskip translate`")
     if args.vanilla:
         try:
+            if language_tokens(checkpoint) is not None:
+                problem = "is a multilingual model, and its language tokens can't be exported"
+                raise SettingError("", problem, advice="use `rskip translate`")
             checkpoint = stock_checkpoint(
                 _build(checkpoint),
                 source_language=checkpoint.config["source_lang"],

@@ -1,0 +1,73 @@
+"""Exports of Hugging Face folders are right, or refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rskip.cli.main import main
+from rskip.translation import Translator
+from tests.checkpoint.hugging_face.conftest import write_marian
+
+LINES = ["the dog runs", "two cats sleep near our old house."]
+SEARCH: dict[str, Any] = {"beam": 4, "max_length_a": 0, "max_length_b": 12}
+
+
+@pytest.fixture(scope="module", params=["one file", "pytorch_model.bin", "shards"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    save = {"max_shard_size": "10KB"} if request.param == "shards" else {}
+    folder = write_marian(tmp_path_factory.mktemp("models") / "opus", save=save)
+    if request.param == "pytorch_model.bin":
+        from safetensors.torch import load_file
+
+        weights = folder / "model.safetensors"
+        torch.save(load_file(weights), folder / request.param)
+        weights.unlink()
+    return folder
+
+
+def test_ctranslate2_computes_the_same(folder: Path, tmp_path: Path) -> None:
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="needs the extra ct2")
+    output = tmp_path / "exported"
+    assert main(["export", "ct2", "--model", str(folder), "--output", str(output)]) == 0
+    ours = Translator.from_pretrained(folder)
+    tokens = [ours.tokenizer.text.encode(line).split() for line in LINES]
+    found = ctranslate2.Translator(str(output)).translate_batch(tokens, beam_size=4, max_decoding_length=12)
+    for result, best in zip(found, ours.translate(LINES, **SEARCH), strict=True):
+        assert result.hypotheses[0] == list(best.hypotheses[0].tokens) or len(result.hypotheses[0]) == 12
+
+
+def test_onnx_computes_the_same(folder: Path, tmp_path: Path) -> None:
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(name, reason="needs the extra onnx")
+    output = tmp_path / "exported"
+    assert main(["export", "onnx", "--model", str(folder), "--output", str(output)]) == 0
+    ours, theirs = Translator.from_pretrained(folder), Translator.from_pretrained(output)
+    for one, other in zip(ours.translate(LINES, **SEARCH), theirs.translate(LINES, **SEARCH), strict=True):
+        assert one.text == other.text and one.score == pytest.approx(other.score, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ([], "is a model of Hugging Face (marian), which is no architecture of rskip; add --vanilla"),
+        (["--vanilla"], "output_bias=True and start='begin' have no form in fairseq's own transformer"),
+    ],
+)
+def test_fairseq_is_refused(
+    folder: Path, flags: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["export", "fairseq", "--model", str(folder), "--output", str(tmp_path / "model.pt"), *flags]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert problem in error and error.count("\n") == 1
+    assert not (tmp_path / "model.pt").exists()
+
+
+def test_an_ensemble_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["ct2"], ["onnx"], ["fairseq"], ["huggingface"]):
+        assert main(["export", *command, "--model", "a.pt:b.pt", "--output", str(tmp_path / "model.pt")]) == 2
+        assert "a.pt:b.pt is an ensemble: expected one model to export" in capsys.readouterr().err
