@@ -9,6 +9,7 @@ import re
 import warnings
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,44 +48,53 @@ class Languages(NamedTuple):
     target: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class TokenizerSettings:
+    """What a user gives to find the tokenizer of a model; None: what the model's files say.
+
+    :param dictionaries: the folder of dict.<language>.txt, or of a multilingual model the dictionary of all languages.
+    :param text: see `find_text`.
+    :param languages: source and target.
+    :param steps: see `build_text`.
+    """
+
+    dictionaries: str | os.PathLike[str] | None = None
+    text: str | os.PathLike[str] | TextPipeline | None = None
+    languages: tuple[str | None, str | None] = (None, None)
+    steps: Mapping[str, Any] = field(default_factory=dict)
+
+
 def find_tokenizer(
     model: Path,
+    settings: TokenizerSettings,
     *,
-    dictionaries: str | os.PathLike[str] | None,
-    text: str | os.PathLike[str] | TextPipeline | None,
-    languages: tuple[str | None, str | None],
     own_languages: tuple[str | None, str | None],
     data: Sequence[Path],
-    settings: Mapping[str, Any] | None = None,
 ) -> Tokenizer:
     """The tokenizer of a model.
 
     :param model: the model's file. The tokenizer's files may be next to it.
-    :param dictionaries: the folder of dict.<language>.txt, if given.
-    :param text: see `find_text`.
-    :param languages: source and target, if given.
     :param own_languages: source and target as named in the model's file.
     :param data: folders of its training data.
-    :param settings: see `build_text`.
     :raises FileNotFoundError: a file is missing. The error says what to give.
     :raises ValueError: a file is damaged, the text pipeline is for other languages, or a setting is not possible.
     """
-    given = [] if dictionaries is None else [Path(dictionaries)]
+    given = [] if settings.dictionaries is None else [Path(settings.dictionaries)]
     folders = [*given, model.parent, *data]
     if missing := [folder for folder in given if not folder.is_dir()]:
         raise FileNotFoundError(f"no folder {missing[0]}: give the folder with the dictionaries, dict.*.txt")
     if not any(path for folder in folders for path in folder.glob("dict.*.txt")):
         raise missing_dictionaries("dict.*.txt", folders)
-    found = find_text(text, folders)
+    found = find_text(settings.text, folders)
     pipeline = (found.source_language, found.target_language) if isinstance(found, TextPipeline) else None
     try:
-        known = find_languages(given=languages, own=own_languages, pipeline=pipeline, folders=folders)
+        known = find_languages(given=settings.languages, own=own_languages, pipeline=pipeline, folders=folders)
         check_languages(found, known)
     except SettingError as error:
         raise error.within(source=str(model)) from None
     sides = zip(known, own_languages, strict=True)
     source, target = (Dictionary.load(find_dictionary(names, folders)) for names in sides)
-    return Tokenizer(build_text(found, known, dictionary=source, settings=settings or {}), source, target)
+    return Tokenizer(build_text(found, known, dictionary=source, settings=settings.steps), source, target)
 
 
 def find_languages(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rskip.text.dictionary import Dictionary
-from rskip.text.finding import Languages, build_text, find_text, missing_dictionaries
+from rskip.text.finding import Languages, TokenizerSettings, build_text, find_text, missing_dictionaries
 from rskip.text.languages import LanguageTokens
 from rskip.text.pipeline import TextConfig, TextPipeline
 from rskip.text.subwords import SentencePiece, Subwords
@@ -19,30 +18,21 @@ _SHARED = (SHARED, "dictionary.txt", "model_dict.*.txt")
 
 
 def find_multilingual_tokenizer(
-    model: Path,
-    tokens: LanguageTokens,
-    *,
-    dictionaries: str | os.PathLike[str] | None,
-    text: str | os.PathLike[str] | TextPipeline | None,
-    languages: tuple[str | None, str | None],
-    data: Sequence[Path],
-    settings: Mapping[str, Any],
+    model: Path, tokens: LanguageTokens, settings: TokenizerSettings, *, data: Sequence[Path]
 ) -> Tokenizer:
     """The tokenizer of a multilingual model, for translation between two of its languages.
 
-    SentencePiece reads raw text, unless `settings` or a pipeline.json have other steps.
+    SentencePiece reads raw text, unless the settings or a pipeline.json have other steps.
 
     :param model: the model's file. The tokenizer's files may be next to it.
-    :param dictionaries: the folder of the dictionaries, or the dictionary of all languages.
-    :param text: see `find_text`.
     :param data: folders of its training data.
-    :param settings: see `build_text`.
     :raises FileNotFoundError: a file is missing. The error says what to give.
     :raises ValueError: a file is damaged, a language is missing or unknown, or a setting is not possible.
     """
+    languages = settings.languages
     if tokens.codes:
         tokens.check_pair(*languages)
-    given = [] if dictionaries is None else [Path(dictionaries)]
+    given = [] if settings.dictionaries is None else [Path(settings.dictionaries)]
     if missing := [path for path in given if not path.exists()]:
         raise FileNotFoundError(f"no folder {missing[0]}: give the folder with the dictionaries, or their file")
     folders = [*(path if path.is_dir() else path.parent for path in given), model.parent, *data]
@@ -52,9 +42,9 @@ def find_multilingual_tokenizer(
     source, target = (read[path] for path in paths)
     tokens = tokens.resolved(target)
     known = Languages(*tokens.check_pair(*languages))
-    found = find_text(text, folders)
+    found = find_text(settings.text, folders)
     pipeline = _text_between(found, known)
-    return Tokenizer(build_text(pipeline, known, dictionary=source, settings=settings), source, target, tokens)
+    return Tokenizer(build_text(pipeline, known, dictionary=source, settings=settings.steps), source, target, tokens)
 
 
 def find_languages_of(

@@ -10,6 +10,7 @@ from rskip.checkpoint.fairseq_languages import language_pairs, language_tokens
 from rskip.settings.errors import SettingError
 from rskip.text import TextPipeline
 from rskip.text.assumed import described
+from rskip.text.finding import TokenizerSettings
 from rskip.text.languages import LanguageTokens
 from rskip.text.multilingual import find_languages_of
 from rskip.translation.model_files import Stored, StoredEnsemble, StoredWeights, open_model
@@ -114,7 +115,7 @@ def _text(
     if pairs := language_pairs(stored.checkpoint):
         languages = pairs[0].partition("-")[::2]
     try:
-        found = stored.tokenizer(dictionaries=dictionaries, text=None, languages=languages, settings={}).text
+        found = stored.tokenizer(TokenizerSettings(dictionaries=dictionaries, languages=languages)).text
     except (SettingError, FileNotFoundError) as error:
         return f"not found: {error}"
     if not isinstance(found, TextPipeline):

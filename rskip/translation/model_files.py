@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -22,7 +22,7 @@ from rskip.cpu import for_inference
 from rskip.files.checksum import sha256_file
 from rskip.settings.errors import SettingError
 from rskip.text import TextPipeline, Tokenizer
-from rskip.text.finding import TOKENS, Languages, build_text, find_tokenizer
+from rskip.text.finding import TOKENS, Languages, TokenizerSettings, build_text, find_tokenizer
 from rskip.text.multilingual import find_multilingual_tokenizer
 from rskip.translation.ensemble import Ensemble
 from rskip.translation.onnx_decoder import ONNX_FILE, OnnxTransformer, read_settings
@@ -122,45 +122,24 @@ class StoredWeights:
         with _errors_about(file):
             check_translates(self.checkpoint)
 
-    def tokenizer(
-        self,
-        *,
-        dictionaries: str | os.PathLike[str] | None,
-        text: str | os.PathLike[str] | TextPipeline | None,
-        languages: tuple[str | None, str | None],
-        settings: Mapping[str, Any],
-    ) -> Tokenizer:
+    def tokenizer(self, settings: TokenizerSettings) -> Tokenizer:
         """The model's tokenizer. See `find_tokenizer`, and of a multilingual model `find_multilingual_tokenizer`."""
+        languages = settings.languages
         self.checkpoint = of_pair(self.checkpoint, *languages)
         own = self.checkpoint.config["source_lang"], self.checkpoint.config["target_lang"]
         data = [folder for folder in map(Path, self.checkpoint.trained_on) if folder.is_dir()]
         with _errors_about(self.file):
             tokens = language_tokens(self.checkpoint)
         if tokens is not None:
-            return find_multilingual_tokenizer(
-                self.file,
-                tokens,
-                dictionaries=dictionaries,
-                text=text,
-                languages=(languages[0] or own[0], languages[1] or own[1]),
-                data=data,
-                settings=settings,
-            )
-        return find_tokenizer(
-            self.file,
-            dictionaries=dictionaries,
-            text=text,
-            languages=languages,
-            own_languages=own,
-            data=data,
-            settings=settings,
-        )
+            settings = replace(settings, languages=(languages[0] or own[0], languages[1] or own[1]))
+            return find_multilingual_tokenizer(self.file, tokens, settings, data=data)
+        return find_tokenizer(self.file, settings, own_languages=own, data=data)
 
     def build(self, tokenizer: Tokenizer, *, precision: str | None, device: torch.device) -> TranslationModel:
         """The model on the device. Its vocabularies must match the tokenizer."""
         sizes = {"source_vocabulary": len(tokenizer.source), "target_vocabulary": len(tokenizer.target)}
         with _errors_about(self.file):
-            model = build_transformer(self.checkpoint, **sizes)
+            model = build_transformer(self.checkpoint, **sizes, as_stored=True)
             model.move(device)
             return for_inference(model, precision or "float32")
 
@@ -176,24 +155,18 @@ class StoredHuggingFace(StoredWeights):
         """The model for the folder's own languages, until `tokenizer` is asked for others."""
         return read_hugging_face(self.file).checkpoint
 
-    def tokenizer(
-        self,
-        *,
-        dictionaries: str | os.PathLike[str] | None,
-        text: str | os.PathLike[str] | TextPipeline | None,
-        languages: tuple[str | None, str | None],
-        settings: Mapping[str, Any],
-    ) -> Tokenizer:
+    def tokenizer(self, settings: TokenizerSettings) -> Tokenizer:
         """The folder's tokenizer; `text` can only be TOKENS."""
-        for name, given in (("dictionaries", dictionaries), ("text", None if text == TOKENS else text)):
+        text = settings.text
+        for name, given in (("dictionaries", settings.dictionaries), ("text", None if text == TOKENS else text)):
             if given is not None:
                 problem = f"is {given}, but {self.file} is a Hugging Face folder, which has its own"
                 raise SettingError(name, problem, advice="leave it out")
-        model = read_hugging_face(self.file, languages=languages)
+        model = read_hugging_face(self.file, languages=settings.languages)
         self.checkpoint, own = model.checkpoint, model.tokenizer
         found = own.text if text != TOKENS and isinstance(own.text, TextPipeline) else None
         known = Languages(own.source_language, own.target_language)
-        changed = build_text(found, known, dictionary=own.source, settings=settings)
+        changed = build_text(found, known, dictionary=own.source, settings=settings.steps)
         return Tokenizer(changed, own.source, own.target, own.languages)
 
 
@@ -203,27 +176,12 @@ class StoredGraphs:
     def __init__(self, file: Path) -> None:
         self.file, self.settings = file, read_settings(file)
 
-    def tokenizer(
-        self,
-        *,
-        dictionaries: str | os.PathLike[str] | None,
-        text: str | os.PathLike[str] | TextPipeline | None,
-        languages: tuple[str | None, str | None],
-        settings: Mapping[str, Any],
-    ) -> Tokenizer:
+    def tokenizer(self, settings: TokenizerSettings) -> Tokenizer:
         """The model's tokenizer. See `find_tokenizer`."""
-        if text is None and self.settings.text == TOKENS:
-            text = TOKENS
+        if settings.text is None and self.settings.text == TOKENS:
+            settings = replace(settings, text=TOKENS)
         own = self.settings.source_language, self.settings.target_language
-        return find_tokenizer(
-            self.file,
-            dictionaries=dictionaries,
-            text=text,
-            languages=languages,
-            own_languages=own,
-            data=(),
-            settings=settings,
-        )
+        return find_tokenizer(self.file, settings, own_languages=own, data=())
 
     def build(self, tokenizer: Tokenizer, *, precision: str | None, device: torch.device) -> TranslationModel:
         """Like `StoredWeights.build`, on the CPU."""
@@ -247,22 +205,12 @@ class StoredEnsemble:
     def __init__(self, models: Sequence[StoredWeights | StoredGraphs]) -> None:
         self.models = list(models)
 
-    def tokenizer(
-        self,
-        *,
-        dictionaries: str | os.PathLike[str] | None,
-        text: str | os.PathLike[str] | TextPipeline | None,
-        languages: tuple[str | None, str | None],
-        settings: Mapping[str, Any],
-    ) -> Tokenizer:
+    def tokenizer(self, settings: TokenizerSettings) -> Tokenizer:
         """The tokenizer of all models.
 
         :raises SettingError: two models have other dictionaries, languages or text pipelines.
         """
-        first, *others = (
-            model.tokenizer(dictionaries=dictionaries, text=text, languages=languages, settings=settings)
-            for model in self.models
-        )
+        first, *others = (model.tokenizer(settings) for model in self.models)
         for model, other in zip(self.models[1:], others, strict=True):
             for what, own, same in (
                 ("another source dictionary", other.source.tokens, first.source.tokens),

@@ -16,6 +16,7 @@ from rskip.generation import Hypothesis, SearchOptions, SpecialTokens
 from rskip.machine.device import usable_device
 from rskip.settings.errors import SettingError
 from rskip.text import Dictionary, TextPipeline, Tokenizer
+from rskip.text.finding import TokenizerSettings
 from rskip.translation.model_files import open_model
 from rskip.translation.options import DEFAULT_OPTIONS, MAX_TOKENS, TooLong
 from rskip.translation.search import ModelSearcher, Searcher, Segment, TranslationModel, search_segments
@@ -97,10 +98,12 @@ class Translator:
             path = hub_folder(path)
         stored = open_model(path)
         tokenizer = stored.tokenizer(
-            dictionaries=dictionaries,
-            text=text,
-            languages=(source_language, target_language),
-            settings=text_settings or {},
+            TokenizerSettings(
+                dictionaries=dictionaries,
+                text=text,
+                languages=(source_language, target_language),
+                steps=text_settings or {},
+            )
         )
         model = stored.build(tokenizer, precision=precision, device=usable_device(device))
         translator = cls(model, tokenizer)

@@ -8,6 +8,7 @@ import pytest
 
 from rskip.settings.errors import SettingError
 from rskip.text import Dictionary, Tokenizer
+from rskip.text.finding import TokenizerSettings
 from rskip.text.languages import LanguageTokens, PairTokens
 from rskip.text.multilingual import find_multilingual_tokenizer
 from rskip.text.pipeline import TokenText
@@ -80,20 +81,16 @@ def test_languages_that_cannot_be(languages: tuple[str | None, str | None], mess
     WORDS.save(tmp_path / "dict.txt")
     for codes in (CODES, ()):  # known, or those of the dictionary
         with pytest.raises(SettingError, match=f"^{message}") as caught:
-            find_multilingual_tokenizer(
-                tmp_path / "model.pt", LanguageTokens(codes=codes), dictionaries=None, text="tokens",
-                languages=languages, data=(), settings={},
-            )  # fmt: skip
+            settings = TokenizerSettings(text="tokens", languages=languages)
+            find_multilingual_tokenizer(tmp_path / "model.pt", LanguageTokens(codes=codes), settings, data=())
         assert "\n" not in str(caught.value)
 
 
 def test_tokens_behind_those_of_the_file(tmp_path: Path) -> None:
     Dictionary(["a", "__en__"]).save(tmp_path / "some.txt")
     tokens = LanguageTokens(codes=("de", "en"), added=("__de__", "__en__", "<mask>"), decoder="first")
-    found = find_multilingual_tokenizer(
-        tmp_path / "m" / "model.pt", tokens, dictionaries=tmp_path / "some.txt", text="tokens",
-        languages=("en", "de"), data=(), settings={},
-    )  # fmt: skip
+    settings = TokenizerSettings(dictionaries=tmp_path / "some.txt", text="tokens", languages=("en", "de"))
+    found = find_multilingual_tokenizer(tmp_path / "m" / "model.pt", tokens, settings, data=())
     assert found.target.tokens[4:] == ["a", "__en__", "__de__", "<mask>"] and found.source is found.target
     assert found.pair.first == (6,)
 
