@@ -1,14 +1,16 @@
-"""Memory by input size: `rskip translate` with workers, interrupted and resumed, and `rskip prepare`.
+"""Memory by input size: `rskip translate` with workers, interrupted and resumed, `rskip prepare`, and a large model.
 
 Each command runs as for a user. Every `--every` seconds the benchmark measures the memory of all its processes. The
 lines to translate repeat the first words of Multi30k's test set, so the output must repeat too; this is checked. The
-pairs to prepare are generated. Prints the curve and appends one JSON line to
-study/results/benchmarks/memory_over_size.jsonl.
+pairs to prepare are generated. The large model is a random one of 1.4 billion parameters, as wide and deep as
+NLLB-1.3B; in each precision, `rskip translate` loads it and translates one line. Prints the curve and appends one JSON
+line to study/results/benchmarks/memory_over_size.jsonl.
 
     python benchmarks/memory_over_size.py translate --mirror FOLDER [--lines 1000000] [--workers 2] [--words 4]
     python benchmarks/memory_over_size.py prepare [--pairs 5000000] [--workers 2]
+    python benchmarks/memory_over_size.py large [--precisions int8 bfloat16] [--layers 24] [--dtype bfloat16]
 
-Without a command it runs both, with 100,000 lines and pairs.
+Without a command it runs the first two, with 100,000 lines and pairs. The large model needs 3 GB of disk.
 """
 
 from __future__ import annotations
@@ -25,12 +27,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from measuring.memory import memory
 from measuring.record import append_record
 
+from rskip.checkpoint import Checkpoint, write_model
 from rskip.corpora import find_corpus
 from rskip.corpora.fetch import fetch
 from rskip.corpora.formats import read_sentences
+from rskip.text import Dictionary
+from rskip.transformer import Transformer, TransformerConfig
 
 RSKIP = (sys.executable, "-m", "rskip")
 MODEL = Path(__file__).resolve().parents[1] / "checkpoints/multi30k_en_de/2rskip_ln"
@@ -124,6 +130,59 @@ def prepare(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def large(args: argparse.Namespace) -> dict[str, Any]:
+    """The peak for each precision, with and without pages of the mapped file."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary, "model")
+        parameters = write_large_model(folder, layers=args.layers, dtype=getattr(torch, args.dtype))
+        text = Path(temporary, "text")
+        text.write_text(" ".join(f"w{number}" for number in range(0, 200_000, 10_000)) + "\n")
+        command = [*RSKIP, "translate", "--model", str(folder), "--text", "tokens", str(text), "--output"]
+        command += [str(Path(temporary, "output")), "--max-len-a", "0", "--max-len-b", "20", "--threads", "1"]
+        rows = []
+        for precision in args.precisions:
+            start, peaks = time.monotonic(), {"Pss": 0.0, "Anonymous": 0.0}
+            process = subprocess.Popen([*command, "--precision", precision])
+            while process.poll() is None:
+                time.sleep(0.1)
+                peaks = {kind: max(peak, memory(process.pid, kind)) for kind, peak in peaks.items()}
+            if process.returncode != 0:
+                raise SystemExit(f"rskip translate ended with status {process.returncode}")
+            seconds = round(time.monotonic() - start, 1)
+            mib = {"peak_mib": round(peaks["Pss"]), "peak_anonymous_mib": round(peaks["Anonymous"])}
+            rows.append({"precision": precision, "seconds": seconds, **mib})
+        size = round((folder / "model.safetensors").stat().st_size / 2**20)
+    return {"command": "large", "parameters": parameters, "dtype": args.dtype, "file_mib": size, "rows": rows}
+
+
+def write_large_model(folder: Path, *, layers: int, dtype: torch.dtype) -> int:
+    """A random model as wide as NLLB-1.3B, with this number of layers per stack. Returns the number of parameters."""
+    sizes = {"embed_dim": 1024, "ffn_embed_dim": 8192, "attention_heads": 16, "layers": layers}
+    sides: dict[str, Any] = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()}
+    model = {**sides, "share_all_embeddings": True, "connection": "prenorm+ln"}
+    connections: dict[str, Any] = {f"{side}_connection": "prenorm+ln" for side in ("encoder", "decoder")}
+    dictionary = Dictionary(f"w{index}" for index in range(256_202))
+    with torch.device("meta"):
+        config = TransformerConfig(len(dictionary), len(dictionary), **sides, **connections, share_all_embeddings=True)
+        shapes = {name: tensor.shape for name, tensor in Transformer(config).state_dict().items()}
+    generator = torch.Generator().manual_seed(1)
+    tied = ("decoder.embed_tokens.weight", "decoder.output_projection.weight")
+    weights = {name: torch.empty(shape, dtype=dtype) for name, shape in shapes.items() if name not in tied}
+    for name, tensor in weights.items():
+        if "norm" in name:
+            tensor.fill_(float(name.endswith("weight")))
+        else:
+            tensor.normal_(std=0.02, generator=generator)
+    weights.update(dict.fromkeys(tied, weights["encoder.embed_tokens.weight"]))
+    languages = {"source_lang": "a", "target_lang": "b"}
+    write_model(
+        folder, Checkpoint(model=weights, config={"task": "translation", "arch": "random", **languages, "model": model})
+    )
+    for language in languages.values():
+        dictionary.save(folder / f"dict.{language}.txt")
+    return sum(tensor.numel() for name, tensor in weights.items() if name not in tied)
+
+
 def _thinned(curve: list[tuple[float, int, int]], points: int = 60) -> list[dict[str, float]]:
     """At most this number of points, each with the peak memory since the previous one."""
     step = -(-len(curve) // points)
@@ -135,7 +194,7 @@ def _thinned(curve: list[tuple[float, int, int]], points: int = 60) -> list[dict
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", nargs="?", choices=("translate", "prepare"))
+    parser.add_argument("command", nargs="?", choices=("translate", "prepare", "large"))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS")
     parser.add_argument("--lines", type=int, default=100_000)
@@ -144,10 +203,20 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=MODEL)
     parser.add_argument("--mirror", help="folder or address with Multi30k's files (default: its publisher)")
     parser.add_argument("--pairs", type=int, default=100_000)
+    parser.add_argument("--precisions", nargs="+", default=["int8", "bfloat16"])
+    parser.add_argument("--layers", type=int, default=24, help="layers per stack of the large model")
+    parser.add_argument("--dtype", default="bfloat16", help="type of the large model's weights")
     parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/memory_over_size.jsonl"))
     args = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell inherit that it is ignored
 
+    if args.command == "large":
+        values = large(args)
+        print("\n| precision | seconds | peak MiB | without mapped files |\n|---|---|---|---|")
+        for row in values["rows"]:
+            print("| {precision} | {seconds} | {peak_mib:,} | {peak_anonymous_mib:,} |".format(**row))
+        append_record(args.output, "memory_over_size", values)
+        return
     commands = {"translate": translate, "prepare": prepare}
     for command in commands if args.command is None else [args.command]:
         values = commands[command](args)

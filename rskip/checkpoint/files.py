@@ -194,7 +194,7 @@ def write_safetensors(path: Path, checkpoint: Checkpoint) -> None:
 def _save(path: Path, model: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """Writes the tensors, tied ones once."""
     tied = tied_names(model)
-    tensors = {name: tensor.detach().contiguous().clone() for name, tensor in model.items() if name not in tied}
+    tensors = {name: _of_own_memory(tensor.detach()) for name, tensor in model.items() if name not in tied}
     of_ties = {"tied": json.dumps(tied, sort_keys=True)} if tied else {}
     with atomic_file(path) as temporary:
         try:
@@ -202,6 +202,12 @@ def _save(path: Path, model: Mapping[str, Tensor], metadata: Mapping[str, str]) 
             _sort_metadata(temporary)
         except SafetensorError as error:
             raise system_error(error, path) or OSError(f"could not write {path}: {error}") from error
+
+
+def _of_own_memory(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy if it is a view of more memory, which safetensors refuses."""
+    whole = tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes
+    return tensor if whole else tensor.contiguous().clone()
 
 
 def _sort_metadata(path: Path) -> None:

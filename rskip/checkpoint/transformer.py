@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
@@ -32,14 +33,21 @@ _EMBEDDINGS = {"source": "encoder.embed_tokens.weight", "target": "decoder.embed
 
 
 def build_transformer(
-    checkpoint: Checkpoint, *, source_vocabulary: int, target_vocabulary: int, padding_index: int = 1
+    checkpoint: Checkpoint,
+    *,
+    source_vocabulary: int,
+    target_vocabulary: int,
+    padding_index: int = 1,
+    as_stored: bool = False,
 ) -> Transformer:
-    """The translation model of a checkpoint, ours or fairseq's own `transformer`: float32, eval mode, no gradients.
+    """The translation model of a checkpoint, ours or fairseq's own `transformer`: eval mode, no gradients.
 
-    Settings that a checkpoint of fairseq's own lacks are the defaults of its base `transformer`. Parameters are copied.
+    Settings that a checkpoint of fairseq's own lacks are the defaults of its base `transformer`.
 
     :param source_vocabulary: tokens of the source dictionary, the special ones counted.
     :param target_vocabulary: the same of the target dictionary.
+    :param as_stored: whether the parameters are those of the checkpoint, in its types. Otherwise they are copies in
+        float32. Tensors of a safetensors file take no memory until they are used, since the file is mapped.
     :raises SettingError: a checkpoint of another task or kind of model, one with parts that `Transformer` lacks, or
         with a connection that nobody has registered, or dictionaries of other sizes than the checkpoint's.
     """
@@ -67,8 +75,16 @@ def build_transformer(
         parameters = from_stock(from_old_stock(parameters, tied_output=tied))
     described = f"the Transformer that its settings describe ({config.encoder_connection}, {config.decoder_connection})"
     check_parameters(model.state_dict(), parameters, described)
-    model.load_state_dict(dict(parameters))
+    model.load_state_dict(dict(parameters), assign=True)
+    if config.output_is_embedding:  # assigning has untied them
+        model.decoder.embed_tokens.weight = model.decoder.output_projection.weight
+    if not as_stored:
+        model._apply(_own_float32)
     return model.requires_grad_(False).eval()
+
+
+def _own_float32(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.float32, copy=True) if tensor.is_floating_point() else tensor.clone()
 
 
 def _settings(checkpoint: Checkpoint) -> dict[str, Any]:

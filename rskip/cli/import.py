@@ -79,7 +79,7 @@ def _import_hugging_face(args: argparse.Namespace, folder: Path) -> None:
     model = read_hugging_face(path, languages=(args.source_lang, args.target_lang))
     tokenizer = model.any_tokenizer
     sizes = {"source_vocabulary": len(tokenizer.source), "target_vocabulary": len(tokenizer.target)}
-    build_transformer(model.checkpoint, **sizes)
+    build_transformer(model.checkpoint, **sizes, as_stored=True)
     tokenizer.save(folder)
     write_model(folder, model.checkpoint, dtype=None if args.dtype is None else getattr(torch, args.dtype))
 

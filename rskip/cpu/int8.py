@@ -14,6 +14,7 @@ from rskip.cpu.linear import linear_work
 
 _ZERO_POINT = 128  # of 8-bit rows
 _MOST_AT_ONCE = 32  # maximum number of output features at a time
+_QUANTISED_AT_ONCE = 2**22  # number of weights
 _TINY = torch.finfo(torch.float32).tiny
 
 
@@ -34,10 +35,14 @@ class Int8Linear(nn.Module):
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.largest = largest or largest_int8_weight()
-        weight = linear.weight.detach().float()
-        scales = weight.abs().amax(1).clamp(min=_TINY) / self.largest
-        self.register_buffer("weight", (weight / scales[:, None]).round().to(torch.int8))
-        self.register_buffer("scales", scales)
+        self.register_buffer("weight", torch.empty(self.out_features, self.in_features, dtype=torch.int8))
+        self.register_buffer("scales", torch.empty(self.out_features))
+        rows = max(1, _QUANTISED_AT_ONCE // self.in_features)
+        pieces = (each.split(rows) for each in (linear.weight.detach(), self.weight, self.scales))
+        for given, weight, scales in zip(*pieces, strict=True):
+            given = given.float()
+            scales.copy_(given.abs().amax(1).clamp(min=_TINY) / self.largest)
+            weight.copy_((given / scales[:, None]).round())
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().float().clone())
         self._unpack()
 

@@ -40,7 +40,9 @@ def set_precision(model: Model, precision: str) -> Model:
         if not largest_int8_weight():
             reason = find_library().problem or "they have no exact 8-bit products on this processor"
             raise ValueError(f"int8 needs the compiled kernels ({reason}): use float32 or bfloat16")
-        _replace_linears(model.float(), (nn.Linear, Linear, LinearMap, PackedLinear), _in_int8)
+        # the large maps first, so that they are never in float32 all at once
+        _replace_linears(model, (nn.Linear, Linear, LinearMap, PackedLinear), _in_int8)
+        model.float()
     else:
         model.to(torch.bfloat16 if precision == "bfloat16" else torch.float32)
         if device.type == "cpu" and find_library().library is not None:

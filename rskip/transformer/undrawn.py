@@ -14,24 +14,23 @@ from torch.overrides import TorchFunctionMode
 _DRAWS = {Tensor.normal_, Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_}
 
 
-class _Zeros(TorchFunctionMode):
-    """Replaces each random draw of a parameter by zeros."""
+class _Undrawn(TorchFunctionMode):
+    """Leaves out each random draw of a parameter. Memory that nothing is written to takes no space."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if func in _DRAWS and isinstance(tensor := args[0] if args else kwargs.get("tensor"), nn.Parameter):
-            with torch.no_grad():
-                return tensor.zero_()
+            return tensor
         return func(*args, **kwargs)
 
 
 @contextmanager
 def undrawn() -> Iterator[None]:
-    """A context in which normally and uniformly drawn parameters become zeros. The random state outside is unchanged.
+    """A context in which parameters are not drawn: they hold any values. The random state outside is unchanged.
 
     Use it for models whose parameters are all loaded next: for a large model, drawing takes longer than reading.
     """
-    with torch.random.fork_rng(devices=[]), _Zeros():
+    with torch.random.fork_rng(devices=[]), _Undrawn():
         yield

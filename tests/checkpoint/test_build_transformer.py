@@ -74,6 +74,25 @@ def test_our_checkpoints_of_both_formats(settings: dict[str, str], suffix: str, 
     assert_same(build(read_checkpoint(tmp_path / f"model{suffix}")), model)
 
 
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_as_stored_nothing_is_copied(suffix: str, tmp_path: Path) -> None:
+    tied = {"share_decoder_input_output_embed": True}
+    model = random_model(**tied)
+    settings = SIZES | tied | {"connection": "1xskip+ln"}
+    write_checkpoint(tmp_path / f"m{suffix}", checkpoint_of(model.state_dict(), settings), dtype=torch.float16)
+    checkpoint = read_checkpoint(tmp_path / f"m{suffix}")
+    built = build_transformer(checkpoint, source_vocabulary=12, target_vocabulary=14, as_stored=True)
+    assert built.decoder.output_projection.weight is built.decoder.embed_tokens.weight
+    for name, parameter in built.named_parameters():
+        assert parameter.data_ptr() == checkpoint.model[name].data_ptr() and parameter.dtype == torch.float16
+    own = build(checkpoint)
+    assert own.decoder.output_projection.weight is own.decoder.embed_tokens.weight
+    assert_same(built.float(), own)
+    before = own.encoder.embed_tokens.weight.clone()
+    checkpoint.model["encoder.embed_tokens.weight"].zero_()
+    assert torch.equal(own.encoder.embed_tokens.weight, before)
+
+
 def test_it_is_ready_to_translate_in_float32(tmp_path: Path) -> None:
     model = random_model(encoder_connection="2rskip+ln")
     settings = SIZES | {"encoder_connection": "2rskip+ln", "connection": "1xskip+ln", "dropout": 0.3}
