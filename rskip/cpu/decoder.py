@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rskip.cpu.library import Attention, Library, Seen, checked_indices
+from rskip.cpu.library import (
+    TYPES,
+    WORK_TO_SHARE,
+    Attention,
+    Decoding,
+    Embedding,
+    Library,
+    Seen,
+    addresses,
+    checked_indices,
+)
 from rskip.cpu.program import CpuStack, Program, unpadded
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.encoder import Memory
@@ -100,6 +111,10 @@ class CpuDecoder(CpuStack["_Step"]):
         self._open_slots(state, sentences, beams)
         return self.program(sentences * beams).compute(tokens, state)
 
+    def decoding(self, state: CpuState, beams: int) -> CpuDecoding | None:
+        """What the compiled search needs to run all steps from a new state; None if modules compute parts of a step."""
+        return self.program(len(state.places) * beams).decoding(state)
+
     def _open_slots(self, state: CpuState, sentences: int, beams: int) -> None:
         """Assigns a slot to the next position of each beam."""
         if not state.target:
@@ -125,6 +140,21 @@ def _with_slots(like: KeysValues, count: int, *, kept: int = 0) -> KeysValues:
     return key, value
 
 
+class CpuDecoding:
+    """A decoder's arguments for the compiled search, from the state before the first token."""
+
+    def __init__(self, arguments: Decoding, embedding: Embedding, positions: Any, words: int) -> None:
+        self.arguments, self.words = arguments, words
+        self._embedding, self._positions = embedding, positions
+
+    def know(self, length: int) -> None:
+        """Makes sure that the table of positions has this number of tokens, which is the same in all calls or grows."""
+        self.arguments.known = length
+        if self._positions is not None:
+            self._positions.grow(length)
+            self._embedding.point("positions", self._positions.rows)
+
+
 class _Step:
     """A step with up to this number of rows."""
 
@@ -132,7 +162,7 @@ class _Step:
         self.config, self.positions = decoder.config, decoder.embed_positions
         self.projection = decoder.output_projection
         weight = decoder.embed_tokens.weight
-        self.type = weight.dtype
+        self.type, self.words = weight.dtype, weight.size(0)
         self.seen_target, self.seen_memory = Seen(), Seen()
         self.target: list[Attention] = []
         self.memory: list[Attention] = []
@@ -170,6 +200,24 @@ class _Step:
         self.logits.output = logits.data_ptr()
         self.program.run(sentences, beams)
         return logits
+
+    def decoding(self, state: CpuState) -> CpuDecoding | None:
+        """See `CpuDecoder.decoding`."""
+        whole, logits = self.program.whole(), self.logits
+        if whole is None or logits is None or logits.outputs != self.words:
+            return None
+        operations, work = whole
+        keys, values = (addresses([each[part] for each in state.memory]) for part in (0, 1))
+        arguments = Decoding(
+            program=operations, embedding=self.embedding, places=self.places, target=self.seen_target,
+            memory=self.seen_memory, targets=addresses(self.target), memories=addresses(self.memory), keys=keys,
+            values=values, source_slots=state.source_slots, source_counts=state.source_counts, layers=len(keys),
+            features=self.x.size(1), source=state.source_slots.size(1), first_place=self.config.padding_index,
+            rows_to_share=-(-WORK_TO_SHARE // max(work, 1)), type=TYPES[self.type],
+        )  # fmt: skip
+        arguments.output = ctypes.addressof(logits) + type(logits).output.offset  # `embedding` and others keep it alive
+        arguments.step = self
+        return CpuDecoding(arguments, self.embedding, self.positions, logits.outputs)
 
     def _embed(self, tokens: Tensor, length: int) -> None:
         self.embedding.point("tokens", tokens)

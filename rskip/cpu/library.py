@@ -25,7 +25,7 @@ from rskip.settings.errors import SettingError
 VARIABLE = "RSKIP_NATIVE"
 TYPES = {torch.float32: 0, torch.bfloat16: 1}
 BLOCK = 64  # logits per block; the kernel stores each block's maximum
-_WORK_TO_SHARE = 2**20  # minimum number of values to use threads: they take about 0.3 ms, and starting a thread 0.04 ms
+WORK_TO_SHARE = 2**20  # minimum number of values to use threads: they take about 0.3 ms, and starting a thread 0.04 ms
 _INSTRUCTIONS = {"plain": 0, "avx2": 1, "avx512": 2, "avx512bf16": 3}
 
 
@@ -192,8 +192,10 @@ class Linear8(Arguments):
 
 
 ATTEND, RESIDUAL, MAP, EMBED, MAP8 = range(5)
+GOES_ON, FINISHED, NOT_NUMBERS, NO_MEMORY = range(4)  # results of a search's step
 _CONSTANTS = {
     "FLOAT32": TYPES[torch.float32], "BFLOAT16": TYPES[torch.bfloat16], "BLOCK": BLOCK,
+    "GOES_ON": GOES_ON, "FINISHED": FINISHED, "NOT_NUMBERS": NOT_NUMBERS, "NO_MEMORY": NO_MEMORY,
     "ATTEND": ATTEND, "RESIDUAL": RESIDUAL, "MAP": MAP, "EMBED": EMBED, "MAP8": MAP8,
 }  # fmt: skip
 
@@ -217,10 +219,50 @@ class Operations(Arguments):
         self.copied = operations  # keeps them alive: the table holds only addresses
 
 
-def addresses(tensors: Sequence[torch.Tensor]) -> ctypes.Array:
-    """An array of the tensors' addresses, which keeps the tensors alive."""
-    array = (c_void_p * len(tensors))(*(each.data_ptr() for each in tensors))
-    array.pointed_at = [each.detach() for each in tensors]  # type: ignore[attr-defined]
+class SearchSettings(Arguments):
+    """The settings of a search; `limits` and `prefixes` are arrays of 64-bit integers, which the search copies."""
+
+    _structure = "search_settings"
+    _pointers = _pointers("limits prefixes", torch.int64)
+    _fields_ = _fields(
+        _pointers, "sentences beams words prefix start end padding unknown min_length ngram gnmt source",
+        "length_penalty unknown_penalty temperature", typed=False,
+    )  # fmt: skip
+
+
+class FoundHypothesis(Arguments):
+    """What a search tells of a finished hypothesis. Pointers that are set receive its values."""
+
+    _structure = "hypothesis"
+    _pointers = _pointers("tokens", torch.int64) | _pointers("token_scores attention", torch.float32)
+    _fields_ = _fields(_pointers, "length", "score", typed=False)
+
+
+class SearchView(Arguments):
+    """The beams that a search goes on with. The addresses are those of the search's own memory until its next step."""
+
+    _structure = "search_view"
+    _fields_ = _fields(["tokens", "parents", "rows"], "count width length", typed=False)
+
+
+class Decoding(Arguments):
+    """A decoder whose whole step is one program, for `search_run`."""
+
+    _structure = "decoding"
+    _pointers = (
+        _pointers("program embedding") | _pointers("places", torch.int64) | _pointers("target memory targets memories")
+        | _pointers("keys values") | _pointers("source_slots source_counts", torch.int32) | _pointers("output")
+    )  # fmt: skip
+    _fields_ = _fields(_pointers, "layers features source first_place known rows_to_share")
+
+
+def addresses(targets: Sequence[torch.Tensor | Arguments]) -> ctypes.Array:
+    """An array of the addresses of tensors or arguments, which keeps them alive."""
+    array = (c_void_p * len(targets))()
+    for index, each in enumerate(targets):
+        array[index] = each.data_ptr() if isinstance(each, torch.Tensor) else ctypes.addressof(each)
+    kept = [each.detach() if isinstance(each, torch.Tensor) else each for each in targets]
+    array.pointed_at = kept  # type: ignore[attr-defined]
     return array
 
 
@@ -254,6 +296,15 @@ class Library:
         self.pack8 = _declared(functions, "pack8", [POINTER(Packing)])
         self.packed_bytes8 = _declared(functions, "packed_bytes8", [c_int64] * 2, c_int64)
         self.packed_bytes = _declared(functions, "packed_bytes", [c_int64] * 3, c_int64)
+        self.search_new = _declared(functions, "search_new", [POINTER(SearchSettings)], c_void_p)
+        self.search_free = _declared(functions, "search_free", [c_void_p])
+        self.search_step = _declared(functions, "search_step", [c_void_p, c_void_p, c_int64, c_void_p, c_int64], c_int)
+        self.search_run = _declared(functions, "search_run", [c_void_p, POINTER(Decoding), c_int64, c_int64], c_int)
+        self.search_view = _declared(functions, "search_view", [c_void_p, POINTER(SearchView)])
+        self.search_found = _declared(functions, "search_found", [c_void_p, c_int64], c_int64)
+        self.search_hypothesis = _declared(
+            functions, "search_hypothesis", [c_void_p, c_int64, c_int64, POINTER(FoundHypothesis)]
+        )
         functions.rskip_choose(most)
         self.largest_weight: int = _declared(functions, "largest_weight", [], c_int64)()  # for 8-bit products
         self.instructions: str = functions.rskip_instructions().decode()
@@ -294,7 +345,7 @@ def _kernel(functions: ctypes.CDLL, name: str, arguments: type[ctypes.Structure]
 
 
 def _in_threads(kernel: Any, arguments: Arguments, count: int, *, work: int = 0) -> None:
-    kernel(arguments, count, torch.get_num_threads() if work >= _WORK_TO_SHARE else 1)
+    kernel(arguments, count, torch.get_num_threads() if work >= WORK_TO_SHARE else 1)
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,7 @@ class Program:
     def __init__(self, library: Library, like: Tensor, rows: int) -> None:
         self.library, self.rows, self._like = library, rows, like
         self._parts: list[Callable[[int, int], None]] = []  # called with the numbers of sentences and beams
+        self._tables: list[tuple[Operations, int]] = []  # those of the parts that are kernels, with their work per row
         self._operations: list[Operation] = []  # not in a part yet
         self._work = 0  # of these operations, per row
         self._passes_more = False  # whether a connection passes on more than x, which is stored here during a run
@@ -85,6 +86,11 @@ class Program:
         self._passed, self._first_values = None, FirstValues()
         for part in self._parts:
             part(sentences, beams)
+
+    def whole(self) -> tuple[Operations, int] | None:
+        """The operations and their work per row if kernels compute all of the program."""
+        self._end_part()
+        return self._tables[0] if len(self._parts) == len(self._tables) == 1 else None
 
     def embed(self, module: EmbeddingModule, output: Tensor) -> Embedding:
         """Adds an embedding. The caller sets tokens and positions in the returned arguments."""
@@ -256,6 +262,7 @@ class Program:
             library_run(operations, sentences, work=work * sentences * beams)
 
         self._parts.append(compute)
+        self._tables.append((operations, work))
         self._operations, self._work = [], 0
 
 

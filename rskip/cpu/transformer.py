@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from rskip.cpu.decoder import CpuDecoder, CpuState
+from rskip.cpu.decoder import CpuDecoder, CpuDecoding, CpuState
 from rskip.cpu.encoder import LONGEST_SOURCE, CpuEncoder
 from rskip.cpu.int8 import in_int8
 from rskip.cpu.library import Library, find_library, native_library
@@ -145,6 +145,10 @@ class CpuTransformer:
     ) -> None:
         """Beam k continues `parents[:, k]`. See `StepDecoder.reorder`."""
         state.reorder(parents, sentences)
+
+    def decoding(self, state: CpuState | IncrementalState, beams: int) -> CpuDecoding | None:
+        """What the compiled search needs to run all steps from a new state; None if it can't."""
+        return state.decoder.decoding(state, beams) if isinstance(state, CpuState) else None
 
     def _library(self) -> Library | None:
         return None if self.model.training else native_library(self.model.decoder.embed_tokens.weight)

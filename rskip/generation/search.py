@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rskip.cpu import native_library
+from rskip.cpu import find_library, native_library
+from rskip.cpu.search import NOT_A_NUMBER
 from rskip.generation.candidates import MAX_CANDIDATES, Candidates, NativeScan, Scan, on_host
+from rskip.generation.compiled import compiled_search
 from rskip.generation.decoder import StepDecoder
 from rskip.generation.hypothesis import Hypothesis
 from rskip.generation.options import SearchOptions
@@ -47,8 +49,15 @@ def beam_search(
     """
     if not len(source_lengths):
         return []
+    limits = [options.max_length(length, decoder.max_positions) for length in source_lengths.tolist()]
+    prefixes = None if prefix is None else prefix.tolist()
+    library = None if options.sampling or source_lengths.device.type != "cpu" else find_library().library
+    if library is not None:
+        return compiled_search(
+            library, decoder, memory, options, limits=limits, prefixes=prefixes, special=special, each_step=each_step
+        )
     with torch.inference_mode():
-        search = _Search(decoder, options, source_lengths, prefix, special)
+        search = _Search(decoder, options, source_lengths.device, limits, prefixes, special)
         search.run(memory, each_step)
     return [_best(finished, options.nbest) for finished in search.finished]
 
@@ -91,17 +100,17 @@ class _Search:
         self,
         decoder: StepDecoder,
         options: SearchOptions,
-        source_lengths: Tensor,
-        prefix: Tensor | None,
+        device: torch.device,
+        limits: list[int],
+        prefixes: list[list[int]] | None,
         special: SpecialTokens,
     ) -> None:
-        self.device, count = source_lengths.device, len(source_lengths)
+        self.device, count = device, len(limits)
         self.decoder, self.options = decoder, options
-        self.prefix: list[list[int]] = [[]] * count if prefix is None else prefix.tolist()  # of each row
+        self.prefix: list[list[int]] = [[]] * count if prefixes is None else prefixes  # of each row
         self.processors, self.end = build_processors(options, special), special.end
         self.generator = torch.Generator(self.device).manual_seed(options.seed) if options.sampling else None
-        # maximum number of tokens before the end, for each row
-        self.max_lengths = [options.max_length(length, decoder.max_positions) for length in source_lengths.tolist()]
+        self.max_lengths = limits  # maximum number of tokens before the end, for each row
         self.rows = list(range(count))  # the sentence of each row
         self.active = [True] * count  # whether each row continues
         self.beams = _Beams(
@@ -208,10 +217,7 @@ class _Search:
                 continue
             finished = self.finished[self.rows[row]]
             if math.isnan(best[row]) or best[row] == math.inf:
-                raise ValueError(
-                    "the model's output is not a number: its training diverged, or its values are out of the range of "
-                    "this precision; try float32"
-                )
+                raise ValueError(NOT_A_NUMBER)
             if len(finished) == self.options.beam or length >= limit or best[row] == -math.inf:
                 self.active[row] = False
                 if not finished:  # no token may follow, so the hypothesis ends here

@@ -8,6 +8,7 @@ or write outside a tensor. A call may raise the errors of PyTorch's operators; t
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 from collections import Counter
@@ -24,6 +25,7 @@ from rskip.cpu import CpuTransformer, find_library, for_inference  # noqa: E402
 from rskip.cpu.int8 import PackedWeight8, native_linear8  # noqa: E402
 from rskip.cpu.linear import native_linear, pack_weight  # noqa: E402
 from rskip.cpu.loss import cross_entropy_, log_softmax  # noqa: E402
+from rskip.generation import SearchOptions, SpecialTokens, beam_search  # noqa: E402
 from rskip.generation.candidates import NativeScan  # noqa: E402
 from rskip.transformer import Transformer, TransformerConfig  # noqa: E402
 from rskip.transformer.encoder import Memory  # noqa: E402
@@ -82,6 +84,25 @@ def translate() -> None:
         sentences, beams = parents.shape
 
 
+def search() -> None:
+    used = draw.choice(MODELS)
+    sentences, length, beam = draw.randint(0, 4), draw.randint(1, 9), draw.randint(1, 6)
+    options = SearchOptions(
+        beam=beam, nbest=draw.randint(1, beam), min_length=draw.randint(0, 9), max_length_a=draw.choice([0, 2]),
+        max_length_b=draw.choice([9, 60]), unknown_penalty=draw.choice([0, 0.5, -0.5, math.inf]),
+        temperature=draw.choice([1, 0.7]), no_repeat_ngram=draw.choice([0, 1, 2, 5]),
+        token_scores=draw.random() < 0.5, attention=draw.random() < 0.5,
+    )  # fmt: skip
+    special = SpecialTokens()
+    if draw.random() < 0.4:
+        special = SpecialTokens(*(draw.choice([0, 1, 2, 3, WORDS - 1, WORDS, -1]) for _ in range(3)), start=5)
+    beam_search(
+        used, used.encode(torch.randint(WORDS, (sentences, length))), options,
+        source_lengths=torch.randint(1, length + 1, (sentences,)), special=special,
+        prefix=indices(sentences, draw.randint(0, 5), below=WORDS) if draw.random() < 0.5 else None,
+    )  # fmt: skip
+
+
 def linear_maps() -> None:
     used = draw.choice(MODELS)
     layer = draw.choice(used.model.encoder.encoder_layers())
@@ -110,7 +131,8 @@ def eight_bits() -> None:
     native_linear8(library, packed.arguments(x), len(x))
 
 
-CALLED = [translate, translate, linear_maps, losses, candidates, *([eight_bits] if library.largest_weight else [])]
+CALLED = [translate, translate, search, search, linear_maps, losses, candidates]
+CALLED += [eight_bits] if library.largest_weight else []
 outcomes: Counter[str] = Counter()
 for _ in range(calls):
     with torch.inference_mode(draw.random() < 0.5):

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rskip.cpu.library import Found, find_library
 from rskip.generation import Hypothesis, SearchOptions, SpecialTokens, StepDecoder, beam_search
 
 Prefix = tuple[int, ...]
@@ -112,6 +113,15 @@ def random_table(name: str, vocabulary: int = 8) -> Table:
         return {token: weight / total for token, weight in weights.items()}
 
     return distribution
+
+
+@pytest.fixture(params=["compiled", "pytorch"])
+def each_search(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test runs with the compiled search, and with that of PyTorch, which is its reference."""
+    if request.param == "pytorch":
+        monkeypatch.setattr("rskip.generation.search.find_library", lambda: Found(None))
+    elif find_library().library is None:
+        pytest.skip("the kernels are not compiled here")
 
 
 @pytest.fixture(name="random_table")

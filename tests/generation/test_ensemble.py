@@ -11,6 +11,8 @@ from rskip.generation import SearchOptions, beam_search
 from rskip.generation.ensemble import EnsembleDecoder
 from rskip.transformer import Transformer, TransformerConfig
 
+pytestmark = pytest.mark.usefixtures("each_search")
+
 END, A, B, C = 2, 4, 5, 6
 
 FIRST = {(): {A: 0.8, B: 0.2}, (A,): {END: 0.3, C: 0.7}, (B,): {END: 1.0}}

@@ -8,6 +8,8 @@ from torch import nn
 
 from rskip.generation import SearchOptions, beam_search
 
+pytestmark = pytest.mark.usefixtures("each_search")
+
 VOCABULARY, SOURCE, COUNT = 8, 5, 8
 
 

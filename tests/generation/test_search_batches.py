@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+pytestmark = pytest.mark.usefixtures("each_search")
+
 END, A, B = 2, 4, 5
 
 

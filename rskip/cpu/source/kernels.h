@@ -132,6 +132,56 @@ struct program {
     int64_t count, beams;
 };
 
+/* A beam search. B sentences, K beams, V words, P tokens of a prefix, S source positions. */
+struct search_settings {
+    const int64_t *limits;         /* (B) tokens before the end of each sentence */
+    const int64_t *prefixes;       /* (B, P) forced first tokens, padded at the end; or null */
+    int64_t sentences, beams, words, prefix;
+    int64_t start, end, padding, unknown;
+    int64_t min_length, ngram;     /* no sequence of `ngram` tokens twice; 0: any */
+    int64_t gnmt;                  /* the length penalty: ((5 + n) / 6)^length_penalty, or n^length_penalty */
+    int64_t source;                /* S, whose attention is kept; 0: none */
+    double length_penalty, unknown_penalty, temperature;
+};
+
+/* A finished hypothesis. Where a pointer is not null, it receives the values. */
+struct hypothesis {
+    int64_t *tokens;               /* (length) with the end */
+    float *token_scores;           /* (length) */
+    float *attention;              /* (length, S) */
+    int64_t length;
+    double score;
+};
+
+/* The beams that a search goes on with: B' rows of K' beams. */
+struct search_view {
+    const int64_t *tokens;         /* (B', K') the last of each beam */
+    const int64_t *parents;        /* (B', K') the beam of the step before that each continues */
+    const int64_t *rows;           /* (B') the row of the step before that each is, or null: all stayed */
+    int64_t count, width, length;  /* B', K', and tokens of each beam */
+};
+
+/* A decoder whose whole step is one program, for a search. The program has room for B·K rows. */
+struct decoding {
+    struct program *program;
+    struct embedding *embedding;
+    int64_t *places;               /* (rows) that `embedding` reads */
+    struct seen *target, *memory;
+    struct attention *const *targets, *const *memories; /* of each layer */
+    void *const *keys, *const *values; /* of each layer, of the memory (B, S, C) */
+    const int32_t *source_slots;   /* (B, S) */
+    const int32_t *source_counts;  /* (B) */
+    void **output;                 /* where the program finds the address of its logits */
+    int64_t layers, features, source;
+    int64_t first_place;           /* the place before that of the first token */
+    int64_t known;                 /* tokens whose places the table of positions has */
+    int64_t rows_to_share;         /* fewest rows that are worth several threads */
+    int64_t type;                  /* of the rows and the logits */
+};
+
+/* What a search answers after a step. */
+enum { GOES_ON = 0, FINISHED = 1, NOT_NUMBERS = 2, NO_MEMORY = 3 };
+
 /* One processor's kernels. Each computes what lies from `first` to before `last`: sentences, rows, or panels of weights. */
 struct kernels {
     void (*attend)(const struct attention *, int64_t first, int64_t last);

@@ -6,9 +6,7 @@
 #include <sys/auxv.h>
 #endif
 
-#include "kernels.h"
-
-#define EXPORT __attribute__((visibility("default")))
+#include "library.h"
 
 #if defined(__aarch64__)
 static const char *const names[] = {"plain", "NEON with dot products"};
@@ -16,7 +14,7 @@ static const char *const names[] = {"plain", "NEON with dot products"};
 static const char *const names[] = {"plain", "AVX2", "AVX-512", "AVX-512 with bfloat16"};
 #endif
 static int level;
-static const struct kernels *chosen = &rskip_plain;
+const struct kernels *chosen = &rskip_plain;
 
 #if defined(__aarch64__)
 static int has_dot_products(void) {
@@ -74,10 +72,9 @@ static void *compute_share(void *given) {
     return NULL;
 }
 
-/* Runs a kernel on the indices 0 to `count` - 1 in up to `threads` threads, including the caller's. Returns when all
-   have ended. C starts and joins the threads, so that no exception that Python makes of a signal can interrupt this. */
+/* C starts and joins the threads, so that no exception that Python makes of a signal can interrupt this. */
 #define MOST_THREADS 256
-static void in_threads(void (*kernel)(const void *, int64_t, int64_t), const void *arguments, int64_t count, int64_t threads) {
+void in_threads(void (*kernel)(const void *, int64_t, int64_t), const void *arguments, int64_t count, int64_t threads) {
     if (threads > count) threads = count;
     if (threads > MOST_THREADS) threads = MOST_THREADS;
     if (threads < 2) {
@@ -120,8 +117,7 @@ EXPORT void rskip_pack8(const struct packing *a) { chosen->pack8(a); }
 EXPORT int64_t rskip_packed_bytes8(int64_t in, int64_t out) { return chosen->packed_bytes8(in, out); }
 EXPORT int64_t rskip_largest_weight(void) { return chosen->largest_weight; }
 
-/* One operation after the other, each on the sentences `first` to `last`. */
-static void run_share(const void *arguments, int64_t first, int64_t last) {
+void run_share(const void *arguments, int64_t first, int64_t last) {
     const struct program *a = arguments;
     for (const struct operation *each = a->operations; each < a->operations + a->count; each++) {
         if (each->kernel == ATTEND) chosen->attend(each->arguments, first, last);

@@ -6,13 +6,13 @@
 #include <arm_neon.h>
 #endif
 
+#include "numbers.h"
+
 typedef float vector __attribute__((vector_size(LANES * 4)));
 typedef int32_t integers __attribute__((vector_size(LANES * 4)));
 typedef uint32_t words __attribute__((vector_size(LANES * 4)));
 typedef uint16_t halves __attribute__((vector_size(LANES * 2)));
 typedef uint8_t bytes __attribute__((vector_size(LANES)));
-
-#define INLINE static inline __attribute__((always_inline))
 
 /* `kernel` of the arguments and what follows, with their type as a constant */
 #define OF_TYPE(kernel, a, ...) \
@@ -28,25 +28,7 @@ static float *numbers(int64_t count) {
     return room;
 }
 
-INLINE float as_float(uint32_t bits) { float x; memcpy(&x, &bits, 4); return x; }
-INLINE uint32_t as_bits(float x) { uint32_t bits; memcpy(&bits, &x, 4); return bits; }
 INLINE vector all(float x) { return x - (vector){0}; }
-
-/* round to nearest, ties to even; a NaN stays one */
-INLINE uint16_t to_bfloat16(float x) {
-    uint32_t bits = as_bits(x);
-    if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)((bits >> 16) | 0x40);
-    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-INLINE float get(const void *from, int64_t index, int type) {
-    return type == FLOAT32 ? ((const float *)from)[index] : as_float((uint32_t)((const uint16_t *)from)[index] << 16);
-}
-
-INLINE void set(void *to, int64_t index, float x, int type) {
-    if (type == FLOAT32) ((float *)to)[index] = x;
-    else ((uint16_t *)to)[index] = to_bfloat16(x);
-}
 
 INLINE vector load(const void *from, int64_t index, int type) {
     if (type == FLOAT32) {

@@ -1,0 +1,20 @@
+/* What the files of the library share: the kernels of this processor, and threads. */
+#ifndef RSKIP_LIBRARY_H
+#define RSKIP_LIBRARY_H
+
+#include "kernels.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+extern const struct kernels *chosen;
+
+/* Runs a kernel on the indices 0 to `count` - 1 in up to `threads` threads, including the caller's. Returns when all
+   have ended. */
+void in_threads(void (*kernel)(const void *, int64_t first, int64_t last), const void *arguments, int64_t count, int64_t threads);
+
+/* One operation of a `struct program` after the other, each on the sentences `first` to `last`. */
+void run_share(const void *program, int64_t first, int64_t last);
+
+int rskip_open_slots(int32_t *slots, int64_t sentences, int64_t beams, int64_t row, int64_t length, int64_t count, uint8_t *seen);
+
+#endif

@@ -1,0 +1,199 @@
+"""The compiled search finds what the reference does, with the loop in C and with a decoder's steps in Python."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rskip.cpu import CpuTransformer, find_library, for_inference
+from rskip.cpu.library import Found
+from rskip.generation import SearchOptions, SpecialTokens, beam_search
+from rskip.transformer import Transformer, TransformerConfig
+
+pytestmark = pytest.mark.skipif(find_library().library is None, reason="the kernels are not compiled here")
+
+PAD, END, WORDS, SOURCE_WORDS = 1, 2, 90, 40
+
+
+def build(connection="2rskip+ln", precision="float32", **changes):
+    """A small model whose probabilities are uneven enough that beams differ, grow and end at different lengths."""
+    torch.manual_seed(1)
+    sizes = {"embed_dim": 32, "ffn_embed_dim": 48, "attention_heads": 4, "layers": 2, "connection": connection}
+    sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+    config = {"source_vocabulary": SOURCE_WORDS, "target_vocabulary": WORDS, **sides, **changes}
+    model = Transformer(TransformerConfig(**config)).eval()
+    with torch.no_grad():
+        model.decoder.output_projection.weight.mul_(3)
+        model.decoder.output_projection.weight[END].mul_(1.5)
+    return for_inference(model, precision)
+
+
+@pytest.fixture(scope="module")
+def models():
+    models = {precision: build(precision=precision) for precision in ("float32", "bfloat16")}
+    if find_library().library.largest_weight:
+        models["int8"] = build(precision="int8")
+    return models
+
+
+def drawn_settings(draw):
+    """Settings of a search, with each of them often at its default."""
+
+    def usually(default, *others):
+        return default if draw.random() < 0.6 else draw.choice(others)
+
+    beam = draw.choice([1, 2, 3, 4, 4, 5, 8, 40])
+    options = SearchOptions(
+        beam=beam,
+        nbest=draw.randint(1, beam),
+        length_penalty=usually(1.0, 0.0, 0.6, 1.7, -0.5),
+        length_penalty_kind=draw.choice(["fairseq", "gnmt"]),
+        min_length=usually(1, 0, 3, 6),
+        max_length_a=usually(0.0, 0.5, 1.3),
+        max_length_b=draw.choice([6, 12, 50]),
+        unknown_penalty=usually(0.0, 0.75, -1.125, math.inf),
+        temperature=usually(1.0, 0.4, 2.0),
+        no_repeat_ngram=usually(0, 1, 2, 3),
+        token_scores=True,
+        attention=draw.random() < 0.7,
+    )
+    special = SpecialTokens(start=usually(None, 0))
+    return options, special
+
+
+def drawn_sources(draw):
+    """Sources (B, S) padded on the right, and prefixes (B, P) padded on the right or None."""
+    lengths = [draw.randint(1, 12) for _ in range(draw.choice([1, 1, 2, 5, 17]))]
+    source = torch.full((len(lengths), max(lengths)), PAD)
+    for row, length in enumerate(lengths):
+        source[row, :length] = torch.tensor([draw.randrange(4, SOURCE_WORDS) for _ in range(length - 1)] + [END])
+    if draw.random() < 0.6:
+        return source, None
+    prefix = torch.full((len(lengths), draw.randint(1, 4)), PAD)
+    for row in prefix:
+        count = draw.randint(0, len(row))
+        row[:count] = torch.tensor([draw.choice([3, END, 7, 8, 9, 30]) for _ in range(count)], dtype=torch.long)
+    return source, prefix
+
+
+def searched(model, source, prefix, options, special, monkeypatch, *, compiled):
+    with monkeypatch.context() as patched, torch.inference_mode():
+        if not compiled:
+            patched.setattr("rskip.generation.search.find_library", lambda: Found(None))
+        lengths = source.ne(PAD).sum(1)
+        return beam_search(model, model.encode(source), options, source_lengths=lengths, prefix=prefix, special=special)
+
+
+def assert_equal(found, expected, context):
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [each.tokens.tolist() for each in ours] == [each.tokens.tolist() for each in theirs], context
+        assert [each.score for each in ours] == pytest.approx([each.score for each in theirs], rel=1e-6), context
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one.token_scores, other.token_scores, rtol=0, atol=3e-5, equal_nan=True)
+            assert (one.attention is None) == (other.attention is None)
+            assert one.attention is None or torch.equal(one.attention, other.attention)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_the_loop_in_c_equals_the_reference_with_random_settings(models, precision, monkeypatch):
+    if precision not in models:
+        pytest.skip("this processor has no exact 8-bit products")
+    lengths = set()
+    for number in range(40):
+        draw = random.Random(f"{precision} {number}")
+        (options, special), (source, prefix) = drawn_settings(draw), drawn_sources(draw)
+        if precision == "bfloat16":  # many logits are equal, and the reference would order them by torch.topk
+            options = replace(options, unknown_penalty=abs(options.unknown_penalty))
+            options = replace(options, beam=min(options.beam, 32), nbest=min(options.nbest, 32))
+        arguments = (models[precision], source, prefix, options, special, monkeypatch)
+        found, expected = (searched(*arguments, compiled=compiled) for compiled in (True, False))
+        assert_equal(found, expected, (number, options, special))
+        lengths.update(len(each.tokens) for hypotheses in found for each in hypotheses)
+    assert len(lengths) > 10
+
+
+@pytest.mark.parametrize("connection", ["prenorm+rms", "normformer", "wskip+ln", "denseformer", "residual_dual"])
+def test_connections_with_and_without_kernels(connection, monkeypatch):
+    model = build(connection)
+    for number in range(4):
+        draw = random.Random(f"{connection} {number}")
+        (options, special), (source, prefix) = drawn_settings(draw), drawn_sources(draw)
+        arguments = (model, source, prefix, options, special, monkeypatch)
+        assert_equal(*(searched(*arguments, compiled=compiled) for compiled in (True, False)), (number, options))
+
+
+def test_a_step_that_is_one_program_needs_no_python(models, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("Python computed a step")
+
+    monkeypatch.setattr(CpuTransformer, "step", refuse)
+    monkeypatch.setattr(CpuTransformer, "reorder", refuse)
+    source, options = torch.tensor([[5, 6, END]]), SearchOptions(max_length_b=9)
+    assert searched(models["float32"], source, None, options, SpecialTokens(), monkeypatch, compiled=True)
+
+
+@pytest.mark.parametrize("changes", [{"max_target_positions": 4}, {"decoder_learned_pos": True}], ids=str)
+def test_targets_beyond_the_known_positions_and_slots(changes, monkeypatch):
+    """150 tokens need a larger table of positions, more slots, and longer lists of slots."""
+    model = build(**changes)
+    source = torch.tensor([[5, 6, 7, END], [8, 9, END, PAD], [10, END, PAD, PAD]])
+    options = SearchOptions(beam=6, nbest=6, min_length=149, max_length_b=150, token_scores=True, attention=True)
+    arguments = (model, source, None, options, SpecialTokens(), monkeypatch)
+    assert_equal(*(searched(*arguments, compiled=compiled) for compiled in (True, False)), changes)
+
+
+def test_many_sentences_are_shared_among_threads(models, monkeypatch):
+    monkeypatch.setattr("rskip.cpu.decoder.WORK_TO_SHARE", 1)
+    source = torch.randint(4, SOURCE_WORDS, (13, 6), generator=torch.Generator().manual_seed(0))
+    options = SearchOptions(nbest=4, no_repeat_ngram=2, max_length_b=20, token_scores=True, attention=True)
+    arguments = (models["float32"], source, None, options, SpecialTokens(), monkeypatch)
+    expected = searched(*arguments, compiled=False)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        assert_equal(searched(*arguments, compiled=True), expected, options)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_each_step_is_announced_before_it_begins(models):
+    announced = []
+    source = torch.tensor([[5, 6, END]])
+    with torch.inference_mode():
+        found = beam_search(
+            models["float32"], models["float32"].encode(source), SearchOptions(beam=1, min_length=7, max_length_b=8),
+            source_lengths=torch.tensor([3]), each_step=announced.append,
+        )  # fmt: skip
+    assert announced == list(range(1, len(found[0][0].tokens) + 1))
+
+
+@pytest.mark.parametrize("part", ["embed_tokens.weight", "layers.1.fc1.bias", "output_projection.weight"])
+def test_weights_that_are_not_numbers_give_one_error(part, monkeypatch):
+    model = build()
+    with torch.no_grad():
+        model.model.decoder.get_parameter(part)[:] = math.nan
+    source, options = torch.tensor([[5, 6, END]]), SearchOptions(max_length_b=9)
+    with pytest.raises(ValueError, match="the model's output is not a number"):
+        searched(model, source, None, options, SpecialTokens(), monkeypatch, compiled=True)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "special"), [([[WORDS]], SpecialTokens()), ([[-1]], SpecialTokens()), (None, SpecialTokens(end=WORDS))]
+)
+def test_tokens_outside_of_the_vocabulary_are_refused(models, prefix, special, monkeypatch):
+    source = torch.tensor([[5, 6, END]])
+    prefix = None if prefix is None else torch.tensor(prefix)
+    with pytest.raises(ValueError, match="is not in the vocabulary: expected 0 to 89"):
+        searched(models["float32"], source, prefix, SearchOptions(), special, monkeypatch, compiled=True)
+
+
+def test_a_search_that_does_not_fit_into_memory_is_an_error(models, monkeypatch):
+    source, options = torch.tensor([[5, 6, END]]), SearchOptions()
+    monkeypatch.setattr(find_library().library, "search_new", lambda settings: None)
+    with pytest.raises(MemoryError, match="a search for 1 sentences does not fit into memory"):
+        searched(models["float32"], source, None, options, SpecialTokens(), monkeypatch, compiled=True)
