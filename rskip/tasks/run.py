@@ -293,7 +293,7 @@ def config_difference(
     keys = {**old, **(new if given is None else flat_config(given))}
     compared = [key for key in {**old, **new} if key in keys and key not in removed]
     differing = [key for key in compared if old.get(key) != new.get(key)]
-    return "; ".join(f"{key}: {_shown(old, key)} there, {_shown(new, key)} now" for key in differing)
+    return "; ".join(f"{key}: {_change(old, new, key)}" for key in differing)
 
 
 def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -304,8 +304,10 @@ def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _shown(flat: Mapping[str, Any], key: str) -> Any:
-    return flat.get(key, "none")
+def _change(old: Mapping[str, Any], new: Mapping[str, Any], key: str) -> str:
+    if key.endswith("sha256") and key in old and key in new:
+        return "the files have changed since"
+    return f"{old.get(key, 'none')} there, {new.get(key, 'none')} now"
 
 
 def _write(path: Path, text: str) -> None:
