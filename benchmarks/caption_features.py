@@ -5,7 +5,7 @@ in channels_last, which rskip uses. A full extraction reads, decodes, computes a
 decoding. The two sides alternate in one process; the ratio is the median over rounds. Prints tables and appends one
 JSON line to study/results/benchmarks/caption_features.jsonl.
 
-    python benchmarks/caption_features.py [--rounds 7] [--pictures 64]
+    python benchmarks/caption_features.py [--rounds 7] [--images 64]
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from rskip.captioning.options import ImageBatchSettings
 BATCH = 16
 
 
-def draw_pictures(folder: Path, count: int) -> list[tuple[str, Path]]:
+def draw_images(folder: Path, count: int) -> list[tuple[str, Path]]:
     """JPEGs of smooth colours with noise; the files are about as large as photographs."""
     random = np.random.default_rng(1)
-    pictures = []
+    images = []
     for number in range(count):
         colours = Image.fromarray(random.integers(0, 256, size=(12, 16, 3), dtype=np.uint8))
         pixels = np.asarray(colours.resize((500, 375), Image.Resampling.BICUBIC)) + random.normal(0, 6, (375, 500, 3))
         path = folder / f"{number:04d}.jpg"
         Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path, quality=90)
-        pictures.append((path.name, path))
-    return pictures
+        images.append((path.name, path))
+    return images
 
 
 def network_alone(backbone: Backbone, rounds: int) -> dict[str, Any]:
@@ -51,14 +51,14 @@ def network_alone(backbone: Backbone, rounds: int) -> dict[str, Any]:
 
 
 def whole_extraction(
-    backbone: Backbone, pictures: list[tuple[str, Path]], folder: Path, rounds: int
+    backbone: Backbone, images: list[tuple[str, Path]], folder: Path, rounds: int
 ) -> dict[str, Any]:
     """Compares one decoding thread with two."""
 
     def extraction(readers: int) -> None:
         with tempfile.TemporaryDirectory(dir=folder) as store:
             settings = ImageBatchSettings(batch_size=BATCH, readers=readers)
-            extract_features(pictures, backbone, Path(store), settings=settings)
+            extract_features(images, backbone, Path(store), settings=settings)
 
     return compare(lambda: extraction(1), lambda: extraction(2), rounds)
 
@@ -66,7 +66,7 @@ def whole_extraction(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--pictures", type=int, default=64)
+    parser.add_argument("--images", "--pictures", type=int, default=64)
     parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/caption_features.jsonl"))
     args = parser.parse_args()
     try:
@@ -76,11 +76,11 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        pictures = draw_pictures(folder, args.pictures)
+        images = draw_images(folder, args.images)
         measured = {
             "network, contiguous -> channels_last": (BATCH, network_alone(backbone, args.rounds)),
             "extraction, 1 thread decodes -> 2": (
-                args.pictures, whole_extraction(backbone, pictures, folder, max(3, args.rounds // 2)),
+                args.images, whole_extraction(backbone, images, folder, max(3, args.rounds // 2)),
             ),
         }  # fmt: skip
     rows = [
@@ -92,7 +92,7 @@ def main() -> None:
         }
         for part, (count, times) in measured.items()
     ]
-    print("| part | before, pictures/s | now, pictures/s | now / before |\n|---|---|---|---|")
+    print("| part | before, images/s | now, images/s | now / before |\n|---|---|---|---|")
     for row in rows:
         print("| {part} | {before_per_second} | {now_per_second} | {ratio:.2f} |".format(**row))
     append_record(args.output, "caption_features", {"threads": torch.get_num_threads(), "rows": rows})

@@ -21,7 +21,7 @@ from rskip.captioning.options import CAPTION_OPTIONS
 from rskip.captioning.search import search_captions
 from rskip.checkpoint.files import WEIGHTS, checkpoint_sha256
 from rskip.cpu import CpuTransformer, for_inference
-from rskip.files.images import read_picture
+from rskip.files.images import read_image
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.machine.device import usable_device
 from rskip.machine.torch_errors import out_of_memory
@@ -67,7 +67,7 @@ class Caption:
         return self.hypotheses[0].score
 
 
-class PictureError(ValueError):
+class UnreadableImage(ValueError):
     """Raised for an image that can't be read.
 
     number: its number among the given images, from 1. reason: the reason.
@@ -76,6 +76,9 @@ class PictureError(ValueError):
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(f"image {number}: {reason}")
         self.number, self.reason = number, reason
+
+
+PictureError = UnreadableImage  # former name
 
 
 class Captioner:
@@ -162,19 +165,19 @@ class Captioner:
             self._backbone = backbone
         return self._backbone
 
-    def __call__(self, pictures: Any, **settings: Any) -> Any:
+    def __call__(self, images: Any, **settings: Any) -> Any:
         """Returns the best caption of an image, or a list of the best captions of a list of images.
 
         :param images: an image as for `caption`, or a list of images.
         :param settings: as for `caption`.
         """
-        if isinstance(pictures, (list, tuple)):
-            return [caption.text for caption in self.caption(pictures, **settings)]
-        return self.caption([pictures], **settings)[0].text
+        if isinstance(images, (list, tuple)):
+            return [caption.text for caption in self.caption(images, **settings)]
+        return self.caption([images], **settings)[0].text
 
     def caption(
         self,
-        pictures: Sequence[Any],
+        images: Sequence[Any],
         options: SearchOptions | None = None,
         *,
         batch_size: int = 16,
@@ -186,44 +189,44 @@ class Captioner:
         :param options: options of the search; default: `self.options`.
         :param batch_size: images per batch.
         :param settings: fields of `SearchOptions` to change, such as `beam=8, nbest=3`.
-        :raises PictureError: an image can't be read.
+        :raises UnreadableImage: an image can't be read.
         :raises ValueError: settings are wrong, features have another length or kind, or the backbone is missing.
         """
         options = (self.options if options is None else options).changed(settings, further=["batch_size"])
-        if isinstance(pictures, (str, os.PathLike)):
+        if isinstance(images, (str, os.PathLike)):
             raise ValueError("expected a list of images, got one image: use caption([image]), or captioner(image)")
         if batch_size < 1:
             raise SettingError.of_value("batch_size", batch_size, "1 or more")
         found: list[Caption] = []
-        for start in range(0, len(pictures), batch_size):
-            read = self.read(pictures[start : start + batch_size])
+        for start in range(0, len(images), batch_size):
+            read = self.read(images[start : start + batch_size])
             for number, each in enumerate(read, start=start + 1):
-                if isinstance(each, PictureError):
-                    raise PictureError(number, each.reason)
+                if isinstance(each, UnreadableImage):
+                    raise UnreadableImage(number, each.reason)
             found += self.search([each for each in read if isinstance(each, Features)], options)
         return found
 
-    def read(self, pictures: Sequence[Any]) -> list[Features | PictureError]:
+    def read(self, images: Sequence[Any]) -> list[Features | UnreadableImage]:
         """The features of each image, or its error. Two threads decode images while one batch is computed."""
-        unread = [each for each in pictures if not isinstance(each, Features)]
+        unread = [each for each in images if not isinstance(each, Features)]
         if not unread:
-            return list(pictures)
+            return list(images)
         backbone = self.backbone
 
-        def prepare(picture: Any) -> Any:
+        def prepare(image: Any) -> Any:
             try:
-                return backbone.prepare(read_picture(picture))
+                return backbone.prepare(read_image(image))
             except (ValueError, OSError) as error:
                 return error
 
         with ThreadPoolExecutor(2) as readers:
             prepared = list(readers.map(prepare, unread))
         computed = iter(backbone.compute([each for each in prepared if not isinstance(each, Exception)]))
-        made: Iterator[Features | PictureError] = (
-            PictureError(number, str(each)) if isinstance(each, Exception) else next(computed)
+        made: Iterator[Features | UnreadableImage] = (
+            UnreadableImage(number, str(each)) if isinstance(each, Exception) else next(computed)
             for number, each in enumerate(prepared, start=1)
         )
-        return [each if isinstance(each, Features) else next(made) for each in pictures]
+        return [each if isinstance(each, Features) else next(made) for each in images]
 
     def search(self, features: Sequence[Features], options: SearchOptions) -> list[Caption]:
         """Captions one batch.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rskip.captioning.captions import CaptionedImage, read_split
-from rskip.captioning.preparation import CaptionOptions, CaptionRecord, find_corpus_pictures, prepare_captions
+from rskip.captioning.preparation import CaptionOptions, CaptionRecord, find_corpus_images, prepare_captions
 from rskip.captioning.recipe import CONSTANT, CaptioningSettings
 from rskip.corpora import find_caption_corpus
 from rskip.corpora.corpus import SPLITS
@@ -65,10 +65,10 @@ def ensure_features(run: Run[CaptioningSettings]) -> None:
         if not (missing := _missing(store, images)):
             return
         corpus = find_caption_corpus(settings.corpus)
-        pictures = find_corpus_pictures(corpus, images=None, mirror=run.mirror)
-        paths: Mapping[str, Path] = pictures.paths if pictures else {}
+        files = find_corpus_images(corpus, images=None, mirror=run.mirror)
+        paths: Mapping[str, Path] = files.paths if files else {}
         if lacking := [name for name in missing if name not in paths]:
-            place = f"in {pictures.folder}" if pictures else "in images/ of the mirror or in the cache"
+            place = f"in {files.folder}" if files else "in images/ of the mirror or in the cache"
             problem = f"{len(lacking):,} images of {settings.corpus} are missing ({place}), such as {lacking[0]}"
             raise FileNotFoundError(f"{problem}: get them from {corpus.image_source}")
         _extract(run, store, {image.name: paths[image.name] for image in images if image.name in paths})
@@ -93,7 +93,7 @@ def _missing(store: Path, images: list[CaptionedImage]) -> list[str]:
     return [image.name for image in images if image.name not in there and image.name not in unreadable]
 
 
-def _extract(run: Run[CaptioningSettings], store: Path, pictures: Mapping[str, Path]) -> None:
+def _extract(run: Run[CaptioningSettings], store: Path, images: Mapping[str, Path]) -> None:
     from rskip.captioning.backbones import load_backbone
     from rskip.captioning.extraction import extract_features
     from rskip.machine.progress import Progress
@@ -106,10 +106,10 @@ def _extract(run: Run[CaptioningSettings], store: Path, pictures: Mapping[str, P
         settings=features.extraction,
         device="cuda" if run.gpus else "cpu",
     )
-    print(f"extracting features of {len(pictures):,} images by {features.backbone}: {store}", flush=True)
-    with Progress("features", total=len(pictures), unit=" images", log=30) as bar:
+    print(f"extracting features of {len(images):,} images by {features.backbone}: {store}", flush=True)
+    with Progress("features", total=len(images), unit=" images", log=30) as bar:
         done = extract_features(
-            list(pictures.items()),
+            list(images.items()),
             backbone,
             store,
             report=lambda now: bar.update(now.done + now.kept + len(now.failed) - bar.n),
@@ -149,8 +149,8 @@ def prepare_commands(run: Run[CaptioningSettings]) -> list[list[str]]:
     commands = [["rskip", "prepare", settings.corpus, *output, *flags_to_arguments({**options, **mirror})]]
     if features.backbone not in (None, CONSTANT):
         corpus = find_caption_corpus(settings.corpus)
-        pictures = find_corpus_pictures(corpus, images=None, mirror=run.mirror)
-        folder = str(pictures.folder) if pictures else "IMAGES"
+        files = find_corpus_images(corpus, images=None, mirror=run.mirror)
+        folder = str(files.folder) if files else "IMAGES"
         given = {key: getattr(features, key) for key in ("weights", "size", "regions", "dtype")}
         store = ["--output", feature_store(settings), *flags_to_arguments(given)]
         commands.append(["rskip", "caption", "extract", folder, "--backbone", str(features.backbone), *store])

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rskip.captioning.captioner import Caption
-from rskip.captioning.files import CaptionedPicture
-from rskip.files.images import read_picture
+from rskip.captioning.files import CaptionResult
+from rskip.files.images import read_image
 from rskip.files.names import line_name
 from rskip.files.plot import plot_file
 from rskip.machine.extras import extra
@@ -26,8 +26,8 @@ _STYLE = {"text.parse_math": False}  # captions and file names may contain dolla
 
 
 def drawn(
-    captions: Iterable[CaptionedPicture], *, attention: Sequence[Path] | None, sheet: Path | None
-) -> Iterator[CaptionedPicture]:
+    captions: Iterable[CaptionResult], *, attention: Sequence[Path] | None, sheet: Path | None
+) -> Iterator[CaptionResult]:
     """Yields captioned images unchanged, and draws those that have a caption.
 
     :param attention: the file for each image's attention; None: no drawings.
@@ -99,6 +99,6 @@ def _lit(image: Any, weights: np.ndarray) -> np.ndarray:
 
 
 def _small(file: Path) -> Any:
-    image = read_picture(file)
+    image = read_image(file)
     image.thumbnail((_PIXELS, _PIXELS))
     return image

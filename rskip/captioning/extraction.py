@@ -13,7 +13,7 @@ from rskip.captioning.backbones import Backbone
 from rskip.captioning.features import FeatureWriter
 from rskip.captioning.options import ImageBatchSettings
 from rskip.files.checksum import sha256_file
-from rskip.files.images import read_picture
+from rskip.files.images import read_image
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Extraction:
 
 
 def extract_features(
-    pictures: Sequence[tuple[str, Path]],
+    images: Sequence[tuple[str, Path]],
     backbone: Backbone,
     output: Path,
     *,
@@ -48,13 +48,13 @@ def extract_features(
     :raises ValueError: no image can be read, the store was made with other settings, or an image has changed.
     """
     settings = ImageBatchSettings() if settings is None else settings
-    result = Extraction(total=len(pictures))
+    result = Extraction(total=len(images))
     with FeatureWriter(output, backbone.description) as writer:
-        missing = [(name, path) for name, path in pictures if name not in writer.sums]
-        for name, path in pictures:
+        missing = [(name, path) for name, path in images if name not in writer.sums]
+        for name, path in images:
             if (known := writer.sums.get(name)) and sha256_file(path) != known:
                 raise ValueError(f"{path} has changed since {output} was made: give another output")
-        result.kept = len(pictures) - len(missing)
+        result.kept = len(images) - len(missing)
         started = time.perf_counter()
         for batch in _read_ahead(missing, backbone, settings, result.failed):
             features = backbone.compute([inputs for _, _, inputs in batch])
@@ -69,24 +69,24 @@ def extract_features(
             result.seconds = time.perf_counter() - started
             report(result)
         if not writer.sums:
-            raise ValueError(f"none of {len(pictures):,} images can be read: {next(iter(result.failed.values()))}")
+            raise ValueError(f"none of {len(images):,} images can be read: {next(iter(result.failed.values()))}")
         writer.finish()
     return result
 
 
 def _read_ahead(
-    pictures: Sequence[tuple[str, Path]], backbone: Backbone, settings: ImageBatchSettings, failed: dict[str, str]
+    images: Sequence[tuple[str, Path]], backbone: Backbone, settings: ImageBatchSettings, failed: dict[str, str]
 ) -> Iterator[list[tuple[str, str, Any]]]:
     """Yields batches of images: name, checksum and prepared input of the backbone. Reads one batch ahead."""
 
     def read(path: Path) -> tuple[str, Any]:
-        return sha256_file(path), backbone.prepare(read_picture(path))
+        return sha256_file(path), backbone.prepare(read_image(path))
 
     size = settings.batch_size
     with ThreadPoolExecutor(settings.readers) as readers:
         futures: list[tuple[str, Future[tuple[str, Any]]]] = []
-        for start in range(0, len(pictures) + size, size):
-            following = pictures[start : start + size]
+        for start in range(0, len(images) + size, size):
+            following = images[start : start + size]
             before, futures = futures, [(name, readers.submit(read, path)) for name, path in following]
             batch = []
             for name, future in before:

@@ -70,7 +70,7 @@ class Features:
         assert self.boxes is None or self.boxes.shape == (len(self.values), 4)
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
+class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     """An image with features in a store.
 
     sha256: checksum of its file; "" if only its features were given. start, count: the range of its features.
@@ -99,16 +99,16 @@ class FeatureStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.description, self.pictures = _read_index(self.path)
-        self.names = list(self.pictures)
+        self.description, self.images = _read_index(self.path)
+        self.names = list(self.images)
         self.dim: int = self.description["dim"]
         self._boxes: np.ndarray | None = None
         self._features = self._mapped(_FEATURES, self.description["dtype"], self.dim)
-        if any(picture.grid is None for picture in self.pictures.values()) and (self.path / _BOXES).exists():
+        if any(image.grid is None for image in self.images.values()) and (self.path / _BOXES).exists():
             self._boxes = self._mapped(_BOXES, "float32", 4)
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.images)
 
     def __contains__(self, name: object) -> bool:
         return self._key(name) is not None
@@ -123,25 +123,25 @@ class FeatureStore:
         key = self._key(name)
         if key is None:
             raise ValueError(f"{self.path}: no features of {name}: extract them from the folder with this image")
-        picture = self.pictures[key]
-        part = slice(picture.start, picture.start + picture.count)
-        boxes = None if self._boxes is None or picture.grid is not None else self._boxes[part].copy()
-        return Features(self._features[part].copy(), picture.grid, boxes)
+        image = self.images[key]
+        part = slice(image.start, image.start + image.count)
+        boxes = None if self._boxes is None or image.grid is not None else self._boxes[part].copy()
+        return Features(self._features[part].copy(), image.grid, boxes)
 
     def __reduce__(self) -> tuple[type[FeatureStore], tuple[Path]]:
         return FeatureStore, (self.path,)
 
     def _key(self, name: object) -> str | None:
         if isinstance(name, str):
-            if name in self.pictures:
+            if name in self.images:
                 return name
             number = Path(name).stem.rpartition("_")[2]
-            if self.description.get("names") == IMAGE_IDS and number.isdecimal() and str(int(number)) in self.pictures:
+            if self.description.get("names") == IMAGE_IDS and number.isdecimal() and str(int(number)) in self.images:
                 return str(int(number))
         return None
 
     def _mapped(self, name: str, dtype: str, columns: int) -> np.ndarray:
-        path, rows = self.path / name, sum(picture.count for picture in self.pictures.values())
+        path, rows = self.path / name, sum(image.count for image in self.images.values())
         expected = rows * columns * np.dtype(dtype).itemsize
         found = path.stat().st_size if path.is_file() else 0
         if found < expected:
@@ -200,7 +200,7 @@ class FeatureWriter:
             os.close(self._lock)
             raise
 
-    def add(self, pictures: Iterable[tuple[str, str, Features]]) -> None:
+    def add(self, images: Iterable[tuple[str, str, Features]]) -> None:
         """Adds images, which are on the disk afterwards.
 
         :param images: name, SHA-256 of the file, and features of each image, with the dimension in the description.
@@ -208,14 +208,14 @@ class FeatureWriter:
         """
         entries, sums, rows = [], dict(self.sums), self._rows
         content: dict[str, list[bytes]] = {_FEATURES: [], _BOXES: []}
-        for name, sha256, features in pictures:
+        for name, sha256, features in images:
             if name in sums:
                 raise ValueError(f"{self.path}: {name} is there twice: give each image its own name")
             content[_FEATURES].append(self.converted(name, features).values.tobytes())
             if features.boxes is not None:
                 content[_BOXES].append(features.boxes.astype("<f4").tobytes())
             entries.append(
-                Picture(name=name, sha256=sha256, start=rows, count=len(features.values), grid=features.grid)
+                StoredImage(name=name, sha256=sha256, start=rows, count=len(features.values), grid=features.grid)
             )
             rows += len(features.values)
             sums[name] = sha256
@@ -286,10 +286,10 @@ class FeatureWriter:
                 f"{self.path} was made with other settings ({differences(before, self.description)[0]}): give the "
                 "same, or another folder"
             )
-        pictures = list(_in_order(self._partial))
-        last = self._partial.keep_while(lambda picture: self._has(picture.start + picture.count))
+        images = list(_in_order(self._partial))
+        last = self._partial.keep_while(lambda image: self._has(image.start + image.count))
         self._rows = last.start + last.count if last else 0
-        self.sums = {picture.name: picture.sha256 for picture in pictures if picture.start < self._rows}
+        self.sums = {image.name: image.sha256 for image in images if image.start < self._rows}
         for name, row in self._row_bytes().items():
             if (self.path / name).exists():
                 os.truncate(self.path / name, self._rows * row)
@@ -323,25 +323,25 @@ def _short(value: object) -> str:
     return text if len(text) <= 30 else f"{text[:8]}..."
 
 
-def _index(folder: Path, name: str) -> Journal[Picture]:
+def _index(folder: Path, name: str) -> Journal[StoredImage]:
     advice = f"move {folder} away and extract the features again"
-    return Journal(folder / name, Picture, settings=Description, advice=advice)
+    return Journal(folder / name, StoredImage, settings=Description, advice=advice)
 
 
-def _in_order(index: Journal[Picture], *, finished: bool = False) -> Iterator[Picture]:
+def _in_order(index: Journal[StoredImage], *, finished: bool = False) -> Iterator[StoredImage]:
     """The images of an index. Raises `SettingError` if one starts at the wrong position or repeats a name."""
     rows, names = 0, set[str]()
-    for picture in index.entries(finished=finished):
-        if picture.start != rows:
-            raise index.damage("start", f"of {picture.name} is {picture.start}", expected=str(rows))
-        if picture.name in names:
-            raise index.damage("name", f"{picture.name} appears twice", expected="each image once")
-        rows += picture.count
-        names.add(picture.name)
-        yield picture
+    for image in index.entries(finished=finished):
+        if image.start != rows:
+            raise index.damage("start", f"of {image.name} is {image.start}", expected=str(rows))
+        if image.name in names:
+            raise index.damage("name", f"{image.name} appears twice", expected="each image once")
+        rows += image.count
+        names.add(image.name)
+        yield image
 
 
-def _read_index(path: Path) -> tuple[dict[str, Any], dict[str, Picture]]:
+def _read_index(path: Path) -> tuple[dict[str, Any], dict[str, StoredImage]]:
     index = _index(path, _INDEX)
     if not index.path.exists():
         if (path / f"{_INDEX}.partial").exists():
@@ -354,4 +354,4 @@ def _read_index(path: Path) -> tuple[dict[str, Any], dict[str, Picture]]:
         raise index.damage("", "is empty", expected="what the features were made with")
     if description.get("format", FORMAT) != FORMAT:
         raise SettingError.of_value("format", description["format"], str(FORMAT), source=str(index.path))
-    return description, {picture.name: picture for picture in _in_order(index, finished=True)}
+    return description, {image.name: image for image in _in_order(index, finished=True)}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import rskip
-from rskip.captioning.captioner import Caption, Captioner, PictureError
+from rskip.captioning.captioner import Caption, Captioner, UnreadableImage
 from rskip.captioning.features import Features
 from rskip.files.names import line_name, shown_name
 from rskip.files.resumable import ResumableFile, part_path, written_windows
@@ -21,7 +21,7 @@ from rskip.generation import SearchOptions
 
 
 @dataclass(frozen=True)
-class CaptionedPicture:
+class CaptionResult:
     """An image with its captions, or with its error.
 
     caption: None if the image can't be read; `error` then says why.
@@ -52,11 +52,11 @@ class CaptionedPicture:
         return "".join(f"{name}\t{score}{each.text}\n" for score, each in zip(scores, hypotheses, strict=True))
 
 
-def caption_pictures(
-    captioner: Captioner, pictures: Sequence[Path], options: SearchOptions, *, batch_size: int
-) -> Iterator[CaptionedPicture]:
+def caption_images(
+    captioner: Captioner, images: Sequence[Path], options: SearchOptions, *, batch_size: int
+) -> Iterator[CaptionResult]:
     """Yields captions of images, in their order. Images that can't be read have an error."""
-    for window in picture_windows(pictures, batch_size):
+    for window in image_windows(images, batch_size):
         yield from caption_window(captioner, window, options)
 
 
@@ -70,7 +70,7 @@ class _Written(_Image, total=False):
 
 def write_captions(
     captioner: Captioner,
-    pictures: Sequence[Path],
+    images: Sequence[Path],
     output: Path,
     options: SearchOptions,
     *,
@@ -99,7 +99,7 @@ def write_captions(
         "batch_size": batch_size,
     }
     with ResumableFile(part, journal, resume=resume) as file:
-        for window in file.missing(picture_windows(pictures, batch_size)):
+        for window in file.missing(image_windows(images, batch_size)):
             lines = [each.json() for each in caption_window(captioner, window, options)]
             file.write(window, "".join(lines).encode("utf-8"))
             report(file.lines)
@@ -124,11 +124,11 @@ def _compare_with_journal(part: Path) -> None:
                 )
 
 
-def picture_windows(pictures: Sequence[Path], batch_size: int) -> Iterator[Window]:
+def image_windows(images: Sequence[Path], batch_size: int) -> Iterator[Window]:
     """Batches of images as windows of a resumable output. Their checksums are of names and sizes."""
     digest = hashlib.sha256()
-    for number, start in enumerate(range(0, len(pictures), batch_size)):
-        batch = pictures[start : start + batch_size]
+    for number, start in enumerate(range(0, len(images), batch_size)):
+        batch = images[start : start + batch_size]
         for path in batch:
             digest.update(os.fsencode(path) + f"\0{path.stat().st_size if path.exists() else -1}\n".encode())
         end = start + len(batch)
@@ -138,15 +138,15 @@ def picture_windows(pictures: Sequence[Path], batch_size: int) -> Iterator[Windo
         )  # fmt: skip
 
 
-def caption_window(captioner: Captioner, window: Window, options: SearchOptions) -> list[CaptionedPicture]:
+def caption_window(captioner: Captioner, window: Window, options: SearchOptions) -> list[CaptionResult]:
     """Captions one batch of images. Sampling has a seed per batch, so that a resumed run draws the same captions."""
     if options.sampling:
         options = replace(options, seed=options.seed + window.number)
     read = captioner.read(window.lines)
     found = iter(captioner.search([each for each in read if isinstance(each, Features)], options))
     return [
-        CaptionedPicture(Path(path), None, each.reason)
-        if isinstance(each, PictureError)
-        else CaptionedPicture(Path(path), next(found))
+        CaptionResult(Path(path), None, each.reason)
+        if isinstance(each, UnreadableImage)
+        else CaptionResult(Path(path), next(found))
         for path, each in zip(window.lines, read, strict=True)
     ]

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
-def check_outputs(pictures: Sequence[Path], outputs: Mapping[str, Sequence[Path]]) -> None:
+def check_outputs(images: Sequence[Path], outputs: Mapping[str, Sequence[Path]]) -> None:
     """Checks that outputs don't overwrite an image or each other.
 
     :param outputs: the files of each output, by the output's name in errors.
     :raises ValueError: an output would overwrite a file; names both.
     """
     there = [(name, path) for name, paths in outputs.items() for path in paths if path.exists()]
-    given = {path.resolve() for path in pictures} if there else set()
+    given = {path.resolve() for path in images} if there else set()
     for name, path in there:
         if path.resolve() in given:
             raise ValueError(f"{name} would overwrite the image {path}: give another name or folder")
@@ -24,16 +24,16 @@ def check_outputs(pictures: Sequence[Path], outputs: Mapping[str, Sequence[Path]
                 raise ValueError(f"{other} and {name} would both write {path}: give another name or folder")
 
 
-def attention_files(pictures: Sequence[Path], folder: Path) -> list[Path]:
+def attention_files(images: Sequence[Path], folder: Path) -> list[Path]:
     """The file for the attention of each image: NAME.png, or NAME-2.png for a second image NAME.
 
     Skips numbers that the name of another image has. Names that differ only in case count as equal, as on some file
     systems.
     """
-    taken = {path.stem.casefold() for path in pictures}
+    taken = {path.stem.casefold() for path in images}
     numbers: dict[str, int] = {}
     files = []
-    for path in pictures:
+    for path in images:
         name, key = path.stem, path.stem.casefold()
         if key in numbers:
             while name.casefold() in taken:

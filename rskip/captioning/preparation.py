@@ -48,7 +48,7 @@ class CaptionOptions:
 
 
 @dataclass(frozen=True)
-class Pictures:
+class ImageFiles:
     """The images of a caption corpus in a folder.
 
     :param paths: maps the name of an image to its path in the folder, such as
@@ -72,7 +72,7 @@ def prepare_captions(
     """Writes `output` atomically: train.jsonl, valid.jsonl and test.jsonl with one line per image, dict.txt, and
     corpus.json, which counts used and skipped images.
 
-    Uses the images in the folder of images (`find_corpus_pictures`), or all captioned images if there is no folder.
+    Uses the images in the folder of images (`find_corpus_images`), or all captioned images if there is no folder.
     Keeps every caption of a used image.
 
     :param mirror: a folder or base URL with the archive of the corpus, or a folder with the texts of the archive.
@@ -84,7 +84,7 @@ def prepare_captions(
     :raises OSError: the server can't be reached, or a disk is full.
     """
     output, options = Path(output).resolve(), options or CaptionOptions()
-    pictures = find_corpus_pictures(corpus, images=images, mirror=mirror)
+    image_files = find_corpus_images(corpus, images=images, mirror=mirror)
     planned: dict[str, Any] = {
         "format": FORMAT,
         "corpus": corpus.name,
@@ -93,9 +93,9 @@ def prepare_captions(
             file.name: {"url": file.url, "size": file.size, "sha256": file.sha256} for file in corpus.texts.values()
         },
     }
-    if pictures:
-        listed = hashlib.sha256("\n".join(sorted(pictures.paths)).encode()).hexdigest()
-        planned["inputs"]["pictures"] = {"url": None, "size": len(pictures.paths), "sha256": listed}
+    if image_files:
+        listed = hashlib.sha256("\n".join(sorted(image_files.paths)).encode()).hexdigest()
+        planned["inputs"]["pictures"] = {"url": None, "size": len(image_files.paths), "sha256": listed}
     if not needs_build(output, planned, force=force):
         return False
     texts = _fetch_texts(corpus, mirror=mirror, offline=offline)
@@ -104,7 +104,7 @@ def prepare_captions(
         if len(found[split]) != corpus.images[split]:
             problem = f"{split} has {len(found[split]):,} captioned images, not {corpus.images[split]:,}"
             raise ValueError(f"{texts['captions']}: {problem}: expected the complete {corpus.name}")
-    taken, counts = _choose(corpus, found, pictures)
+    taken, counts = _choose(corpus, found, image_files)
     elsewhere = "choose another output"
     with disk_space(output, advice=f"free some space, or {elsewhere}", elsewhere=elsewhere), one_at_a_time(output):
         if not needs_build(output, planned, force=force):
@@ -118,7 +118,7 @@ def prepare_captions(
     return True
 
 
-def find_corpus_pictures(corpus: CaptionCorpus, *, images: str | Path | None, mirror: str | None) -> Pictures | None:
+def find_corpus_images(corpus: CaptionCorpus, *, images: str | Path | None, mirror: str | None) -> ImageFiles | None:
     """Finds the images of a corpus in `images`, otherwise in the mirror folder, otherwise in the cache; None: nowhere.
 
     :raises FileNotFoundError: `images` is not a folder.
@@ -136,7 +136,7 @@ def find_corpus_pictures(corpus: CaptionCorpus, *, images: str | Path | None, mi
             return None
         folder = folders[0]
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return Pictures(folder, {path.relative_to(folder).as_posix(): path for path in files})
+    return ImageFiles(folder, {path.relative_to(folder).as_posix(): path for path in files})
 
 
 class CaptionRecord(CorpusRecord):
@@ -227,21 +227,21 @@ _READERS = {"flickr8k": _read_flickr8k, "karpathy": _read_karpathy}
 
 
 def _choose(
-    corpus: CaptionCorpus, found: Mapping[str, _Captions], pictures: Pictures | None
+    corpus: CaptionCorpus, found: Mapping[str, _Captions], image_files: ImageFiles | None
 ) -> tuple[dict[str, list[CaptionedImage]], dict[str, Any]]:
     """The images per split that the folder has, and their description for corpus.json."""
     taken: dict[str, list[CaptionedImage]] = {}
     missing: list[str] = []
     for split, captions in found.items():
-        there = [name for name in captions if pictures is None or name in pictures.paths]
+        there = [name for name in captions if image_files is None or name in image_files.paths]
         if not there:
-            assert pictures
-            problem = f"{pictures.folder} has none of the {len(captions):,} images of {split}"
+            assert image_files
+            problem = f"{image_files.folder} has none of the {len(captions):,} images of {split}"
             raise ValueError(f"{problem}: expected such as {next(iter(captions))}")
         taken[split] = [CaptionedImage.of_captions(name, captions[name]) for name in there]
         missing += sorted(set(captions) - set(there))
     of_splits = {name for captions in found.values() for name in captions}
-    unused = sorted(pictures.paths.keys() - of_splits) if pictures else []
+    unused = sorted(image_files.paths.keys() - of_splits) if image_files else []
     return taken, {
         "images": {split: len(images) for split, images in taken.items()},
         "captions": {split: _count(images) for split, images in taken.items()},

@@ -21,7 +21,7 @@ MOST_PIXELS = 50_000_000  # 150 MB in RGB
 _TILE = (322, 323)  # TIFF tags: width and length of a tile
 
 
-def read_picture(source: Any, *, least_side: int = LEAST_SIDE) -> Image:
+def read_image(source: Any, *, least_side: int = LEAST_SIDE) -> Image:
     """Reads an image (of an animation the first) in RGB, rotated as its EXIF says. Transparent parts become white.
 
     Only FORMATS are read; the file name doesn't matter. The size is checked before decoding. A JPEG of more than
@@ -64,7 +64,7 @@ def read_picture(source: Any, *, least_side: int = LEAST_SIDE) -> Image:
             return rgb(image)
 
 
-def picture_size(path: str | os.PathLike[str]) -> tuple[int, int]:
+def image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Width and height of the image in a file, without decoding it and before the rotation of its EXIF.
 
     :raises ImageError: the file is not an image, or is damaged at its beginning.
@@ -94,7 +94,7 @@ def find_images(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     return found
 
 
-def find_named_pictures(folder: Path) -> list[tuple[str, Path]]:
+def find_named_images(folder: Path) -> list[tuple[str, Path]]:
     """The images of a folder and its subfolders, sorted, each with its path inside the folder as its name.
 
     :raises FileNotFoundError: the folder is missing or has no images.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.checkpoint.files import CONFIG
-from rskip.files.images import read_picture
+from rskip.files.images import read_image
 from rskip.machine.device import usable_device
 from rskip.vision.cifar_resnet import SIZE
 from rskip.vision.data.own_images import ImageDescription
@@ -128,7 +128,7 @@ class Classifier:
 
     def _prepared(self, image: Any) -> Tensor:
         """Shape: (N, 3, H, W)."""
-        pixels = self.transforms()(read_picture(image) if isinstance(image, (str, os.PathLike)) else image)
+        pixels = self.transforms()(read_image(image) if isinstance(image, (str, os.PathLike)) else image)
         return pixels if pixels.dim() == 4 else pixels[None]
 
     def _predictions(self, probabilities: Tensor) -> Iterator[Prediction]:

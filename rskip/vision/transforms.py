@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.files.decoding import decoding, rgb
-from rskip.files.images import read_picture
+from rskip.files.images import read_image
 from rskip.machine.extras import extra
 from rskip.settings.errors import did_you_mean
 from rskip.vision.cifar_resnet import SIZE
@@ -125,7 +125,7 @@ class ImageClassification(nn.Module):
             return self._of_pixels(image)
         if not hasattr(image, "convert"):
             raise ValueError(f"a {type(image).__name__} is not an image: expected a PIL image, a tensor or an array")
-        return self._normalised(torch.from_numpy(np.array(square(read_picture(image, least_side=1), self.stored_size))))
+        return self._normalised(torch.from_numpy(np.array(square(read_image(image, least_side=1), self.stored_size))))
 
     def _of_pixels(self, image: Tensor | np.ndarray) -> Tensor:
         from PIL import Image

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from rskip.captioning.captioner import Captioner, PictureError
+from rskip.captioning.captioner import Captioner, UnreadableImage
 from rskip.captioning.features import Features
 from rskip.settings.errors import SettingError
 
@@ -63,9 +63,9 @@ def test_precisions(captioner, folder, pictures):
 
 def test_what_can_not_be_captioned_is_told(captioner, pictures, tmp_path):
     (tmp_path / "words.jpg").write_text("words")
-    with pytest.raises(PictureError, match="^image 2: .*words.jpg: not an image"):
+    with pytest.raises(UnreadableImage, match="^image 2: .*words.jpg: not an image"):
         captioner([pictures / "a.png", tmp_path / "words.jpg"])
-    with pytest.raises(PictureError, match="image 1: a NoneType is not an image"):
+    with pytest.raises(UnreadableImage, match="image 1: a NoneType is not an image"):
         captioner(None)
     with pytest.raises(SettingError, match="unknown key bean; did you mean beam"):
         captioner(pictures / "a.png", bean=3)

@@ -51,7 +51,7 @@ def test_pictures_are_read_as_they_were_written_in_their_order(tmp_path):
     for each in (store, pickle.loads(pickle.dumps(store))):
         assert each.names == list(expected) and len(each) == 3 and each.dim == 6
         assert each.description == {"format": 1, **DESCRIPTION}
-        assert each.pictures["b.jpg"].sha256 == "sum of b.jpg"
+        assert each.images["b.jpg"].sha256 == "sum of b.jpg"
         for name, features in expected.items():
             assert name in each
             assert_same(each[name], features)

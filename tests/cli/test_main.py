@@ -70,7 +70,7 @@ def test_a_word_of_a_group_that_does_something_itself_is_a_command_only_in_first
     ):
         args = cli.build_parser(words).parse_args(words)
         assert args.command == work
-    assert args.pictures == ["extract"]
+    assert args.images == ["extract"]
 
 
 def test_a_group_without_a_command_says_so(capsys):

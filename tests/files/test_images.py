@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rskip.files.images import find_images, read_picture
+from rskip.files.images import find_images, read_image
 
 RED = (200, 30, 40)
 SIZE = (32, 24)
@@ -46,7 +46,7 @@ def test_modes_become_rgb(name, mode, expected, tmp_path):
     else:
         image = image.convert(mode, dither=Image.Dither.NONE) if mode == "1" else image.convert(mode)
     image.save(tmp_path / name)
-    found = read_picture(tmp_path / name)
+    found = read_image(tmp_path / name)
     assert found.size == SIZE and np.abs(colour(found) - expected).max() < 6
 
 
@@ -55,18 +55,18 @@ def test_more_than_8_bits_are_scaled(dtype, value, tmp_path):
     pixels = np.full(SIZE[::-1], value, dtype=dtype)
     pixels[0, 0] = 65_535 if value > 255 else 255
     Image.fromarray(pixels).save(tmp_path / "deep.tif")
-    found = np.asarray(read_picture(tmp_path / "deep.tif"))
+    found = np.asarray(read_image(tmp_path / "deep.tif"))
     assert abs(int(found[5, 5, 0]) - 128) <= 1 and found[0, 0].tolist() == [255, 255, 255]
 
 
 def test_transparent_parts_are_white_and_an_animation_is_its_first_picture(tmp_path):
     image = Image.new("RGBA", SIZE, (*RED, 0))
     image.save(tmp_path / "clear.png")
-    assert colour(read_picture(tmp_path / "clear.png")).tolist() == [255, 255, 255]
+    assert colour(read_image(tmp_path / "clear.png")).tolist() == [255, 255, 255]
     frames = [Image.new("RGB", SIZE, each) for each in (RED, "blue", "green")]
     for name in ("moving.gif", "moving.webp", "moving.png"):
         frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:], lossless=True)
-        assert np.abs(colour(read_picture(tmp_path / name)) - RED).max() < 3
+        assert np.abs(colour(read_image(tmp_path / name)) - RED).max() < 3
 
 
 def test_the_exif_orientation_is_heeded_and_all_sources_give_the_same(tmp_path):
@@ -76,11 +76,11 @@ def test_the_exif_orientation_is_heeded_and_all_sources_give_the_same(tmp_path):
     exif[0x0112] = 6  # turned by 90 degrees
     path = tmp_path / "turned.png"
     image.save(path, exif=exif)
-    found = read_picture(path)
+    found = read_image(path)
     assert found.size == (24, 32) and found.getpixel((12, 2)) == (0, 0, 255)
     with path.open("rb") as file, Image.open(path) as opened:
         others = [str(path), file, io.BytesIO(path.read_bytes()), opened, found]
-        assert all(np.array_equal(np.asarray(read_picture(other)), np.asarray(found)) for other in others)
+        assert all(np.array_equal(np.asarray(read_image(other)), np.asarray(found)) for other in others)
 
 
 def content(name):
@@ -97,7 +97,7 @@ def test_truncated_pictures_are_refused_in_one_line(name, tmp_path):
     for size in (0, 1, 10, len(whole) // 2, len(whole) * 9 // 10):
         (tmp_path / name).write_bytes(whole[:size])
         with pytest.raises(ValueError, match=r"truncated or damaged|not an image") as caught:
-            read_picture(tmp_path / name)
+            read_image(tmp_path / name)
         assert "\n" not in str(caught.value) and str(caught.value).startswith(str(tmp_path / name))
 
 
@@ -105,13 +105,13 @@ def test_what_is_no_picture_is_refused(tmp_path):
     for name, text in (("words.jpg", b"words\n" * 100), ("page.svg", b"<svg xmlns='http://www.w3.org/2000/svg'/>")):
         (tmp_path / name).write_bytes(text)
         with pytest.raises(ValueError, match=f"{name}: not an image"):
-            read_picture(tmp_path / name)
+            read_image(tmp_path / name)
     with pytest.raises(FileNotFoundError, match="no such file"):
-        read_picture(tmp_path / "none.jpg")
+        read_image(tmp_path / "none.jpg")
     with pytest.raises(FileNotFoundError, match="is a folder"):
-        read_picture(tmp_path)
+        read_image(tmp_path)
     with pytest.raises(ValueError, match="a float is not an image"):
-        read_picture(1.5)
+        read_image(1.5)
 
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 64 64\n%%EndComments\n{} loop\n%%EOF\n"
@@ -133,7 +133,7 @@ def test_other_formats_are_refused_and_start_no_program(data, name, tmp_path, mo
     (tmp_path / name).write_bytes(data)
     for source in (tmp_path / name, io.BytesIO(data)):
         with pytest.raises(ValueError, match="not an image in a readable format: expected JPEG, PNG, "):
-            read_picture(source)
+            read_image(source)
     assert not started
 
 
@@ -145,7 +145,7 @@ def test_whatever_a_decoder_raises_is_told(error, tmp_path, monkeypatch):
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", fails)
     (tmp_path / "odd.png").write_bytes(content("odd.png"))
     with pytest.raises(ValueError, match=rf"odd.png: truncated or damaged \(({error}|{type(error).__name__})\)"):
-        read_picture(tmp_path / "odd.png")
+        read_image(tmp_path / "odd.png")
 
 
 def test_what_may_not_be_read_is_told(tmp_path, monkeypatch):
@@ -155,7 +155,7 @@ def test_what_may_not_be_read_is_told(tmp_path, monkeypatch):
     (tmp_path / "secret.png").touch()
     monkeypatch.setattr(Image, "open", denied)
     with pytest.raises(ValueError, match="secret.png: Permission denied"):
-        read_picture(tmp_path / "secret.png")
+        read_image(tmp_path / "secret.png")
 
 
 @pytest.mark.parametrize("size", [(1, 1), (15, 400), (1, 20_000)])
@@ -163,7 +163,7 @@ def test_tiny_pictures_are_refused(size, tmp_path):
     Image.new("RGB", size).save(tmp_path / "tiny.png")
     for source in (tmp_path / "tiny.png", Image.new("RGB", size)):
         with pytest.raises(ValueError, match="expected at least 16 on each side"):
-            read_picture(source)
+            read_image(source)
 
 
 def test_large_pictures_are_decoded_smaller_or_refused(drawn, tmp_path, monkeypatch):
@@ -172,7 +172,7 @@ def test_large_pictures_are_decoded_smaller_or_refused(drawn, tmp_path, monkeypa
     for side, shown in ((100, 100), (101, 51), (600, 75), (800, 100)):
         image = drawn(size=(side, side))
         image.save(tmp_path / "plain.jpg", quality=95, subsampling=0)
-        found = read_picture(tmp_path / "plain.jpg")
+        found = read_image(tmp_path / "plain.jpg")
         assert found.size == (shown, shown)
         expected = np.asarray(image.resize((shown, shown), Image.Resampling.BOX), dtype=float)
         assert np.abs(np.asarray(found) - expected).mean() < 6
@@ -182,11 +182,11 @@ def test_large_pictures_are_decoded_smaller_or_refused(drawn, tmp_path, monkeypa
         image.save(tmp_path / "large.png")
         for name in ("progressive.jpg", "large.png"):
             with pytest.raises(ValueError, match="pixels.*: make it smaller"):
-                read_picture(tmp_path / name)
+                read_image(tmp_path / name)
     drawn(size=(900, 900)).save(tmp_path / "plain.jpg")
     for source in (tmp_path / "plain.jpg", drawn(size=(101, 101))):
         with pytest.raises(ValueError, match="expected at most .* in all: make it smaller"):
-            read_picture(source)
+            read_image(source)
 
 
 @pytest.mark.slow
@@ -195,12 +195,12 @@ def test_20000_pixels_a_side_stay_within_a_bound_on_memory(tmp_path):
     code = f"""
 import resource, sys
 from PIL import Image
-from rskip.files.images import read_picture
+from rskip.files.images import read_image
 if sys.argv[1] == "write":
     Image.new("L", (20_000, 20_000), 90).save({str(tmp_path / "large.jpg")!r})
 else:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = read_picture({str(tmp_path / "large.jpg")!r})
+    found = read_image({str(tmp_path / "large.jpg")!r})
     assert found.size == (5_000, 5_000) and found.getpixel((17, 4_000)) == (90, 90, 90)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400_000, "kB"
 """
@@ -217,7 +217,7 @@ def test_a_jpeg_of_several_scans_is_not_decoded_smaller(drawn, tmp_path, monkeyp
     one_colour = b"\xff\xda\x00\x08\x01" + data[begin + 5 : begin + 7] + data[begin + 11 : begin + 14]
     (tmp_path / "scans.jpg").write_bytes(data[:begin] + one_colour + data[begin + 14 :])
     with pytest.raises(ValueError, match="101 x 101 pixels: expected at most 10,000 in all: make it smaller"):
-        read_picture(tmp_path / "scans.jpg")
+        read_image(tmp_path / "scans.jpg")
 
 
 def test_the_tiles_of_a_small_tiff_may_not_be_large():
@@ -226,7 +226,7 @@ def test_the_tiles_of_a_small_tiff_may_not_be_large():
     entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
     file = io.BytesIO(b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4))
     with pytest.raises(ValueError, match="a tile: 40,000 x 40,000 pixels: expected at most 50,000,000 in all"):
-        read_picture(file)
+        read_image(file)
 
 
 def test_sizes_are_compared_before_anything_is_decoded(monkeypatch):
@@ -237,7 +237,7 @@ def test_sizes_are_compared_before_anything_is_decoded(monkeypatch):
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", fails)
     for kind in ("png", "gif", "bmp", "webp", "tiff", "ppm"):
         with pytest.raises(ValueError, match="64 x 64 pixels: expected at most 4,095 in all"):
-            read_picture(io.BytesIO(content(f"a.{kind}")))
+            read_image(io.BytesIO(content(f"a.{kind}")))
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "I;16", "F"])
@@ -249,22 +249,22 @@ def test_strips_are_converted_alike(mode, monkeypatch):
         "F": lambda: Image.fromarray(values[..., 0] * np.float32(2.5)),
     }[mode]()
     assert image.mode == mode
-    whole = np.asarray(read_picture(image))
+    whole = np.asarray(read_image(image))
     monkeypatch.setattr("rskip.files.decoding._STRIP", 7 * 30)
-    assert np.array_equal(np.asarray(read_picture(image)), whole)
+    assert np.array_equal(np.asarray(read_image(image)), whole)
 
 
 def test_pixels_that_are_no_numbers_are_refused():
     pixels = np.full(SIZE[::-1], 3, dtype=np.float32)
     pixels[1, 2] = np.nan
     with pytest.raises(ValueError, match="an image: truncated or damaged .pixels must be finite numbers"):
-        read_picture(Image.fromarray(pixels))
+        read_image(Image.fromarray(pixels))
 
 
 def test_a_name_with_a_line_break_is_told_in_a_line(tmp_path):
     (tmp_path / "a\nb.jpg").write_text("words")
     with pytest.raises(ValueError, match=r'/a\\nb.jpg": not an image'):
-        read_picture(tmp_path / "a\nb.jpg")
+        read_image(tmp_path / "a\nb.jpg")
 
 
 def test_pictures_of_folders_are_found_in_order(pictures, tmp_path):

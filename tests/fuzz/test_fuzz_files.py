@@ -33,7 +33,7 @@ from rskip.corpora import read_own_corpus
 from rskip.corpora.formats import TextFile
 from rskip.corpora.inspection import inspect_data
 from rskip.corpora.own_text import Table
-from rskip.files.images import read_picture
+from rskip.files.images import read_image
 from rskip.records import Record, read_record
 from rskip.text import Dictionary
 from rskip.translation import Translator
@@ -310,7 +310,7 @@ KINDS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM")
 def test_pictures(kind: str, first: Damage, second: Damage) -> None:
     image, memory = Image.effect_noise((40, 30), 90).convert("RGB"), io.BytesIO()
     image.save(memory, kind)
-    found = holds(read_picture, io.BytesIO(damaged(damaged(memory.getvalue(), first), second)))
+    found = holds(read_image, io.BytesIO(damaged(damaged(memory.getvalue(), first), second)))
     assert isinstance(found, (Image.Image, ValueError))
 
 

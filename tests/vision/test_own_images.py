@@ -340,10 +340,10 @@ def test_arrays_with_channels_and_names(tmp_path: Path) -> None:
     for images in (IMAGES[..., None], np.stack([IMAGES] * 3, axis=-1)):
         files = arrays(tmp_path, images=images, labels=LABELS, classes=np.array(["x", "y", "z"]))
         assert files.classes == ("x", "y", "z") and files.name == "x"
-        assert np.array_equal(np.asarray(files.parts[ALL].picture(5))[..., 1], IMAGES[5])
+        assert np.array_equal(np.asarray(files.parts[ALL].image(5))[..., 1], IMAGES[5])
     clear = np.concatenate([np.stack([IMAGES] * 3, axis=-1), np.zeros((12, 28, 28, 1), np.uint8)], axis=-1)
     files = arrays(tmp_path, images=clear, labels=LABELS)
-    assert (np.asarray(files.parts[ALL].picture(0)) == 255).all()
+    assert (np.asarray(files.parts[ALL].image(0)) == 255).all()
 
 
 @pytest.mark.parametrize(

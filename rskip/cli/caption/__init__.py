@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.cli._options import add_options
     from rskip.generation.options import SearchOptions
 
-    parser.add_argument("pictures", nargs="+", metavar="IMAGE", help="an image, or a folder of images")
+    parser.add_argument("images", nargs="+", metavar="IMAGE", help="an image, or a folder of images")
     parser.add_argument(
         "--model", required=True, metavar="MODEL",
         help="model folder, fairseq's .pt file, or a name from `rskip zoo list`",
@@ -91,25 +91,25 @@ def run(args: argparse.Namespace) -> int:
 
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; images that are too large are refused
     options, batches = with_flags(CAPTION_OPTIONS, args), with_flags(ImageBatchSettings(), args)
-    pictures = find_images(args.pictures)
-    check_output(args, pictures)
+    images = find_images(args.images)
+    check_output(args, images)
     if args.output is not None and args.resume and args.output.exists() and not unfinished_parts(args.output):
         if not args.quiet:
             print(f"{args.output} is complete: nothing to do", file=sys.stderr)
         return 0
     captioner = load_captioner(args)
     if args.output is None:
-        failed = print_captions(args, captioner, pictures, options, batches.batch_size)
+        failed = print_captions(args, captioner, images, options, batches.batch_size)
     else:
-        failed = write_file(args, captioner, pictures, options, batches.batch_size)
+        failed = write_file(args, captioner, images, options, batches.batch_size)
     for error in failed.values():
         print(error, file=sys.stderr)
     if failed:
-        print(f"rskip caption: {len(failed):,} of {len(pictures):,} images failed", file=sys.stderr)
+        print(f"rskip caption: {len(failed):,} of {len(images):,} images failed", file=sys.stderr)
     return MISTAKE if failed else 0
 
 
-def check_output(args: argparse.Namespace, pictures: Sequence[Path]) -> None:
+def check_output(args: argparse.Namespace, images: Sequence[Path]) -> None:
     """Raises an error, before any work, if outputs exclude each other, can't be drawn, or would overwrite a file."""
     from rskip.captioning.outputs import attention_files, check_outputs
     from rskip.files.plot import check_plot
@@ -126,15 +126,15 @@ def check_output(args: argparse.Namespace, pictures: Sequence[Path]) -> None:
         from rskip.captioning.drawing import MOST_ON_A_SHEET
 
         check_plot(args.sheet)
-        if len(pictures) > MOST_ON_A_SHEET:
-            raise ValueError(f"--sheet draws at most {MOST_ON_A_SHEET} images, but got {len(pictures):,}")
+        if len(images) > MOST_ON_A_SHEET:
+            raise ValueError(f"--sheet draws at most {MOST_ON_A_SHEET} images, but got {len(images):,}")
     drawn: list[Path] = []
     if args.attention_folder is not None:
-        check_plot(args.attention_folder / "picture.png")
-        drawn = attention_files(pictures, args.attention_folder)
+        check_plot(args.attention_folder / "image.png")
+        drawn = attention_files(images, args.attention_folder)
     single = {"--output": args.output, "--sheet": args.sheet}
     files = {flag: [path] for flag, path in single.items() if path is not None}
-    check_outputs(pictures, {**files, "--attention": drawn})
+    check_outputs(images, {**files, "--attention": drawn})
 
 
 @loading_for_good()
@@ -154,19 +154,19 @@ def load_captioner(args: argparse.Namespace) -> Captioner:
 
 
 def print_captions(
-    args: argparse.Namespace, captioner: Captioner, pictures: Sequence[Path], options: SearchOptions, batch_size: int
+    args: argparse.Namespace, captioner: Captioner, images: Sequence[Path], options: SearchOptions, batch_size: int
 ) -> dict[str, str]:
     """Prints captions, and draws them if asked to. Returns the errors of images that can't be read."""
-    from rskip.captioning.files import caption_pictures
+    from rskip.captioning.files import caption_images
 
     folder = args.attention_folder
     options = replace(options, token_scores=args.format == "json", attention=folder is not None)
-    found = caption_pictures(captioner, pictures, options, batch_size=batch_size)
+    found = caption_images(captioner, images, options, batch_size=batch_size)
     if folder is not None or args.sheet is not None:
         from rskip.captioning.drawing import drawn
         from rskip.captioning.outputs import attention_files
 
-        found = drawn(found, attention=folder and attention_files(pictures, folder), sheet=args.sheet)
+        found = drawn(found, attention=folder and attention_files(images, folder), sheet=args.sheet)
     failed = {}
     for each in found:
         print(each.json() if args.format == "json" else each.text(), end="", flush=True)
@@ -176,7 +176,7 @@ def print_captions(
 
 
 def write_file(
-    args: argparse.Namespace, captioner: Captioner, pictures: Sequence[Path], options: SearchOptions, batch_size: int
+    args: argparse.Namespace, captioner: Captioner, images: Sequence[Path], options: SearchOptions, batch_size: int
 ) -> dict[str, str]:
     """Writes captions to --output. Returns the errors of images that can't be read."""
     from rskip.captioning.files import write_captions
@@ -184,7 +184,7 @@ def write_file(
     from rskip.files.resumable import StoppedError
     from rskip.machine.progress import Progress
 
-    with Progress("captions", total=len(pictures), unit=" images", log=30, shown=not args.quiet) as bar:
+    with Progress("captions", total=len(images), unit=" images", log=30, shown=not args.quiet) as bar:
 
         def report(done: int) -> None:
             bar.update(done - bar.n)
@@ -192,7 +192,7 @@ def write_file(
         try:
             return write_captions(
                 captioner,
-                pictures,
+                images,
                 args.output,
                 replace(options, token_scores=True),
                 batch_size=batch_size,

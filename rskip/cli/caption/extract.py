@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     from rskip.captioning.extraction import extract_features
     from rskip.captioning.options import FeatureSettings, ImageBatchSettings
     from rskip.cli._options import with_flags
-    from rskip.files.images import find_named_pictures
+    from rskip.files.images import find_named_images
     from rskip.machine.device import choose_device
     from rskip.machine.progress import Progress
     from rskip.machine.ranks import Ranks
@@ -59,14 +59,14 @@ def run(args: argparse.Namespace) -> int:
     features, extraction = with_flags(FeatureSettings(), args), with_flags(ImageBatchSettings(), args)
     if args.backbone == "bottom-up":
         return finish(args, store_bottom_up(args.images, args.output, dtype=features.dtype))
-    pictures = find_named_pictures(args.images)
+    images = find_named_images(args.images)
     backbone = load_backbone(args.backbone, args.weights, settings=features, device=choose_device(args.device, Ranks()))
-    with Progress("features", total=len(pictures), unit=" images", log=30, shown=not args.quiet) as bar:
+    with Progress("features", total=len(images), unit=" images", log=30, shown=not args.quiet) as bar:
 
         def report(done: Extraction) -> None:
             bar.update(done.done + done.kept + len(done.failed) - bar.n)
 
-        result = extract_features(pictures, backbone, args.output, settings=extraction, report=report)
+        result = extract_features(images, backbone, args.output, settings=extraction, report=report)
     return finish(args, result)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from rskip.files.checksum import sha256_file
 from rskip.files.decoding import ImageError
-from rskip.files.images import SUFFIXES, picture_size, read_picture
+from rskip.files.images import SUFFIXES, image_size, read_image
 from rskip.files.names import line_name, shown_name
 from rskip.machine.extras import extra
 
@@ -39,7 +39,7 @@ class Part:
     :param labels: the number of each image's class.
     """
 
-    pictures: Sequence[Path] | np.ndarray
+    images: Sequence[Path] | np.ndarray
     names: Sequence[str]
     labels: Sequence[int]
 
@@ -48,33 +48,33 @@ class Part:
 
     def chosen(self, rows: Sequence[int]) -> Part:
         """The images of these rows."""
-        pictures = self.pictures
-        chosen = pictures[list(rows)] if isinstance(pictures, np.ndarray) else [pictures[row] for row in rows]
+        images = self.images
+        chosen = images[list(rows)] if isinstance(images, np.ndarray) else [images[row] for row in rows]
         return Part(chosen, [self.names[row] for row in rows], [self.labels[row] for row in rows])
 
-    def picture(self, row: int) -> Any:
+    def image(self, row: int) -> Any:
         """The image as a PIL image, upright and in RGB.
 
         :raises OSError: the file is missing.
         :raises ValueError: the file is not an image, or is damaged.
         """
-        picture = self.pictures[row]
-        if isinstance(picture, Path):
-            return read_picture(picture, least_side=1)
+        image = self.images[row]
+        if isinstance(image, Path):
+            return read_image(image, least_side=1)
         from PIL import Image
 
-        return read_picture(Image.fromarray(np.ascontiguousarray(picture)), least_side=1)
+        return read_image(Image.fromarray(np.ascontiguousarray(image)), least_side=1)
 
-    def look(self, row: int) -> tuple[str, tuple[int, int] | None]:
+    def checksum_and_size(self, row: int) -> tuple[str, tuple[int, int] | None]:
         """The SHA-256 of the image's file or array, and its width and height. None: these can't be read."""
-        picture = self.pictures[row]
-        if not isinstance(picture, Path):
-            height, width = picture.shape[:2]
-            return hashlib.sha256(f"{picture.shape}".encode() + picture.tobytes()).hexdigest(), (width, height)
+        image = self.images[row]
+        if not isinstance(image, Path):
+            height, width = image.shape[:2]
+            return hashlib.sha256(f"{image.shape}".encode() + image.tobytes()).hexdigest(), (width, height)
         checksum = ""
         try:
-            checksum = sha256_file(picture)
-            return checksum, picture_size(picture)
+            checksum = sha256_file(image)
+            return checksum, image_size(image)
         except (ImageError, OSError):  # decoding reports what is wrong
             return checksum, None
 

@@ -72,7 +72,7 @@ def read_npz(path: Path, *, classes: Sequence[str] | None = None) -> LabelledFil
     else:
         numbers = [list(classes).index(each) for each in names]
         parts = {
-            part: Part(content.pictures, content.names, [numbers[label] for label in content.labels])
+            part: Part(content.images, content.names, [numbers[label] for label in content.labels])
             for part, content in parts.items()
         }
         names = tuple(classes)

@@ -116,7 +116,7 @@ def load_own_images(
     :param memory: bytes; images that need more are decoded whenever they are used. None: `memory_limit()`.
     :raises ValueError: images that can't be read, or a class with too few different images to split some off.
     """
-    looked = {part: _look(content, part, shown=shown) for part, content in files.parts.items()}
+    looked = {part: _checksums_and_sizes(content, part, shown=shown) for part, content in files.parts.items()}
     parts = dict(files.parts)
     notes = list(files.notes)
     if ALL in parts or {*parts} == {"train"}:
@@ -164,7 +164,7 @@ def load_split(files: LabelledFiles, split: str | None, description: ImageDescri
     parts = dict(files.parts)
     if ALL in parts or {*parts} == {"train"}:
         whole = ALL if ALL in parts else "train"
-        looked = _look(parts[whole], whole, shown=True)
+        looked = _checksums_and_sizes(parts[whole], whole, shown=True)
         try:
             own, sums = _split_off(files, parts[whole], looked)
         except ValueError:  # too few images to split
@@ -266,11 +266,11 @@ class _Readers:
             yield future.result()
 
 
-def _look(part: Part, name: str, *, shown: bool) -> list[tuple[str, tuple[int, int] | None]]:
+def _checksums_and_sizes(part: Part, name: str, *, shown: bool) -> list[tuple[str, tuple[int, int] | None]]:
     """Checksum and size of every image."""
     with _Readers() as readers, Progress(f"checking {name}", total=len(part), unit="image", shown=shown) as progress:
         found = []
-        for each in readers.each(part.look, range(len(part))):
+        for each in readers.each(part.checksum_and_size, range(len(part))):
             found.append(each)
             progress.update()
         return found
@@ -331,7 +331,7 @@ def _refuse_unreadable(wrong: Sequence[str], *, of: int) -> None:
 
 def _pixels(part: Part, row: int, side: int) -> np.ndarray:
     """Shape: (side, side, 3)."""
-    return np.asarray(square(part.picture(row), side))
+    return np.asarray(square(part.image(row), side))
 
 
 def _try_pixels(part: Part, row: int, side: int) -> np.ndarray | str:
