@@ -54,7 +54,7 @@ def _run(args: argparse.Namespace, root: Path) -> int:
         print(f"{args.html}: written")
         return 0
     costs = read_costs(root)
-    results = read_results(root, beside=costs)
+    results = read_results(root, further=costs)
     for name in args.tables:
         print((costs if name in costs.tables else results).table(name).render(args.format), end="")
     if args.tables:

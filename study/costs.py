@@ -21,7 +21,7 @@ from rskip.tasks.run import flat_config
 FILE = Path("study", "results", "benchmarks", "connection_cost.jsonl")
 PREFIX = "connection_cost_"  # of its tables' names; the name of the model (its task) follows
 COSINE = "cosine"
-BESIDE = {  # headings and their meanings; all but COSINE are relative to the baseline
+HEADINGS = {  # headings and their meanings; all but COSINE are relative to the baseline
     "time": "time per update",
     "calls": "operator calls",
     "memory": "memory kept for the backward pass",
@@ -87,12 +87,12 @@ class Costs:
         return tuple(PREFIX + model for model in self.models)
 
     def figures(self, line: Recipe, grid: Recipe) -> dict[str, float | None]:
-        """The values of a line's connection, with the headings of BESIDE; None if unknown."""
+        """The values of a line's connection, by the headings in HEADINGS; None if unknown."""
         return self._figures(self._model(grid), _connection(line))
 
     def _figures(self, model: str, connection: str) -> dict[str, float | None]:
         if model not in self.models or connection not in self.of[model]:
-            return dict.fromkeys(BESIDE)
+            return dict.fromkeys(HEADINGS)
         cost, base = (self.of[model][each] for each in (connection, self.models[model].baseline))
         calls, memory = cost.calls / base.calls, cost.kept_megabytes / base.kept_megabytes
         return {"time": cost.update_ratio, "calls": calls, "memory": memory, COSINE: cost.alike}
@@ -106,7 +106,7 @@ class Costs:
         base = self.models[model].baseline
         headings = [
             "connection", "parameters", "calls forward", "calls backward", "MB moved forward", "MB moved backward",
-            "MB kept", *BESIDE,
+            "MB kept", *HEADINGS,
         ]  # fmt: skip
         rows = [
             [
@@ -129,7 +129,7 @@ class Costs:
         )
 
     def note(self, grid: Recipe, headings: Collection[str]) -> str:
-        """The meanings in BESIDE of these headings, as a sentence."""
+        """The meanings in HEADINGS of these headings, as a sentence."""
         return self._note(self._model(grid), headings)
 
     def _model(self, grid: Recipe) -> str:
@@ -140,9 +140,9 @@ class Costs:
         return own if own in self.models else grid.task.name
 
     def _note(self, model: str, headings: Collection[str]) -> str:
-        named = [words for heading, words in BESIDE.items() if heading in headings and heading != COSINE]
+        named = [words for heading, words in HEADINGS.items() if heading in headings and heading != COSINE]
         listed = " and ".join([", ".join(named[:-1]), named[-1]])
-        cosine = f" {COSINE.capitalize()}: {BESIDE[COSINE]}." if COSINE in headings else ""
+        cosine = f" {COSINE.capitalize()}: {HEADINGS[COSINE]}." if COSINE in headings else ""
         baseline, description = self.models[model].baseline, self.models[model].description
         return f"{listed[0].upper()}{listed[1:]} are relative to `{baseline}`.{cosine} Measured in a {description}."
 

@@ -1,6 +1,6 @@
 "use strict";
 
-// What a figure's value says, beside the pointer.
+// Shows a figure's value next to the pointer.
 const says = document.getElementById("says");
 document.addEventListener("mousemove", (event) => {
   const text = event.target.dataset ? event.target.dataset.says : undefined;

@@ -45,7 +45,7 @@ def write_page(root: Path, path: Path) -> None:
 def results_page(root: Path) -> str:
     """The page's HTML."""
     costs = read_costs(root)
-    results = read_results(root, beside=costs)
+    results = read_results(root, further=costs)
     records, tables = results.records, results.comparisons
     compared = map(tables.table, tables.of_recipes)
     crossed = map(results.grids.table, results.grids.names)

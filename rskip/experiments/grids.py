@@ -3,7 +3,7 @@
 `field_cifar10` shows the variants of recipes/field_cifar10.yaml, which have two parts; `field/6x6` those of
 recipes/field.yaml that begin with 6x6. A cell is the score by which its task ranks, over the seeds; lines are sorted by
 their best cell. A cell is compared with the cell of the same setting in the file's first line, if they share two or
-more seeds. A line may show further values, such as costs (`Beside`).
+more seeds. A line may show further values, such as costs (`FurtherValues`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Cell:
         return ", ".join(said)
 
 
-class Beside(Protocol):
+class FurtherValues(Protocol):
     """Further values for the lines of a grid, such as the costs of their connections."""
 
     def figures(self, line: Recipe, grid: Recipe) -> Mapping[str, float | None]:
@@ -88,8 +88,10 @@ class Grids:
     :param records: all records; those with overrides are ignored.
     """
 
-    def __init__(self, recipes: Iterable[Recipe], records: Iterable[Record], beside: Beside | None = None) -> None:
-        self._beside = beside
+    def __init__(
+        self, recipes: Iterable[Recipe], records: Iterable[Record], further: FurtherValues | None = None
+    ) -> None:
+        self._further = further
         self._of_table: dict[str, list[Recipe]] = {}
         for recipe in recipes:
             if len(recipe.parts) > 1:
@@ -118,14 +120,14 @@ class Grids:
         columns |= _comparison_columns(ordered, compared)
         if main != ranked:
             columns[f"{main.heading} there"] = [_mean(_best(line), main.metric) for line in ordered]
-        beside = [self._figures(name, line[0].recipe) for line in ordered]
-        columns |= {heading: [_shown(figures[heading]) for figures in beside] for heading in beside[0]}
+        further = [self._figures(name, line[0].recipe) for line in ordered]
+        columns |= {heading: [_shown(figures[heading]) for figures in further] for heading in further[0]}
         kept = [heading for heading, column in columns.items() if heading in ("variant", *lasts) or any(column)]
         cells = [cell for line in ordered for cell in line]
         baseline = f"{self._of_table[name][0].parts[-2]} in the same column"
         notes = _notes(cells, ranked.heading) + comparison_notes(list(compared.values()), baseline=baseline)
-        if self._beside is not None and beside[0].keys() & set(kept):
-            notes.append(self._beside.note(self._of_table[name][0], kept))
+        if self._further is not None and further[0].keys() & set(kept):
+            notes.append(self._further.note(self._of_table[name][0], kept))
         places = {
             cell.recipe.address: (at, 1 + last) for at, line in enumerate(ordered) for last, cell in enumerate(line)
         }
@@ -164,8 +166,8 @@ class Grids:
                 setting, seeds = cell.recipe.parts[-1], [record.seed for record in cell.records]
                 rows += [(model, setting, seed, metric, ended.get(seed)) for seed in seeds]
                 rows += [] if seeds else [(model, setting, None, metric, None)]
-            beside = self._figures(name, line[0].recipe)
-            rows += [(model, "", None, quantity, figure) for quantity, figure in beside.items() if figure is not None]
+            further = self._figures(name, line[0].recipe)
+            rows += [(model, "", None, quantity, figure) for quantity, figure in further.items() if figure is not None]
         keys = ("model", "setting", "seed", "quantity", "value")
         return Measurement(analysis="grid", conditions={}, rows=[dict(zip(keys, row, strict=True)) for row in rows])
 
@@ -174,7 +176,7 @@ class Grids:
         return [record.path for line in self._lines(name) for cell in line for record in cell.records]
 
     def _figures(self, name: str, line: Recipe) -> Mapping[str, float | None]:
-        return {} if self._beside is None else self._beside.figures(line, self._of_table[name][0])
+        return {} if self._further is None else self._further.figures(line, self._of_table[name][0])
 
     def _lines(self, name: str) -> list[list[Cell]]:
         """Its cells by line, the best line first."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rskip.experiments.comparisons import SEEDS, Comparisons, no_table
-from rskip.experiments.grids import Beside, Grids
+from rskip.experiments.grids import FurtherValues, Grids
 from rskip.experiments.recipe import Recipe, all_recipes
 from rskip.records import RESULTS, Record, read_records
 from rskip.records.address import new_addresses
@@ -46,10 +46,10 @@ class Results:
         return self.comparisons.table(name, seeds=seeds)
 
 
-def read_results(root: Path, *, beside: Beside | None = None) -> Results:
+def read_results(root: Path, *, further: FurtherValues | None = None) -> Results:
     """The results of a project.
 
-    :param beside: further values for the lines of grids.
+    :param further: further values for the lines of grids.
     :raises FileNotFoundError: there is no results folder.
     :raises ValueError: a recipe or run record is wrong, or scores in a run record were edited.
     """
@@ -60,7 +60,7 @@ def read_results(root: Path, *, beside: Beside | None = None) -> Results:
     records = _readdressed([record for folder in dict.fromkeys(folders) for record in read_records(folder)], recipes)
     for record in records:
         check_agreement(record)
-    return Results(records, Comparisons(recipes, records), Grids(recipes, records, beside))
+    return Results(records, Comparisons(recipes, records), Grids(recipes, records, further))
 
 
 def _readdressed(records: Sequence[Record], recipes: Sequence[Recipe]) -> list[Record]:

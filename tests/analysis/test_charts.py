@@ -1,4 +1,4 @@
-"""What figures show: the drawn rows of hand-made measurements, exactly; a picture of every kind."""
+"""The rows that figures draw from hand-made measurements, and one plot of every kind."""
 
 from __future__ import annotations
 

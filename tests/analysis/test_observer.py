@@ -1,4 +1,4 @@
-"""The trace of an image model's training, which goes as without."""
+"""Probing the training of an image model, which does not change the training."""
 
 from __future__ import annotations
 

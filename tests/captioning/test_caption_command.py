@@ -1,4 +1,4 @@
-"""`rskip caption`: pictures to lines, folders to JSON lines, drawings."""
+"""`rskip caption`: lines of text for images, JSON lines for folders, and plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Captioner`: pictures in, captions out."""
+"""`Captioner`: captions for images."""
 
 from __future__ import annotations
 

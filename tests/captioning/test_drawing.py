@@ -1,4 +1,4 @@
-"""What is drawn of captions shows what it says. The files themselves are seen by test_caption_command.py."""
+"""Plots of captions show the right values. test_caption_command.py tests the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder of pictures into a store: resumed, with the bad ones left out."""
+"""Extracting the features of a folder of images: resumed, and without images that can't be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store of features: what is written is read, whatever ends the writing."""
+"""The feature store: everything that was written can be read, even if writing was interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captioning of many pictures into a file, resumed after an interruption with an intact or a damaged journal."""
+"""Captioning many images into a file, resumed after an interruption with an intact or a damaged journal."""
 
 from __future__ import annotations
 

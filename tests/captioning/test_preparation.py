@@ -1,4 +1,4 @@
-"""Captions of pictures made ready: what is taken, what is left out, and what bad input says."""
+"""Preparing captions of images: used and skipped images, and errors for bad input."""
 
 import dataclasses
 import gzip

@@ -1,4 +1,4 @@
-"""`rskip run` of a captioning recipe on a few drawn pictures: stages, records, publishing. fairseq-train is played."""
+"""`rskip run` of a captioning recipe on a few drawn images: stages, records, publishing; without fairseq-train."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ PICTURES = "abcdef"  # g has none
 
 
 class Drawn:
-    """A backbone whose features are an image's number; it fails on what is no picture."""
+    """A backbone whose features are an image's number. It fails if the file is not an image."""
 
     description = {"backbone": "drawn", "dim": 4, "dtype": "float32", "weights": "0" * 64}
 
@@ -68,7 +68,7 @@ class Drawn:
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A folder to run in, with the recipe and a mirror; fairseq-train is played by `train`."""
+    """A folder to run in, with the recipe and a mirror. `train` replaces fairseq-train."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RSKIP_DATA", str(tmp_path / "cache"))
     images = tmp_path / "mirror/images"

@@ -1,4 +1,4 @@
-"""Loading without searches for garbage."""
+"""Loading models without garbage collection."""
 
 from __future__ import annotations
 

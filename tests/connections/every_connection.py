@@ -1,4 +1,4 @@
-"""Every connection that there is: all specs of all families, with modules built for each block position."""
+"""All connections: all specs of all families, with modules built for each block position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection of one's own."""
+"""Your own connections."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_taken_name_is_refused():
 
 
 def test_the_name_of_a_family_without_published_weights_may_be_taken_by_ones_own_class():
-    """Which may be the older one. Another class of one's own is refused."""
+    """Your class may be older than the family. A second class of yours is refused."""
     shipped = type(build_connection("rezero", 4))
 
     def register() -> type[Connection]:

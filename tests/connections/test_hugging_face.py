@@ -30,7 +30,7 @@ class Stock(transformers.PreTrainedModel):
 
 
 class WithConnections(transformers.PreTrainedModel):
-    """Has every connection that there is, and no `_init_weights` of its own."""
+    """Has all connections, and no own `_init_weights`."""
 
     config_class: Any = Config
 

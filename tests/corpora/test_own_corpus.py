@@ -1,4 +1,4 @@
-"""Text of the user's own: the ways of giving it, what is split off, and bad input."""
+"""Your own text: the ways of giving it, the sets that are split off, and bad input."""
 
 from __future__ import annotations
 

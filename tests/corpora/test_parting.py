@@ -1,4 +1,4 @@
-"""Where two texts part, told by lengths, numbers and punctuation."""
+"""The line from which two texts are misaligned, found by lengths, numbers and punctuation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole preparations of the corpora at hand; what is missing is stood in for."""
+"""Complete preparations of the available corpora. Generated text replaces missing files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rskip prepare` with two workers, ended in every way that there is, and repeated."""
+"""`rskip prepare` with two workers, interrupted in every way and repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the registry says about the corpora, held against the files where they are at hand."""
+"""The registry's values for corpora, compared with the files if they are available."""
 
 from __future__ import annotations
 

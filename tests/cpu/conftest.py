@@ -1,4 +1,4 @@
-"""The small Transformers of tests/transformer, which the kernels are held equal to."""
+"""The small Transformers of tests/transformer, with which the kernels are compared."""
 
 from tests.transformer.conftest import build, connection, gradients, prefix, source
 

@@ -1,4 +1,4 @@
-"""Threads share a model: whatever each translates, it gets what it would get alone."""
+"""Threads that share a model get the same results as single ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task of one's own, in one file outside rskip, from its recipe to `rskip.load`."""
+"""Your own task, in one file outside rskip, from its recipe to `rskip.load`."""
 
 from __future__ import annotations
 

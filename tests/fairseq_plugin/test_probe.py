@@ -1,4 +1,4 @@
-"""`--probe-file`: the trace of a training that goes as without it."""
+"""`--probe-file` probes a training without changing it."""
 
 from __future__ import annotations
 

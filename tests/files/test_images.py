@@ -1,4 +1,4 @@
-"""Pictures of all kinds become RGB or one clear line."""
+"""Images of all kinds become RGB, or an error of one clear line."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_exif_orientation_is_heeded_and_all_sources_give_the_same(tmp_path):
 
 
 def content(name):
-    """Bytes that are no picture, or no whole one."""
+    """Bytes that are not an image, or a truncated one."""
     file = io.BytesIO()
     noise = np.random.default_rng(1).integers(0, 256, size=(64, 64, 3), dtype=np.uint8)
     Image.fromarray(noise).save(file, name.rpartition(".")[2].replace("jpg", "jpeg"))

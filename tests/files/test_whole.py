@@ -1,4 +1,4 @@
-"""Files and folders are whole or not there; errors of writing name the file."""
+"""Files and folders are written atomically, and errors of writing name the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small model, and no way out of this process; the record of `make fuzz`."""
+"""A small model, fixtures that forbid connections and processes, and the record of `make fuzz`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORDS = ["a", "ab", "abc", "b@@", "c", "d", ".", "ab@@"]
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a model that translates, if nothing that makes sense."""
+    """The folder of a model that translates, although into nonsense."""
     folder = tmp_path_factory.mktemp("model")
     for language in ("en", "de"):
         Dictionary(WORDS).save(folder / f"dict.{language}.txt")
@@ -46,7 +46,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No connection, no process, and a current folder of one's own."""
+    """Forbids connections and processes, and changes to a new current folder."""
 
     def refuse(what: str) -> Callable[..., Any]:
         def refused(*_: Any, **__: Any) -> Any:

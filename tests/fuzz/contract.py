@@ -1,4 +1,4 @@
-"""What holds whatever rskip is given: stated here once, checked everywhere.
+"""The contract for any input of rskip, which all fuzz tests check.
 
 Python raises ValueError, TypeError or OSError (FileNotFoundError among them), on purpose, with one line. A command ends
 with status 0, 1 or 2; in the last two with one line on stderr. Both within seconds. Nothing else comes out.

@@ -1,4 +1,4 @@
-"""Command lines of any flags and values, in process; what would train, install or fetch finds nothing to do it with."""
+"""Random command lines in this process, where commands can't train, install or download."""
 
 from __future__ import annotations
 

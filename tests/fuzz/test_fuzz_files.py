@@ -1,4 +1,4 @@
-"""Files whose bytes or values were changed: what a disk, a hand or a stranger made of them."""
+"""Files with changed bytes or values."""
 
 from __future__ import annotations
 

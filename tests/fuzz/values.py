@@ -1,4 +1,4 @@
-"""Values of the wrong kind, and of the right one but too far; how many are tried, and were."""
+"""Values of wrong types or out of range, and the numbers of inputs to try and tried."""
 
 from __future__ import annotations
 

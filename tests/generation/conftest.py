@@ -1,4 +1,4 @@
-"""Decoders whose every probability is known."""
+"""Decoders with known probabilities."""
 
 from __future__ import annotations
 

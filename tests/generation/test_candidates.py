@@ -1,4 +1,4 @@
-"""The search over the vocabulary takes no shortcut that shows."""
+"""The fast search over the vocabulary gives the same results as a simple one."""
 
 from __future__ import annotations
 

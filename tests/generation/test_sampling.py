@@ -1,4 +1,4 @@
-"""Draws follow the distribution that they are asked to follow."""
+"""Samples follow the requested distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search may and may not say: lengths, forced and forbidden tokens, temperature."""
+"""Limits of a search: lengths, forced and forbidden tokens, temperature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records: written and read back, refused where they are not whole."""
+"""Run records are written and read back, and incomplete ones are refused."""
 
 from __future__ import annotations
 

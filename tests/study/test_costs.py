@@ -1,4 +1,4 @@
-"""What connections cost: beside the lines of grids, in tables and figures, and what is wrong with a line."""
+"""Costs of connections: next to the lines of grids, in tables and figures, and errors for wrong lines."""
 
 # ruff: noqa: F811  (fixtures of another file)
 from __future__ import annotations
@@ -95,7 +95,7 @@ def test_a_grid_is_drawn_from_its_records(
     (project / "docs" / "figures").mkdir()
     listed = project / "study" / "figures.yaml"
     listed.write_text("mine: {grid: mine/small, quantities: [valid_loss, calls]}")
-    made = figures(project, read_results(project, beside=read_costs(project)))
+    made = figures(project, read_results(project, further=read_costs(project)))
     assert made[0].sources == ("results/mine/small_twice_lr2/1.json", "results/mine/small_twice_lr2/2.json")
     lines = ["twice,lr2,1,valid_loss,4.2", "twice,lr2,2,valid_loss,", "twice,lr1,,valid_loss,", "twice,,,calls,1.0"]
     assert made[0].csv.splitlines()[1:] == lines
@@ -120,7 +120,7 @@ def test_grids_and_costs_stand_in_documents(project: Path, record: Callable[...,
     of_another = {"date": "2026-03-04", "models": {"vision": MODEL["translation"]}, "rows": []}
     write_costs({"models": MODEL, "rows": [{"connection": "sas", **COST}, baseline]}, of_another)
     costs = read_costs(Path())
-    text = outdated_texts(Path(), read_results(Path(), beside=costs), costs)[Path("docs/own.md")]
+    text = outdated_texts(Path(), read_results(Path(), further=costs), costs)[Path("docs/own.md")]
     assert "| plain | **4.50 (1)** |" in text
     assert f"Missing:\n\n    {COMMAND} 'small_*_lr2'\n    {COMMAND} 'small_*_lr1'\n" in text
     assert text.endswith(

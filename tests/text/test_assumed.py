@@ -1,4 +1,4 @@
-"""The steps before subword units are found again in the dictionary that they made."""
+"""The steps before the subword units are inferred from the dictionary."""
 
 from __future__ import annotations
 

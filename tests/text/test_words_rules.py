@@ -1,4 +1,4 @@
-"""The tokeniser and the punctuation rules are made faster than sacremoses', and give what it gives."""
+"""The tokeniser and the punctuation rules are faster than sacremoses' and give the same results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every parameter learns, and what is drawn in training is drawn as asked."""
+"""Every parameter gets a gradient, and random choices in training have the requested probabilities."""
 
 from __future__ import annotations
 

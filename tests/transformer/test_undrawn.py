@@ -1,4 +1,4 @@
-"""Models that are built to be loaded."""
+"""Models that are built without random initial values, because weights are loaded afterwards."""
 
 from __future__ import annotations
 

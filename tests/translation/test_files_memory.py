@@ -1,4 +1,4 @@
-"""Forty thousand lines need no more memory than two thousand: a pointer a line would be half as much again."""
+"""Forty thousand lines need no more memory than two thousand. One pointer per line would add half as much again."""
 
 from __future__ import annotations
 

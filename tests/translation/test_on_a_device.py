@@ -1,4 +1,4 @@
-"""Translation on another device than the CPU: the same texts, and one wait for the device a step of the search."""
+"""Translation on another device than the CPU: the same texts, and one wait for the device per step of the search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An output that a killed process left can be gone on with, wherever it was killed."""
+"""The unfinished output of a killed process can be resumed, wherever it was killed."""
 
 from __future__ import annotations
 

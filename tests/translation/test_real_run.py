@@ -1,4 +1,4 @@
-"""A connection of one's own through the real programs: trained, killed, trained on, recorded, published and loaded.
+"""Your own connection with the real programs: trained, killed, resumed, recorded, published and loaded.
 
 The first attempt has each program in a process of its own; the second one's and the preparation's are forked, which is
 faster.

@@ -1,4 +1,4 @@
-"""train.user-dir: one's own connections have names once a recipe that names their folder is read."""
+"""train.user-dir: reading a recipe registers the connections in that folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A translated split and its scores: compound-split BLEU beside the others where papers report it."""
+"""A translated split and its scores: with compound-split BLEU if papers report it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a model's files may lie, and what is said where they don't."""
+"""Where a model's files are found, and the errors if they are not."""
 
 from __future__ import annotations
 

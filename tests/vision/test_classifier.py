@@ -1,4 +1,4 @@
-"""Images in, classes and scores out."""
+"""Classes and scores for images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `evaluate` measures, against figures counted by hand."""
+"""The metrics of `evaluate`, compared with values that were counted by hand."""
 
 from __future__ import annotations
 

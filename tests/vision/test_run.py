@@ -1,4 +1,4 @@
-"""`rskip run` of a vision recipe on a few random pictures: stages, records, publishing. The training is a real one."""
+"""`rskip run` of a vision recipe on a few random images: stages, records, publishing. The training is a real one."""
 
 from __future__ import annotations
 

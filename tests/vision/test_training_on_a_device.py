@@ -1,4 +1,4 @@
-"""Training on another device than the CPU: the same numbers, no wait between the looks at the loss, few calls."""
+"""Training on another device than the CPU: the same numbers, no wait between checks of the loss, few calls."""
 
 from __future__ import annotations
 

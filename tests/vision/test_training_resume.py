@@ -1,4 +1,4 @@
-"""A training that is stopped and repeated ends as one that was not; folders that can't be resumed.
+"""Resumed trainings give the same result as uninterrupted ones; folders that can't be resumed.
 
 As a program this file trains on synthetic images and kills itself: FOLDER SETTINGS SIGNAL ITERATION.
 """

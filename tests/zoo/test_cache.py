@@ -1,4 +1,4 @@
-"""Where a model's files are looked for, and what is said of those that are not right."""
+"""Where a model's files are searched for, and the errors for wrong files."""
 
 from __future__ import annotations
 

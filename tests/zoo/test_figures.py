@@ -1,5 +1,5 @@
-"""What users load and call reaches the figures that the registry has of it: a translator and a captioner on the whole
-split, the others on its beginning."""
+"""Loaded models reach the scores in the registry: a translator and a captioner on the whole split, others on its
+beginning."""
 
 from __future__ import annotations
 

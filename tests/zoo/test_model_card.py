@@ -1,4 +1,4 @@
-"""What is told of a model: description, card, line of a list, row of the table."""
+"""Texts about a model: description, card, line of a list, row of the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The zoo where neither fairseq nor torchvision nor a network is to be had; its list and descriptions without PyTorch.
+"""The zoo without fairseq, torchvision and network; its list and descriptions also without PyTorch.
 
 One process does it all, in which importing those packages fails, as in one where they were never installed.
 """

@@ -1,4 +1,4 @@
-"""The picture of an inspection."""
+"""The plot of an inspection."""
 
 from __future__ import annotations
 
