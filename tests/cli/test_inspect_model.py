@@ -49,3 +49,9 @@ def test_a_published_model(root: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert main(["inspect", str(root / "checkpoints/multi30k_en_de/2rskip_ln")]) == 0
     printed = capsys.readouterr().out
     assert "source        en\n" in printed and "Moses' tokeniser" in printed and "languages" not in printed
+
+
+def test_a_model_of_the_hub(model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("rskip.checkpoint.hugging_face.hub_folder", lambda name: {"hf:org/tiny": model}[str(name)])
+    assert main(["inspect", "hf:org/tiny"]) == 0
+    assert "languages     2: en, fr\n" in capsys.readouterr().out

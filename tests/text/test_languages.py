@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from rskip.settings.check import to_plain
 from rskip.settings.errors import SettingError
 from rskip.text import Dictionary, Tokenizer
 from rskip.text.finding import TokenizerSettings
 from rskip.text.languages import LanguageTokens, PairTokens
 from rskip.text.multilingual import find_multilingual_tokenizer
-from rskip.text.pipeline import TokenText
+from rskip.text.pipeline import TextConfig, TextPipeline, TokenText
+from rskip.text.subwords import BytePairEncoding
 
 WORDS = Dictionary(["a", "b", "__de__", "__en__", "__fr__"])
 A, B, DE, EN, FR = range(4, 9)
@@ -98,3 +101,16 @@ def test_tokens_behind_those_of_the_file(tmp_path: Path) -> None:
 def test_a_language_without_token() -> None:
     with pytest.raises(SettingError, match="target_language is 'de', but the target dictionary has no token de_"):
         tokenizer(form="{}_", decoder="first")
+
+
+def test_a_folder_with_two_dictionaries_keeps_its_languages(tmp_path: Path) -> None:
+    other = Dictionary(["c", "__de__", "__en__", "__fr__"])
+    tokens = LanguageTokens(codes=CODES, encoder="source", decoder="first")
+    config = TextConfig(source_language="en", target_language="de", subwords="bpe", tokeniser="none")
+    text = TextPipeline(config, BytePairEncoding("#version: 0.2\na b\n"))
+    saved = Tokenizer(text, WORDS, other, tokens)
+    saved.save(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"languages": to_plain(tokens)}))
+    loaded = Tokenizer.load(tmp_path)
+    assert (loaded.languages, loaded.pair) == (tokens, saved.pair)
+    assert loaded.pair.first == (other.index("__de__"),) and loaded.encode("a b")[0] == EN

@@ -28,7 +28,7 @@ from rskip.settings.errors import SettingError
 from rskip.text.dictionary import Dictionary
 from rskip.text.languages import LanguageTokens
 from rskip.text.pipeline import TextConfig, TextPipeline
-from rskip.text.subwords import WholePieces
+from rskip.text.subwords import MergedPieces, WholePieces
 
 PIECES = "sentencepiece.bpe.model"
 _SPECIAL_PIECES = 3  # <unk>, <s> and </s> come first in the SentencePiece models
@@ -77,7 +77,7 @@ def read_multilingual(
     if folder.has(PIECES) or content is None:
         units = _load_pieces(folder)
     else:
-        units = WholePieces(pieces.sentencepiece_model(content, special=numbered, source=source))
+        units = pieces.read_units(content, special=numbered, source=source)
     if vocabulary is None:
         own = _piece_numbers(units)
         vocabulary = own if content is None else pieces.vocabulary(content, source=source)
@@ -93,7 +93,7 @@ def read_multilingual(
         tokeniser="none" if not folder.has(PIECES) and pieces.splits_at_white_space(content or {}) else "raw",
         dash_splits=False,
         escape=False,
-        subwords="sentencepiece-whole",
+        subwords="sentencepiece-merges" if isinstance(units, MergedPieces) else "sentencepiece-whole",
     )
     return Multilingual(TextPipeline(config, units), dictionary, tokens)
 

@@ -1,7 +1,7 @@
-"""SentencePiece models out of tokenizer.json, for folders that don't hold the SentencePiece model itself.
+"""Subword units out of tokenizer.json, for folders that don't hold the SentencePiece model itself.
 
-transformers 5 saves tokenizers in this way. The file has all that SentencePiece needs: units with scores or merges, and
-the table of the characters that are replaced.
+transformers 5 saves tokenizers in this way. The file has all that a SentencePiece model needs: units with scores or
+merges, and the table of the characters that are replaced.
 """
 
 from __future__ import annotations
@@ -9,20 +9,21 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, shown
 from rskip.text.dictionary import BOS, EOS, PAD, UNK
+from rskip.text.subwords import MergedPieces, WholePieces
 
 _KINDS = {"Unigram": 1, "BPE": 2}
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # types of pieces
 _MARK = "\u2581"  # SentencePiece's space
 
 
-def sentencepiece_model(content: Mapping[str, Any], *, special: Iterable[str], source: str) -> bytes:
-    """A serialised SentencePiece model that segments text as the tokenizer does.
+def read_units(content: Mapping[str, Any], *, special: Iterable[str], source: str) -> WholePieces:
+    """The units that segment text as the tokenizer does.
 
     :param content: of tokenizer.json.
     :param special: tokens that text never becomes.
@@ -54,8 +55,16 @@ def sentencepiece_model(content: Mapping[str, Any], *, special: Iterable[str], s
         )
         + b"".join(_field(field, token.encode()) for field, token in {45: UNK, 46: BOS, 47: EOS, 48: PAD}.items())
     )
-    normaliser = _field(1, b"tokenizer.json") + _field(2, _replaced_characters(content.get("normalizer"), source))
-    return b"".join(pieces) + _field(2, trainer) + _field(3, normaliser)
+    rules = content.get("normalizer")
+    normaliser = (
+        _field(1, b"tokenizer.json")
+        + _field(2, _replaced_characters(rules, source))
+        + _number(4, int(rules is not None or splits_at_white_space(content)))  # drop further spaces
+    )
+    proto = b"".join(pieces) + _field(2, trainer) + _field(3, normaliser)
+    if kind == "Unigram" or _all_merges_are_given(merges := _merges(model, source), model["vocab"]):
+        return WholePieces(proto)
+    return MergedPieces(proto, merges)
 
 
 def vocabulary(content: Mapping[str, Any], *, source: str) -> dict[str, int]:
@@ -80,30 +89,36 @@ def _unigram_scores(model: Mapping[str, Any], source: str) -> dict[str, float]:
 
 
 def _merge_scores(model: Mapping[str, Any], source: str) -> dict[str, float]:
-    """Units are merged in the order of these scores: that of the first merge that makes them.
-
-    SentencePiece merges any two units that are a unit together, so the file must have all those merges.
-    """
+    """SentencePiece merges units in the order of these scores: that of the first merge that makes them."""
     vocab = convert(model.get("vocab"), dict[str, int], name="model.vocab", source=source)
-    merges: dict[str, set[str]] = {}  # of each unit the first halves
     scores = {token: -1e9 for token in sorted(vocab, key=vocab.__getitem__)}
-    given = convert(model.get("merges") or [], list[str | list[str]], name="model.merges", source=source)
-    for rank, merge in enumerate(given):
-        halves = merge.split(" ") if isinstance(merge, str) else merge
-        if len(halves) != 2 or (unit := "".join(halves)) not in vocab:
-            raise SettingError("model.merges", f"holds {shown(merge)}", expected="two units of a unit", source=source)
-        if unit not in merges:
-            scores[unit] = -float(rank)
-        merges.setdefault(unit, set()).add(halves[0])
-    for unit, firsts in merges.items():
-        for end in range(1, len(unit)):
-            first, second = unit[:end], unit[end:]
-            made = all(half in vocab and (len(half) == 1 or half in merges) for half in (first, second))
-            if made and first not in firsts:
-                problem = f"has no merge of {first} and {second}, which SentencePiece would merge"
-                advice = "give the folder with its sentencepiece.bpe.model"
-                raise SettingError("model.merges", problem, advice=advice, source=source)
+    for rank, merge in reversed([*enumerate(_merges(model, source))]):
+        scores["".join(merge)] = -float(rank)
     return scores
+
+
+def _merges(model: Mapping[str, Any], source: str) -> list[tuple[str, str]]:
+    given = convert(model.get("merges") or [], list[str | list[str]], name="model.merges", source=source)
+    merges = []
+    for merge in given:
+        halves = merge.split(" ") if isinstance(merge, str) else merge
+        if len(halves) != 2 or "".join(halves) not in model["vocab"]:
+            raise SettingError("model.merges", f"holds {shown(merge)}", expected="two units of a unit", source=source)
+        merges.append((halves[0], halves[1]))
+    return merges
+
+
+def _all_merges_are_given(merges: Iterable[tuple[str, str]], vocab: Collection[str]) -> bool:
+    """Whether SentencePiece would merge no other units: it merges any two that are a unit together."""
+    firsts: dict[str, set[str]] = {}  # of each unit the first halves
+    for first, second in merges:
+        firsts.setdefault(first + second, set()).add(first)
+    return not any(
+        unit[:end] not in own
+        and all(half in vocab and (len(half) == 1 or half in firsts) for half in (unit[:end], unit[end:]))
+        for unit, own in firsts.items()
+        for end in range(1, len(unit))
+    )
 
 
 def _replaced_characters(normaliser: Any, source: str) -> bytes:

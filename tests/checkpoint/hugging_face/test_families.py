@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from functools import cache
@@ -18,7 +19,7 @@ from rskip.text import Dictionary
 from rskip.transformer import Transformer
 from rskip.translation import Translator
 from tests.checkpoint.hugging_face.conftest import WORDS, transformers
-from tests.checkpoint.hugging_face.families import FAMILIES
+from tests.checkpoint.hugging_face.families import FAMILIES, joint_pieces, write_fsmt
 from tests.checkpoint.hugging_face.reference import odd_lines, reference_search
 
 MARK = "\u2581"
@@ -146,3 +147,36 @@ def test_shards_and_pickles(folders: Any, name: str, tmp_path: Path) -> None:
     for found in (pickled, read(name, folder).checkpoint):
         assert found.config == expected.config and found.model.keys() == expected.model.keys()
         assert all(torch.equal(tensor, expected.model[key]) for key, tensor in found.model.items())
+
+
+def test_languages_are_those_that_the_files_list(folders: Any, tmp_path: Path) -> None:
+    """Without tokenizer.json they have the rows behind the units, in the order of the list."""
+    mbart, m2m = tmp_path / "mbart", tmp_path / "m2m"
+    shutil.copytree(folders("mbart50"), mbart)
+    expected = read("mbart50", mbart).tokenizer
+    about = json.loads((mbart / "tokenizer_config.json").read_text())
+    codes = [code for code in about.pop("extra_special_tokens") if "_" in code]
+    (mbart / "tokenizer.json").unlink()
+    (mbart / "tokenizer_config.json").write_text(json.dumps(about))
+    (mbart / "sentencepiece.bpe.model").write_bytes(joint_pieces("unigram"))
+    for listed in (codes, None):  # mBART-50's own, if no file lists them
+        if listed is not None:
+            (mbart / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": listed}))
+        found = read("mbart50", mbart).tokenizer
+        assert found.source.tokens[:-1] == expected.source.tokens[:-1]  # the last is the mask
+        assert (found.languages, found.pair) == (expected.languages, expected.pair)
+        (mbart / "special_tokens_map.json").unlink(missing_ok=True)
+
+    shutil.copytree(folders("m2m"), m2m)
+    expected = read("m2m", m2m).tokenizer
+    listed = [{"content": "__en__"}, {"content": "__de__"}]
+    (m2m / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": listed}))
+    found = read("m2m", m2m).tokenizer
+    assert found.languages.codes == ("de", "en") and len(expected.languages.codes) == 100
+    assert found.pair == expected.pair
+
+
+def test_a_tokenizer_lowercases(tmp_path: Path) -> None:
+    folder = write_fsmt(tmp_path / "fsmt", lowercase=True)
+    reference, own = their_tokenizer("fsmt", folder), read("fsmt", folder).tokenizer
+    assert own.encode("The DOG Runs, Über") == reference("The DOG Runs, Über")["input_ids"]
