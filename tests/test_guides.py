@@ -12,10 +12,13 @@ MODEL = ROOT / "checkpoints/multi30k_en_de/2rskip_ln"
 GUIDES: dict[str, dict[str, Path]] = {  # and the models that the page's commands make
     "own_model": {},
     "residuals": {},
+    "own_connection": {},
+    "connection_details": {},
     "own_text": {"model": MODEL},
     "translation": {},
     "vision": {},
     "captioning": {},
+    "captioning_reference": {},
     "corpora": {},
     "recipes": {},
     "zoo": {"model": MODEL},
