@@ -84,6 +84,7 @@ class CpuDecoder(CpuStack["_Step"]):
     def __init__(self, decoder: Decoder, library: Library) -> None:
         super().__init__(decoder, library)
         self.decoder = decoder
+        self._projection = _MemoryStack(decoder, library)
 
     def build(self, rows: int) -> _Step:
         """A step with this number of rows."""
@@ -97,9 +98,7 @@ class CpuDecoder(CpuStack["_Step"]):
                 f"the memory's padding is {tuple(memory.padding.shape)} of {memory.padding.dtype}: "
                 f"expected {tuple(memory.states.shape[:2])} of torch.bool, to match its states"
             )
-        projected = [layer.encoder_attn.project(memory.states) for layer in self.decoder.decoder_layers()]
-        joined = [(_joined(each.key), _joined(each.value)) for each in projected]
-        return CpuState(self, joined, memory.padding, attention=attention)
+        return CpuState(self, self._projection.compute(memory.states), memory.padding, attention=attention)
 
     @torch.no_grad()
     def step(self, tokens: Tensor, state: CpuState) -> Tensor:
@@ -127,6 +126,55 @@ class CpuDecoder(CpuStack["_Step"]):
             state.target = [_with_slots(each, count + count // 2 + beams, kept=count) for each in state.target]
             count = state.target[0][0].size(1)
         state.length += 1
+
+
+class _MemoryStack(CpuStack["_MemoryMaps"]):
+    """Computes each layer's keys and values of the memory."""
+
+    def __init__(self, decoder: Decoder, library: Library) -> None:
+        super().__init__(decoder, library)
+        self.decoder = decoder
+
+    def build(self, rows: int) -> _MemoryMaps:
+        """The maps of this number of positions."""
+        return _MemoryMaps(self.decoder, self.library, rows)
+
+    def compute(self, states: Tensor) -> list[KeysValues]:
+        """Keys and values (B, S, C) of each layer, from the memory's states (B, S, C)."""
+        sentences, length, _ = states.shape
+        if states.numel():
+            found = self.program(sentences * length).compute(states)
+            if found is not None:
+                return found
+        projected = [layer.encoder_attn.project(states) for layer in self.decoder.decoder_layers()]
+        return [(_joined(each.key), _joined(each.value)) for each in projected]
+
+
+class _MemoryMaps:
+    """The maps of up to this number of positions of the memory, if kernels compute all of them."""
+
+    def __init__(self, decoder: Decoder, library: Library, rows: int) -> None:
+        layers = [layer.encoder_attn for layer in decoder.decoder_layers()]
+        weight = decoder.embed_tokens.weight
+        self.program = program = Program(library, weight, rows)
+        self.x = weight.new_empty(rows, layers[0].k_proj.in_features)
+        self.features = layers[0].k_proj.out_features
+        self.maps = [program.last_map(each, self.x) for layer in layers for each in (layer.k_proj, layer.v_proj)]
+        is_plain = all(layer.key_norm is None and layer.value_norm is None for layer in layers)
+        self.suits = is_plain and all(each is not None for each in self.maps)
+
+    def compute(self, states: Tensor) -> list[KeysValues] | None:
+        """As `_MemoryStack.compute`; None if modules must compute them."""
+        sentences, length, features = states.shape
+        if not self.suits or states.dtype != self.x.dtype or features != self.x.size(1):
+            return None
+        self.x[: sentences * length].view_as(states).copy_(states)
+        found = self.x.new_empty(len(self.maps), sentences, length, self.features)
+        for number, each in enumerate(self.maps):
+            assert each is not None
+            each.output = found.data_ptr() + number * found.stride(0) * found.element_size()
+        self.program.run(sentences, length)
+        return list(zip(found[::2], found[1::2], strict=True))
 
 
 def _joined(heads: Tensor) -> Tensor:

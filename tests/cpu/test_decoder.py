@@ -14,6 +14,7 @@ import torch
 
 from rskip.cpu import CpuTransformer, find_library, for_inference, int8, linear, program, set_precision
 from rskip.cpu.decoder import CpuState
+from rskip.cpu.library import EMBED
 from rskip.cpu.linear import linear_work
 from rskip.transformer.encoder import Memory
 
@@ -216,11 +217,13 @@ def test_positions_that_another_thread_replaces_during_a_run_are_still_read(buil
     run = library.run
 
     def run_while_the_table_grows(*arguments, **options):
+        if all(each.kernel != EMBED for each in arguments[0].copied):
+            return run(*arguments, **options)
         tables.append(weakref.ref(embedding.table))
         embedding.grow(2 * embedding.table.size(0))
         gc.collect()
         assert tables[-1]() is not None
-        run(*arguments, **options)
+        return run(*arguments, **options)
 
     monkeypatch.setattr(library, "run", run_while_the_table_grows)
     assert torch.equal(model.encode(source).states, expected)
