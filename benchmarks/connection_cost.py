@@ -2,11 +2,11 @@
 
     python benchmarks/connection_cost.py [--counts] [--rounds 9] [--only hyper sas:gate=single] [--models translation]
 
-It counts parameters, forward and backward operator calls and the bytes that they read and write, as on a GPU
-(tests/emulated_device.py), and the memory that a forward pass keeps for the backward pass, on a CPU. It times a full
-update on the CPU, alternating with the baseline in the same process; the ratio is the median over rounds. It also
-measures the mean cosine similarity between positions of a sentence after the untrained encoder (docs/analysis.md), for
-random sentences and several initialisations. It covers rskip's families with their default specs, and some variants.
+It counts parameters, forward and backward operator calls, and the bytes that they read and write, as on a GPU
+(tests/emulated_device.py). On a CPU it measures the memory that a forward pass saves for the backward pass, and times a
+full update, alternating with the baseline in the same process. The ratio is the median over rounds. It also measures
+the mean cosine similarity between positions of a sentence after the untrained encoder (docs/analysis.md), for random
+sentences and several initialisations. It covers rskip's families with their default specs, and some variants.
 
 Prints tables and appends one JSON line to study/results/benchmarks/connection_cost.jsonl. docs/costs.md shows the last
 values of each connection.

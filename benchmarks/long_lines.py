@@ -1,8 +1,9 @@
 """Translation of lines with several sentences, unsplit and split, with a model trained on one sentence per line.
 
-It translates Multi30k's test set with k sentences per line with this project's `2rskip+ln` model, and reports sacreBLEU
-of unsplit lines, and of lines split if they have 60 tokens or more. Then it translates one line of 5,000 words with
-rskip and with CTranslate2. Prints tables and appends one JSON line to study/results/benchmarks/long_lines.jsonl.
+It translates Multi30k's test set with k sentences per line, with this project's `2rskip+ln` model. It reports sacreBLEU
+of unsplit lines, and of lines that were split if they have 60 tokens or more. Then it translates one line of 5,000
+words with rskip and with CTranslate2. Prints tables and appends one JSON line to
+study/results/benchmarks/long_lines.jsonl.
 
     python benchmarks/long_lines.py [--mirror FOLDER] [--sentences 1000] [--words 5000]
 """

@@ -77,10 +77,10 @@ class FigureFiles:
 
     def outdated(self) -> list[Path]:
         """The CSV if it differs, and the SVG if it is missing or was drawn from other data."""
-        table, picture = (self.stem.with_suffix(suffix) for suffix in (".csv", ".svg"))
+        table, plot = (self.stem.with_suffix(suffix) for suffix in (".csv", ".svg"))
         outdated = [] if table.is_file() and table.read_text(encoding="utf-8") == self.csv else [table]
-        if not picture.is_file() or self.drawn_from.encode() not in picture.read_bytes():
-            outdated.append(picture)
+        if not plot.is_file() or self.drawn_from.encode() not in plot.read_bytes():
+            outdated.append(plot)
         return outdated
 
     def write(self) -> list[Path]:

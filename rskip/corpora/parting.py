@@ -17,7 +17,7 @@ LARGEST = 300_000
 
 _WINDOW, _SURE = 20, 6.0
 _LARGEST_SHIFT = 10
-_CHECKED, _ERRORS = 200, 2.0  # lines before and after a place, and standard errors by which they must go together
+_CHECKED, _ERRORS = 200, 2.0  # number of lines before and after a place, and standard errors of their agreement
 _NUMBER = re.compile(r"\d+")
 _STOPS = {".": 1, "。": 1, "।": 1, "?": 2, "？": 2, "؟": 2, "!": 3, "！": 3, ":": 4, "：": 4, ";": 5}
 
@@ -49,7 +49,7 @@ def first_parting(source: Iterable[str], target: Iterable[str]) -> int | None:
 
 
 class _Lines:
-    """What is compared of a text's lines.
+    """The compared properties of a text's lines.
 
     lengths: logarithms of the numbers of characters. stops: kinds of last punctuation marks. numbers: hashes of the
     numbers in a line, 0 without any.
@@ -70,7 +70,7 @@ class _Lines:
 
 
 def _agreement(source: _Lines, target: _Lines, shift: int, scale: float) -> NDArray[np.float64]:
-    """How well each source line agrees with the target line `shift` places further on; -inf where there is none."""
+    """The agreement of each source line with the target line `shift` places later; -inf without such a line."""
     begin, end = max(0, -shift), min(len(source), len(target) - shift)
     result = np.full(len(source), -np.inf)
     if begin >= end:
@@ -85,7 +85,7 @@ def _agreement(source: _Lines, target: _Lines, shift: int, scale: float) -> NDAr
 
 
 def _begin(source: _Lines, target: _Lines, shift: int, scale: float) -> int | None:
-    """From which line on, counted from 0, the shift agrees clearly better than none."""
+    """The first line, from 0, from which the shift agrees clearly better than no shift."""
     together, shifted = _agreement(source, target, 0, scale), _agreement(source, target, shift, scale)
     both = np.flatnonzero(np.isfinite(together) & np.isfinite(shifted))
     if len(both) < _WINDOW:

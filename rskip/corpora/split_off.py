@@ -63,7 +63,7 @@ def _chosen(
             advice="give more text, or give these sets as separate files",
         )
     owner: dict[int | None, str] = {}
-    for split in sorted(sizes):  # test before valid: another size of valid leaves test as it is
+    for split in sorted(sizes):  # test before valid, so another size of valid does not change test
         owner.update(dict.fromkeys(distinct[len(owner) : len(owner) + sizes[split]].tolist(), split))
     return owner
 

@@ -106,8 +106,13 @@ def find_languages(
 ) -> Languages:
     """The model's languages.
 
-    They are the given ones, or those in the model's file, or those of the text pipeline, or those in the names of data
-    files next to the dictionaries (`train.en-de.en.idx`), or if one language is known, those of the two dictionaries.
+    The first of these sources that has them counts:
+
+    - the given languages
+    - the model's file
+    - the text pipeline
+    - the names of data files next to the dictionaries (`train.en-de.en.idx`)
+    - the names of the two dictionaries, if one language is known
 
     :param own: the languages in the model's file.
     :raises SettingError: the languages are unknown, or the given ones contradict the file.

@@ -1,14 +1,14 @@
-"""A Transformer as a folder that transformers' MarianMTModel loads, written without transformers.
+"""Writes a Transformer as a folder for transformers' MarianMTModel, without using transformers.
 
     config.json, generation_config.json   settings of the model and of its search
     model.safetensors                     the weights
-    vocab.json, target_vocab.json         the dictionaries: each token and its index; the second if they differ
+    vocab.json, target_vocab.json         the tokens and indices of the dictionaries (the second file if they differ)
     tokenizer_config.json                 the languages
-    source.spm, target.spm                for MarianTokenizer, if that can do what the text pipeline does
+    source.spm, target.spm                for MarianTokenizer, if it supports all steps of the text pipeline
     text                                  the text pipeline, which rskip reads
 
-Tokens keep their indices: padding is 1, the end 2. Positions are in the weights, because MarianMTModel's own sines and
-cosines have other frequencies.
+Tokens have the same indices as in rskip: padding is 1 and the end is 2. The weights include the positions, because
+MarianMTModel's own sines and cosines have other frequencies.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _ADVICE = "translate with `rskip translate`, or give a model with 1xskip+ln, λx
 def write_marian(
     model: Transformer, folder: Path, tokenizer: Tokenizer, *, dtype: torch.dtype = torch.float32
 ) -> bool:
-    """Writes the folder's files, but for a model card.
+    """Writes the folder's files except the model card.
 
-    :param dtype: of the weights.
-    :returns: whether MarianTokenizer can do what the text pipeline does, and so has its files.
-    :raises SettingError: MarianMTModel can't compute this model. The message says why.
+    :param dtype: number format of the weights.
+    :returns: whether MarianTokenizer supports all steps of the text pipeline. Then its files are written.
+    :raises SettingError: MarianMTModel does not support this model. The error gives the reason.
     """
     _check(model.config)
     folded = fold_connections(model)
@@ -73,7 +73,7 @@ def write_marian(
 
 
 def _check(config: TransformerConfig) -> None:
-    """Refuses what the connection has no part in."""
+    """Raises an error for unsupported settings apart from the connection."""
     problems = []
     if config.activation_fn not in _ACTIVATIONS:
         problems.append(f"the activation {config.activation_fn}")
@@ -150,12 +150,12 @@ def _special(config: TransformerConfig) -> dict[str, Any]:
 
 
 def _generation(config: TransformerConfig, positions: int) -> dict[str, Any]:
-    """A beam of 4, as `rskip translate` has it. Neither searches for padding."""
+    """The settings of generation: a beam of 4, like `rskip translate`, and no padding in translations."""
     return {**_special(config), "bad_words_ids": [[Dictionary.pad_index]], "num_beams": 4, "max_length": positions}
 
 
 def _vocabulary(dictionary: Dictionary) -> dict[str, int]:
-    """Each token and its index. Of a token that comes twice, the later, except for the special ones."""
+    """The index of each token. Of a repeated token the last index counts, except for special tokens."""
     indices = {token: index for index, token in enumerate(dictionary.tokens)}
     return {**indices, **{token: index for index, token in enumerate(dictionary.tokens[: dictionary.unk_index + 1])}}
 
@@ -168,7 +168,7 @@ def _sentencepiece(tokenizer: Tokenizer) -> tuple[bytes, bytes] | None:
     if text.config.tokeniser == "moses" or text.config.subwords == "bpe":
         return None
     files = text.files()
-    models = [files[name] for name in sorted(files)]  # source.spm, target.spm; or one for both
+    models = [files[name] for name in sorted(files)]  # source.spm and target.spm, or one for both
     return models[0], models[-1]
 
 

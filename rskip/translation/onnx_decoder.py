@@ -6,9 +6,10 @@ far, V vocabulary.
 `encoder.onnx` maps the source (B, S) to the memory: a mask (B, 1, 1, S), which is added to scores, and the keys and
 values of each decoder layer (B, H, S, D).
 
-`step.onnx` maps the last tokens (B, K), their position, the previous row that each beam continues (B, K), the keys and
-values so far (R', H, T, D) and the memory to logits (B, K, V), the last layer's attention (B, K, S), and the keys and
-values (R, H, T + 1, D) for the next step. The graph reorders beams, so a caller only stores the last outputs.
+The inputs of `step.onnx` are the last tokens (B, K), their position, the previous row that each beam continues (B, K),
+the keys and values so far (R', H, T, D), and the memory. The outputs are logits (B, K, V), the last layer's attention
+(B, K, S), and the keys and values (R, H, T + 1, D) for the next step. The graph reorders beams, so a caller only stores
+the last outputs.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def seconds_per_update(log: str) -> float:
     if len(points) < 2 or points[-1][0] <= points[0][0]:
         raise ValueError(
             f"the training set is too small to measure the speed: the training ended before {_UPDATES} updates; give "
-            "--epochs or --updates in place of --minutes"
+            "--epochs or --updates instead of --minutes"
         )
     (first, begun), (last, ended) = points[0], points[-1]
     return max(ended - begun, 0.5) / (last - first)  # fairseq logs whole seconds

@@ -73,10 +73,10 @@ class Translator:
         """The translator of a model of ours, of fairseq's own Transformer (post-norm or pre-norm), or of
         a Hugging Face folder: Marian (such as opus-mt-en-de), M2M-100, NLLB, mBART, FSMT.
 
-        :param path: a checkpoint (.safetensors or .pt), the folder of one, a Hugging Face folder, or a folder of ONNX
-            graphs (`rskip export onnx`), which run without PyTorch's modules; or `hf:OWNER/NAME`, a model of the
-            Hugging Face Hub (`rskip.checkpoint.hugging_face.hub_folder`). Several, joined by ":" or in one folder,
-            are an ensemble.
+        :param path: a checkpoint (.safetensors or .pt), its folder, a Hugging Face folder, or a folder of ONNX graphs
+            (`rskip export onnx`). `hf:OWNER/NAME` is a model of the Hugging Face Hub
+            (`rskip.checkpoint.hugging_face.hub_folder`). Several models, joined by ":" or in one folder, are an
+            ensemble.
         :param dictionaries: the folder of dict.<language>.txt, or of a multilingual model also the dictionary of all
             languages. Default: the checkpoint's folder, or for a checkpoint of fairseq also the folder of its training
             data.

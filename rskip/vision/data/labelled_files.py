@@ -116,8 +116,8 @@ def find_labelled_files(path: Path, *, classes: Sequence[str] | None = None) -> 
 
     :param classes: the classes of a model, in its order; None: those of the training images.
     :raises FileNotFoundError: no such folder or file.
-    :raises ValueError: no class folders, only one class, a class without images, a class that is not among `classes`
-        or those of the training images, names that are not UTF-8; or arrays with unexpected names, types or shapes.
+    :raises ValueError: there are no class folders, fewer than two classes or unknown ones, a class has no images, a
+        name is not UTF-8, or arrays have unexpected names, types or shapes.
     """
     if not path.exists():
         raise FileNotFoundError(f"{line_name(path)}: no such folder or file: expected {LAYOUT}, or an .npz file")

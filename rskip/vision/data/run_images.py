@@ -59,11 +59,11 @@ def ensure_images(settings: TrainingSettings, *, mirror: str | None) -> RunImage
 def ensure_cifar(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
     """The images of both splits, "train" and "test".
 
-    :param mirror: the folder that holds the dataset's own folder, such as cifar-10-batches-py; None: where downloads
-        are kept, and it is downloaded there where it is missing.
-    :raises FileNotFoundError: none of the dataset's in `mirror`.
-    :raises SettingError: the mirror is no folder.
-    :raises ValueError: a file of it is damaged.
+    :param mirror: the parent of the dataset's folder, such as of cifar-10-batches-py; None: the cache, to which a
+        missing dataset is downloaded.
+    :raises FileNotFoundError: `mirror` does not contain the dataset.
+    :raises SettingError: the mirror is not a folder.
+    :raises ValueError: a file is damaged.
     """
     folder = image_folder(mirror)
     if folder is not None and not folder.is_dir():
@@ -75,9 +75,9 @@ def ensure_cifar(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
 
 
 def image_folder(mirror: str | None) -> Path | None:
-    """The mirror as a path; None where downloads are kept.
+    """The mirror as a path; None: the cache.
 
-    :raises ValueError: an address (torchvision has its own), or the home of an unknown user.
+    :raises ValueError: the mirror is an address, or is in the home of an unknown user.
     """
     if mirror is not None and "://" in mirror:
         raise SettingError.of_value("mirror", mirror, "a folder, such as one with cifar-10-batches-py in it")
@@ -85,7 +85,7 @@ def image_folder(mirror: str | None) -> Path | None:
 
 
 def describe_images(dataset: str, images: Mapping[str, ImageSet]) -> dict[str, Any]:
-    """Counts of images, and the MD5 of every file of the dataset: `load_cifar` reads no other."""
+    """Numbers of images, and the MD5 checksum of every file of the dataset."""
     from torchvision import datasets
 
     published = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[dataset]
