@@ -49,7 +49,7 @@ class System(Protocol):
 
 def build_system(
     name: str,
-    model: Transformer,
+    model: Transformer | None,
     source: Dictionary,
     target: Dictionary,
     search: Search,
@@ -60,13 +60,15 @@ def build_system(
 ) -> System:
     """A system by name, such as "fairseq float32", "CTranslate2 int8" or "ours bfloat16".
 
-    :param model: a float32 model. Our system takes it over and changes its precision.
-    :param folder: the same model for CTranslate2, in float32, or the graphs for a system such as "ONNX float32".
+    :param model: a float32 model. Our system takes it over and changes its precision. None: all is in `folder`.
+    :param folder: the same model for CTranslate2, in float32, the graphs for a system such as "ONNX float32", or the
+        model folder for one such as "stored float32", which is ours too.
     :param device: "cpu", or a GPU for fairseq and ours.
     """
     # imported here, so that a process loads only its own system's libraries
     kind, precision = name.split()
     if kind == "fairseq":
+        assert model is not None
         from decoding.fairseq_system import Fairseq
 
         return Fairseq(model, source, target, search, half=precision == "float16", gpu=device != "cpu")
@@ -76,9 +78,15 @@ def build_system(
         return CTranslate2(folder, source, target, search, precision=precision, threads=threads)
     from decoding.our_system import Ours
 
+    if kind == "stored":
+        from rskip.translation import Translator
+
+        stored = Translator.from_pretrained(folder, text="tokens", precision=precision).model
+        return Ours(stored, search, threads=threads)
     if kind == "ONNX":
         from rskip.translation.onnx_decoder import ONNX_FILE, OnnxTransformer, read_settings
 
         return Ours(OnnxTransformer(folder, read_settings(folder / ONNX_FILE)), search, threads=threads)
+    assert model is not None
     model.move(torch.device(device))
     return Ours(for_inference(model, precision), search, threads=threads)

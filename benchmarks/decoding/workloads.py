@@ -115,11 +115,11 @@ def random_dictionary() -> Dictionary:
     return Dictionary(f"token{index}" for index in range(VOCABULARY - 4))
 
 
-def random_sentences(count: int, lengths: tuple[int, int]) -> list[Tokens]:
+def random_sentences(count: int, lengths: tuple[int, int], *, vocabulary: int = VOCABULARY) -> list[Tokens]:
     """Sentences of random tokens with random lengths within these bounds, including the end symbol."""
     generator = random.Random(1)
     return [
-        [generator.randrange(4, VOCABULARY) for _ in range(generator.randint(*lengths) - 1)] + [Dictionary.eos_index]
+        [generator.randrange(4, vocabulary) for _ in range(generator.randint(*lengths) - 1)] + [Dictionary.eos_index]
         for _ in range(count)
     ]
 
