@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from rskip.cli.main import main
 from rskip.translation import Translator
 from tests.checkpoint.hugging_face.conftest import write_marian
+from tests.checkpoint.hugging_face.families import write_fsmt, write_m2m, write_mbart, write_nllb
 
 LINES = ["the dog runs", "two cats sleep near our old house."]
 SEARCH: dict[str, Any] = {"beam": 4, "max_length_a": 0, "max_length_b": 12}
@@ -71,3 +73,30 @@ def test_an_ensemble_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[st
     for command in (["ct2"], ["onnx"], ["fairseq"], ["huggingface"]):
         assert main(["export", *command, "--model", "a.pt:b.pt", "--output", str(tmp_path / "model.pt")]) == 2
         assert "a.pt:b.pt is an ensemble: expected one model to export" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("write", [write_m2m, write_nllb, write_mbart])
+def test_multilingual_models_are_refused(
+    write: Callable[[Path], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write(tmp_path / "model")
+    capsys.readouterr()
+    for command in (["ct2"], ["onnx"], ["fairseq"], ["fairseq", "--vanilla"], ["huggingface"]):
+        assert main(["export", *command, "--model", str(folder), "--output", str(tmp_path / "exported.pt")]) == 2
+        error = capsys.readouterr().err
+        assert f"{folder} is a multilingual model, and its language tokens can't be exported" in error
+        assert error.count("\n") == 1
+    assert not (tmp_path / "exported.pt").exists()
+
+
+def test_fsmt_becomes_fairseqs_own_transformer_and_marian(tmp_path: Path) -> None:
+    folder, own, marian = write_fsmt(tmp_path / "model"), tmp_path / "own.pt", tmp_path / "marian"
+    assert main(["export", "fairseq", "--vanilla", "--model", str(folder), "--output", str(own)]) == 0
+    ours = Translator.from_pretrained(folder)
+    ours.tokenizer.save(tmp_path)
+    expected = ours.translate(LINES, **SEARCH)
+    found = Translator.from_pretrained(own).translate(LINES, **SEARCH)
+    assert [(each.text, each.score) for each in found] == [(each.text, each.score) for each in expected]
+    assert main(["export", "huggingface", "--model", str(folder), "--output", str(marian)]) == 0
+    for one, other in zip(expected, Translator.from_pretrained(marian).translate(LINES, **SEARCH), strict=True):
+        assert one.text == other.text and one.score == pytest.approx(other.score, abs=1e-5)

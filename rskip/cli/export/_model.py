@@ -11,6 +11,7 @@ from rskip.cli._model import model_path, model_settings, saying_what_is_assumed
 if TYPE_CHECKING:
     from rskip.transformer import Transformer
     from rskip.translation import Translator
+    from rskip.translation.model_files import Stored
 
 
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,19 +28,29 @@ def load(args: argparse.Namespace) -> tuple[Translator, Transformer]:
     :raises SettingError: a multilingual model or an ensemble.
     """
     from rskip.cpu import CpuTransformer
-    from rskip.settings.errors import SettingError
     from rskip.transformer import Transformer
     from rskip.translation import Translator
+    from rskip.translation.model_files import open_model
 
     path = find_one(args.model)
+    check_one_pair(path, open_model(path))
     with saying_what_is_assumed():
         translator = Translator.from_pretrained(path, **model_settings(args))
-    if translator.tokenizer.languages is not None:
-        problem = f"{path} is a multilingual model, and its language tokens can't be exported"
-        raise SettingError("", problem, advice="use `rskip translate`")
     model = translator.model.model if isinstance(translator.model, CpuTransformer) else translator.model
     assert isinstance(model, Transformer)
     return translator, model
+
+
+def check_one_pair(path: Path, stored: Stored) -> None:
+    """:raises SettingError: a model with language tokens."""
+    from rskip.checkpoint.fairseq_languages import language_tokens
+    from rskip.settings.errors import SettingError
+    from rskip.translation.model_files import StoredWeights
+
+    assert isinstance(stored, StoredWeights)
+    if language_tokens(stored.checkpoint) is not None:
+        problem = f"{path} is a multilingual model, and its language tokens can't be exported"
+        raise SettingError("", problem, advice="use `rskip translate`")
 
 
 def find_one(model: str) -> Path:

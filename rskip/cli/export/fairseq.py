@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rskip.cli._model import check_replaceable
-from rskip.cli.export._model import add_export_arguments, find_one
+from rskip.cli.export._model import add_export_arguments, check_one_pair, find_one
 
 if TYPE_CHECKING:
     from rskip.checkpoint import Checkpoint
@@ -34,7 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Writes the checkpoint in fairseq's format, as rskip's architecture or as fairseq's own."""
     from rskip.checkpoint import write_checkpoint
-    from rskip.checkpoint.fairseq_languages import language_tokens
     from rskip.checkpoint.hugging_face.readers import READERS
     from rskip.checkpoint.stock import stock_checkpoint
     from rskip.settings.errors import SettingError
@@ -47,14 +46,13 @@ def run(args: argparse.Namespace) -> None:
     stored = open_model(path)
     assert isinstance(stored, StoredWeights)
     checkpoint = stored.checkpoint
+    if args.vanilla or path.is_dir():
+        check_one_pair(path, stored)
     if not args.vanilla and checkpoint.config["arch"] in READERS:
         problem = f"{path} is a model of Hugging Face ({checkpoint.config['arch']}), which is no architecture of rskip"
         raise SettingError("", problem, advice="add --vanilla for fairseq's own, or use `rskip translate`")
     if args.vanilla:
         try:
-            if language_tokens(checkpoint) is not None:
-                problem = "is a multilingual model, and its language tokens can't be exported"
-                raise SettingError("", problem, advice="use `rskip translate`")
             checkpoint = stock_checkpoint(
                 _build(checkpoint),
                 source_language=checkpoint.config["source_lang"],
