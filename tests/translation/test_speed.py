@@ -21,7 +21,7 @@ def test_the_first_updates_do_not_count() -> None:
 
 
 def test_a_training_that_is_over_at_once_measures_nothing() -> None:
-    with pytest.raises(ValueError, match="too small to measure the speed: .* give --epochs or --updates in place of"):
+    with pytest.raises(ValueError, match="too small to measure the speed: .* give --epochs or --updates instead of"):
         seconds_per_update(LINE.format(updates=10, wall=1))
 
 
