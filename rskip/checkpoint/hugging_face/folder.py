@@ -153,7 +153,7 @@ def _fetched(path: Path) -> Path:
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".bin":
-        return check_tensors(read_torch_file(path, kind=_KIND), source=str(path))
+        return check_tensors(read_torch_file(path, kind=_KIND, mmap=True), source=str(path))
     try:
         with safe_open(path, framework="pt") as file:
             return check_tensors({name: file.get_tensor(name) for name in file.keys()}, source=str(path))  # noqa: SIM118
