@@ -41,7 +41,7 @@ def load(
     `load` returns.
 
     :param name: one of `rskip.zoo.list_models()`; a folder that `rskip train`, `rskip vision train`, `rskip import` or
-        publishing wrote; or `hf:OWNER/NAME` (docs/translation.md lists the kinds). In a string, a model's name takes
+        publishing wrote; or `hf:OWNER/NAME` (docs/other_models.md lists them). In a string, a model's name takes
         precedence over a folder of that name.
     :param device: the model's device (default: the CPU).
     :param dtype: number format of the computation, a torch.dtype or its name (default: float32, for any format of the
