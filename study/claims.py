@@ -273,11 +273,10 @@ def _judge_compared(claim: Claim, tables: Comparisons, costs: Mapping[str, str],
                 holds.append((line.difference.mean < 0) == (compared.are == "lower"))
                 continue
             holds.append(None)
-            if line.detectable is not None:
-                pairs = len(line.difference.seeds)
-                figures[-1] += f", not detected ({pairs} pairs of seeds; MDE {line.detectable:.2f})"
+            if line.difference.detectable is not None:
+                figures[-1] += f", not detected (n = {len(line.values)}; MDE {line.difference.detectable:.2f})"
             else:
-                figures[-1] += ", one pair of seeds"
+                figures[-1] += ", too few seeds for a test"
     command = claim.command or f"rskip report {claim.compared[0].table}"
     verdict: Verdict = "disagrees" if False in holds else "untested" if None in holds else "agrees"
     why = ""

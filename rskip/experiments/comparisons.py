@@ -2,11 +2,12 @@
 
 `rskip-table-1` has all scores with `table: rSkip Table 1` in a recipe. `flickr8k` has the variants of
 recipes/flickr8k.yaml, if a variant has a `baseline`. Each line is a metric of a variant: our mean over seeds, the
-paper's score, and the difference from the baseline by pairs of seeds.
+paper's score, and the difference from the baseline over the seeds (`statistics.compare`).
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from typing import Any
 from rskip.experiments.recipe import PaperScore, Recipe
 from rskip.records import Record
 from rskip.records.address import run_path
-from rskip.records.statistics import CONFIDENCE, POWER, Difference, detectable, holm, paired_difference
+from rskip.records.statistics import CONFIDENCE, MOST_SEEDS, PAIRS, POWER, Difference, compare
 from rskip.records.tables import Summary, Table, summarise
 from rskip.settings.errors import SettingError, did_you_mean
 from rskip.tasks.run import flat_config
@@ -38,8 +39,6 @@ class Line:
     :param paper: the papers' scores for it in this table.
     :param records: the run records of the variant, by seed.
     :param baseline: the line of its baseline.
-    :param corrected: p-value after Holm's correction over the table.
-    :param detectable: minimum detectable effect (`statistics.detectable`).
     :param missing: seeds without a record, of those asked for.
     """
 
@@ -50,8 +49,6 @@ class Line:
     records: tuple[Record, ...]
     baseline: Line | None = None
     difference: Difference | None = None
-    corrected: float | None = None
-    detectable: float | None = None
     missing: tuple[int, ...] = ()
 
     @property
@@ -72,7 +69,8 @@ class Line:
     @property
     def shown(self) -> bool:
         """Whether the seeds show a difference."""
-        return self.corrected is not None and self.corrected < 1 - CONFIDENCE
+        p = self.difference.p if self.difference else None
+        return p is not None and p < 1 - CONFIDENCE
 
     @property
     def command(self) -> str:
@@ -151,9 +149,8 @@ class Comparisons:
         for at, line in enumerate(lines):
             wanted = (line.recipe.baseline, line.metric)
             baseline = next((each for each in lines if (each.recipe.address, each.metric) == wanted), None)
-            found = paired_difference(line.values, baseline.values) if baseline else None
-            lines[at] = replace(line, baseline=baseline, difference=found)
-        lines = corrected(lines)
+            lines[at] = replace(line, baseline=baseline)
+        lines = compare_lines(lines)
         cells = _cells(lines)
         ours = next(at for at, heading in enumerate(cells) if heading.startswith("our"))
         shown = {at: list(cells).index("difference") for at, line in enumerate(lines) if line.shown}
@@ -212,18 +209,19 @@ def begun(table: ComparisonTable) -> list[Path]:
     return [folder for folder in dict.fromkeys(folders) if (folder / "run.json").exists()]
 
 
-def corrected(lines: Sequence[Line]) -> list[Line]:
-    """Lines whose p are corrected for all their comparisons, with the difference that each could have shown."""
-    tested = [line.difference.p for line in lines if line.difference and line.difference.p is not None]
-    p = iter(holm(tested))
-    found = []
-    for line in lines:
-        seen = line.difference
-        if seen is not None and seen.p is not None:
-            assert seen.std is not None
-            smallest = detectable(seen.std, pairs=len(seen.seeds), comparisons=len(tested))
-            line = replace(line, corrected=next(p), detectable=smallest)
-        found.append(line)
+def compare_lines(lines: Sequence[Line]) -> list[Line]:
+    """Lines with their differences: those that share a baseline and a metric are compared together."""
+    found = list(lines)
+    groups: dict[tuple[str, str], list[int]] = {}
+    for at, line in enumerate(lines):
+        if line.baseline is not None:
+            groups.setdefault((line.baseline.recipe.address, line.metric), []).append(at)
+    for group in groups.values():
+        baseline, own = lines[group[0]].baseline, [lines[at] for at in group]
+        assert baseline is not None
+        differences = compare(baseline.values, [line.values for line in own], [not _changes(line) for line in own])
+        for at, difference in zip(group, differences, strict=True):
+            found[at] = replace(lines[at], difference=difference)
     return found
 
 
@@ -252,7 +250,9 @@ def comparison_notes(lines: Sequence[Line], *, baseline: str = "") -> list[str]:
     :param baseline: what they are to, where that is not the lines' one baseline.
     """
     notes = []
-    tested = [line for line in lines if line.corrected is not None]
+    found = [line.difference for line in lines if line.difference]
+    tested = [each for each in found if each.p is not None]
+    in_pairs = [each for each in found if each.unpooled]
     if baselines := _baselines(lines):
         own = [line.baseline for line in lines if line.baseline and line.of_the_paper is not None]
         scores = {each.paper[0].figure for each in own}
@@ -260,19 +260,66 @@ def comparison_notes(lines: Sequence[Line], *, baseline: str = "") -> list[str]:
         if scores:
             score = f" ({scores.pop()})" if len(scores) == 1 else ""
             notes.append(f"The paper's differences are from its score of {baseline}{score}.")
-        if any(line.difference for line in lines):
-            notes.append(f"Differences are the variant's score minus that of {baseline} with the same seed.")
-    if any(line.difference and len(line.difference.seeds) == 1 for line in lines):
-        notes.append("One pair of seeds gives no interval and no test.")
+        if found:
+            same_seed = " with the same seed" if len(in_pairs) == len(found) else ""
+            but = ", with the same seed where pairs are counted" if in_pairs and not same_seed else ""
+            notes.append(f"Differences are the variant's score minus that of {baseline}{same_seed}{but}.")
+    if any(each.pairs < PAIRS for each in in_pairs):
+        notes.append(f"Fewer than {PAIRS} pairs of seeds give no interval and no test.")
+    notes += _pooled_notes(lines)
+    if of_pairs := [each for each in tested if each.unpooled]:
+        reasons = " or ".join(dict.fromkeys(each.unpooled for each in of_pairs))
+        notes.append(
+            f"Cells with {PAIRS} pairs or more: paired t-test, because {reasons}. In brackets: {CONFIDENCE:.0%} "
+            f"intervals that hold one by one. p is corrected for {_comparisons(of_pairs[0].comparisons)} (Holm)."
+        )
     if tested:
         notes.append(
-            f"In brackets: the {CONFIDENCE:.0%} interval (paired t), not corrected for the number of comparisons. p is "
-            f"corrected for it (Holm, {len(tested)} in this table). Bold: detected, p below {1 - CONFIDENCE:.2f}. MDE: "
-            "minimum detectable effect, the smallest true difference that this number of pairs detects with "
-            f"probability {POWER} at the level {1 - CONFIDENCE:.2f}/{len(tested)}, given their standard deviation."
+            f"Bold: detected, p below {1 - CONFIDENCE:.2f}. MDE: minimum detectable effect, the smallest true "
+            f"difference that is detected with probability {POWER} at the corrected level, given this deviation."
         )
-        if not any(line.shown for line in tested):
+        if not any(line.shown for line in lines):
             notes.append("No difference detected.")
+    return notes + _plan(lines)
+
+
+def _comparisons(count: int) -> str:
+    return f"{count} comparison{'s' if count > 1 else ''}"
+
+
+def _pooled_notes(lines: Sequence[Line]) -> list[str]:
+    """What was pooled, one note per baseline and metric."""
+    groups: dict[tuple[str, str], list[Line]] = {}
+    for line in lines:
+        if line.baseline and line.difference and line.difference.std and not line.difference.unpooled:
+            groups.setdefault((line.baseline.recipe.address, line.metric), []).append(line)
+    notes = []
+    for (baseline, metric), group in groups.items():
+        first = group[0].difference
+        assert first is not None
+        of = f" of {metric}" if len({each for _, each in groups}) > 1 else ""
+        names = ", ".join(line.recipe.address for line in group)
+        notes.append(
+            f"Dunnett's test with the standard deviation{of} pooled over {baseline}, {names}: {first.std:.2g}, with "
+            f"{first.freedom} degrees of freedom. In brackets: {CONFIDENCE:.0%} intervals that hold simultaneously. "
+            f"p is corrected for {_comparisons(len(group))}."
+        )
+    return notes
+
+
+def _plan(lines: Sequence[Line]) -> list[str]:
+    """How many seeds would detect the differences that were tested and not detected, and the cheapest next runs."""
+    missed = {line.recipe.address: line for line in lines if line.difference and line.difference.p and not line.shown}
+    needed = {name: line.difference.needed or math.inf for name, line in missed.items() if line.difference}
+    if not needed:
+        return []
+    seeds = ", ".join(f"{name} {f'more than {MOST_SEEDS}' if n == math.inf else n}" for name, n in needed.items())
+    notes = [f"Seeds that detect the measured difference with probability {POWER}, if it is the true one: {seeds}."]
+    best = min(needed, key=needed.__getitem__)
+    if needed[best] < math.inf:
+        baseline = missed[best].baseline
+        assert baseline is not None
+        notes.append(f"Cheapest next runs: {best} and {baseline.recipe.address}, seeds up to {needed[best]}.")
     return notes
 
 
@@ -345,8 +392,10 @@ def _cells(lines: Sequence[Line]) -> dict[str, Sequence[str]]:
 
 def comparison_cells(line: Line) -> tuple[str, ...]:
     """The cells of COMPARED."""
-    detectable = "" if line.detectable is None else f"{line.detectable:.2f}"
-    return _difference(line), _probability(line.corrected), detectable
+    found = line.difference
+    if found is None or found.p is None:
+        return _difference(line), "", ""
+    return _difference(line), _probability(found.p), f"{found.detectable:.2f}"
 
 
 def _numbers(line: Line) -> dict[str, Any]:
@@ -362,8 +411,8 @@ def _numbers(line: Line) -> dict[str, Any]:
         "low": low,
         "high": high,
         "p": found.p if found else None,
-        "p_holm": line.corrected,
-        "detectable": line.detectable,
+        "detectable": found.detectable if found else None,
+        "seeds_needed": found.needed if found else None,
     }
     return {
         "variant": line.recipe.address,
@@ -393,10 +442,9 @@ def _difference(line: Line) -> str:
     found = line.difference
     if found is None:
         return ""
-    if found.interval is None:
-        return f"{_signed(found.mean)} ({'one pair' if len(found.seeds) == 1 else f'{len(found.seeds)} pairs'})"
-    low, high = found.interval
-    return f"{_signed(found.mean)} [{_signed(low)}, {_signed(high)}] ({len(found.seeds)} pairs)"
+    interval = f" [{_signed(found.interval[0])}, {_signed(found.interval[1])}]" if found.interval else ""
+    pairs = f" ({'one pair' if found.pairs == 1 else f'{found.pairs} pairs'})" if found.unpooled else ""
+    return f"{_signed(found.mean)}{interval}{pairs}"
 
 
 def _signed(value: float | None) -> str:

@@ -2,7 +2,7 @@
 
 `field_cifar10` shows the variants of recipes/field_cifar10.yaml, which have two parts; `field/6x6` those of
 recipes/field.yaml that begin with 6x6. A cell is the score by which its task ranks, over the seeds; lines are sorted by
-their best cell. A cell is compared with the cell of the same setting in the file's first line, if they share two or
+their best cell. A cell is compared with the cell of the same setting in the file's first line, if both have two or
 more seeds. A line may show further values, such as costs (`FurtherValues`).
 """
 
@@ -20,16 +20,15 @@ from rskip.experiments.comparisons import (
     COMPARED,
     SEEDS,
     Line,
+    compare_lines,
     comparison_cells,
     comparison_notes,
-    corrected,
     records_by_run,
     run_command,
 )
 from rskip.experiments.recipe import Recipe
 from rskip.records import Record
 from rskip.records.address import run_address
-from rskip.records.statistics import paired_difference
 from rskip.records.tables import Table, summarise
 from rskip.tasks import Column, Task
 
@@ -210,7 +209,7 @@ def _best(line: Sequence[Cell]) -> Cell | None:
 
 
 def _compare(lines: Sequence[Sequence[Cell]], baseline: str, ranked: Column) -> dict[str, Line]:
-    """Cells that share two seeds or more with the baseline's of the same setting, by the variant's address."""
+    """Cells with two seeds or more, like the baseline's of the same setting, by the variant's address."""
     base = next(line for line in lines if line[0].recipe.parts[-2] == baseline)
     found = []
     for line in lines:
@@ -219,10 +218,9 @@ def _compare(lines: Sequence[Sequence[Cell]], baseline: str, ranked: Column) -> 
                 Line(recipe=cell.recipe, metric=ranked.metric, measure=ranked.heading, paper=(), records=cell.ended)
                 for cell in cells
             )
-            seen = paired_difference(ours.values, theirs.values)
-            if line is not base and seen and len(seen.seeds) > 1:
-                found.append(replace(ours, baseline=theirs, difference=seen))
-    return {line.recipe.address: line for line in corrected(found)}
+            if line is not base and len(ours.values) > 1 and len(theirs.values) > 1:
+                found.append(replace(ours, baseline=theirs))
+    return {line.recipe.address: line for line in compare_lines(found) if line.difference}
 
 
 def _comparison_columns(lines: Sequence[Sequence[Cell]], compared: Mapping[str, Line]) -> dict[str, list[str]]:

@@ -1,59 +1,81 @@
-"""Statistics over seeds: paired differences with interval, test and power, by SciPy (extra `report`)."""
+"""Statistics over seeds: differences from a baseline with interval, test and power, by SciPy (extra `report`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from math import isfinite, sqrt
-from statistics import fmean, stdev
-from typing import Any
+from statistics import fmean, stdev, variance
+from typing import Any, NamedTuple
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rskip.machine.extras import extra
 
 CONFIDENCE = 0.95  # confidence level of intervals; tests use the level 1 - CONFIDENCE
 POWER = 0.8
+POOLED_FREEDOM = 3  # fewest degrees of freedom of a pooled standard deviation
+PAIRS = 3  # fewest pairs of a paired t-test: two detect only differences of 11.5 standard deviations
+MOST_SEEDS = 99  # of a plan
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """The difference of two runs over the seeds that both have.
+class Difference(Struct, frozen=True, kw_only=True):
+    """A variant's difference from its baseline over seeds.
 
-    :param seeds: the common seeds, at least one.
-    :param mean: mean difference.
-    :param std: sample standard deviation of the differences. With one seed, this and the next two are None.
-    :param interval: confidence interval of the mean.
-    :param p: p-value of the paired two-sided t-test. Also None if all differences are equal.
+    :param mean: difference of the means if pooled, else the mean over common seeds.
+    :param pairs: number of common seeds.
+    :param unpooled: why the standard deviation is not pooled; "" if it is.
+    :param std: standard deviation: pooled, or of the paired differences. This and the values below are None without a
+        test: with one or two pairs, or if all paired differences are equal.
+    :param freedom: its degrees of freedom.
+    :param comparisons: number of comparisons that p is corrected for.
+    :param interval: confidence interval of the mean: simultaneous for all comparisons if pooled, else for this one.
+    :param p: corrected p-value.
+    :param detectable: minimum detectable effect: the true difference that the test detects with probability POWER.
+    :param needed: seeds of this variant and of the baseline with which the test detects the measured difference with
+        probability POWER, if it is the true one. None if it is detected already, or would take more than MOST_SEEDS.
     """
 
-    seeds: tuple[int, ...]
     mean: float
+    pairs: int
+    unpooled: str = ""
     std: float | None = None
+    freedom: int | None = None
+    comparisons: int = 0
     interval: tuple[float, float] | None = None
     p: float | None = None
+    detectable: float | None = None
+    needed: int | None = None
 
 
-def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
-    """The difference of `ours` and `baseline`, which have one score per seed; None without a common seed.
+def compare(
+    baseline: Mapping[int, float], variants: Sequence[Mapping[int, float]], alike: Sequence[bool]
+) -> list[Difference | None]:
+    """The variants' differences from a baseline, with one score per seed each; None where there is nothing to compare.
 
-    :raises ValueError: a difference is not finite, or a test needs SciPy, which is missing.
+    Dunnett's test compares the variants that are alike and have two seeds or more. It pools their standard deviation
+    with the baseline's, if that gives POOLED_FREEDOM and if Bartlett's test does not find the standard deviations
+    different. Paired t-tests with Holm's correction compare the other variants, if they have PAIRS common seeds.
+
+    :param alike: whether a variant's training differs from the baseline's in the connection only.
+    :raises ValueError: a score is not finite, or a test needs SciPy, which is missing.
     """
-    seeds = tuple(sorted(ours.keys() & baseline.keys()))
-    differences = [ours[seed] - baseline[seed] for seed in seeds]
-    for seed, each in zip(seeds, differences, strict=True):
-        if not isfinite(each):
-            given = f"{ours[seed]} and {baseline[seed]}"
-            raise ValueError(f"the values of seed {seed} are {given}: expected a finite difference")
-    if not seeds:
-        return None
-    mean = fmean(differences)
-    if len(seeds) == 1:
-        return Difference(seeds=seeds, mean=mean)
-    std = stdev(differences)
-    if std <= 1e-12 * max(map(abs, differences)):
-        return Difference(seeds=seeds, mean=mean, std=0.0)
-    test = _scipy_stats().ttest_1samp(differences, 0.0)
-    low, high = test.confidence_interval(CONFIDENCE)
-    return Difference(seeds=seeds, mean=mean, std=std, interval=(float(low), float(high)), p=float(test.pvalue))
+    for scores in (baseline, *variants):
+        for seed, score in scores.items():
+            if not isfinite(score):
+                raise ValueError(f"the score of seed {seed} is {score}: expected a finite number")
+    pool = [at for at, scores in enumerate(variants) if alike[at] and len(scores) > 1 and len(baseline) > 1]
+    why = _why_not_pooled([list(scores.values()) for scores in (baseline, *(variants[at] for at in pool))])
+    found: list[Difference | None] = [None] * len(variants)
+    if pool and not why:
+        for at, pooled in zip(pool, _dunnett(baseline, [variants[at] for at in pool]), strict=True):
+            found[at] = pooled
+    rest = [at for at, scores in enumerate(variants) if found[at] is None and scores.keys() & baseline]
+    for at, paired in zip(rest, _paired(baseline, [variants[at] for at in rest]), strict=True):
+        found[at] = replace(paired, unpooled=why if at in pool else "other settings differ")
+    return found
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -71,36 +93,141 @@ def holm(p: Sequence[float]) -> list[float]:
     return corrected
 
 
-def detectable(std: float, *, pairs: int, comparisons: int = 1) -> float:
-    """The minimum detectable effect: the true difference that a paired t-test detects with the probability POWER.
+def dunnett_p(statistic: float, *, sizes: tuple[int, ...], control: int, freedom: int) -> float:
+    """The probability that the largest |t| of several variants against one baseline exceeds `statistic` by chance.
 
-    The test is two-sided, at the level that Holm's first step requires for the smallest p-value.
+    Dunnett (1955), two-sided. SciPy's `dunnett` integrates at random points, so its p varies by 1e-4.
 
-    :param std: standard deviation of the differences.
-    :param pairs: number of pairs, two or more.
-    :raises ValueError: `std`, `pairs` or `comparisons` is out of range, or SciPy is missing.
+    :param sizes: number of seeds of each variant; `control`: of the baseline.
+    :param freedom: degrees of freedom of the pooled standard deviation.
     """
-    if not (isfinite(std) and std >= 0):
-        raise ValueError(f"the standard deviation is {std}: expected a finite number of at least 0")
-    if pairs < 2 or comparisons < 1:
-        raise ValueError(f"{pairs} pairs, {comparisons} comparisons: expected at least 2 pairs and 1 comparison")
-    stats = _scipy_stats()
-    from scipy.optimize import brentq
+    import numpy
 
-    freedom = pairs - 1
-    critical = stats.t.isf((1 - CONFIDENCE) / comparisons / 2, freedom)
-
-    def missing(shift: float) -> float:
-        shown = stats.nct.sf(critical, freedom, shift)
-        return float(shown if isfinite(shown) else 1.0) - POWER  # the other tail is below 1e-4 at the root
-
-    upper = critical
-    while missing(upper) < 0:
-        upper *= 2
-    return float(brentq(missing, 0.0, upper)) * std / sqrt(pairs)
+    special = _scipy("special")
+    z, of_z = numpy.polynomial.hermite_e.hermegauss(24)  # the baseline's error, which all comparisons share
+    v, of_v = numpy.polynomial.legendre.leggauss(32)
+    u = (v + 1) / 2
+    scale = numpy.sqrt(2 * special.gammaincinv(freedom / 2, u**4) / freedom)  # pooled over true standard deviation
+    inside = 1.0
+    for size in set(sizes):
+        middle, half = sqrt(size / control) * z[:, None], sqrt(1 + size / control) * statistic * scale
+        inside = inside * (special.ndtr(middle + half) - special.ndtr(middle - half)) ** sizes.count(size)
+    return float(of_z @ (1 - inside) @ (2 * of_v * u**3) / sqrt(2 * numpy.pi))
 
 
-def _scipy_stats() -> Any:
+@cache
+def _dunnett_critical(sizes: tuple[int, ...], control: int, freedom: int) -> float:
+    """The |t| from which Dunnett's test detects a difference."""
+    t, level = _scipy("stats").t, 1 - CONFIDENCE
+    one, all_of_them = t.isf(level / 2, freedom), t.isf(level / 2 / len(sizes), freedom)
+
+    def excess(statistic: float) -> float:
+        return dunnett_p(statistic, sizes=sizes, control=control, freedom=freedom) - level
+
+    return float(_scipy("optimize").brentq(excess, 0.99 * one, 1.01 * all_of_them, xtol=1e-6))
+
+
+class _Test(NamedTuple):
+    """A two-sided t-test: the difference's standard error, the |t| that detects it, and the degrees of freedom."""
+
+    error: float
+    critical: float
+    freedom: int
+
+    def power(self, difference: float) -> float:
+        """The probability of detecting a true difference of this size."""
+        shown = _scipy("stats").nct.sf(self.critical, self.freedom, abs(difference) / self.error)
+        return float(shown) if isfinite(shown) else 1.0  # the other tail is below 1e-4 at POWER
+
+    @property
+    def detectable(self) -> float:
+        """The minimum detectable effect: the true difference that is detected with the probability POWER."""
+        brentq = _scipy("optimize").brentq
+        return float(brentq(lambda each: self.power(each) - POWER, 0.0, (3 * self.critical + 10) * self.error))
+
+
+def _needed(difference: float, test: Callable[[int], _Test], *, seeds: int) -> int | None:
+    """The smallest number of seeds, from `seeds` on, with which a test of so many seeds has POWER."""
+    found = bisect_left(range(MOST_SEEDS + 1), True, lo=seeds, key=lambda n: test(n).power(difference) >= POWER)
+    return found if found <= MOST_SEEDS else None
+
+
+def _why_not_pooled(groups: Sequence[Sequence[float]]) -> str:
+    if sum(len(group) - 1 for group in groups) < POOLED_FREEDOM:
+        return f"fewer than {POOLED_FREEDOM} degrees of freedom"
+    if len(groups) == 1:
+        return ""
+    if not all(map(variance, groups)):
+        return "a standard deviation is 0"
+    p = _scipy("stats").bartlett(*groups).pvalue
+    return "the standard deviations differ (Bartlett's test)" if p < 1 - CONFIDENCE else ""
+
+
+def _dunnett(baseline: Mapping[int, float], variants: Sequence[Mapping[int, float]]) -> list[Difference]:
+    sizes = tuple(len(scores) for scores in variants)
+    groups = [list(scores.values()) for scores in (baseline, *variants)]
+    freedom = sum(len(group) - 1 for group in groups)
+    std = sqrt(sum(variance(group) * (len(group) - 1) for group in groups) / freedom)
+    found = []
+    for at, scores in enumerate(variants):
+
+        def test(seeds: int, control: int = 0, others: tuple[int, ...] = sizes[:at] + sizes[at + 1 :]) -> _Test:
+            """The comparison if this variant had so many seeds, and the baseline `control`, or as many."""
+            control = control or seeds
+            freedom = sum((seeds, control, *others)) - len(groups)
+            critical = _dunnett_critical((seeds, *others), control, freedom)
+            return _Test(std * sqrt(1 / seeds + 1 / control), critical, freedom)
+
+        now, mean = test(len(scores), len(baseline)), fmean(scores.values()) - fmean(baseline.values())
+        p = dunnett_p(abs(mean) / now.error, sizes=sizes, control=len(baseline), freedom=freedom)
+        most = max(len(scores), len(baseline))
+        found.append(
+            Difference(
+                mean=mean,
+                pairs=len(scores.keys() & baseline),
+                std=std,
+                freedom=freedom,
+                comparisons=len(variants),
+                interval=(mean - now.critical * now.error, mean + now.critical * now.error),
+                p=p,
+                detectable=now.detectable,
+                needed=None if p < 1 - CONFIDENCE else _needed(mean, test, seeds=most),
+            )
+        )
+    return found
+
+
+def _paired(baseline: Mapping[int, float], variants: Sequence[Mapping[int, float]]) -> list[Difference]:
+    pairs = [[scores[seed] - baseline[seed] for seed in scores.keys() & baseline] for scores in variants]
+    found = [Difference(mean=fmean(each), pairs=len(each)) for each in pairs]
+    tested = [at for at, each in enumerate(pairs) if len(each) >= PAIRS and stdev(each) > 1e-12 * max(map(abs, each))]
+    if not tested:
+        return found
+    stats = _scipy("stats")
+    results = [stats.ttest_1samp(pairs[at], 0.0) for at in tested]
+    for at, result, p in zip(tested, results, holm([float(each.pvalue) for each in results]), strict=True):
+        std, seeds, mean = stdev(pairs[at]), len(pairs[at]), found[at].mean
+
+        def test(seeds: int, std: float = std) -> _Test:
+            critical = stats.t.isf((1 - CONFIDENCE) / len(tested) / 2, seeds - 1)
+            return _Test(std / sqrt(seeds), float(critical), seeds - 1)
+
+        low, high = result.confidence_interval(CONFIDENCE)
+        found[at] = replace(
+            found[at],
+            std=std,
+            freedom=seeds - 1,
+            comparisons=len(tested),
+            interval=(float(low), float(high)),
+            p=p,
+            detectable=test(seeds).detectable,
+            needed=None if p < 1 - CONFIDENCE else _needed(mean, test, seeds=seeds),
+        )
+    return found
+
+
+def _scipy(module: str) -> Any:
+    from importlib import import_module
+
     with extra("report", what="a table with statistics over seeds"):
-        import scipy.stats
-    return scipy.stats
+        return import_module(f"scipy.{module}")

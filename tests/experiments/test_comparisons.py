@@ -79,7 +79,9 @@ def test_a_table_without_records_has_the_papers_figures_and_the_commands_that_fi
     ]
 
 
-def test_seeds_are_compared_in_pairs_and_one_is_no_comparison(project: Path, record: Callable[..., Record]) -> None:
+def test_another_setting_is_compared_in_pairs_and_one_seed_not_at_all(
+    project: Path, record: Callable[..., Record]
+) -> None:
     pytest.importorskip("scipy")
     records = [record("plain", seed, bleu) for seed, bleu in ((1, 38.0), (2, 39.0), (3, 37.0))]
     records += [record("twice", seed, bleu) for seed, bleu in ((1, 39.0), (2, 40.1), (3, 37.9))]
@@ -92,11 +94,11 @@ def test_seeds_are_compared_in_pairs_and_one_is_no_comparison(project: Path, rec
         "| mine/thrice | 37.50 (one seed) | +0.50 (one pair) |  |  |\n\n"
         "Ours: mean ± sample standard deviation (seeds).  \n"
         "Differences are the variant's score minus that of mine/plain with the same seed.  \n"
-        "One pair of seeds gives no interval and no test.  \n"
-        "In brackets: the 95% interval (paired t), not corrected for the number of comparisons. p is corrected for it "
-        "(Holm, 1 in this table). Bold: detected, p below 0.05. MDE: minimum detectable effect, the smallest true "
-        "difference that this number of pairs detects with probability 0.8 at the level 0.05/1, given their standard "
-        "deviation.  \n"
+        "Fewer than 3 pairs of seeds give no interval and no test.  \n"
+        "Cells with 3 pairs or more: paired t-test, because other settings differ. In brackets: 95% intervals that "
+        "hold one by one. p is corrected for 1 comparison (Holm).  \n"
+        "Bold: detected, p below 0.05. MDE: minimum detectable effect, the smallest true difference that is detected "
+        "with probability 0.8 at the corrected level, given this deviation.  \n"
         "sacreBLEU: `nrefs:1|tok:13a`.  \n"
         "mine/twice and its baseline differ in train.clip-norm: 1.0 against none.\n\n"
         f"Missing:\n\n    {COMMAND} thrice --seeds 1 2\n"
@@ -105,17 +107,31 @@ def test_seeds_are_compared_in_pairs_and_one_is_no_comparison(project: Path, rec
         table.render("latex")
     )
     twice = table.render("csv").splitlines()[2]
-    assert twice == "mine/twice,,sacrebleu,mine/plain,1 2 3,,,39.0,1.1,1.0,0.7516,1.2484,0.0033,0.0033,0.3264,"
+    assert twice == "mine/twice,,sacrebleu,mine/plain,1 2 3,,,39.0,1.1,1.0,0.7516,1.2484,0.0033,0.3264,,"
 
 
-def test_p_is_corrected_for_all_comparisons_of_the_table(project: Path, record: Callable[..., Record]) -> None:
+def test_variants_that_differ_in_the_connection_share_a_deviation_and_the_rest_stays_apart(
+    project: Path, record: Callable[..., Record]
+) -> None:
     pytest.importorskip("scipy")
-    figures = {"plain": (38.0, 39.0, 37.0), "twice": (39.0, 40.1, 37.9), "thrice": (38.0, 40.0, 36.5)}
+    (project / "recipes" / "mine.yaml").write_text(f"{RECIPE}  fourth: {{train: {{connection: sas}}}}\n")
+    figures = {"plain": (38.0, 39.0, 37.0), "thrice": (40.0, 38.5), "fourth": (42.0, 41.0, 41.5)}
     records = [record(variant, seed, bleu) for variant, bleus in figures.items() for seed, bleu in enumerate(bleus, 1)]
-    _, twice, thrice = Comparisons(all_recipes(), records).table("mine").lines
-    assert twice.difference and thrice.difference and twice.difference.p and twice.corrected
-    assert twice.corrected == pytest.approx(2 * twice.difference.p) and thrice.corrected == thrice.difference.p
-    assert (twice.shown, thrice.shown) == (True, False)
+    before = Comparisons(all_recipes(), records).table("mine")
+    records += [record("twice", seed, bleu) for seed, bleu in enumerate((60.0, 10.0, 80.0), 1)]
+    table = Comparisons(all_recipes(), records).table("mine")
+    assert table.rows[2:] == before.rows[2:]
+    assert [row[2] for row in table.rows] == [
+        "", "+12.00 [-79.98, +103.98] (3 pairs)", "+1.25 [-1.12, +3.62]", "+3.50 [+1.38, +5.62]",
+    ]  # fmt: skip
+    # (2 + 1.125 + 0.5) / 5 is the pooled variance
+    assert [note for note in table.notes if "pooled" in note or note.startswith(("Seeds", "Cheapest"))] == [
+        "Dunnett's test with the standard deviation pooled over mine/plain, mine/thrice, mine/fourth: 0.85, with 5 "
+        "degrees of freedom. In brackets: 95% intervals that hold simultaneously. p is corrected for 2 comparisons.",
+        "Seeds that detect the measured difference with probability 0.8, if it is the true one: mine/twice 77, "
+        "mine/thrice 10.",
+        "Cheapest next runs: mine/thrice and mine/plain, seeds up to 10.",
+    ]
 
 
 def test_a_precision_that_the_variants_do_not_share_is_said(project: Path, record: Callable[..., Record]) -> None:

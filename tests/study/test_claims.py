@@ -27,7 +27,7 @@ COMPARED = "compared: [{table: %s, variants: [%s], are: lower}]"
 
 @pytest.fixture
 def project(tmp_path: Path, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a measurement, a recipe, a test, and records: `twice` is 1 above the baseline."""
+    """The current folder, with a measurement, a recipe, a test, and records: `twice` is 4 above the baseline."""
     monkeypatch.chdir(tmp_path)
     for folder in ("docs/figures", "recipes", "study", "tests"):
         (tmp_path / folder).mkdir(parents=True)
@@ -35,7 +35,7 @@ def project(tmp_path: Path, make_record: MakeRecord, monkeypatch: pytest.MonkeyP
     (tmp_path / "docs/figures/a.json").write_text(json.dumps(content))
     (tmp_path / "recipes/mine.yaml").write_text(RECIPE)
     (tmp_path / "tests/test_a.py").write_text("def test_it():\n    pass\n")
-    for variant, figures in {"plain": (38.0, 39.0, 37.0), "twice": (39.0, 40.1, 37.9)}.items():
+    for variant, figures in {"plain": (38.0, 39.0, 37.0), "twice": (42.0, 43.1, 40.9)}.items():
         for seed, bleu in enumerate(figures, 1):
             config = {"kind": "translation", "corpus": "a"}
             more = {"config": config, "metrics": {"sacrebleu": bleu}, "parameters": 100 + seed}
@@ -97,10 +97,10 @@ def test_a_table_agrees_or_disagrees_only_where_its_seeds_show_it(project: Path,
         compared("mine/thrice", "higher"),
         compared("mine/twice, mine/thrice", "lower"),
     ) == [
-        ("agrees", "mine/twice: +1.00", ""),
-        ("disagrees", "mine/twice: +1.00", ""),
+        ("agrees", "mine/twice: +4.00", ""),
+        ("disagrees", "mine/twice: +4.00", ""),
         ("untested", "", "no records; a run of `mine`: an hour"),
-        ("disagrees", "mine/twice: +1.00", ""),
+        ("disagrees", "mine/twice: +4.00", ""),
     ]
     for seed, bleu in enumerate((36.0, 39.5, 38.0), 1):
         config = {"kind": "translation", "corpus": "a"}
@@ -108,10 +108,10 @@ def test_a_table_agrees_or_disagrees_only_where_its_seeds_show_it(project: Path,
         record.write(record.path)
     ((verdict, figure, why),) = judge(project, compared("mine/thrice", "lower"))
     assert (verdict, why) == ("untested", "more seeds are needed")
-    assert figure == "mine/thrice: -0.17, not detected (3 pairs of seeds; MDE 7.43)"
+    assert figure == "mine/thrice: -0.17, not detected (n = 3; MDE 4.15)"
     known = checked("take: first", "above: 5")  # which is not so, and judges nothing
     ((verdict, figure, _),) = judge(project, f"{compared('mine/twice', 'higher')}, {known}")
-    assert (verdict, figure) == ("agrees", "it is 4.00; mine/twice: +1.00")
+    assert (verdict, figure) == ("agrees", "it is 4.00; mine/twice: +4.00")
 
 
 def test_tests_prove_or_refute_and_the_page_counts(project: Path) -> None:
