@@ -112,7 +112,7 @@ def test_the_page_holds_all_that_it_shows_and_says_where_numbers_are_from(page: 
     assert addresses.outside == [] and addresses.inside <= addresses.ids
     assert not re.search(r"@import|url\((?!#)", text)
     assert {"figure-lines", "figure-cells", "record-mine/twice-3"} <= addresses.ids
-    assert '9.00 ± 1.10 (seeds <a href="#record-mine/twice-1">1</a>' in text and "+1.00 [+0.75, +1.25]" in text
+    assert '9.00 ± 1.10 (seeds <a href="#record-mine/twice-1">1</a>' in text and "+1.00 [-1.38, +3.38]" in text
     assert (
         "examples 7; commit 0123456789 with changes; Zuse Z4, 1 thread; "
         "values: <code>docs/figures/lines.csv</code></figcaption>"
