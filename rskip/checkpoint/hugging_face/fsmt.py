@@ -24,7 +24,7 @@ from rskip.checkpoint.hugging_face.stacks import (
     stack_settings,
     stack_weights,
 )
-from rskip.checkpoint.hugging_face.tokens import FIRST, TOKENIZER, dictionary_of, read_optional
+from rskip.checkpoint.hugging_face.tokens import FIRST, TOKENIZER, dictionary_of, read_optional, token_numbers
 from rskip.checkpoint.stock import POSTNORM
 from rskip.files.text_lines import read_lines
 from rskip.settings.check import convert
@@ -125,7 +125,7 @@ def _merges(folder: Folder) -> BytePairEncoding:
 def _dictionary(folder: Folder, name: str, size: int) -> Dictionary:
     """The dictionary of a vocabulary's file, for an embedding of so many rows."""
     source = str(folder.path / name)
-    vocabulary = convert(folder.read_object(name), dict[str, int], source=source)
+    vocabulary = token_numbers(folder.read_object(name), source=source)
     rows = {token if token in FIRST else _unit(token): number for token, number in vocabulary.items()}
     return dictionary_of(rows, size, source=source)
 

@@ -20,9 +20,8 @@ from rskip.checkpoint.hugging_face.stacks import (
     stack_settings,
     stack_weights,
 )
-from rskip.checkpoint.hugging_face.tokens import TOKENIZER, read_optional
+from rskip.checkpoint.hugging_face.tokens import TOKENIZER, read_optional, token_numbers
 from rskip.checkpoint.stock import PRENORM
-from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.text.languages import LanguageTokens
 
@@ -69,7 +68,7 @@ def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> Hugging
             raise SettingError.of_value("language_codes", usual, f"one of {', '.join(_USUAL)}", source=source)
         kind = _M2M._replace(usual=_USUAL[usual].split())
         content = folder.read_object(VOCABULARY)
-        vocabulary = convert(content, dict[str, int], source=str(folder.path / VOCABULARY))
+        vocabulary = token_numbers(content, source=str(folder.path / VOCABULARY))
     found = read_multilingual(folder, kind, size=len(tables.target), vocabulary=vocabulary)
     return HuggingFaceModel(
         checkpoint=Checkpoint(

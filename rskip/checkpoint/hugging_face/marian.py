@@ -28,9 +28,8 @@ from rskip.checkpoint.hugging_face.stacks import (
     stack_settings,
     stack_weights,
 )
-from rskip.checkpoint.hugging_face.tokens import TOKENIZER, read_optional
+from rskip.checkpoint.hugging_face.tokens import TOKENIZER, read_optional, token_numbers
 from rskip.checkpoint.stock import POSTNORM
-from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, did_you_mean, shown
 from rskip.text.dictionary import PAD, UNK, Dictionary
 from rskip.text.languages import LanguageTokens
@@ -207,7 +206,7 @@ def _rows(folder: Folder, name: str, size: int, config: MarianSettings) -> _Rows
 def _vocabulary(folder: Folder, name: str, size: int) -> dict[str, int]:
     """The tokens of a vocabulary's file, and their rows in an embedding of so many rows."""
     source = str(folder.path / name)
-    vocabulary = convert(folder.read_object(name), dict[str, int], source=source)
+    vocabulary = token_numbers(folder.read_object(name), source=source)
     if UNK not in vocabulary:
         raise SettingError("", f"has no token {UNK}", expected="the vocabulary of a Marian model", source=source)
     if len({*vocabulary.values()}) < len(vocabulary):

@@ -73,7 +73,7 @@ def read_multilingual(
     """
     content = folder.read_object(ALL) if folder.has(ALL) else None
     source = str(folder.path / ALL)
-    numbered = numbered_tokens(folder)
+    numbered = numbered_tokens(folder, content or {})
     if folder.has(PIECES) or content is None:
         units = _load_pieces(folder)
     else:

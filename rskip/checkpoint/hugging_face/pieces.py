@@ -9,9 +9,10 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from rskip.checkpoint.hugging_face.tokens import token_numbers
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, shown
 from rskip.text.dictionary import BOS, EOS, PAD, UNK
@@ -37,7 +38,8 @@ def read_units(content: Mapping[str, Any], *, special: Iterable[str], source: st
     if _MARK not in str(content.get("pre_tokenizer")):
         problem = "doesn't mark spaces by ▁"
         raise SettingError("pre_tokenizer", problem, expected="a tokenizer out of SentencePiece", source=source)
-    scores = _unigram_scores(model, source) if kind == "Unigram" else _merge_scores(model, source)
+    merges = [] if kind == "Unigram" else _merges(model, source)
+    scores = _unigram_scores(model, source) if kind == "Unigram" else _merge_scores(merges, model, source)
     types = {**dict.fromkeys((BOS, PAD, EOS, *special), _CONTROL), UNK: _UNKNOWN}
     if UNK not in scores:
         raise SettingError("model.vocab", f"has no token {UNK}", source=source)
@@ -62,7 +64,7 @@ def read_units(content: Mapping[str, Any], *, special: Iterable[str], source: st
         + _number(4, int(rules is not None or splits_at_white_space(content)))  # drop further spaces
     )
     proto = b"".join(pieces) + _field(2, trainer) + _field(3, normaliser)
-    if kind == "Unigram" or _all_merges_are_given(merges := _merges(model, source), model["vocab"]):
+    if kind == "Unigram" or _all_merges_are_given(merges, scores):
         return WholePieces(proto)
     return MergedPieces(proto, merges)
 
@@ -72,7 +74,7 @@ def vocabulary(content: Mapping[str, Any], *, source: str) -> dict[str, int]:
     model = convert(content.get("model"), dict[str, Any], name="model", source=source)
     if model.get("type") == "Unigram":
         return {token: number for number, token in enumerate(_unigram_scores(model, source))}
-    return convert(model.get("vocab"), dict[str, int], name="model.vocab", source=source)
+    return token_numbers(model.get("vocab"), name="model.vocab", source=source)
 
 
 def splits_at_white_space(content: Mapping[str, Any]) -> bool:
@@ -81,30 +83,37 @@ def splits_at_white_space(content: Mapping[str, Any]) -> bool:
 
 
 def _unigram_scores(model: Mapping[str, Any], source: str) -> dict[str, float]:
-    entries = convert(model.get("vocab"), list[tuple[str, float]], name="model.vocab", source=source)
-    scores = dict(entries)
+    entries = model.get("vocab")
+    if not isinstance(entries, list) or not all(map(_is_scored, entries)):
+        raise SettingError("model.vocab", "is damaged", expected="a list of tokens and their scores", source=source)
+    scores = {token: float(score) for token, score in entries}
     if len(scores) < len(entries):
         raise SettingError("model.vocab", "gives a token twice", source=source)
     return scores
 
 
-def _merge_scores(model: Mapping[str, Any], source: str) -> dict[str, float]:
+def _merge_scores(
+    merges: Sequence[tuple[str, str]], model: Mapping[str, Any], source: str
+) -> dict[str, float]:
     """SentencePiece merges units in the order of these scores: that of the first merge that makes them."""
-    vocab = convert(model.get("vocab"), dict[str, int], name="model.vocab", source=source)
+    vocab = token_numbers(model.get("vocab"), name="model.vocab", source=source)
     scores = {token: -1e9 for token in sorted(vocab, key=vocab.__getitem__)}
-    for rank, merge in reversed([*enumerate(_merges(model, source))]):
+    for rank, merge in reversed([*enumerate(merges)]):
         scores["".join(merge)] = -float(rank)
     return scores
 
 
 def _merges(model: Mapping[str, Any], source: str) -> list[tuple[str, str]]:
-    given = convert(model.get("merges") or [], list[str | list[str]], name="model.merges", source=source)
+    vocab = token_numbers(model.get("vocab"), name="model.vocab", source=source)
     merges = []
-    for merge in given:
+    for merge in model.get("merges") or []:
         halves = merge.split(" ") if isinstance(merge, str) else merge
-        if len(halves) != 2 or "".join(halves) not in model["vocab"]:
-            raise SettingError("model.merges", f"holds {shown(merge)}", expected="two units of a unit", source=source)
-        merges.append((halves[0], halves[1]))
+        match halves:
+            case [str(first), str(second)] if first + second in vocab:
+                merges.append((first, second))
+            case _:
+                expected = "two units of a unit"
+                raise SettingError("model.merges", f"holds {shown(merge)}", expected=expected, source=source)
     return merges
 
 
@@ -113,11 +122,17 @@ def _all_merges_are_given(merges: Iterable[tuple[str, str]], vocab: Collection[s
     firsts: dict[str, set[str]] = {}  # of each unit the first halves
     for first, second in merges:
         firsts.setdefault(first + second, set()).add(first)
+    possible = {*firsts, *(unit for unit in vocab if len(unit) == 1)}
     return not any(
-        unit[:end] not in own
-        and all(half in vocab and (len(half) == 1 or half in firsts) for half in (unit[:end], unit[end:]))
+        unit[:end] in possible and unit[end:] in possible and unit[:end] not in own
         for unit, own in firsts.items()
         for end in range(1, len(unit))
+    )
+
+
+def _is_scored(entry: Any) -> bool:
+    return (
+        isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], (int, float))
     )
 
 

@@ -26,15 +26,16 @@ def read_optional(folder: Folder, name: str) -> dict[str, Any]:
     return folder.read_object(name) if folder.has(name) else {}
 
 
-def numbered_tokens(folder: Folder) -> dict[str, int]:
+def numbered_tokens(folder: Folder, content: Mapping[str, Any]) -> dict[str, int]:
     """The tokens whose numbers the tokenizer's files give, except those of its vocabulary.
 
+    :param content: of tokenizer.json.
     :raises SettingError: a damaged file, or one that contradicts another.
     """
     found: dict[str, int] = {}
     for name, numbers in (
-        (ALL, _of_all(folder)),
-        (ADDED, convert(read_optional(folder, ADDED), dict[str, int], source=str(folder.path / ADDED))),
+        (ALL, _of_all(content, source=str(folder.path / ALL))),
+        (ADDED, token_numbers(read_optional(folder, ADDED), source=str(folder.path / ADDED))),
         (TOKENIZER, _of_config(folder)),
     ):
         for token, number in numbers.items():
@@ -54,6 +55,16 @@ def listed_tokens(folder: Folder) -> list[str]:
             items = given.values() if isinstance(given, Mapping) else given if isinstance(given, list) else []
             found |= dict.fromkeys(text for item in items if (text := _text(item)) is not None)
     return list(found)
+
+
+def token_numbers(content: Any, *, name: str = "", source: str) -> dict[str, int]:
+    """The content of a vocabulary's file, in which every token has a number.
+
+    :raises SettingError: the content is something else.
+    """
+    if isinstance(content, dict) and all(type(number) is int for number in content.values()):
+        return content  # `convert` takes seconds for hundreds of thousands of tokens
+    return convert(content, dict[str, int], name=name, source=source)
 
 
 def dictionary_of(rows: Mapping[str, int], size: int, *, source: str) -> Dictionary:
@@ -83,9 +94,9 @@ def dictionary_of(rows: Mapping[str, int], size: int, *, source: str) -> Diction
     return Dictionary(fit.get(row) or next(unnamed) for row in range(len(FIRST), size))
 
 
-def _of_all(folder: Folder) -> dict[str, int]:
-    added = read_optional(folder, ALL).get("added_tokens") or []
-    entries = convert(added, list[dict[str, Any]], name="added_tokens", source=str(folder.path / ALL))
+def _of_all(content: Mapping[str, Any], *, source: str) -> dict[str, int]:
+    added = content.get("added_tokens") or []
+    entries = convert(added, list[dict[str, Any]], name="added_tokens", source=source)
     return dict(_numbered((each.get("id"), each) for each in entries))
 
 
