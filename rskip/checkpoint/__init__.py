@@ -1,4 +1,4 @@
-"""Checkpoints: read, write, average, and convert between fairseq's .pt, safetensors, fairseq's names and ours."""
+"""Reads, writes, averages and converts checkpoints: fairseq's .pt and safetensors, with fairseq's names or ours."""
 
 from rskip.checkpoint.average import average_checkpoints, average_to_file, best_checkpoints, last_checkpoints
 from rskip.checkpoint.checkpoint import Checkpoint

@@ -1,4 +1,4 @@
-"""The average of checkpoints' parameters (Vaswani et al. 2017, section 6.1), and which of a run to average."""
+"""Averages the parameters of checkpoints (Vaswani et al. 2017, section 6.1), and selects a run's checkpoints."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from rskip.checkpoint.checkpoint import Checkpoint, tied_names
 from rskip.checkpoint.fairseq_file import read_validation
 from rskip.checkpoint.files import check_suffix, read_checkpoint, write_checkpoint
 
-# Settings that may differ between checkpoints of one model: they matter in training alone.
+# Settings that may differ between checkpoints of one model, since they affect only training.
 _TRAINING_ALONE = re.compile(r".*drop.*|(checkpoint|offload)_activations|min_params_to_wrap")
 # fairseq's names: checkpoint12.pt after epoch 12, checkpoint_3_4500.pt after update 4,500 (in epoch 3),
-# checkpoint.best_loss_3.2101.pt for --keep-best-checkpoints (the score, and one digit that resolves ties).
+# checkpoint.best_loss_3.2101.pt for --keep-best-checkpoints (the score and a digit that distinguishes equal scores).
 _NUMBERED = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}
 _SCORED = re.compile(r"checkpoint\.best_(?P<metric>.+)_(?P<score>-?\d+(\.\d+)?)\.pt")
 
 
 def average_checkpoints(paths: Sequence[str | os.PathLike[str]]) -> Checkpoint:
-    """The mean of every floating-point tensor, summed in float32 in the order given, as float32.
+    """The mean of every floating-point tensor in float32, summed in the given order.
 
-    Everything else (integer tensors, settings, fairseq's state) is that of the last file.
-    One file is read at a time.
+    Everything else (integer tensors, settings, fairseq's state) is from the last file. Only one file is in memory at a
+    time.
 
-    :raises ValueError: the files are not of one model; the message says where they differ first.
+    :raises ValueError: the files are from different models. The error names the first difference.
     """
     if not paths:
         raise ValueError("no checkpoints to average")
@@ -67,9 +67,9 @@ def average_to_file(
     *,
     dtype: torch.dtype = torch.float32,
 ) -> None:
-    """Writes the average of `inputs` to `output`, in the format that its name says.
+    """Writes the average of `inputs` to `output`, in the format of its suffix.
 
-    :raises ValueError: as `average_checkpoints`; or the output is one of the inputs, or has no known suffix.
+    :raises ValueError: as `average_checkpoints`; or the output is one of the inputs, or its suffix is unknown.
     """
     check_suffix(output)
     for path in inputs:
@@ -112,9 +112,9 @@ def last_checkpoints(
 ) -> list[Path]:
     """The last `number` checkpoints of a folder, oldest first.
 
-    :param by: "epoch" or "update": which of fairseq's two series of files.
-    :param up_to: leaves out checkpoints of later epochs or updates.
-    :raises ValueError: fewer than `number` are there.
+    :param by: "epoch" or "update": the series of fairseq's files.
+    :param up_to: ignores checkpoints of later epochs or updates.
+    :raises ValueError: the folder has fewer than `number`.
     """
     found = _numbered(Path(folder), by=by, up_to=up_to)
     _check_enough(found, number, folder, by=by, up_to=up_to)
@@ -124,13 +124,13 @@ def last_checkpoints(
 def best_checkpoints(
     folder: str | os.PathLike[str], number: int, *, by: str = "epoch", up_to: int | None = None
 ) -> list[Path]:
-    """The `number` checkpoints of a folder that did best on the validation data, best last.
+    """The `number` checkpoints of a folder with the best validation scores, best last.
 
-    fairseq's `checkpoint.best_*` files where there are any. Otherwise, or with `up_to`, the epoch or update
-    checkpoints (`by`) by the score that each one recorded. Whether a low or a high score is good is as the
-    run's own flag --maximize-best-checkpoint-metric said. Of equal scores the later one is better.
+    They are fairseq's `checkpoint.best_*` files if there are any. Otherwise, or with `up_to`, they are the epoch or
+    update checkpoints (`by`) with the best recorded scores. The run's flag --maximize-best-checkpoint-metric determines
+    whether high scores are better. Of equal scores the later one is better.
 
-    :raises ValueError: fewer than `number` are there, or they recorded no score.
+    :raises ValueError: the folder has fewer than `number`, or they recorded no score.
     """
     folder = Path(folder)
     if up_to is None:
@@ -151,7 +151,7 @@ def best_checkpoints(
 def best_scored(paths: Iterable[str | os.PathLike[str]], number: int) -> list[Path]:
     """The best `number` of fairseq's `checkpoint.best_<metric>_<score>.pt` files, best last.
 
-    :raises ValueError: other names, several metrics, or fewer than `number`.
+    :raises ValueError: a file has another name, there are several metrics, or fewer than `number` files.
     """
     scores: dict[Path, float] = {}
     metrics: set[str] = set()
@@ -181,7 +181,7 @@ def _best(scores: dict[Path, float], number: int, *, higher_is_better: bool) -> 
 
 def _list(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise FileNotFoundError(f"no folder {folder}: give the folder that holds the run's checkpoints")
+        raise FileNotFoundError(f"no folder {folder}: give the folder with the run's checkpoints")
     return sorted(folder.iterdir())
 
 

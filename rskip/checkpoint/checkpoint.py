@@ -1,4 +1,4 @@
-"""What a checkpoint holds, whatever file it came from, and which of its parameters are names of one tensor."""
+"""Represents the content of a checkpoint file, and finds parameters that share a tensor."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch import Tensor
 from rskip.settings.check import convert
 from rskip.settings.errors import shown
 
-# fairseq's sinusoidal positions keep an uninitialised buffer whose value means nothing.
+# An uninitialised buffer of fairseq's sinusoidal positions, whose value is meaningless.
 _MEANINGLESS = "._float_tensor"
 _DTYPES = (
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
 )
-# fairseq writes a copy under each of these names where it trains on a GPU, or in bfloat16 or float16
+# fairseq writes copies under these names if it trains on a GPU, or in bfloat16 or float16
 _EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
 
 # keys of `Checkpoint.config` of multilingual models, see `fairseq_languages`
@@ -30,16 +30,16 @@ _BEYOND_FAIRSEQ = {"output_bias": False, "start": "end"}
 
 @dataclass(kw_only=True)
 class Checkpoint:
-    """A model's tensors and what is needed to build the model again.
+    """A model's tensors, and the settings for building the model.
 
-    :param model: fairseq's parameter names to tensors. Tied parameters are names of one tensor.
-    :param config: plain JSON values: `task`, `model` (the settings that it is built from; for fairseq's models, under
-        fairseq's flat names), `arch`, `source_lang` and `target_lang` (None if the task has no languages, or if fairseq
-        guessed them from the data folder), and the task's own values. `structured` is true if fairseq separates the
-        model's settings from the run's; `model` then holds only the model's.
-    :param averaged_from: file names of the checkpoints that this is the average of; empty for one from training.
-    :param fairseq_state: everything else that fairseq's own file held, apart from the optimiser's state; None where the
-        checkpoint came from somewhere else. A .pt file is written from it: there it overrides `config`.
+    :param model: tensors by fairseq's parameter names. Tied parameters share one tensor.
+    :param config: plain JSON values: `task`, `model` (the model's settings; for fairseq's models, under fairseq's flat
+        names), `arch`, `source_lang` and `target_lang` (None if the task has no languages, or if fairseq guessed them
+        from the data folder), and the task's own values. `structured` is true if fairseq separates the model's settings
+        from the run's. Then `model` has only the model's settings.
+    :param averaged_from: file names of the averaged checkpoints; empty for a checkpoint from training.
+    :param fairseq_state: everything else in fairseq's own file, apart from the optimiser's state; None for other files.
+        A .pt file is written from it, and it overrides `config` there.
     """
 
     model: dict[str, Tensor]
@@ -49,7 +49,7 @@ class Checkpoint:
 
     @property
     def trained_on(self) -> list[str]:
-        """The folders of the data that fairseq trained it on, as its own file says them."""
+        """The folders of fairseq's training data, from fairseq's own file."""
         state = self.fairseq_state or {}
         task = (state.get("cfg") or {}).get("task") or state.get("args") or {}
         data = (task if isinstance(task, Mapping) else vars(task)).get("data")
@@ -57,7 +57,7 @@ class Checkpoint:
 
 
 class _Config(msgspec.Struct, kw_only=True):
-    """What every `Checkpoint.config` holds."""
+    """The keys of every `Checkpoint.config`."""
 
     task: str | None
     arch: str | None = None
@@ -67,10 +67,10 @@ class _Config(msgspec.Struct, kw_only=True):
 
 
 def check_config(content: Any, *, source: str) -> dict[str, Any]:
-    """The content as a `Checkpoint.config`, with whatever else it holds.
+    """Checks the content of a `Checkpoint.config`. Further keys are allowed.
 
-    :param source: the file that it is from.
-    :raises SettingError: a field is missing or of another type.
+    :param source: the file of the content.
+    :raises SettingError: a field is missing or has another type.
     """
     config = convert(content, dict[str, Any], source=source)
     known = {name: config[name] for name in _Config.__struct_fields__ if name in config}
@@ -78,7 +78,7 @@ def check_config(content: Any, *, source: str) -> dict[str, Any]:
 
 
 def beyond_fairseq(config: Mapping[str, Any]) -> list[str]:
-    """The settings in `Checkpoint.config` that change the model, and that fairseq would ignore."""
+    """The settings in `Checkpoint.config` that change the model but that fairseq would ignore."""
     return [name for name, usual in _BEYOND_FAIRSEQ.items() if config["model"].get(name, usual) != usual]
 
 
@@ -88,23 +88,24 @@ def needs_newer_format(config: Mapping[str, Any]) -> bool:
 
 
 def check_tensors(content: Mapping[Any, Any], *, source: str) -> dict[str, Tensor]:
-    """The content as `Checkpoint.model`: floats, and whole numbers as counts; no complex, quantised or 8-bit floats.
+    """Checks the content of a `Checkpoint.model`: tensors of integers, or of floats of 16 bits or more.
 
-    :param source: the file that it is from.
-    :raises ValueError: names the first that is something else.
+    :param source: the file of the content.
+    :raises ValueError: a value is something else. The error names the first one.
     """
     for name, tensor in content.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
-            raise ValueError(f"{source} is no checkpoint: its weights {shown(name)} are a {type(tensor).__name__}")
+            raise ValueError(f"{source} is not a checkpoint: its weights {shown(name)} are a {type(tensor).__name__}")
         if tensor.dtype not in _DTYPES:
             raise ValueError(f"{source}: {name} is of {tensor.dtype}, expected float16, bfloat16, float32 or float64")
     return dict(content)
 
 
 def tied_names(model: Mapping[str, Tensor]) -> dict[str, str]:
-    """Each name whose tensor an earlier name already has, to that earlier name, which is none of the keys.
+    """Maps each name to an earlier name with the same tensor.
 
-    Two names are tied where their tensors are the same view of the same memory; embeddings also where they are equal.
+    Two names are tied if their tensors are the same view of the same memory. Embeddings are also tied if they are
+    equal.
     """
     first: dict[tuple[object, ...], str] = {}
     embeddings: list[str] = []
@@ -134,7 +135,7 @@ def tied_names(model: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def cast_floats(model: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Floating-point tensors in `dtype`, others as they are; tied tensors stay tied.
+    """Converts floating-point tensors to `dtype`. Tied tensors stay tied.
 
     :raises ValueError: a finite value is out of the range of `dtype`.
     """

@@ -1,4 +1,4 @@
-"""fairseq's own checkpoint files (.pt), and the settings of a model out of fairseq's settings of a run."""
+"""Reads and writes fairseq's own checkpoint files (.pt), and extracts a model's settings from those of a run."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class _Meter:
 
 @cache
 def _allowed() -> list[Any]:
-    """The types in fairseq's files. All are inert: they hold settings and the values of metrics."""
+    """The types in fairseq's files. They only store settings and values of metrics, and execute nothing."""
     with extra("translation", what="a checkpoint of fairseq"):
         import numpy
         from numpy._core import multiarray
 
     constructors = {name: getattr(multiarray, name) for name in ("scalar", "_reconstruct")}
-    modules = ("numpy._core.multiarray", "numpy.core.multiarray")  # the second in files written under numpy 1
+    modules = ("numpy._core.multiarray", "numpy.core.multiarray")  # files written with numpy 1 have the second
     return [
         Namespace,
         *((_Meter, f"fairseq.meters.{name}") for name in ("AverageMeter", "StopwatchMeter", "TimeMeter")),
@@ -49,17 +49,17 @@ _AVERAGED_FROM = "averaged_from"
 _KIND = "checkpoint of fairseq"
 _METERS = "train_meters"  # in the extra state
 
-# Where `_state_from_config` leaves the config as it is: fairseq's old form would lose what no Transformer has.
+# The key under which `_state_from_config` stores the config, since fairseq's old form would lose some settings.
 _CONFIG = "rskip_config"
-# Names of places on a machine, and of what `config` holds beside the model's settings.
+# Names of paths on a machine, and of the keys of `config` other than the model's settings.
 _LEFT_OUT = re.compile(r".*(path|dir|dirs|file|files|filename|data)|_.*|arch|task|source_lang|target_lang")
 
 
 class Validation(NamedTuple):
-    """What a checkpoint says of its own quality.
+    """The validation score in a checkpoint.
 
-    score: the run's --best-checkpoint-metric on the validation data, None where there was no validation.
-    higher_is_better: as --maximize-best-checkpoint-metric says.
+    score: the run's --best-checkpoint-metric on the validation data; None without a validation.
+    higher_is_better: the run's --maximize-best-checkpoint-metric.
     """
 
     score: float | None
@@ -69,8 +69,8 @@ class Validation(NamedTuple):
 def read_fairseq(path: Path) -> Checkpoint:
     """Reads a .pt file that fairseq wrote, without the optimiser's state. Nothing in the file is executed.
 
-    :raises FileNotFoundError: no file there.
-    :raises ValueError: damaged, not from fairseq, or holding objects of types that no checkpoint needs.
+    :raises FileNotFoundError: the file does not exist.
+    :raises ValueError: the file is damaged, not from fairseq, or has objects of types that no checkpoint needs.
     """
     state = _load(path)
     model = check_tensors(state.pop("model"), source=str(path))
@@ -81,7 +81,7 @@ def read_fairseq(path: Path) -> Checkpoint:
     try:
         content = _config_from_state(state)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{path} is no {_KIND}: its settings are damaged ({error})") from error
+        raise ValueError(f"{path} is not a {_KIND}: its settings are damaged ({error})") from error
     if _CONFIG not in state:
         try:
             content |= language_settings(content["task"], _task_settings(state))
@@ -94,7 +94,7 @@ def read_fairseq(path: Path) -> Checkpoint:
 def write_fairseq(path: Path, checkpoint: Checkpoint) -> None:
     """Writes a .pt file that fairseq-generate and `from_pretrained` load.
 
-    :raises SettingError: a model that fairseq can't express.
+    :raises SettingError: fairseq does not support the model.
     """
     if beyond := beyond_fairseq(checkpoint.config):
         settings = " and ".join(f"{name}={checkpoint.config['model'][name]!r}" for name in beyond)
@@ -128,16 +128,16 @@ def read_validation(path: Path) -> Validation:
             higher_is_better=bool(options.get("maximize_best_checkpoint_metric", False)),
         )
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{path} is no {_KIND}: its validation is damaged ({error})") from error
+        raise ValueError(f"{path} is not a {_KIND}: its validation is damaged ({error})") from error
 
 
 def _config_from_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON-able `config` of a Checkpoint, from the dictionary that fairseq's .pt file holds.
+    """The `config` of a Checkpoint as plain JSON values, from the dictionary in fairseq's .pt file.
 
-    If fairseq keeps a separate group of the model's settings (`structured`), all of the group is kept. Otherwise the
-    run's flags are mixed with the model's, and flags that are not the model's (optimiser, data, folders, hosts) are
-    dropped. These are the flags that fairseq files under another group. In files from before fairseq had groups, they
-    are the flags that no Transformer has. Values that look like paths are dropped, unless they are a Transformer's.
+    If fairseq has a separate group of the model's settings (`structured`), the result has the whole group. Otherwise
+    the run's flags are mixed with the model's, and flags that are not the model's (optimiser, data, folders, hosts) are
+    dropped. These are the flags in fairseq's other groups. In files of versions without groups, they are the flags that
+    no Transformer has. Values that look like paths are dropped, unless they are settings of a Transformer.
 
     :raises TypeError: a setting of the model is not a number, a string, a list of these, or a group.
     """
@@ -182,9 +182,9 @@ def _task_settings(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _state_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """fairseq's dictionary for a .pt file, all but the model's tensors.
+    """fairseq's dictionary for a .pt file, without the model's tensors.
 
-    It is the form from before fairseq had groups of settings: fairseq fills the rest in with its defaults.
+    It has the form of versions without groups of settings. fairseq fills the rest in with its defaults.
     """
     args = Namespace(
         arch=config["arch"],
@@ -209,9 +209,9 @@ def _state_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def _load(path: Path, *, mmap: bool = False) -> dict[str, Any]:
     state = read_torch_file(path, kind=_KIND, allowed=_allowed(), mmap=mmap)
     if not isinstance(state.get("model"), Mapping):
-        raise ValueError(f"{path} is no {_KIND}: it holds no 'model'")
+        raise ValueError(f"{path} is not a {_KIND}: it has no 'model'")
     if not (state.get("cfg") or state.get("args")):
-        raise ValueError(f"{path} is no {_KIND}: it holds neither 'cfg' nor 'args'")
+        raise ValueError(f"{path} is not a {_KIND}: it has neither 'cfg' nor 'args'")
     extra_state = state.get("extra_state")
     if isinstance(extra_state, dict):
         extra_state.pop(_METERS, None)
@@ -219,7 +219,7 @@ def _load(path: Path, *, mmap: bool = False) -> dict[str, Any]:
 
 
 def _settings(content: Any) -> dict[str, Any]:
-    """A group of fairseq's settings, which it keeps as a Namespace or a mapping, or leaves out."""
+    """A group of fairseq's settings, which is a Namespace, a mapping, or missing."""
     settings = vars(content) if isinstance(content, Namespace) else content or {}
     if not isinstance(settings, Mapping) or not all(isinstance(name, str) for name in settings):
         raise TypeError(f"a {type(content).__name__}, expected names and values")

@@ -1,4 +1,4 @@
-"""The languages of fairseq's multilingual models, from the settings of their tasks."""
+"""Reads the languages of fairseq's multilingual models from the settings of their tasks."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:  # rskip.text needs the extra `translation`, which reading a c
 PER_PAIR = "multilingual_translation"  # the task of checkpoints with a model for each pair of languages
 _MODELS = "models."  # begins the names of their parameters: models.de-en.encoder...
 _MASK = "<mask>"
-# of the branch that trained NLLB, with --add-data-source-prefix-tags
+# from the branch of fairseq that trained NLLB, with --add-data-source-prefix-tags
 _DATA_TAGS = ("<MINED_DATA>", "<MMT_BT_DATA>", "<SMT_BT_DATA>")
 _FORMS = {"multilingual": "__{}__", "mbart": "[{}]"}
 
 
 def language_settings(task: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of `Checkpoint.config` that a multilingual task adds: `languages`, and `pairs` of several models.
+    """The keys of `Checkpoint.config` that a multilingual task adds: `languages`, and `pairs` for several models.
 
-    :param settings: of the task.
-    :raises SettingError: a setting that rskip doesn't know.
+    :param settings: settings of the task.
+    :raises SettingError: rskip does not know a setting.
     """
     if not isinstance(task, str) or task not in _TASKS:
         return {}
@@ -43,15 +43,15 @@ def language_tokens(checkpoint: Checkpoint) -> LanguageTokens | None:
 
 
 def language_pairs(checkpoint: Checkpoint) -> list[str]:
-    """The pairs of languages that a checkpoint has a model for each; none if it has one model."""
+    """The language pairs of a checkpoint with one model per pair; empty for a checkpoint with one model."""
     return convert(checkpoint.config.get(PAIRS, []), list[str], name=PAIRS)
 
 
 def of_pair(checkpoint: Checkpoint, source: str | None, target: str | None) -> Checkpoint:
-    """The model for a pair of languages, of a checkpoint with one for each pair; any other checkpoint as it is.
+    """The model for a language pair of a checkpoint with one model per pair. Other checkpoints are returned unchanged.
 
-    :param source, target: None: those of the checkpoint's only pair.
-    :raises SettingError: a missing language, or a pair that the checkpoint lacks. The message lists its pairs.
+    :param source, target: None: the languages of the checkpoint's only pair.
+    :raises SettingError: a language is missing, or the checkpoint lacks the pair. The error lists its pairs.
     """
     pairs = language_pairs(checkpoint)
     if not pairs:
@@ -105,7 +105,7 @@ def _from_pretrained(settings: Mapping[str, Any]) -> LanguageTokens:
     from rskip.text.languages import LanguageTokens
 
     if settings.get("prepend_bos"):
-        problem = "is true, and rskip begins no sentence with <s>"
+        problem = "is true, but rskip does not begin sentences with <s>"
         raise SettingError("prepend_bos", problem, advice="translate with fairseq-generate")
     codes = _codes(settings)
     form = _FORMS["mbart"]
@@ -147,7 +147,7 @@ MULTILINGUAL_TASKS = tuple(_TASKS)
 
 
 def _codes(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The languages in the order of their tokens; none if they are in a file or can't be known."""
+    """The languages in the order of their tokens; empty if they are in a file or unknown."""
     if (codes := settings.get("langs")) or settings.get("lang_dict"):
         return _names(codes or ())
     return tuple(sorted({code for pair in _pairs(settings) for code in pair.split("-")}))
@@ -167,7 +167,7 @@ def _names(given: Any) -> tuple[str, ...]:
 
 
 def _tokens_of(settings: Mapping[str, Any], form: str, codes: tuple[str, ...]) -> tuple[str, ...]:
-    """The tokens of the languages, for each kind of data that they were marked with."""
+    """The tokens of the languages for each kind of data."""
     kinds = _names(settings.get("langtoks_specs") or ("main",))
     endings = ["_dae" if kind.endswith("dae") else "_mined" if kind.endswith("mined") else "" for kind in kinds]
     return tuple(form.replace("{}", code + ending) for ending in endings for code in codes)
@@ -180,7 +180,7 @@ def _further_tokens(settings: Mapping[str, Any], style: str) -> tuple[str, ...]:
 
 
 def _side(kind: Any, name: str) -> Any:
-    """`LanguageTokens.encoder` of fairseq's word."""
+    """`LanguageTokens.encoder` for fairseq's value."""
     sides = {None: None, "src": "source", "tgt": "target"}
     if kind is not None and (not isinstance(kind, str) or kind not in sides):
         raise SettingError.of_value(name, kind, "src or tgt")

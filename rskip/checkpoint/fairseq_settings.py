@@ -105,7 +105,7 @@ def flat_settings(model: Mapping[str, Any]) -> dict[str, Any]:
             flat[name] = [str(each) for each, setting in group.items() if _is_set(setting)]
     for name, group in groups.items():
         settings = {f"{name}_{each}": setting for each, setting in {**GROUPS[name], **group}.items()}
-        # settings that are None are dropped: fairseq would take a flat None for a value
+        # settings that are None are dropped, since fairseq would use a flat None as a value
         flat = {each: setting for each, setting in {**flat, **settings}.items() if setting is not None}
     return flat
 

@@ -1,17 +1,17 @@
-"""Files of checkpoints, fairseq's .pt or safetensors by their suffix, and the folder of a published model.
+"""Reads and writes files of checkpoints (fairseq's .pt or safetensors, by suffix) and folders of published models.
 
-A safetensors file holds tensors and metadata: `format`, and `tied` (JSON: maps a name to the name that stores its
-tensor). In the format "rskip-1" the metadata also holds `config` (JSON, see Checkpoint.config) and `averaged_from`
-(JSON: file names), so one file is a complete model. In the format "rskip-2" they are in config.json beside the file:
+A safetensors file has tensors and metadata: `format`, and `tied` (JSON: maps a name to the name that stores its
+tensor). In the format "rskip-1" the metadata also has `config` (JSON, see Checkpoint.config) and `averaged_from`
+(JSON: file names), so one file is a complete model. In the format "rskip-2" they are in config.json next to the file:
 
-    config.json         `format`, `task`, `model` (the settings that it is built from), and the task's own values
+config.json         `format`, `task`, `model` (the settings of the model), and the task's own values
     model.safetensors   the tensors
     ...                 the task's further files, such as dictionaries
 
-A model with settings that an earlier rskip would ignore has the format "rskip-3" in place of "rskip-1", or the format 2
-in config.json in place of 1, which an earlier rskip refuses.
+A model with settings that an earlier rskip would ignore has the format "rskip-3" instead of "rskip-1", or in
+config.json the format 2 instead of 1. An earlier rskip refuses these formats.
 
-Every task publishes its models as such a folder. It holds neither pickles nor paths of a machine.
+Every task publishes its models as such a folder, which contains neither pickles nor paths of a machine.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from rskip.settings.text import parse_json, read_json
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 # formats of safetensors files: config inside (the second if `needs_newer_format`), or in config.json
 WHOLE, BESIDE = ("rskip-1", "rskip-3"), "rskip-2"
-FORMATS = (1, 2)  # of config.json; 2 if `needs_newer_format`
+FORMATS = (1, 2)  # formats of config.json; 2 if `needs_newer_format`
 OF_EVERY_TASK = ("task", "arch", "source_lang", "target_lang")  # keys of every `Checkpoint.config`, with `model`
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """Reads a checkpoint onto the CPU: fairseq's from a .pt file, ours from a .safetensors file.
+    """Reads a checkpoint of fairseq from a .pt file, or ours from a .safetensors file, to the CPU.
 
-    :raises FileNotFoundError: no file there.
-    :raises ValueError: another suffix, or a file that is not what its suffix says.
+    :raises FileNotFoundError: the file does not exist.
+    :raises ValueError: the suffix is unknown, or the file does not have the format of its suffix.
     """
     path = Path(path)
     read, _ = _format(path)
@@ -68,10 +68,10 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 def write_checkpoint(
     path: str | os.PathLike[str], checkpoint: Checkpoint, *, dtype: torch.dtype | None = None
 ) -> None:
-    """Writes a checkpoint whole or not at all: .pt for fairseq, .safetensors to keep and to publish.
+    """Writes a checkpoint atomically: .pt for fairseq, .safetensors for rskip.
 
-    :param dtype: floating-point tensors are stored so; None: as they are.
-    :raises ValueError: another suffix, or a value out of the range of `dtype`.
+    :param dtype: number format of the stored floating-point tensors; None: unchanged.
+    :raises ValueError: the suffix is unknown, or a value is out of the range of `dtype`.
     """
     path = Path(path)
     _, write = _format(path)
@@ -86,7 +86,7 @@ def write_checkpoint(
 
 
 def check_suffix(path: str | os.PathLike[str]) -> None:
-    """:raises ValueError: the file's name says no format that a checkpoint can have."""
+    """:raises ValueError: the suffix of the file's name is not one of a checkpoint."""
     _format(Path(path))
 
 
@@ -130,7 +130,7 @@ def checkpoint_sha256(path: Path) -> str:
 def read_safetensors(path: Path) -> Checkpoint:
     """Reads a file that `write_safetensors` or `write_model` wrote. Tied names share one tensor again.
 
-    :raises FileNotFoundError: the file, or config.json beside it, is missing.
+    :raises FileNotFoundError: the file, or config.json next to it, is missing.
     :raises ValueError: the file is damaged, not from rskip, or has the format of a later rskip.
     """
     with _opened(path) as file:
@@ -140,7 +140,7 @@ def read_safetensors(path: Path) -> Checkpoint:
     tied = convert(_parsed(path, metadata, "tied", "{}"), dict[str, str], name="tied", source=_damaged(path))
     for name, stored in tied.items():
         if stored not in model:
-            raise ValueError(f"{_damaged(path)}: {name} is tied to {stored}, which is not there")
+            raise ValueError(f"{_damaged(path)}: {name} is tied to {stored}, which is missing")
         model[name] = model[stored]
     return Checkpoint(model=check_tensors(model, source=str(path)), config=config, averaged_from=averaged_from)
 
@@ -152,12 +152,12 @@ def _opened(path: Path) -> Iterator[Any]:
             yield file
     except SafetensorError as error:
         raise ValueError(
-            f"{path} can't be read as safetensors ({error}): it is cut off or damaged, get the whole file again"
+            f"{path} can't be read as safetensors ({error}): it is truncated or damaged: get the complete file again"
         ) from error
 
 
 def _settings(path: Path, metadata: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """`Checkpoint.config` and `Checkpoint.averaged_from`, from the file itself or from config.json beside it."""
+    """`Checkpoint.config` and `Checkpoint.averaged_from`, from the file itself or from config.json next to it."""
     _check_format(path, metadata.get("format"))
     if metadata.get("format") in WHOLE:
         source, config = _damaged(path), _parsed(path, metadata, "config", "{}")
@@ -183,7 +183,7 @@ def _damaged(path: Path) -> str:
 
 
 def write_safetensors(path: Path, checkpoint: Checkpoint) -> None:
-    """Writes tensors and `config`; of fairseq's own state nothing is kept."""
+    """Writes tensors and `config`, without fairseq's own state."""
     written = WHOLE[needs_newer_format(checkpoint.config)]
     metadata = {"format": written, "config": json.dumps(checkpoint.config, sort_keys=True)}
     if checkpoint.averaged_from:
@@ -192,7 +192,7 @@ def write_safetensors(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def _save(path: Path, model: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Writes the tensors, tied ones once."""
+    """Writes the tensors. Tied ones are written once."""
     tied = tied_names(model)
     tensors = {name: _of_own_memory(tensor.detach()) for name, tensor in model.items() if name not in tied}
     of_ties = {"tied": json.dumps(tied, sort_keys=True)} if tied else {}
@@ -211,7 +211,7 @@ def _of_own_memory(tensor: Tensor) -> Tensor:
 
 
 def _sort_metadata(path: Path) -> None:
-    """Puts the metadata's keys in order: the library writes them in another one each time."""
+    """Sorts the metadata's keys, since the library writes them in random order."""
     with path.open("rb+") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length))
@@ -223,9 +223,9 @@ def _sort_metadata(path: Path) -> None:
 
 
 def _check_format(path: Path, found: str | None) -> None:
-    """Refuses files of other programs and of later versions of rskip.
+    """Raises an error for files of other programs and of later versions of rskip.
 
-    Image models published before "rskip-2" have no `format`. They are accepted if config.json is beside them.
+    Image models published before "rskip-2" have no `format`. They are accepted if config.json is next to them.
     """
     beside = path.with_name(CONFIG)
     if found in WHOLE or (found in (None, BESIDE) and beside.is_file()):
@@ -235,4 +235,4 @@ def _check_format(path: Path, found: str | None) -> None:
     if found is not None and found.startswith("rskip-"):
         known = ", ".join(map(repr, sorted([*WHOLE, BESIDE])))
         raise ValueError(f"{path} has the format {found!r}, but this rskip reads {known}: install a newer rskip")
-    raise ValueError(f"{path} is not a model of rskip: neither its metadata nor a {CONFIG} beside it says so")
+    raise ValueError(f"{path} is not a model of rskip: expected its metadata, or a {CONFIG} next to it")

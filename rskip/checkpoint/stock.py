@@ -1,6 +1,6 @@
-"""fairseq's own `transformer`, of 0.12.2 and before: its parameters' names, and models of ours folded into it.
+"""Converts between our models and fairseq's own `transformer`, of version 0.12.2 and earlier.
 
-The names are ours but for the layer norms of residual blocks, which belong to connections here.
+The names of parameters are the same except those of layer norms in residual blocks, which are in connections here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.undrawn import undrawn
 
-# fairseq's name of a block's layer norm, and the connection that holds it here.
+# fairseq's name of a block's layer norm, and the connection that contains it here.
 _NORMS = {
     "self_attn_layer_norm": "self_attn_connection.norm",
     "encoder_attn_layer_norm": "encoder_attn_connection.norm",
@@ -34,10 +34,10 @@ _NOT_THE_MODEL = re.compile(
     r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"
     r"|(encoder|decoder)\.(version|embed_positions\._float_tensor)"
 )
-# A stack of this version ends with `layer_norm` where it has one; without the mark fairseq would drop it.
+# Without this mark of the version, fairseq would drop a stack's final `layer_norm`.
 _STACK_VERSION = 3.0
 
-# Names of early versions.
+# Names in early versions of fairseq.
 # Queries, keys and values were one matrix (until 2019).
 _IN_PROJECTION = re.compile(r"(.*\.(?:self|encoder)_attn)\.in_proj_(weight|bias)")
 # Layer norms were numbered (until 2019).
@@ -46,12 +46,12 @@ _NUMBERED_NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
 }
-# Tables of sine and cosine, which the model computes.
+# Tables of sine and cosine, which the model computes itself.
 _TABLE = re.compile(r"(encoder|decoder)\.embed_positions\.weights")
 _PROJECTION = "decoder.output_projection.weight"
 
 POSTNORM, PRENORM = "1xskip+ln", "prenorm+ln"
-# What folding a connection changes: the last map of a block's branch, and the connection's own parameters.
+# Folding a connection changes the last map of a block's branch, and the connection's own parameters.
 _LAST_MAP = re.compile(
     r"((encoder|decoder)\.layers\.\d+)\.(?:((?:self|encoder)_attn)\.out_proj|fc2)\.(weight|bias)"
 )
@@ -63,19 +63,19 @@ _NO_SETTINGS = (
 
 
 def stock_connection(*, normalize_before: bool) -> str:
-    """The connection that the blocks of fairseq's own `transformer` are: pre-norm or post-norm."""
+    """The connection in the blocks of fairseq's own `transformer`: pre-norm or post-norm."""
     return PRENORM if normalize_before else POSTNORM
 
 
 def from_stock(model: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of fairseq's own `transformer`, not copied, under the names of our model with `stock_connection`."""
+    """The tensors of fairseq's own `transformer` under our names, with `stock_connection`. They are not copied."""
     return {_our_name(name): tensor for name, tensor in model.items() if not _NOT_THE_MODEL.fullmatch(name)}
 
 
 def from_old_stock(model: Mapping[str, Tensor], *, tied_output: bool) -> dict[str, Tensor]:
-    """The tensors of fairseq's own `transformer`, not copied, under the names of fairseq 0.12.2, from whatever version.
+    """The tensors of any version of fairseq's own `transformer` under the names of fairseq 0.12.2, without copying.
 
-    :param tied_output: the output projection is the decoder's embedding; early versions did not save it twice.
+    :param tied_output: whether the output projection is the decoder's embedding, which early versions saved only once.
     """
     renamed = dict(pair for name, tensor in model.items() for pair in _current(name, tensor))
     embedding = renamed.get("decoder.embed_tokens.weight")
@@ -85,10 +85,10 @@ def from_old_stock(model: Mapping[str, Tensor], *, tied_output: bool) -> dict[st
 
 
 def to_stock(model: Mapping[str, Tensor], *, connection: str) -> dict[str, Tensor]:
-    """Our tensors under the names of fairseq's own `transformer`, as its strict loading wants them.
+    """Our tensors under the names of fairseq's own `transformer`, for strict loading.
 
-    :param connection: the model's: `1xskip+ln` or `prenorm+ln`.
-    :raises ValueError: another connection, or a parameter that fairseq's own `transformer` lacks.
+    :param connection: the model's connection: `1xskip+ln` or `prenorm+ln`.
+    :raises ValueError: the connection is another one, or fairseq's own `transformer` lacks a parameter.
     """
     if connection not in (POSTNORM, PRENORM):
         raise ValueError(f"fairseq's own transformer has no connection {connection!r}, only {POSTNORM} and {PRENORM}")
@@ -126,9 +126,9 @@ def _current(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def find_fold(connection: str) -> Fold:
-    """How this connection becomes one of fairseq's own `transformer`.
+    """The fold that turns this connection into one of fairseq's own `transformer`.
 
-    :raises SettingError: it is another function; the message says which.
+    :raises SettingError: the connection computes another function. The error has its formula.
     """
     spec = parse_connection(connection)
     fold = spec.fold or Fold(str(spec))
@@ -141,9 +141,9 @@ def find_fold(connection: str) -> Fold:
 
 @torch.no_grad()
 def fold_connections(model: Transformer) -> Transformer:
-    """A model that computes the same up to eps, with `1xskip+ln` or `prenorm+ln`; eval mode, no gradients.
+    """An equivalent model (up to eps) with `1xskip+ln` or `prenorm+ln`, in eval mode and without gradients.
 
-    :raises SettingError: a connection that none of fairseq's own equals, a value residual, or another eps than 1e-5.
+    :raises SettingError: fairseq lacks the connection, or the model has a value residual or an eps other than 1e-5.
     """
     if model.config.value_residual != "none":
         name = f"value_residual {model.config.value_residual}"
@@ -167,9 +167,9 @@ def fold_connections(model: Transformer) -> Transformer:
 
 
 def stock_checkpoint(model: Transformer, *, source_language: str | None, target_language: str | None) -> Checkpoint:
-    """A checkpoint of fairseq's own `transformer` that computes what the model does, up to eps.
+    """An equivalent checkpoint (up to eps) of fairseq's own `transformer`.
 
-    :raises SettingError: a connection that fairseq lacks, a value residual, an output bias, or another start.
+    :raises SettingError: fairseq lacks the model's connection, value residual, output bias or start.
     """
     if model.config.output_bias or model.config.start != "end":
         given = f"output_bias={model.config.output_bias} and start={model.config.start!r}"

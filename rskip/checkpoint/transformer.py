@@ -1,4 +1,4 @@
-"""The Transformer that a checkpoint holds."""
+"""Builds the Transformer of a checkpoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rskip.transformer.config import StackConfig
 from rskip.transformer.undrawn import undrawn
 
 TASKS = ("translation", "rskip_translation", *MULTILINGUAL_TASKS)
-# Matrices that every encoder-decoder Transformer has, in all versions of fairseq.
+# Matrices of every encoder-decoder Transformer, in all versions of fairseq.
 _PARTS = (
     "encoder.layers.0.fc1.weight",
     "decoder.layers.0.encoder_attn.out_proj.weight",
@@ -40,16 +40,17 @@ def build_transformer(
     padding_index: int = 1,
     as_stored: bool = False,
 ) -> Transformer:
-    """The translation model of a checkpoint, ours or fairseq's own `transformer`: eval mode, no gradients.
+    """Builds the translation model of a checkpoint of ours or of fairseq's own `transformer`.
 
-    Settings that a checkpoint of fairseq's own lacks are the defaults of its base `transformer`.
+    The model is in eval mode and has no gradients. Settings that a checkpoint of fairseq lacks are the defaults of its
+    base `transformer`.
 
-    :param source_vocabulary: tokens of the source dictionary, the special ones counted.
-    :param target_vocabulary: the same of the target dictionary.
-    :param as_stored: whether the parameters are those of the checkpoint, in its types. Otherwise they are copies in
-        float32. Tensors of a safetensors file take no memory until they are used, since the file is mapped.
-    :raises SettingError: a checkpoint of another task or kind of model, one with parts that `Transformer` lacks, or
-        with a connection that nobody has registered, or dictionaries of other sizes than the checkpoint's.
+    :param source_vocabulary: size of the source dictionary, including special tokens.
+    :param target_vocabulary: size of the target dictionary, likewise.
+    :param as_stored: whether to use the checkpoint's tensors in their types. Otherwise the parameters are copies in
+        float32. The tensors of a safetensors file are mapped, so they need no memory until they are used.
+    :raises SettingError: the checkpoint has another task or kind of model, parts that `Transformer` lacks, or a
+        connection that is not registered, or the sizes of the dictionaries differ.
     """
     check_translates(checkpoint)
     settings = _settings(checkpoint)
@@ -88,7 +89,7 @@ def _own_float32(tensor: Tensor) -> Tensor:
 
 
 def _settings(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The checkpoint's settings, and of those that fairseq derives from others, what it derives."""
+    """The checkpoint's settings, including those that fairseq derives from others."""
     settings = dict(checkpoint.config["model"])
     for name in ("embed_dim", "ffn_embed_dim"):
         if settings.get(f"encoder_{name}") is not None:
@@ -125,9 +126,9 @@ def _is_stock(settings: Mapping[str, Any]) -> bool:
 
 
 def check_translates(checkpoint: Checkpoint) -> None:
-    """Refuses what `build_transformer` can't build, whatever the dictionaries.
+    """Checks whether `build_transformer` supports a checkpoint, apart from the dictionaries.
 
-    :raises SettingError: a checkpoint of another task or kind of model, or one with parts that `Transformer` lacks.
+    :raises SettingError: the checkpoint has another task or kind of model, or parts that `Transformer` lacks.
     """
     settings = _settings(checkpoint)
     _check_task(checkpoint)
@@ -152,7 +153,8 @@ def _check_kind(checkpoint: Checkpoint) -> None:
         if name not in checkpoint.model:
             raise SettingError(
                 "",
-                f"a checkpoint of the architecture {arch!r}, which is no encoder-decoder Transformer: it has no {name}",
+                f"a checkpoint of the architecture {arch!r}, which is not an encoder-decoder Transformer: "
+                f"it has no {name}",
             )
         if checkpoint.model[name].dim() != 2:
             raise SettingError("", f"{name} has the shape {tuple(checkpoint.model[name].shape)}", expected="a matrix")
@@ -176,9 +178,9 @@ def _check_supported(settings: Mapping[str, Any]) -> None:
 
 
 def _check_known(settings: Mapping[str, Any], *, all_of_model: bool) -> None:
-    """Raises SettingError for a setting that is set and that rskip doesn't know, because its effect is unknown.
+    """Raises SettingError for a setting that rskip doesn't know, because its effect is unknown.
 
-    :param all_of_model: whether all settings are the model's; otherwise some may be the run's.
+    :param all_of_model: whether all settings are the model's. Otherwise some may be the run's.
     """
     for name, value in settings.items():
         if value and name not in KNOWN and (all_of_model or TRANSFORMER_SETTING.fullmatch(name)):
@@ -187,19 +189,19 @@ def _check_known(settings: Mapping[str, Any], *, all_of_model: bool) -> None:
 
 
 def check_vocabulary(side: str, rows: int, size: int) -> None:
-    """Refuses a dictionary of `size` tokens for a model that embeds `rows`. Raises `SettingError`."""
+    """Raises `SettingError` for a dictionary of `size` tokens if the model's embedding has another number of rows."""
     if rows != size:
         raise SettingError(
             "",
-            f"a foreign {side} dictionary: it has {size:,} tokens (4 special ones counted), the model {rows:,}",
-            advice="give the dictionaries of the data that it was trained on",
+            f"a foreign {side} dictionary: it has {size:,} tokens (including 4 special ones), the model {rows:,}",
+            advice="give the dictionaries of its training data",
         )
 
 
 def check_sizes(config: StackConfig, parameters: Mapping[str, Tensor]) -> None:
-    """Refuses a configuration of more or larger layers than the parameters have, before such a model is built.
+    """Checks that a configuration does not have more or larger layers than the parameters, before building the model.
 
-    :raises SettingError: names the first that is larger.
+    :raises SettingError: a size is larger. The error names the first one.
     """
     for side in ("encoder", "decoder"):
         beginning = f"{side}.layers."
@@ -212,9 +214,9 @@ def check_sizes(config: StackConfig, parameters: Mapping[str, Tensor]) -> None:
 
 
 def check_parameters(own: Mapping[str, Tensor], given: Mapping[str, Tensor], built: str) -> None:
-    """Refuses parameters of other names, types or shapes than a model's own; `built` says what the model is.
+    """Checks the names, types and shapes of parameters against a model's own. `built` describes the model.
 
-    :raises SettingError: names the first that differs.
+    :raises SettingError: a parameter differs. The error names the first one.
     """
     if difference := weights_difference(own, given):
         raise SettingError("", f"a checkpoint of another kind than {built}: {difference}")

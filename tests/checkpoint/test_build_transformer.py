@@ -242,11 +242,11 @@ def test_other_kinds_of_models() -> None:
     _, checkpoint = stock_checkpoint()
     whole = checkpoint.model
     checkpoint.model = {name: tensor for name, tensor in whole.items() if not name.startswith("encoder")}
-    with pytest.raises(ValueError, match="no encoder-decoder Transformer: it has no encoder.layers.0.fc1.weight"):
+    with pytest.raises(ValueError, match="not an encoder-decoder Transformer: it has no encoder.layers.0.fc1.weight"):
         build(checkpoint)
     convolutions = {name: tensor for name, tensor in whole.items() if ".self_attn." not in name}
     dynamic = {"encoder_conv_type": "dynamic", "decoder_conv_type": "dynamic"}
-    with pytest.raises(ValueError, match="architecture 'lightconv_wmt_en_de', which is no encoder-decoder Transformer"):
+    with pytest.raises(ValueError, match="'lightconv_wmt_en_de', which is not an encoder-decoder Transformer"):
         build(checkpoint_of(convolutions, SIZES | dynamic, arch="lightconv_wmt_en_de"))
     checkpoint.model = whole | {"classification_heads.mnli.dense.weight": torch.zeros(1)}
     with pytest.raises(ValueError, match="that classifies: it has classification_heads.mnli"):
@@ -375,5 +375,5 @@ def test_another_kind_of_model_is_refused_by_its_name_first(arch: str, missing: 
     args.adaptive_softmax_factor, args.tie_adaptive_weights, args.tie_adaptive_proj = 4, False, False
     models.ARCH_CONFIG_REGISTRY[arch](args)
     stock = models.ARCH_MODEL_REGISTRY[arch].build_model(args, small_dictionaries())
-    with pytest.raises(ValueError, match=f"of the architecture '{arch}', which is no encoder-decoder .*{missing}"):
+    with pytest.raises(ValueError, match=f"of the architecture '{arch}', which is not an encoder-decoder .*{missing}"):
         build(checkpoint_of(dict(stock.state_dict()), vars(args), arch=arch))

@@ -306,7 +306,7 @@ def test_damaged_files(tied_model, tmp_path, suffix, content):
     ("state", "message"),
     [
         ([1, 2], "holds a list"),
-        ({"weights": {}}, "holds no 'model'"),
+        ({"weights": {}}, "it has no 'model'"),
         ({"model": {"a": torch.ones(1)}}, "neither 'cfg' nor 'args'"),
     ],
 )
@@ -320,15 +320,15 @@ def test_a_pt_of_another_program(tmp_path, state, message):
     ("metadata", "message"),
     [
         ({"format": "rskip-4", "config": "{}"}, "has the format 'rskip-4', .* install a newer rskip"),
-        ({"format": "pt"}, "is not a model of rskip: neither its metadata"),
-        (None, r"a\.safetensors is not a model of rskip: neither its metadata nor a config.json beside it says so$"),
+        ({"format": "pt"}, "is not a model of rskip: expected its metadata"),
+        (None, r"a\.safetensors is not a model of rskip: expected its metadata, or a config.json next to it$"),
         ({"format": "rskip-1"}, "damaged metadata: task is missing"),
         ({"format": "rskip-1", "config": "{"}, "damaged metadata"),
         ({"format": "rskip-1", "config": "[" * 100_000}, "damaged metadata: config: nested"),
         ({"format": "rskip-1", "config": json.dumps({**CONFIG, "model": None})}, "damaged metadata: model is None"),
         (
             {"format": "rskip-1", "config": json.dumps(CONFIG), "tied": '{"b": "c"}'},
-            "damaged metadata: b is tied to c, which is not there",
+            "damaged metadata: b is tied to c, which is missing",
         ),
     ],
 )

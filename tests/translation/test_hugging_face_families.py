@@ -150,7 +150,7 @@ def another_vocabulary(folder: Path) -> None:
 
 
 BROKEN: list[tuple[str, list[str], Callable[[Path], None], str]] = [
-    ("nllb", [], edited("config.json"), "neither its metadata nor a config.json beside it"),
+    ("nllb", [], edited("config.json"), "expected its metadata, or a config.json next to it"),
     ("nllb", [], edited("tokenizer.json"), "sentencepiece.bpe.model is missing: get all files of the model"),
     ("m2m", [], edited("vocab.json"), "vocab.json is missing"),
     ("m2m", [], edited("sentencepiece.bpe.model"), "sentencepiece.bpe.model is missing"),
