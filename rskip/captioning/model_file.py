@@ -58,7 +58,7 @@ def load_words(path: Path, config: CaptioningConfig) -> Dictionary:
     dictionary = Dictionary.load(path)
     if len(dictionary) != config.vocabulary:
         raise ValueError(
-            f"{path} has {len(dictionary):,} tokens (4 special ones counted), but the model has "
+            f"{path} has {len(dictionary):,} tokens (including 4 special ones), but the model has "
             f"{config.vocabulary:,}: give the dictionary of its data"
         )
     return dictionary

@@ -29,7 +29,7 @@ from rskip.vision.training.curve import CurvePoint, read_curve
 DECIMALS = 4
 
 
-class _ClassFigures(TypedDict):
+class _ClassMetrics(TypedDict):
     name: str
     count: int
     error: float | None
@@ -44,7 +44,7 @@ class _Evaluation(TypedDict):
     accuracy: float
     top5_error: float
     loss: float
-    per_class: list[_ClassFigures]
+    per_class: list[_ClassMetrics]
 
 
 def score(run: Run[VisionSettings]) -> Outcome:
@@ -140,7 +140,7 @@ def _read_evaluation(file: Path) -> _Evaluation:
     return read_state(file, _Evaluation, advice="delete it to evaluate again")
 
 
-def _class_line(figures: _ClassFigures) -> str:
+def _class_line(figures: _ClassMetrics) -> str:
     line = f"  {figures['name']:<18}error {figures['error']:5.2f} %"
     if figures["taken_for"]:
         line += f"   most often confused with {figures['taken_for']} ({figures['taken']} of {figures['count']})"
