@@ -71,7 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--resume",
         action="store_true",
-        help="resume an interrupted translation of the same input with the same settings; complete outputs stay",
+        help="resume an interrupted translation of the same input with the same settings; complete outputs stay, "
+        "unchecked",
     )
     output.add_argument("--scores", action="store_true", help="print the score and a tab before each translation")
     output.add_argument(
@@ -113,7 +114,7 @@ def translate_files(args: argparse.Namespace) -> None:
     """Translates files or standard input to files or standard output."""
     from rskip.cli._options import with_flags
     from rskip.cli.main import line_start, one_line
-    from rskip.files.names import line_name
+    from rskip.files.resumable import complete
     from rskip.machine.ranks import Ranks
     from rskip.translation.jobs import known_sum, plan_jobs, unfinished_jobs
     from rskip.translation.options import BatchSettings, CpuSettings
@@ -127,7 +128,7 @@ def translate_files(args: argparse.Namespace) -> None:
     with ranks.process_group("gloo", timeout=FOREVER):
         jobs, whole = unfinished_jobs(jobs, ranks, resume=args.resume)
         if whole and verbose:
-            print("\n".join(f"{line_name(each)} is complete: nothing to do" for each in whole), file=sys.stderr)
+            print("\n".join(map(complete, whole)), file=sys.stderr)
         if not jobs:
             return
         ranks.wait()

@@ -18,6 +18,7 @@ import msgspec
 
 from rskip.files.journal import Journal
 from rskip.files.lock import Locked, open_locked
+from rskip.files.names import line_name
 from rskip.files.windows import Window
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Index
@@ -81,6 +82,7 @@ class ResumableFile:
         self.journal = _journal(path)
         self._settings: dict[str, Any] = json.loads(json.dumps(dict(settings)))
         self._note = note
+        resume = resume and path.exists()  # after an error the user may have deleted only this file
         self._descriptor = _open_alone(path)
         try:
             if not resume:
@@ -103,17 +105,21 @@ class ResumableFile:
     def missing(self, windows: Iterable[Window]) -> Iterator[Window]:
         """Yields the windows after the last one that is kept.
 
-        :raises OtherInputError: the windows up to there differ from the translated ones.
+        :raises OtherInputError: the windows up to there differ from the translated ones, or the input is empty although
+            batches are kept.
         """
         last = self._last
-        found = last is None
+        found, empty = last is None, True
         for window in windows:
+            empty = False
             if last is None or window.number > last.window:
                 self._check_input(found)
                 yield window
             elif window.number == last.window:
                 found = window.sha256 == last.sha256 and window.whole
         self._check_input(found)
+        if empty and any(map(_has_batches, _window_journals(self.path))):
+            raise self._other_input("the input is empty now")
 
     def write(self, window: Window, text: bytes) -> None:
         """Adds the output of a window. An incomplete window is written, but a resumed run translates it again."""
@@ -132,17 +138,25 @@ class ResumableFile:
         """The journal of a window's batches, with those of an earlier run of the same lines.
 
         :param kind: the type of an entry, a batch.
+        :raises OtherInputError: no window is kept, and the batches are of another file or of more lines.
         """
         journal = _batch_journal(path := self._window_path(window), kind)
-        of, before = {"sha256": window.sha256, "settings": self._settings}, journal.settings()
+        lines = len(window.lines)
+        of = {"sha256": window.sha256, "settings": self._settings, "name": window.name, "lines": lines}
+        before = journal.settings()
         settings = before.get("settings") if before else None
         same = isinstance(settings, Mapping) and not differing(settings, self._settings)
         if before and before.get("sha256") == window.sha256 and same:
             journal.keep_while(lambda entry: True)
             return journal
-        if same and _has_batches(path):
-            lines = f"lines {window.start + 1:,} to {window.start + len(window.lines):,} of the input"
-            self._note(f"{self.path}: {lines} have changed since the interrupted run: they are translated again")
+        if before and same and _has_batches(path):
+            name, most = before.get("name"), before.get("lines")
+            if self._last is None and name not in (None, window.name):
+                raise self._other_input(f"{name}, now {window.name}")
+            if self._last is None and isinstance(most, int) and lines < most:
+                raise self._other_input(f"{name} had {most:,} lines or more, now {lines:,}")
+            changed = f"lines {window.start + 1:,} to {window.start + lines:,} of the input"
+            self._note(f"{self.path}: {changed} have changed since the interrupted run: they are translated again")
         journal.restart(of)
         return journal
 
@@ -152,7 +166,8 @@ class ResumableFile:
     def finish(self, output: Path) -> None:
         """Renames the complete file to its final name."""
         self.path.replace(output)
-        self.journal.path.unlink(missing_ok=True)
+        for journal in (self.journal.path, *_window_journals(self.path)):
+            journal.unlink(missing_ok=True)
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -170,6 +185,8 @@ class ResumableFile:
         size = os.fstat(self._descriptor).st_size
         before = self.journal.settings() if resume else None
         if not size and (before is None or not any(map(_has_batches, _window_journals(self.path)))):
+            if before is not None:
+                self._note(f"{self.path}: the interrupted run finished nothing, so this one starts again")
             self.journal.restart(settings)
             return None
         if not resume:
@@ -192,10 +209,13 @@ class ResumableFile:
 
     def _check_input(self, found: bool) -> None:
         if not found:
-            raise OtherInputError(
-                f"{self.path} was made from another input: the first {self.lines:,} lines differ; give the former "
-                f"input to resume, or delete {self.path} to start again"
-            )
+            raise self._other_input(f"the first {self.lines:,} lines differ")
+
+    def _other_input(self, difference: str) -> OtherInputError:
+        return OtherInputError(
+            f"{self.path} was made from another input: {difference}; give the former input to resume, or delete "
+            f"{self.path} to start again"
+        )
 
 
 def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -226,6 +246,13 @@ def _said(value: Any) -> str:
 def part_path(output: Path, part: int = 0, parts: int = 1) -> Path:
     """The file to write until `output` is complete: its only part, or part `part` (from 0) of several."""
     return output.with_name(f"{output.name}.partial" + (f"-{part + 1}of{parts}" if parts > 1 else ""))
+
+
+def complete(output: Path) -> str:
+    """A line for the user about an output that exists. Its journal is gone, so nothing can be compared."""
+    return (
+        f"{line_name(output)} exists and was not checked against this input or these settings: delete it to start again"
+    )
 
 
 def unfinished_parts(output: Path) -> list[Path]:

@@ -6,11 +6,13 @@ import fcntl
 import json
 import os
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
 
 from rskip.files.resumable import (
+    OtherInputError,
     ResumableFile,
     StoppedError,
     check_unfinished,
@@ -421,7 +423,7 @@ def test_batches_of_other_lines_or_settings_are_not_taken(folder):
         watched(file, window(folder, 0), search)
     search, done = searched_until(None)
     with ResumableFile(folder / "output.partial", SETTINGS, resume=True) as file:
-        watched(file, window(folder, 0, lines=3), search)
+        watched(file, replace(window(folder, 0), sha256="other"), search)
     assert done == [0, 1, 2, 3]
     # without --resume, where somebody deleted output.partial alone, nothing of it stays
     (folder / "output.partial").unlink()
@@ -441,10 +443,52 @@ def test_changed_lines_of_an_unfinished_window_are_noted(folder):
     path, notes, (search, _) = folder / "output.partial", [], searched_until(3)
     with pytest.raises(StoppedError), ResumableFile(path, SETTINGS, resume=False) as file:
         watched(file, window(folder, 0), search)
+    (folder / "input").write_text("new " + TEXT, encoding="utf-8")
     with ResumableFile(path, SETTINGS, resume=True, note=notes.append) as file:
-        watched(file, window(folder, 0, lines=3), searched)
-    changed = "lines 1 to 3 of the input have changed since the interrupted run: they are translated again"
+        watched(file, window(folder, 0), searched)
+    changed = "lines 1 to 4 of the input have changed since the interrupted run: they are translated again"
     assert notes == [f"{path}: {changed}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "said"),
+    [
+        ("other", 4, "{folder}/input, now {folder}/other"),
+        ("input", 3, "{folder}/input had 4 lines or more, now 3"),
+        ("input", 0, "the input is empty now"),
+    ],
+)
+def test_batches_of_another_or_a_shorter_input_are_not_lost(name, lines, said, folder, expected):
+    path, (search, _) = folder / "output.partial", searched_until(3)
+    with pytest.raises(StoppedError), ResumableFile(path, SETTINGS, resume=False) as file:
+        watched(file, window(folder, 0), search)
+    text = (folder / "input").read_text(encoding="utf-8")
+    (folder / name).write_text("".join(f"new {line}\n" for line in range(lines)), encoding="utf-8")
+
+    def resumed(file, windows):
+        for each in file.missing(windows):
+            watched(file, each, searched)
+
+    before = state(folder)
+    with pytest.raises(OtherInputError) as error, ResumableFile(path, SETTINGS, resume=True) as file:
+        resumed(file, read_windows([folder / name], lines=4, characters=10**9))
+    advice = f"give the former input to resume, or delete {path} to start again"
+    assert str(error.value) == f"{path} was made from another input: {said.format(folder=folder)}; {advice}"
+    assert state(folder) == before
+    path.unlink()  # as advised
+    with ResumableFile(path, SETTINGS, resume=True) as file:
+        assert not list(folder.glob("*.window*"))
+    path.unlink()
+    (folder / "input").write_text(text, encoding="utf-8")
+    assert translated(folder, resume=True) == [0, 1, 2, 3, 4, 5]
+    assert (folder / "output").read_bytes() == expected
+
+
+def test_a_run_that_finished_nothing_starts_again_with_a_note(folder):
+    path, notes = folder / "output.partial", []
+    ResumableFile(path, SETTINGS, resume=False).close()
+    with ResumableFile(path, {**SETTINGS, "beam": 5}, resume=True, note=notes.append):
+        assert notes == [f"{path}: the interrupted run finished nothing, so this one starts again"]
 
 
 @pytest.mark.parametrize(

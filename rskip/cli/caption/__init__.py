@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument(
         "--resume", action="store_true",
-        help="resume an interrupted run over the same images with the same settings; a complete FILE stays",
+        help="resume an interrupted run over the same images with the same settings; a complete FILE stays, unchecked",
     )  # fmt: skip
     output.add_argument(
         "--format", choices=("text", "json"),
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
     from rskip.cli._options import with_flags
     from rskip.files.images import find_images
-    from rskip.files.resumable import unfinished_parts
+    from rskip.files.resumable import complete, unfinished_parts
 
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; images that are too large are refused
     options, batches = with_flags(CAPTION_OPTIONS, args), with_flags(ImageBatchSettings(), args)
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     check_output(args, images)
     if args.output is not None and args.resume and args.output.exists() and not unfinished_parts(args.output):
         if not args.quiet:
-            print(f"{args.output} is complete: nothing to do", file=sys.stderr)
+            print(complete(args.output), file=sys.stderr)
         return 0
     captioner = load_captioner(args)
     if args.output is None:
