@@ -2,7 +2,8 @@
 
 Without NAME, the command prints one line per run that has a run record. NAME is a table that compares variants: a
 recipe, such as flickr8k; a grid, such as field/6x6; or a table of a paper, such as rskip-table-1, with the scores of
-the paper. With two or more seeds, the command tests differences from the baseline.
+the paper. With two or more seeds, the command tests differences from the baseline. For those that were not detected,
+it prints how many seeds would detect them, and the cheapest next runs.
 """
 
 from __future__ import annotations

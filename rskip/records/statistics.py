@@ -74,7 +74,8 @@ def compare(
             found[at] = pooled
     rest = [at for at, scores in enumerate(variants) if found[at] is None and scores.keys() & baseline]
     for at, paired in zip(rest, _paired(baseline, [variants[at] for at in rest]), strict=True):
-        found[at] = replace(paired, unpooled=why if at in pool else "other settings differ")
+        reason = why if at in pool else "one seed" if alike[at] else "other settings differ"
+        found[at] = replace(paired, unpooled=reason)
     return found
 
 

@@ -106,6 +106,7 @@ def test_few_pairs_are_no_comparison_and_equal_differences_are_nothing_to_test(m
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
     found = compare({1: 37.5, 3: 1.0}, [{1: 38.0, 2: 1.0}, {2: 0.3}, {1: 37.0}], [False, False, True])
     assert [each and (each.mean, each.pairs, each.p) for each in found] == [(0.5, 1, None), None, (-0.5, 1, None)]
+    assert [each and each.unpooled for each in found] == ["other settings differ", None, "one seed"]
     (same,) = compare({1: 0.2, 2: 0.3, 3: 0.4}, [{1: 0.3, 2: 0.4, 3: 0.5}], [False])
     assert same is not None and (same.std, same.interval, same.p) == (None, None, None)
     for alike in (True, False):
