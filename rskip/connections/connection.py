@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from rskip.connections.gated_sum import GatedSum
 from rskip.connections.gates import Gate
 from rskip.connections.initial_values import SelfInitialised
 from rskip.connections.normalised_sum import NormalisedSum
@@ -108,6 +109,10 @@ class Connection(SelfInitialised):
 
     def as_norms(self) -> NormalisedSum | None:
         """The formula as sums and normalisations, for the compiled kernels; None if it has another form."""
+        return None
+
+    def as_gates(self) -> GatedSum | None:
+        """The formula as gates, sums and a normalisation, for the compiled kernels; None if it has another form."""
         return None
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:

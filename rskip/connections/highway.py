@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rskip.connections.connection import Connection
+from rskip.connections.gated_sum import GatedSum
 from rskip.connections.gates import scaling_gate, transform_gate
 from rskip.connections.registry import register_connection
 from rskip.settings.paper import Paper
@@ -45,6 +46,10 @@ class Highway(Connection):
         self.form = gate
         scalar = gate in ("single", "full")
         self.gate = scaling_gate(features, gate, bias=bias) if scalar else transform_gate(features, bias=bias)
+
+    def as_gates(self) -> GatedSum:
+        over: Literal["x", "both"] = "both" if self.form in ("single", "full") else "x"
+        return GatedSum(form="shortcut" if self.form == "shortcut" else "highway", over=over, alpha=self.gate)
 
     def factor(self, x: Tensor, f: Tensor) -> Tensor:
         """T, with x's shape, or with one feature if the gate has one factor per position."""

@@ -35,21 +35,29 @@ def normalised_sum(connection: Connection) -> NormalisedSum | None:
 
     A class that overrides one of the formula's methods must define its own `as_norms`; an inherited one is ignored.
     """
-    if vars(connection).keys() & {*_FORMULA, "as_norms"} or not _states_own_formula(type(connection)):
+    if not states_own_formula(connection, "as_norms"):
         return None
     stated = connection.as_norms()
     if stated is None:
         return None
     norms = [norm for norm in (*stated.norms, stated.branch_norm) if norm is not None]
-    is_plain = all(type(norm) in (LayerNorm, RMSNorm) and norm.feature_dim == -1 for norm in norms)
+    is_plain = all(map(is_plain_norm, norms))
     of_one_kind = len({(type(norm), norm.eps) for norm in stated.norms}) <= 1
     are_numbers = all(isinstance(factor, (int, float)) for factor in (stated.scale, stated.branch_scale))
     return stated if is_plain and of_one_kind and are_numbers else None
 
 
-def _states_own_formula(kind: type[Connection]) -> bool:
-    for base in kind.__mro__:
-        if "as_norms" in vars(base):
+def is_plain_norm(norm: nn.Module) -> bool:
+    """Whether it is one of the norms that the kernels compute."""
+    return isinstance(norm, (LayerNorm, RMSNorm)) and type(norm) in (LayerNorm, RMSNorm) and norm.feature_dim == -1
+
+
+def states_own_formula(connection: Connection, method: str) -> bool:
+    """Whether its class, not one that it inherits another formula from, defines this method."""
+    if vars(connection).keys() & {*_FORMULA, method}:
+        return False
+    for base in type(connection).__mro__:
+        if method in vars(base):
             return True
         if vars(base).keys() & {*_FORMULA}:
             return False

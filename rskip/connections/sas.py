@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rskip.connections.connection import Connection
+from rskip.connections.gated_sum import GatedSum
 from rskip.connections.gates import scaling_gate
 from rskip.connections.norms import LayerNorm, build_norm
 from rskip.connections.registry import register_connection
@@ -79,6 +80,12 @@ class SAS(Connection):
 
     def branch_input(self, x: Tensor) -> Tensor:
         return x if self.branch_norm is None else self.branch_norm(x)
+
+    def as_gates(self) -> GatedSum:
+        return GatedSum(
+            form="scaling", over="both", alpha=self.alpha_gate, beta=self.beta_gate, gamma=self.gamma_gate,
+            norm=self.norm, branch_norm=self.branch_norm,
+        )  # fmt: skip
 
     def factors(self, x: Tensor, f: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """α, β and γ, each with x's shape but one feature; γ is None without the normalised term."""

@@ -116,7 +116,7 @@ class Linear(Arguments):
 
     _structure = "linear"
     _pointers = _pointers("x") | _pointers("weight", torch.uint8) | _pointers("bias output")
-    _fields_ = _fields(_pointers, "inputs outputs relu")
+    _fields_ = _fields(_pointers, "inputs outputs activation")
 
 
 class Packing(Arguments):
@@ -188,16 +188,36 @@ class Linear8(Arguments):
         _pointers("x", torch.float32) | _pointers("weight", torch.uint8) | _pointers("scales bias", torch.float32)
         | _pointers("offsets", torch.int32) | _pointers("output", torch.float32)
     )  # fmt: skip
-    _fields_ = _fields(_pointers, "inputs outputs relu")
+    _fields_ = _fields(_pointers, "inputs outputs activation")
 
 
-ATTEND, RESIDUAL, MAP, EMBED, MAP8 = range(5)
+ATTEND, RESIDUAL, MAP, EMBED, MAP8, JOIN, GATE = range(7)
+IDENTITY, RELU, TANH = range(3)  # activations of linear maps
+SCALING, HIGHWAY, SHORTCUT = range(3)  # forms of `Gating`
 GOES_ON, FINISHED, NOT_NUMBERS, NO_MEMORY = range(4)  # results of a search's step
 _CONSTANTS = {
     "FLOAT32": TYPES[torch.float32], "BFLOAT16": TYPES[torch.bfloat16], "BLOCK": BLOCK,
     "GOES_ON": GOES_ON, "FINISHED": FINISHED, "NOT_NUMBERS": NOT_NUMBERS, "NO_MEMORY": NO_MEMORY,
     "ATTEND": ATTEND, "RESIDUAL": RESIDUAL, "MAP": MAP, "EMBED": EMBED, "MAP8": MAP8,
+    "JOIN": JOIN, "GATE": GATE, "IDENTITY": IDENTITY, "RELU": RELU, "TANH": TANH,
+    "SCALING": SCALING, "HIGHWAY": HIGHWAY, "SHORTCUT": SHORTCUT,
 }  # fmt: skip
+
+
+class Joining(Arguments):
+    """Rows (x, f) of 2C features from x and f of C."""
+
+    _structure = "joining"
+    _pointers = _pointers("x f output")
+    _fields_ = _fields(_pointers, "features")
+
+
+class Gating(Arguments):
+    """A connection with gates, from their values before the sigmoid."""
+
+    _structure = "gating"
+    _pointers = _pointers("x f n alpha beta gamma output")
+    _fields_ = _fields(_pointers, "features width form")
 
 
 class Operation(Arguments):

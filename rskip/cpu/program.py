@@ -12,17 +12,28 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rskip.connections import Connection, StackConnection, State
+from rskip.connections.gated_sum import GatedSum, gated_sum
 from rskip.connections.normalised_sum import NormalisedSum, normalised_sum
 from rskip.connections.norms import RMSNorm
 from rskip.cpu.int8 import Int8Linear
 from rskip.cpu.library import (
     ATTEND,
     EMBED,
+    GATE,
+    HIGHWAY,
+    IDENTITY,
+    JOIN,
     MAP,
     MAP8,
+    RELU,
     RESIDUAL,
+    SCALING,
+    SHORTCUT,
+    TANH,
     Attention,
     Embedding,
+    Gating,
+    Joining,
     Library,
     Linear,
     Linear8,
@@ -40,6 +51,7 @@ from rskip.transformer.value_residual import FirstValues
 Activation = Callable[[Tensor], Tensor]
 Steps = TypeVar("Steps")
 
+_ACTIVATIONS: dict[Any, int] = {functional.relu: RELU, torch.tanh: TANH}  # of the maps' kernels
 _FEWEST_ROWS = 16  # minimum size of a program; one that is larger by more than this factor is replaced
 
 
@@ -70,6 +82,7 @@ class Program:
         self._parts: list[Callable[[int, int], None]] = []  # called with the numbers of sentences and beams
         self._tables: list[tuple[Operations, int]] = []  # those of the parts that are kernels, with their work per row
         self._operations: list[Operation] = []  # not in a part yet
+        self._buffers: dict[tuple[str, int], Tensor] = {}
         self._work = 0  # of these operations, per row
         self._passes_more = False  # whether a connection passes on more than x, which is stored here during a run
         self._passed: State | None = None
@@ -111,10 +124,10 @@ class Program:
         """output = activation(linear(x))."""
         if (native := self.last_map(linear, x)) is not None:
             native.point("output", output)
-            native.relu = activation is functional.relu
+            native.activation = _ACTIVATIONS.get(activation, IDENTITY)
         else:
             self._put_module(linear, output, x)
-        if activation is not None and not (native and native.relu):
+        if activation is not None and not (native and native.activation):
             self._put_module(activation, output, output)
 
     def last_map(self, linear: nn.Module, x: Tensor) -> Linear | Linear8 | None:
@@ -164,7 +177,8 @@ class Program:
             given, self._passed = connection.before(room.x[:rows] if self._passed is None else self._passed)
             room.given[:rows] = given
 
-        if (stated := normalised_sum(connection)) is not None:
+        stated = normalised_sum(connection) or self._gated_sum(connection)
+        if stated is not None:
             if stated.branch_norm is None:
                 return room.x
             self._put_residual(NormalisedSum(norms=[stated.branch_norm]), room.x, None, room.given)
@@ -187,6 +201,8 @@ class Program:
 
         if (stated := normalised_sum(connection)) is not None:
             self._put_residual(stated, room.x, room.f, room.x)
+        elif (gated := self._gated_sum(connection)) is not None:
+            self._put_gates(gated, room)
         elif not connection.passes_x:
             self._put_part(compute)
         else:
@@ -236,6 +252,46 @@ class Program:
 
     def _put_residual(self, stated: NormalisedSum, x: Tensor, f: Tensor | None, output: Tensor) -> None:
         self._put(RESIDUAL, residual_arguments(stated, x, f, output))
+
+    def _gated_sum(self, connection: Connection) -> GatedSum | None:
+        """The connection's gates, if all of their maps are packed for the kernels."""
+        stated = gated_sum(connection)
+        if stated is None:
+            return None
+        maps = [each for gate in (stated.alpha, stated.beta, stated.gamma) if gate for each in gate.children()]
+        return stated if all(isinstance(each, (PackedLinear, Int8Linear)) for each in maps) else None
+
+    def _put_gates(self, stated: GatedSum, room: Room) -> None:
+        features, over = room.x.size(1), room.x
+        if stated.over == "both":
+            over = self._buffer("both", 2 * features)
+            self._put(JOIN, Joining(x=room.x, f=room.f, output=over, features=features))
+        arguments = Gating(
+            x=room.x, f=room.f, output=room.x, features=features, width=stated.alpha.output.out_features,
+            form={"scaling": SCALING, "highway": HIGHWAY, "shortcut": SHORTCUT}[stated.form],
+        )  # fmt: skip
+        for name, gate in (("alpha", stated.alpha), ("beta", stated.beta), ("gamma", stated.gamma)):
+            if gate is None:
+                continue
+            given = over
+            if gate.hidden is not None:
+                given = self._buffer("hidden", gate.hidden.out_features)
+                self.map(gate.hidden, over, given, activation=torch.tanh)
+            opening = self._buffer(name, gate.output.out_features)
+            self.map(gate.output, given, opening)
+            arguments.point(name, opening)
+        if stated.norm is not None:
+            normed = self._buffer("normed", features)
+            self._put_residual(NormalisedSum(norms=[stated.norm]), room.x, room.f, normed)
+            arguments.point("n", normed)
+        self._put(GATE, arguments)
+
+    def _buffer(self, name: str, features: int) -> Tensor:
+        """Memory for rows of a gate, which all connections share."""
+        key = name, features
+        if key not in self._buffers:
+            self._buffers[key] = self._like.new_empty(self.rows, features)
+        return self._buffers[key]
 
     def _put(self, kernel: int, arguments: Any, *, work: int = 0) -> None:
         self._operations.append(Operation(arguments=arguments, kernel=kernel))

@@ -62,7 +62,7 @@ static void rows(int64_t rows, int64_t in, int64_t out, int type) {
                               .inputs = in, .outputs = out, .type = type};
     rskip_pack(&packing);
     struct linear map = {.x = room(rows * in, size), .weight = packing.packed, .bias = room(out, size),
-                         .output = room(rows * out, size), .inputs = in, .outputs = out, .relu = 1, .type = type};
+                         .output = room(rows * out, size), .inputs = in, .outputs = out, .activation = RELU, .type = type};
     const void *norms[] = {room(in, size), room(in, size)};
     struct residual residual = {.x = map.x, .f = room(rows * in, size), .output = room(rows * in, size), .weights = norms,
                                 .biases = norms, .features = in, .norms = 2, .scale = 1, .branch_scale = 1,
@@ -70,8 +70,14 @@ static void rows(int64_t rows, int64_t in, int64_t out, int type) {
     int64_t *tokens = room(rows, 8);
     struct embedding embedding = {.tokens = tokens, .table = room(in, size), .places = tokens,
                                   .positions = room(in, size), .output = room(rows * in, size), .features = in, .scale = 2, .type = type};
-    const struct operation operations[] = {{&map, MAP}, {&residual, RESIDUAL}, {&embedding, EMBED}};
-    const struct program program = {operations, 3, rows};
+    struct joining joining = {.x = map.x, .f = residual.f, .output = room(rows * 2 * in, size), .features = in, .type = type};
+    struct gating wide = {.x = map.x, .f = residual.f, .n = residual.x, .alpha = map.x, .beta = map.x, .output = residual.output,
+                          .features = in, .width = in, .form = SCALING, .type = type};
+    struct gating narrow = {.x = map.x, .f = residual.f, .alpha = room(rows, size), .output = residual.output, .features = in,
+                            .width = 1, .form = HIGHWAY, .type = type};
+    const struct operation operations[] = {{&map, MAP}, {&residual, RESIDUAL}, {&embedding, EMBED}, {&joining, JOIN},
+                                           {&wide, GATE}, {&narrow, GATE}};
+    const struct program program = {operations, sizeof operations / sizeof *operations, rows};
     rskip_run(&program, 1, 1);
     if (type == FLOAT32 && rskip_largest_weight()) {
         const int64_t padded = (out + 31) / 32 * 32;

@@ -54,17 +54,18 @@ def indices(*shape: int, below: int) -> torch.Tensor:
     return values.to(torch.int64 if draw.random() < 0.8 else draw.choice(TYPES))
 
 
-def model(precision: str) -> CpuTransformer:
+def model(precision: str, decoder_connection: str = "prenorm+rms") -> CpuTransformer:
     sizes = {"embed_dim": 32, "ffn_embed_dim": 64, "attention_heads": 4, "layers": 2}
     sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
-    connections = {"encoder_connection": "2rskip+ln", "decoder_connection": "prenorm+rms"}
+    connections = {"encoder_connection": "2rskip+ln", "decoder_connection": decoder_connection}
     config = TransformerConfig(
         source_vocabulary=WORDS, target_vocabulary=WORDS, max_target_positions=9, **sides, **connections
     )
     return for_inference(Transformer(config), precision)
 
 
-MODELS = [model("float32"), model("bfloat16"), *([model("int8")] if library.largest_weight else [])]
+MODELS = [model("float32"), model("bfloat16"), model("bfloat16", "sas")]
+MODELS += [model("int8")] if library.largest_weight else []
 
 
 def translate() -> None:

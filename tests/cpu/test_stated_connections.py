@@ -16,6 +16,8 @@ from rskip.connections import (
     register_connection,
 )
 from rskip.connections import registry as families
+from rskip.connections.gated_sum import gated_sum
+from rskip.connections.gates import Gate
 from rskip.connections.normalised_sum import normalised_sum
 from rskip.connections.norms import LayerNorm
 from rskip.cpu import find_library, for_inference
@@ -24,6 +26,10 @@ from tests.cpu.test_decoder import assert_equal_decoding
 STATED = [
     "1xskip", "2xskip+rms", "1xskip+ln:branch_scale=2", "3rskip+ln", "prenorm+ln", "deepnorm", "subln", "normformer",
     "hybridnorm", "hybridnorm+rms:first=prenorm",
+]  # fmt: skip
+GATED = [
+    "sas", "sas+rms", "sas:gamma=free", "sas:gate=single", "sas:norm_term=false", "sas:host=prenorm", "highway",
+    "highway:gate=full", "highway:gate=single", "highway:gate=shortcut",
 ]  # fmt: skip
 needs_kernels = pytest.mark.skipif(find_library().library is None, reason="the kernels are not compiled here")
 
@@ -109,6 +115,50 @@ def test_what_a_family_states_is_its_formula(spec):
     for norm in stated.norms:
         y = norm(stated.scale * x + y)
     torch.testing.assert_close(y if stated.norms else stated.scale * x + y, connection(x, f))
+
+
+@pytest.mark.parametrize("spec", GATED)
+def test_what_a_family_states_of_its_gates_is_its_formula(spec):
+    connection = build_connection(spec, 6, host_supplies=HOST_NEEDS)
+    stated = gated_sum(connection)
+    for parameter in connection.parameters():
+        torch.nn.init.uniform_(parameter, -1, 1.5)
+    x, f = torch.randn(2, 5, 6)
+    torch.testing.assert_close(x if stated.branch_norm is None else stated.branch_norm(x), connection.branch_input(x))
+    over = x if stated.over == "x" else torch.cat([x, f], 1)
+    alpha = stated.alpha(over)
+    if stated.form != "scaling":
+        y = (f if stated.form == "shortcut" else alpha * f) + (1 - alpha) * x
+    else:
+        beta = stated.beta(over)
+        gamma = (1 - alpha) * (1 - beta) if stated.gamma is None else stated.gamma(over)
+        y = alpha * x + beta * f + (0 if stated.norm is None else gamma * stated.norm(x + f))
+    torch.testing.assert_close(y, connection(x, f))
+
+
+@needs_kernels
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("spec", GATED)
+def test_gates_are_computed_by_the_kernels(spec, precision, build, source, monkeypatch):
+    try:
+        model = for_inference(build(spec), precision)
+    except ValueError:
+        pytest.skip("this processor has no exact 8-bit products")
+    assert_equal_decoding(model, source, beams=3, steps=3, tolerance=1e-5 if precision == "float32" else 0.05)
+    monkeypatch.setattr(Gate, "forward", lambda *_: pytest.fail("a module computed a gate"))
+    with torch.inference_mode():
+        model.step(torch.full((3, 1), 2), model.start(model.encode(source)))
+
+
+def test_gates_that_the_kernels_dont_compute_are_none():
+    assert gated_sum(build_connection("prenorm+ln", 4)) is None
+    connection = build_connection("sas+rms", 4)
+    assert gated_sum(connection) is not None
+    connection.norm = OtherNorm(4)
+    assert gated_sum(connection) is None
+    connection = build_connection("highway", 4)
+    connection.combine = lambda x, f: x
+    assert gated_sum(connection) is None
 
 
 def test_a_formula_is_not_inherited_by_a_class_that_changes_it():

@@ -8,11 +8,12 @@
 #include "vector.h"
 #include "attention.h"
 #include "rows.h"
+#include "gates.h"
 #include "product.h"
 #include "vocabulary.h"
 #include "loss.h"
 #include "int8.h"
 
-const struct kernels KERNELS = {attend, residual, map, embed, normalise, best,
+const struct kernels KERNELS = {attend, residual, map, embed, join, gate, normalise, best,
                                 cross_entropy, log_softmax, log_softmax_gradient, pack, packed_bytes, map8,
                                 pack8, packed_bytes8, LARGEST_WEIGHT};

@@ -92,7 +92,7 @@ INLINE vector rescaled(const struct linear8 *a, integers sums, int64_t out, floa
     }
     vector y = __builtin_convertvector(products, vector) * (scale * load(a->scales, out, FLOAT32));
     if (a->bias) y += load(a->bias, out, FLOAT32);
-    return a->relu ? either(y < 0, (vector){0}, y) : y;
+    return activated(y, a->activation);
 }
 
 INLINE void product8(const struct linear8 *a, const uint8_t *x, const float *scales, int64_t row, int64_t panel, const int rows) {

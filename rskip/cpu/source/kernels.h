@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 enum { FLOAT32 = 0, BFLOAT16 = 1 };
+enum { IDENTITY = 0, RELU = 1, TANH = 2 }; /* activations */
 
 /* The slots of keys and values that the beams of each sentence see. K beams. */
 struct seen {
@@ -45,7 +46,7 @@ struct linear {
     const void *x, *weight, *bias; /* (rows, in), packed, (out) or null */
     void *output;                  /* (rows, out) */
     int64_t inputs, outputs;
-    int64_t relu;
+    int64_t activation;
     int64_t type;
 };
 
@@ -117,12 +118,32 @@ struct linear8 {
     const int32_t *offsets;        /* likewise, 128 times the sum of each row of the weight */
     float *output;                 /* (rows, out) */
     int64_t inputs, outputs;
-    int64_t relu;
+    int64_t activation;
     int64_t type;                  /* float32 */
 };
 
+/* y = (x, f), each row of one behind that of the other. */
+struct joining {
+    const void *x, *f;             /* (rows, C) */
+    void *output;                  /* (rows, 2C) */
+    int64_t features;
+    int64_t type;
+};
+
+/* y = αx + βf + γn, of gates before their σ. SCALING: α, β, and γ, which is (1-α)(1-β) where it is null; n may be null.
+   HIGHWAY: β = σ(alpha), α = 1-β. SHORTCUT: α = 1-σ(alpha), β = 1. */
+enum { SCALING = 0, HIGHWAY = 1, SHORTCUT = 2 };
+struct gating {
+    const void *x, *f, *n;         /* (rows, C) */
+    const void *alpha, *beta, *gamma; /* (rows, width) */
+    void *output;                  /* (rows, C), may be x or f */
+    int64_t features, width;       /* C; 1 or C */
+    int64_t form;
+    int64_t type;
+};
+
 /* Kernels that are run one after the other, on each sentence or on the rows of its K beams. */
-enum { ATTEND = 0, RESIDUAL = 1, MAP = 2, EMBED = 3, MAP8 = 4 };
+enum { ATTEND = 0, RESIDUAL = 1, MAP = 2, EMBED = 3, MAP8 = 4, JOIN = 5, GATE = 6 };
 struct operation {
     const void *arguments;
     int64_t kernel;
@@ -188,6 +209,8 @@ struct kernels {
     void (*residual)(const struct residual *, int64_t first, int64_t last);
     void (*map)(const struct linear *, int64_t first, int64_t last);
     void (*embed)(const struct embedding *, int64_t first, int64_t last);
+    void (*join)(const struct joining *, int64_t first, int64_t last);
+    void (*gate)(const struct gating *, int64_t first, int64_t last);
     void (*normalise)(const struct vocabulary *, int64_t first, int64_t last);
     void (*best)(const struct candidates *, int64_t first, int64_t last);
     void (*cross_entropy)(const struct cross_entropy *, int64_t first, int64_t last);

@@ -124,6 +124,8 @@ void run_share(const void *arguments, int64_t first, int64_t last) {
         else if (each->kernel == RESIDUAL) chosen->residual(each->arguments, first * a->beams, last * a->beams);
         else if (each->kernel == MAP) chosen->map(each->arguments, first * a->beams, last * a->beams);
         else if (each->kernel == MAP8) chosen->map8(each->arguments, first * a->beams, last * a->beams);
+        else if (each->kernel == JOIN) chosen->join(each->arguments, first * a->beams, last * a->beams);
+        else if (each->kernel == GATE) chosen->gate(each->arguments, first * a->beams, last * a->beams);
         else chosen->embed(each->arguments, first * a->beams, last * a->beams);
     }
 }

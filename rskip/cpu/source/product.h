@@ -76,7 +76,7 @@ INLINE void product(const struct linear *a, const void *x, int64_t row, int64_t 
         vector y[2];
         for (int half = 0; half < 2; half++) {
             y[half] = total[r][half] + load(bias, half * LANES, FLOAT32);
-            if (a->relu) y[half] = either(y[half] < 0, (vector){0}, y[half]);
+            y[half] = activated(y[half], a->activation);
         }
         const int64_t to = (row + r) * a->outputs + out;
         if (outs == PANEL) {

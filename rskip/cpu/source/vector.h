@@ -166,3 +166,21 @@ INLINE vector exponential(vector x) {
     vector y = p * (vector)power;
     return either(x < -87.0f, (vector){0}, y);
 }
+
+INLINE vector absolute(vector x) { return (vector)((integers)x & 0x7fffffff); }
+
+/* to 1 unit of float32's last place at 1 */
+INLINE vector hyperbolic_tangent(vector x) {
+    const vector e = exponential(-2.0f * absolute(x)), y = (1.0f - e) / (1.0f + e);
+    return (vector)((integers)y | ((integers)x & ~0x7fffffff));
+}
+
+INLINE vector sigmoid(vector x) {
+    const vector e = exponential(-absolute(x));
+    return either(x < 0, e, all(1)) / (1.0f + e);
+}
+
+INLINE vector activated(vector x, int64_t activation) {
+    if (activation == RELU) return either(x < 0, (vector){0}, x);
+    return activation == TANH ? hyperbolic_tangent(x) : x;
+}
