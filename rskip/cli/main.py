@@ -26,6 +26,7 @@ from rskip.cli._streams import finish_output, use_own_streams
 
 MISTAKE, INTERRUPTED, OUTPUT_CLOSED = 2, 130, 141
 TERMINATED = 128 + signal.SIGTERM
+_RESUME = "repeat the command to resume"
 
 
 def subcommands(group: ModuleType = rskip.cli) -> list[str]:
@@ -129,9 +130,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             status = args.work(args) or 0
         sys.stdout.flush()
         return status
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         finish_output()
-        print(f"{line_start()}{command}: interrupted", file=sys.stderr)
+        print(f"{line_start()}{'; '.join([f'{command}: interrupted', *map(str, interrupt.args)])}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of the output has closed it
         finish_output()
@@ -149,14 +150,19 @@ def line_start() -> str:
 
 @contextmanager
 def termination_raises() -> Iterator[None]:
-    """Within the block, SIGTERM raises SystemExit (status 143), so that clean-up runs, and prints a message."""
+    """Within the block, SIGTERM raises SystemExit (status 143), so that clean-up runs, and prints how to resume.
+
+    Ctrl-C raises KeyboardInterrupt with that advice, which `main` prints.
+    """
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
     try:
         yield
     except SystemExit as exit:
         if exit.code == TERMINATED:
-            print("rskip: terminated; repeat the command to resume", file=sys.stderr)
+            print(f"rskip: terminated; {_RESUME}", file=sys.stderr)
         raise
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_RESUME) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -41,5 +41,5 @@ def run(args: argparse.Namespace) -> None:
     found = [results.table(name, seeds=args.seeds) for name in names]
     print("\n".join(table.render(args.format) for table in found), end="")
     compared = [table for table in found if isinstance(table, ComparisonTable)]
-    for folder in dict.fromkeys(folder for table in compared for folder in begun(table)):
-        print(f"rskip report: {folder} is unfinished: repeat its command to resume it", file=sys.stderr)
+    for folder, command in {folder: command for table in compared for folder, command in begun(table).items()}.items():
+        print(f"rskip report: {folder} is unfinished; resume it with: {command}", file=sys.stderr)

@@ -34,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--mirror",
-        help="folder or URL with the upstream files of the corpus; for images, the folder that holds the dataset",
+        help="folder or URL with the upstream files of the corpus; for CIFAR, the folder with cifar-10-batches-py or "
+        "cifar-100-python in it, or with the files of that folder (also as .xz or .gz)",
     )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--dry-run", action="store_true", help="print the commands of each run, without running them")

@@ -199,14 +199,16 @@ def no_table(name: str, known: Sequence[str]) -> SettingError:
     return SettingError("", f"no table {name}{did_you_mean(name, known)}; the tables: {listed}")
 
 
-def begun(table: ComparisonTable) -> list[Path]:
-    """Folders of missing runs that were started in the current folder, and are running or were stopped."""
-    folders = [
-        run_path(Path(line.recipe.own.runs), line.recipe.address, str(seed))
+def begun(table: ComparisonTable) -> dict[Path, str]:
+    """Folders of missing runs whose training began in the current folder, and their commands."""
+    commands = {
+        run_path(Path(line.recipe.own.runs), line.recipe.address, str(seed)): run_command(
+            line.recipe.path, [line.recipe], [seed]
+        )
         for line in table.lines
         for seed in line.missing
-    ]
-    return [folder for folder in dict.fromkeys(folders) if (folder / "run.json").exists()]
+    }
+    return {folder: command for folder, command in commands.items() if (folder / "train.log").exists()}
 
 
 def compare_lines(lines: Sequence[Line]) -> list[Line]:

@@ -39,11 +39,22 @@ def run_recipes(
     runs = plan_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus_to_use(gpus))
     for recipe in recipes:
         recipe.task.check(recipe.settings, gpus=runs[0][1].gpus)
-    check_flags([recipe for recipe, run in runs if not recipe.record_path(run.seed).exists()])
+    unfinished = [recipe for recipe, run in runs if not recipe.record_path(run.seed).exists()]
+    check_mirror(unfinished, mirror)
+    check_flags(unfinished)
     records = [run_seed(recipe, run) for recipe, run in runs]
     recipe, run = runs[-1]
     print(next_steps(records[-1], recipe.task.artifacts(run)), flush=True)
     return records
+
+
+def check_mirror(recipes: Sequence[Recipe], mirror: str | None) -> None:
+    """Checks that the mirror, if there is one, holds the data of the recipes.
+
+    :raises SettingError: it does not.
+    """
+    for recipe in recipes if mirror is not None else ():
+        recipe.task.check_mirror(recipe.settings, mirror=mirror)
 
 
 def check_flags(recipes: Sequence[Recipe]) -> None:

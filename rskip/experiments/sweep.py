@@ -20,7 +20,7 @@ from typing import Any
 
 from rskip.experiments.ray_task import RayTask, RunKilled
 from rskip.experiments.recipe import Recipe
-from rskip.experiments.runner import check_flags, missing_runs, run_words
+from rskip.experiments.runner import check_flags, check_mirror, missing_runs, run_words
 from rskip.experiments.sweep_view import SweepView, now_doing
 from rskip.machine.environment import available_cores
 from rskip.machine.extras import extra
@@ -60,6 +60,7 @@ def run_sweep(
     if gpus is not None and gpus < 0:
         raise SettingError.of_value("gpus", gpus, "0 (the CPU) or more")
     missing = missing_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus or 0)
+    check_mirror([recipe for recipe, _ in missing], mirror)
     check_flags([recipe for recipe, _ in missing])
     if not missing:
         print("all runs are finished")

@@ -83,18 +83,23 @@ class Run(Generic[SettingsT]):
         :raises CommandFailed: the command failed.
         """
         precision = self.begin_session(stage=stage, asked=asked, resumed=resumed)
-        words = command(precision)
+        words, notes = command(precision), NewNotes(self.folder.train_log)
+
+        def on_poll() -> None:
+            notes()
+            report()
+
         print(f"{'resuming' if resumed else 'training'}; log: {self.folder.train_log}", flush=True)
         if precision != asked:
             here = precision == precision_here(asked, gpus=self.gpus)
-            slower = "which is slower on a CPU without instructions for it"
-            print(f"in {precision}: the recipe says {asked}, {slower if here else 'but the training began so'}")
+            why = f"{asked} is slower on a CPU without instructions for it" if here else f"it began in {precision}"
+            print(f"training in {precision}, though the recipe says {asked}: {why}", flush=True)
         run_logged(
             words,
             log=self.folder.train_log,
             environment=child_environment(processes=max(self.gpus, 1)),
             lock=self.lock,
-            on_poll=report,
+            on_poll=on_poll,
         )
 
     def begin_session(self, *, stage: str = FIRST_STAGE, asked: str = "float32", resumed: bool = False) -> str:
@@ -221,6 +226,23 @@ class RunFolder:
     @property
     def _anew(self) -> str:
         return f"move {self.path} away and run again"
+
+
+class NewNotes:
+    """Prints the lines that a log gets from now on and that begin with `note: `, once each."""
+
+    def __init__(self, log: Path) -> None:
+        self._log, self._read = log, log.stat().st_size
+
+    def __call__(self) -> None:
+        with self._log.open("rb") as file:
+            file.seek(self._read)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.decode(errors="replace").splitlines():
+            if line.startswith("note: "):
+                print(line, flush=True)
 
 
 class EpochLines:

@@ -179,6 +179,12 @@ class Task(ABC, Generic[SettingsT]):
         :raises ValueError: the settings don't fit this number of GPUs.
         """
 
+    def check_mirror(self, settings: SettingsT, *, mirror: str) -> None:  # noqa: B027  (nothing to refuse)
+        """Checks, before a run's folder is made, whether `--mirror` holds the data.
+
+        :raises SettingError: it does not.
+        """
+
     def fairseq_flags(self, settings: SettingsT) -> list[FairseqFlags]:
         """The flags of fairseq's programs in the settings, which fairseq's parser checks before any work."""
         return []

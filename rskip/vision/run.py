@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rskip.tasks.process import executable
 from rskip.tasks.run import EpochLines, Run, epoch_line, precision_here
+from rskip.vision.data import run_images
 from rskip.vision.data.labelled_files import find_labelled_files
 from rskip.vision.data.run_images import ensure_cifar, image_folder
 from rskip.vision.recipe import VisionSettings
@@ -31,6 +32,12 @@ def train(run: Run[VisionSettings]) -> None:
             resumed=folder.checkpoint.exists(),
             report=EpochLines(folder.curve, epoch_lines),
         )
+
+
+def check_mirror(settings: VisionSettings, *, mirror: str) -> None:
+    """See `Task.check_mirror`."""
+    if settings.train.data is None:
+        run_images.check_mirror(settings.train.dataset, mirror)
 
 
 def training_folder(run: Run[VisionSettings]) -> TrainingFolder:
@@ -90,7 +97,7 @@ def _epoch_line(point: CurvePoint) -> str:
 def _data(run: Run[VisionSettings]) -> list[str]:
     if (own := run.settings.train.data) is not None:
         return ["--data", own]
-    folder = image_folder(run.mirror)
+    folder = image_folder(run.settings.train.dataset, run.mirror)
     return ["--data", str(folder)] if folder is not None else []
 
 

@@ -46,6 +46,7 @@ model.classes[model(image[None]).argmax().item()]"""
     settings = imported("rskip.vision.recipe:VisionSettings")
     read_settings = imported("rskip.vision.recipe")
     check = imported("rskip.vision.recipe")
+    check_mirror = imported("rskip.vision.run")
     train = imported("rskip.vision.run")
     scored_file = imported("rskip.vision.run")
     commands = imported("rskip.vision.run")

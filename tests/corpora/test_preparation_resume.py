@@ -89,7 +89,7 @@ def test_ended_in_every_way_it_ends_with_the_same_bytes(
 
     command = Command(program, stub, output, until="reports/train-000004.json")
     command.process.send_signal(signal.SIGINT)
-    assert command.end() == (130, ["rskip prepare: interrupted"])
+    assert command.end() == (130, ["rskip prepare: interrupted; repeat the command to resume"])
 
     command = Command(program, stub, output, until="text/pipeline.json")
     command.process.send_signal(signal.SIGKILL)

@@ -216,7 +216,10 @@ def test_a_setting_that_the_variant_has_no_more_is_seen(
 def test_a_run_that_has_begun_is_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "runs/mine/twice/2").mkdir(parents=True)
     (project / "runs/mine/twice/2/run.json").write_text("{}")
+    assert main(["report", "some-section-2"]) == 0
+    assert capsys.readouterr().err == ""  # its training has not begun
+    (project / "runs/mine/twice/2/train.log").touch()
     assert main(["report", "some-section-2", "--format", "csv"]) == 0
     out, error = capsys.readouterr()
     assert out.count("\n") == 2 and out.endswith(f",{COMMAND} twice --seeds 1 2 3\n")
-    assert error == "rskip report: runs/mine/twice/2 is unfinished: repeat its command to resume it\n"
+    assert error == f"rskip report: runs/mine/twice/2 is unfinished; resume it with: {COMMAND} twice --seeds 2\n"

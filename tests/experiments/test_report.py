@@ -183,7 +183,7 @@ def test_a_record_under_a_runs_old_name_counts_for_its_address(
     assert main(["run", "mine/a", "--commands"]) == 0 and capsys.readouterr().out == ""
     assert main(["analyse", "curves", "mine_a"]) == 0 and "mine/a" in capsys.readouterr().out
     Path("runs/mine_a/2").mkdir(parents=True)
-    Path("runs/mine_a/2/run.json").touch()
+    Path("runs/mine_a/2/train.log").touch()
     assert main(["report", "mine"]) == 0
     assert "runs/mine_a/2 is unfinished" in capsys.readouterr().err
 

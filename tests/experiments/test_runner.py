@@ -110,6 +110,7 @@ def test_a_training_that_fails_is_one_line_and_is_resumed_when_repeated(
     with monkeypatch.context() as patch:
         patch.setattr(line_fitting, "step", interrupted, raising=False)
         assert main(["run", MINE]) == 130
+    assert capsys.readouterr().err == "rskip run: interrupted; repeat the command to resume\n"
     assert main(["run", MINE]) == 0
     assert "from step 7\n" in capsys.readouterr().out
     assert read_record(Path("results/mine/1.json")).training["pieces"] == 2

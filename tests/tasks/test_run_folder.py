@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rskip.settings.errors import SettingError
-from rskip.tasks.run import SESSION, EpochLines, Run, RunFolder, epoch_line, precision_here, trained_in
+from rskip.tasks.run import SESSION, EpochLines, NewNotes, Run, RunFolder, epoch_line, precision_here, trained_in
 
 
 def test_bound_to_the_config_that_it_was_started_with(tmp_path: Path) -> None:
@@ -166,3 +166,14 @@ def test_epochs_are_printed_once_as_they_end(tmp_path: Path, capsys: pytest.Capt
         log.write_text(text)
         resumed()
     assert capsys.readouterr().out == "  epoch   3   loss 1.5   1.5 min\n"
+
+
+def test_the_notes_of_a_log_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("note: of an earlier session\n")
+    notes = NewNotes(log)
+    for text, printed in (("a\nnote: b", ""), (" c\nnote: d\n", "note: b c\nnote: d\n"), ("", ""), ("e\n", "")):
+        with log.open("a") as file:
+            file.write(text)
+        notes()
+        assert capsys.readouterr().out == printed

@@ -123,7 +123,11 @@ def test_a_run_leaves_a_record_of_everything(project: Path, capsys: pytest.Captu
     assert str(project) not in text and str(Path.home()) not in text
 
     printed = capsys.readouterr().out
-    assert "in float32: the recipe says bfloat16" in printed
+    assert (
+        "training in float32, though the recipe says bfloat16: bfloat16 is slower on a CPU without instructions for it"
+        in printed
+    )
+    assert "\nevaluating in float32, for the record, on 30 test images\n" in printed
     assert f"error, %          {record.metrics['error']:7.2f}   (expected by the recipe: 90)" in printed
     assert "the paper            6.02   (error, %, rSkip Table 1; from the paper, not from this run)" in printed
     assert printed.count("  epoch   ") == 2
@@ -164,13 +168,14 @@ def test_damaged_files_of_a_training_that_has_ended_make_no_record(
 
 
 def test_the_command_of_a_training_says_what_differs_from_the_papers(project: Path) -> None:
-    Path("there/cifar-10-batches-py").mkdir(parents=True)
+    Path("there/cifar10").mkdir(parents=True)
+    Path("there/cifar10/data_batch_1.xz").touch()
     changes = ["train.connection=1xskip", "train.lr=0.01", "probe.every=4"]
     assert run("--set", *changes, "--seeds", "3", "--mirror", "there") == 0
     (folder,) = (project / "runs").iterdir()
     assert commands(project) == [
         "rskip vision train --set depth=8 batch_size=16 iterations=null epochs=2 lr=0.01 warmup_iterations=0 --seed 3 "
-        f"--output runs/{folder.name}/3/training --data there --precision float32 --no-compile --probe-every 4 "
+        f"--output runs/{folder.name}/3/training --data there/cifar10 --precision float32 --no-compile --probe-every 4 "
         f"--probe-file runs/{folder.name}/3/probe.jsonl --device cpu"
     ]
     trace = (project / "results" / folder.name / "3.probe.jsonl").read_text()
@@ -239,12 +244,19 @@ def test_mistakes_are_one_line(project: Path, capsys: pytest.CaptureFixture[str]
         (["--set", "train.dataset=cifar11"], "'cifar11'"),
         (["--set", "train={depth: 8}"], "train.dataset is missing"),
         (["--mirror", "https://example.org"], "'https://example.org': expected a folder"),
-        (["--mirror", "nowhere"], "'nowhere': expected a folder that holds cifar10"),
+        (
+            ["--mirror", "nowhere"],
+            "--mirror is 'nowhere', which does not exist: expected the folder with cifar-10-batches-py in it, or with "
+            "data_batch_1 and the other files (also as .xz or .gz)\n",
+        ),
+        (["--mirror", "."], "--mirror is '.', which does not hold cifar10: expected the folder with cifar-10-batches"),
+        (["--mirror", "mine.yaml"], "--mirror is 'mine.yaml', which is not a folder: expected the folder with cifar"),
     ]:
         assert run(*arguments) == 2
         error = capsys.readouterr().err
         assert message in error and error.count("\n") == 1
     assert not (project / "results").exists() and not (project / "commands").exists()
+    assert not (project / "runs").exists()
 
 
 def test_more_gpus_than_images_in_a_batch_are_refused(

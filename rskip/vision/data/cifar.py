@@ -117,10 +117,10 @@ def _verify(folder: Path, dataset: type[CIFAR10]) -> None:
     if not folder.is_dir():
         raise FileNotFoundError(
             f"no {dataset.__name__} in {folder.parent}: expected the folder {folder}; give --download, or --data "
-            f"FOLDER (`rskip run`: --mirror FOLDER) that holds {folder.name}, unpacked from {dataset.url}; in Python "
+            f"FOLDER that holds {folder.name}, unpacked from {dataset.url}; in Python "
             "download=True; your own images are in FOLDER/CLASS/IMAGE.jpg"
         )
-    again = f"get it again, with --download or from {dataset.url}"
+    again = f"get it again, from {dataset.url} or with --download of `rskip vision` and `rskip analyse`"
     for name, expected in _files(dataset):
         path = folder / name
         if not path.is_file():

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rskip.files.cache import expanded_path
-from rskip.settings.errors import SettingError
+from rskip.files.cache import expanded_path, file_or_packed
+from rskip.settings.errors import SettingError, shown
 from rskip.vision.data.cifar import load_cifar
 from rskip.vision.data.labelled_files import find_labelled_files
 from rskip.vision.data.loader import ImageSet
 from rskip.vision.data.own_images import load_own_images
 from rskip.vision.settings import TrainingSettings
+
+_LAYOUT = {"cifar10": ("cifar-10-batches-py", "data_batch_1"), "cifar100": ("cifar-100-python", "train")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,29 +61,53 @@ def ensure_images(settings: TrainingSettings, *, mirror: str | None) -> RunImage
 def ensure_cifar(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
     """The images of both splits, "train" and "test".
 
-    :param mirror: the parent of the dataset's folder, such as of cifar-10-batches-py; None: the cache, to which a
-        missing dataset is downloaded.
-    :raises FileNotFoundError: `mirror` does not contain the dataset.
-    :raises SettingError: the mirror is not a folder.
+    :param mirror: as for `image_folder`; None: the cache, to which a missing dataset is downloaded.
+    :raises FileNotFoundError: a file is missing.
+    :raises SettingError: the mirror does not hold the dataset.
     :raises ValueError: a file is damaged.
     """
-    folder = image_folder(mirror)
-    if folder is not None and not folder.is_dir():
-        raise SettingError.of_value("mirror", mirror, f"a folder that holds {dataset}, or none")
+    check_mirror(dataset, mirror)
+    folder = image_folder(dataset, mirror)
     return {
         split: load_cifar(dataset, folder, train=split == "train", download=mirror is None)
         for split in ("train", "test")
     }
 
 
-def image_folder(mirror: str | None) -> Path | None:
-    """The mirror as a path; None: the cache.
+def check_mirror(dataset: str, mirror: str | None) -> None:
+    """Checks that the mirror, if there is one, holds the dataset.
 
+    :raises SettingError: it does not.
+    """
+    folder = image_folder(dataset, mirror)
+    if folder is None or _holds(folder, dataset):
+        return
+    inner, first = _LAYOUT[dataset]
+    if folder.exists():
+        problem = f"does not hold {dataset}" if folder.is_dir() else "is not a folder"
+    else:
+        problem = "does not exist"
+    expected = f"the folder with {inner} in it, or with {first} and the other files (also as .xz or .gz)"
+    raise SettingError("mirror", f"is {shown(mirror)}, which {problem}", expected=expected)
+
+
+def image_folder(dataset: str, mirror: str | None) -> Path | None:
+    """The folder of the images in a mirror; None: the cache.
+
+    :param mirror: the folder of the batches, its parent, or a folder with `dataset` in it that is one of these.
     :raises ValueError: the mirror is an address, or is in the home of an unknown user.
     """
-    if mirror is not None and "://" in mirror:
+    if mirror is None:
+        return None
+    if "://" in mirror:
         raise SettingError.of_value("mirror", mirror, "a folder, such as one with cifar-10-batches-py in it")
-    return expanded_path(mirror, "mirror") if mirror is not None else None
+    folder = expanded_path(mirror, "mirror")
+    return folder / dataset if not _holds(folder, dataset) and _holds(folder / dataset, dataset) else folder
+
+
+def _holds(folder: Path, dataset: str) -> bool:
+    inner, first = _LAYOUT[dataset]
+    return (folder / inner).is_dir() or file_or_packed(folder, first) is not None
 
 
 def describe_images(dataset: str, images: Mapping[str, ImageSet]) -> dict[str, Any]:
