@@ -16,9 +16,9 @@ from rskip.machine.extras import extra
 
 CONFIDENCE = 0.95  # confidence level of intervals; tests use the level 1 - CONFIDENCE
 POWER = 0.8
-POOLED_FREEDOM = 3  # fewest degrees of freedom of a pooled standard deviation
-PAIRS = 3  # fewest pairs of a paired t-test: two detect only differences of 11.5 standard deviations
-MOST_SEEDS = 99  # of a plan
+POOLED_FREEDOM = 3  # minimum degrees of freedom of a pooled standard deviation
+PAIRS = 3  # minimum number of pairs of a paired t-test: two detect only differences of 11.5 standard deviations
+MOST_SEEDS = 99  # maximum number of seeds in a plan
 
 
 class Difference(Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class Difference(Struct, frozen=True, kw_only=True):
 
     :param mean: difference of the means if pooled, else the mean over common seeds.
     :param pairs: number of common seeds.
-    :param unpooled: why the standard deviation is not pooled; "" if it is.
+    :param unpooled: the reason why the standard deviation is not pooled; "" if it is pooled.
     :param std: standard deviation: pooled, or of the paired differences. This and the values below are None without a
         test: with one or two pairs, or if all paired differences are equal.
     :param freedom: its degrees of freedom.
@@ -51,22 +51,22 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 def compare(
-    baseline: Mapping[int, float], variants: Sequence[Mapping[int, float]], alike: Sequence[bool]
+    baseline: Mapping[int, float], variants: Sequence[Mapping[int, float]], same_settings: Sequence[bool]
 ) -> list[Difference | None]:
     """The variants' differences from a baseline, with one score per seed each; None where there is nothing to compare.
 
-    Dunnett's test compares the variants that are alike and have two seeds or more. It pools their standard deviation
+    Dunnett's test compares the variants with the same settings and two seeds or more. It pools their standard deviation
     with the baseline's, if that gives POOLED_FREEDOM and if Bartlett's test does not find the standard deviations
     different. Paired t-tests with Holm's correction compare the other variants, if they have PAIRS common seeds.
 
-    :param alike: whether a variant's training differs from the baseline's in the connection only.
+    :param same_settings: whether a variant's training differs from the baseline's only in the connection.
     :raises ValueError: a score is not finite, or a test needs SciPy, which is missing.
     """
     for scores in (baseline, *variants):
         for seed, score in scores.items():
             if not isfinite(score):
                 raise ValueError(f"the score of seed {seed} is {score}: expected a finite number")
-    pool = [at for at, scores in enumerate(variants) if alike[at] and len(scores) > 1 and len(baseline) > 1]
+    pool = [at for at, scores in enumerate(variants) if same_settings[at] and len(scores) > 1 and len(baseline) > 1]
     why = _why_not_pooled([list(scores.values()) for scores in (baseline, *(variants[at] for at in pool))])
     found: list[Difference | None] = [None] * len(variants)
     if pool and not why:
@@ -74,7 +74,7 @@ def compare(
             found[at] = pooled
     rest = [at for at, scores in enumerate(variants) if found[at] is None and scores.keys() & baseline]
     for at, paired in zip(rest, _paired(baseline, [variants[at] for at in rest]), strict=True):
-        reason = why if at in pool else "one seed" if alike[at] else "other settings differ"
+        reason = why if at in pool else "one seed" if same_settings[at] else "other settings differ"
         found[at] = replace(paired, unpooled=reason)
     return found
 
