@@ -241,6 +241,19 @@ def tensors(state: State, user: nn.Module, count: int | None = None) -> tuple[Te
     return state
 
 
+def check_output(f: Tensor, shape: torch.Size, user: Connection) -> None:
+    """Checks the branch's output in families that pass on more than x: its shape must be that of the branch's input.
+
+    :raises TypeError: f is not a floating-point tensor.
+    :raises ValueError: it has another shape.
+    """
+    if not (isinstance(f, Tensor) and f.is_floating_point()):
+        raise TypeError(f"f must be a floating-point tensor, not {f.dtype if isinstance(f, Tensor) else shown(f)}")
+    if f.shape != shape:
+        expected = f"the branch's output with the shape of its input, {tuple(shape)}"
+        raise ValueError(f"{type(user).__name__} expects {expected}, not {tuple(f.shape)}")
+
+
 def opened(*state: Tensor) -> State:
     """The first state of a family that passes on several tensors, for `enter`; detached if gradients are off."""
     return state if torch.is_grad_enabled() else tuple(each.detach() for each in state)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from rskip.connections.connection import Connection, StackConnection, State, opened, tensors
+from rskip.connections.connection import Connection, StackConnection, State, check_output, opened, tensors
 from rskip.connections.initial_values import fill, one_hot
 from rskip.connections.norms import build_norm
 from rskip.connections.place import Place
@@ -72,6 +72,7 @@ class DenseFormer(Connection):
         return self.norm(outputs[0]), outputs
 
     def after(self, kept: State, f: Tensor) -> State:
+        check_output(f, kept[0].shape, self)
         x, *outputs = kept
         x = x + f
         if self.weights is None:

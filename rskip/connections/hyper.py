@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rskip.connections.connection import Connection, StackConnection, State, one_tensor
+from rskip.connections.connection import Connection, StackConnection, State, check_output, one_tensor
 from rskip.connections.initial_values import draw, fill, one_hot
 from rskip.connections.norms import EPS, at_least_float32, build_norm, without_autocast
 from rskip.connections.options import Bounds
@@ -59,6 +59,7 @@ class StreamsConnection(Connection):
 
     def after(self, kept: State, f: Tensor) -> State:
         mixed, outputs = kept
+        check_output(f, mixed.shape[:-2] + mixed.shape[-1:], self)
         return torch.addcmul(mixed, outputs.unsqueeze(-1), f.unsqueeze(-2)).to(mixed.dtype)
 
 

@@ -20,8 +20,10 @@ from rskip.settings.errors import SettingError, did_you_mean, shown
 EPS = 1e-5
 MOMENTUM = 0.1  # for batch normalisation's running statistics
 NORMS = ("ln", "rms", "gn1", "bn")
-NORMS_OF_IMAGES = ("gn1", "bn")  # not available on text
-NORMS_OF_TEXT = "ln or rms: bn and gn1 are for images (feature_dim=1), on text their statistics would count the padding"
+NORMS_OF_IMAGES = ("gn1", "bn")  # not available on sequences
+NORMS_OF_TEXT = (
+    "ln or rms: bn and gn1 are for feature maps (feature_dim=1), on sequences their statistics would count the padding"
+)
 
 
 def check_features(features: int, feature_dim: int) -> None:

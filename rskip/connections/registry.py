@@ -154,7 +154,10 @@ class Family:
 
     @property
     def works_on(self) -> tuple[str, ...]:
-        """("text",) or ("text", "images"). Images are included if any spec of the family works on them."""
+        """("text",) or ("text", "images"): sequences, such as text or a ViT's patches, and feature maps of ResNets.
+
+        Images are included if any spec of the family works on them.
+        """
         return ("text",) if self.text_only is True or self.passes != "x" else ("text", "images")
 
 
@@ -241,7 +244,8 @@ def find_family(name: str, *, before: str = "", after: str = "") -> Family:
     """
     if name not in _families:
         suggestion = did_you_mean(name, _families, before=before, after=after)
-        known = f"of docs/connections.md{suggestion}" if suggestion else ", ".join(sorted(_families))
+        listed = "that rskip.connections.list_connections() returns (docs/connections.md)"
+        known = f"{listed}{suggestion}" if suggestion else ", ".join(sorted(_families))
         raise UnknownFamily.of_value("connection", before + name + after, f"one of the families {known}")
     return _families[name]
 

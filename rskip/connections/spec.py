@@ -22,6 +22,8 @@ from rskip.settings.paper import Paper
 Options = tuple[tuple[str, OptionValue], ...]
 _LONGEST = 500  # maximum number of characters in a spec
 _FORM = "[λ]family[+norm][:option=value,...], such as 2rskip+ln or sas:gate=single"
+_FEATURE_MAPS = "feature maps (ResNets, feature_dim=1)"
+_SEQUENCES = "sequences (text, patches of a ViT; feature_dim=-1)"
 _MOST = 100  # maximum of an integer λ, which is a number of normalisations
 _IN_WORDS: dict[HostNeed, str] = {
     "inner_norms": "normalise inside the branch (connection.inner_norms)",
@@ -37,6 +39,7 @@ _SPEC = re.compile(
     r"(?:\+(?P<norm>[^:+]*))?"
     r"(?::(?P<options>.*))?"
 )
+_NORM_WORDS = {"layernorm": "ln", "rmsnorm": "rms", "batchnorm": "bn", "groupnorm": "gn1"}
 _SLUG_NORM = re.compile(r"_(?=(?:ln|rms|gn1|bn)(?:$|:))")
 
 
@@ -205,15 +208,25 @@ def build_connection(
         if where not in INNER_NORMS:
             suggestion = did_you_mean(where, INNER_NORMS)
             raise _wrong(str(spec), f"inner_norms of {', '.join(INNER_NORMS)}, not {where!r}{suggestion}")
-    supplied = (host_supplies,) if isinstance(host_supplies, str) else host_supplies
-    for need in supplied:
-        if need not in HOST_NEEDS:
-            expected = f"any of {', '.join(HOST_NEEDS)}{did_you_mean(need, HOST_NEEDS)}"
-            raise SettingError.of_value("host_supplies", need, expected)
+    supplied = read_supplies(host_supplies)
     if missing := [need for need in connection.host_needs if need not in supplied]:
         advice = f"do so and pass host_supplies={missing}, or choose another connection"
         warnings.warn(f"connection {spec} needs its model to {described_needs(missing)}: {advice}", stacklevel=2)
     return connection
+
+
+def read_supplies(host_supplies: HostNeed | Collection[HostNeed]) -> Collection[HostNeed]:
+    """The needs that `host_supplies` names.
+
+    :raises SettingError: it is not one of HOST_NEEDS or a list of them.
+    """
+    needs = (host_supplies,) if isinstance(host_supplies, str) else host_supplies
+    for need in needs if isinstance(needs, Collection) else (needs,):
+        if need not in HOST_NEEDS:
+            near = did_you_mean(need, HOST_NEEDS) if isinstance(need, str) else ""
+            expected = f"a list of any of {', '.join(HOST_NEEDS)}{near}"
+            raise SettingError.of_value("host_supplies", need, expected)
+    return needs
 
 
 def described_needs(needs: Iterable[HostNeed]) -> str:
@@ -239,9 +252,9 @@ def build_stack_connection(spec: str | ConnectionSpec, features: int, *, eps: fl
 
 
 def check_connection(spec: str | ConnectionSpec, feature_dim: int) -> None:
-    """Checks that a spec works on text (feature_dim=-1) or on images (1).
+    """Checks that a spec works on sequences, such as text (feature_dim=-1), or on feature maps of images (1).
 
-    :raises SettingError: named `connection`: gn1 or bn on text; a text-only or multi-stream family on images.
+    :raises SettingError: named `connection`: gn1 or bn on sequences; a family that works only on sequences.
     """
     if not isinstance(spec, ConnectionSpec):
         spec = parse_connection(spec)
@@ -252,10 +265,11 @@ def check_connection(spec: str | ConnectionSpec, feature_dim: int) -> None:
         return
     if family.passes != "x":
         passed = "several streams" if family.passes == "streams" else "earlier layers' outputs"
-        raise _wrong(str(spec), f"a connection for images; {family.name} passes on {passed} and works only on text")
+        problem = f"{family.name} passes on {passed} and works only on {_SEQUENCES}"
+        raise _wrong(str(spec), f"a connection for {_FEATURE_MAPS}; {problem}")
     if family.text_only(spec) if callable(family.text_only) else family.text_only:
         which = str(spec) if callable(family.text_only) else family.name
-        raise _wrong(str(spec), f"a connection for images; {which} works only on text (feature_dim=-1)")
+        raise _wrong(str(spec), f"a connection for {_FEATURE_MAPS}; {which} works only on {_SEQUENCES}")
 
 
 def _wrong(spec: object, expected: str, *, advice: str = "") -> SettingError:
@@ -321,7 +335,8 @@ def _check_norm(family: Family, factor: str, norm: str | None, options: Options)
         raise _wrong(given, f"a normalisation{reason}", advice=f"write {write}")
     if not named:
         raise _wrong(given, f"{family.name} without a normalisation", advice=f"write {name + rest!r}")
-    suggestion = did_you_mean(norm, named, before=f"{name}+", after=rest)
+    meant = _NORM_WORDS.get(re.sub("[^a-z0-9]", "", norm), norm)
+    suggestion = did_you_mean(meant, named, before=f"{name}+", after=rest)
     raise _wrong(given, f"{family.name} with {' or '.join(named)}{suggestion}")
 
 

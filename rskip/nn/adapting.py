@@ -13,6 +13,7 @@ from torch import nn
 from rskip.connections import ConnectionSpec, MixLN, StackConnection, build_norm, parse_connection
 from rskip.connections.connection import Connection, HostNeed
 from rskip.connections.norms import LayerNorm
+from rskip.connections.spec import read_supplies
 from rskip.nn.hosts import HOSTS, Host, Member, adapted_class, as_in, find_host
 from rskip.nn.image_blocks import image_connections, join_images
 from rskip.nn.residuals import GUIDE, Residual, Residuals
@@ -67,10 +68,13 @@ def adapt(
     :param connection: connection string such as `2rskip+ln`.
     :param host_supplies: what you do for the connection yourself, out of HOST_NEEDS (`build_connection`).
     :returns: the same model.
-    :raises SettingError: no block of the model is known, a block's code differs from the tested versions or is
-        overridden, the model is already adapted, or these blocks do not support the connection. The model is then
-        unchanged.
+    :raises SettingError: the model is not a module, no block of it is known, a block's code differs from the tested
+        versions or is overridden, the model is already adapted, or these blocks do not support the connection. The
+        model is then unchanged.
     """
+    if not isinstance(model, nn.Module):
+        advice = f"build it first, as {model.__name__}(...)" if isinstance(model, type) else ""
+        raise SettingError.of_value("model", model, "a PyTorch model (torch.nn.Module)", advice=advice)
     spec = connection if isinstance(connection, ConnectionSpec) else parse_connection(connection)
     if (before := adaptation(model)) is not None:
         advice = "build the model again, and adapt that one"
@@ -150,7 +154,6 @@ class _Stack:
         others = [stack for stack in stacks if stack is not self]
         crossed = ["cross_attention" in stack.branches for stack in (self, *others)]
         joined = len(others) == 1 and crossed[0] != crossed[1]
-        supplied = (supplies,) if isinstance(supplies, str) else tuple(supplies)
         residuals = Residuals(
             spec,
             self.features,
@@ -160,7 +163,7 @@ class _Stack:
             other_layers=len(others[0].blocks) if joined else 0,
             eps=_eps(norm),
             closing_norm=self.final_norm is None and self.post_norm,
-            host_supplies=(*supplied, *self.host.supplies),
+            host_supplies=(*read_supplies(supplies), *self.host.supplies),
         )
         as_in(self.blocks[-1], residuals)
         for block, layer in zip(self.blocks, residuals, strict=True):
@@ -211,9 +214,11 @@ def _find_blocks(model: nn.Module) -> list[tuple[str, Host, Any]]:
         if first_names.setdefault(id(module), name) == name:  # skips a container that has a second name
             found[container, id(module)] = name, host, module
     if not found:
-        known = ", ".join(sorted({host.name for host in HOSTS.values()}))
+        own = sorted({host.name for host in HOSTS.values() if host.library != "transformers"})
+        count = len({host.name for host in HOSTS.values()}) - len(own)
+        known = f"the {count} models of transformers such as Bert, GPT-2 and Llama, or of {', '.join(own)}"
         problem = f"is a {type(model).__module__}.{type(model).__qualname__} without any known block"
-        advice = f"use rskip.nn.Residuals in your own block ({GUIDE})"
+        advice = f"use rskip.nn.Residuals in your own block ({GUIDE}); rskip.nn.HOSTS has all names"
         raise SettingError("model", problem, expected=f"a model with blocks of {known}", advice=advice)
     return list(found.values())
 

@@ -21,12 +21,12 @@ def image_place(block: int, blocks: int) -> Place:
 def image_connection(spec: ConnectionSpec, features: int, place: Place | None = None) -> Connection:
     """The connection that `spec` names, for x and f of shape (N, features, H, W).
 
-    :raises SettingError: it works only on text, changes the branch's input, or changes the inside of the branch.
+    :raises SettingError: it works only on sequences, changes the branch's input, or changes the inside of the branch.
     """
     connection = build_connection(spec, features, feature_dim=1, place=place, host_supplies=HOST_NEEDS)
     x = torch.zeros(1, features, 1, 1)
     if connection.before(x)[0] is not x or connection.host_needs:
-        expected = "a connection that changes neither the input nor the inside of the branch, for image blocks"
+        expected = "a connection that changes neither the input nor the inside of the branch, for blocks of a ResNet"
         raise SettingError.of_value("connection", str(spec), expected)
     return connection
 

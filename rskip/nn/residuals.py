@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,8 @@ from rskip.connections import (
 )
 from rskip.connections.connection import HostNeed
 from rskip.connections.norms import EPS, Normalisation
-from rskip.connections.spec import described_needs
+from rskip.connections.spec import described_needs, read_supplies
+from rskip.nn.branch_gain import expect_scaling, fingerprint, settle, weights_of
 from rskip.nn.spec_record import SpecRecord
 from rskip.settings.errors import SettingError, did_you_mean, shown
 
@@ -47,15 +48,19 @@ class Residual(nn.Module):
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self.connection = connection
+        self._scaled: dict[object, float] = {}  # the fingerprints that `scale_branch` left
 
-    def forward(self, state: State, branch: Callable[..., Any], *args: Any, **kwargs: Any) -> State:
+    def forward(self, state: State, branch: Callable[..., Any] = None, *args: Any, **kwargs: Any) -> State:  # type: ignore[assignment]
         """Runs the branch and joins its output with the state.
 
         :param state: what `Residuals.enter` or the residual before this one returned.
         :param branch: a module or function F, called as `branch(input, *args, **kwargs)`. If it returns a tuple, such
             as an attention's output and weights, F(x) is the first value.
-        :raises TypeError: the branch does not return a tensor or a tuple that begins with a tensor.
+        :raises TypeError: the branch is not callable, or does not return a tensor or a tuple that begins with a tensor.
         """
+        if not callable(branch):
+            given = "no branch" if branch is None else f"a {type(branch).__name__} as branch"
+            raise TypeError(f"a residual got {given}: expected the state and the branch F itself, such as (s, ffn)")
         given, kept = self.before(state)
         output = branch(given, *args, **kwargs)
         f = output[0] if isinstance(output, tuple) and output else output
@@ -72,16 +77,36 @@ class Residual(nn.Module):
         """The state after the block, from what `before` kept and the branch's output f."""
         return self.connection.after(kept, f)
 
-    def scale_branch(self, *linears: nn.Linear | Tensor) -> None:
+    def scale_branch(self, *parts: nn.Module | Tensor) -> None:
         """Multiplies initial weights by the connection's branch gain, which is 1 in most families.
 
-        Call it once, after your own initialisation. Pass the value and output maps of an attention branch, and all maps
-        of a feed-forward branch (Wang et al. 2022, section 4.2). A tensor may be a slice of a weight, such as the rows
-        that compute the values.
+        Call it once, after your own initialisation, and again after each new initialisation. Pass the value and output
+        maps of an attention branch, and all maps of a feed-forward branch (Wang et al. 2022, section 4.2).
+
+        :param parts: modules with a `weight`; parts of a weight, such as the rows that compute the values; or an
+            nn.MultiheadAttention, of which the values' part and the output map are scaled.
+        :raises TypeError: a part is something else.
+        :raises ValueError: a weight is empty, there is none, or it has not changed since it was scaled.
         """
+        weights = weights_of(parts)
+        gain = self.connection.branch_gain
+        if gain == 1:
+            return
+        marks = [mark for weight in weights if (mark := fingerprint(weight)) is not None]
+        if any(self._scaled.get(memory) == content for memory, content in marks):
+            raise ValueError(
+                "scale_branch got weights that it has already scaled: call it once after each initialisation"
+            )
         with torch.no_grad():
-            for linear in linears:
-                (linear if isinstance(linear, Tensor) else linear.weight).mul_(self.connection.branch_gain)
+            for weight in weights:
+                weight.mul_(gain)
+        self._scaled.update(mark for weight in weights if (mark := fingerprint(weight)) is not None)
+        settle(self.connection)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        if any(key.startswith(prefix) for key in state_dict):
+            settle(self.connection)  # a saved state contains the scaled weights
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 class LayerResiduals(nn.Module):
@@ -98,6 +123,11 @@ class LayerResiduals(nn.Module):
         except AttributeError:
             known = ", ".join(name for name, _ in self.named_children())
             raise AttributeError(f"this layer has no branch {name!r}; its branches are {known}") from None
+
+    def forward(self, *args: Any) -> NoReturn:
+        """Raises TypeError: only the layer's residuals are called."""
+        first = next(name for name, _ in self.named_children())
+        raise TypeError(f"a layer of Residuals is not called itself: call its branches, such as layer.{first}(s, F)")
 
 
 class Residuals(nn.Module):
@@ -175,6 +205,9 @@ class Residuals(nn.Module):
             built.append(LayerResiduals(residuals))
         self.layers = nn.ModuleList(built)
         _check_needs(spec, list(self.connections()), tuple(positions.values()), host_supplies)
+        for each in self.connections():
+            if "branch_gain" in each.host_needs:
+                expect_scaling(each)
         *others, last = self.connections()
         last.warns_unprofiled = last.needs_profile and bool(others)  # the first block's values may stay as they are
         self.closing_norm = None
@@ -194,6 +227,11 @@ class Residuals(nn.Module):
         """The stack's output (..., C) from the last residual's state, normalised if the family closes its stacks."""
         x = self.stack.leave(state)
         return x if self.closing_norm is None else self.closing_norm(x)
+
+    def forward(self, *args: Any) -> NoReturn:
+        """Raises TypeError: only the residuals of the layers are called."""
+        calls = "s = residuals.enter(x), s = layer.BRANCH(s, F) for each branch of each layer, residuals.leave(s)"
+        raise TypeError(f"Residuals is not called itself: call {calls}")
 
     def __getitem__(self, layer: int) -> LayerResiduals:
         residuals = self.layers[layer]
@@ -292,11 +330,7 @@ def _check_needs(
     host_supplies: HostNeed | Collection[HostNeed],
 ) -> None:
     """Raises SettingError if the connections need something that neither the model nor this module supplies."""
-    supplied = {"stack", *((host_supplies,) if isinstance(host_supplies, str) else host_supplies)}
-    for need in supplied:
-        if need not in HOST_NEEDS:
-            expected = f"any of {', '.join(HOST_NEEDS)}{did_you_mean(str(need), HOST_NEEDS)}"
-            raise SettingError.of_value("host_supplies", need, expected)
+    supplied = {"stack", *read_supplies(host_supplies)}
     needs = {need for connection in connections for need in connection.host_needs}
     if missing := [need for need in HOST_NEEDS if need in needs and need not in supplied]:
         how = f"pass host_supplies={missing} to Residuals or adapt ({REFERENCE})"

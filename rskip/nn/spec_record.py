@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -38,10 +41,17 @@ class SpecRecord(nn.Module):
 class Moved(nn.Module):
     """Replaces a stack's first normalisation, which is now part of a connection.
 
-    Its `weight` has two dimensions. Therefore a model of the library refuses an adapted model's state and vice versa,
-    even if names may be missing (`strict=False`, Hugging Face's `from_pretrained`).
+    Its `weight` has two dimensions. Therefore a model of the library refuses an adapted model's state, even if names
+    may be missing (`strict=False`, Hugging Face's `from_pretrained`). An adapted model refuses the library's state.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("weight", torch.zeros(1, 1))
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        weight = state_dict.get(f"{prefix}weight")
+        if weight is not None and weight.shape != self.weight.shape:
+            advice = "load it before you call rskip.adapt"
+            raise SettingError("state dict", "is of a model that is not adapted", advice=advice)
+        super()._load_from_state_dict(state_dict, prefix, *args)

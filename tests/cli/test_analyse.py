@@ -84,7 +84,7 @@ def test_mistakes_are_one_line(few_images, few_pairs, root, tmp_path, monkeypatc
         (["signals", str(tmp_path / "other.pt")], ["other.pt is not a model that can be analysed", "give its task"]),
         (["signals", str(tmp_path / "empty"), "--task", "vision"], ["holds no model"]),
         (["signals", "b2t", "--task", "translation", "--depth", "1", *data], ["B2T passes on more than x"]),
-        (["signals", "hyper", "--depth", "8"], ["hyper passes on several streams and works only on text"]),
+        (["signals", "hyper", "--depth", "8"], ["hyper passes on several streams and works only on sequences"]),
         (["signals", "2rskp+ln", "--depth", "8"], ["did you mean 2rskip+ln?"]),
         (["signals", "1xskip", "--depth", "8", "--output", str(tmp_path / "file")], ["file: File exists"]),
         (["signals", "1xskip", "--batch-norm", "train"], ["--batch-norm is 'train'", "batch"]),

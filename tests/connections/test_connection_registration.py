@@ -91,7 +91,7 @@ def test_one_with_factor_norm_closing_norm_paper_and_fold(draw):
     x, f = draw(2, 4)
     expected = 3 * nn.functional.rms_norm(x, (4,), eps=1e-5) + f
     torch.testing.assert_close(build_connection(spec, 4).double()(x, f), expected)
-    with pytest.raises(ValueError, match="kskip works only on text"):
+    with pytest.raises(ValueError, match="kskip works only on sequences"):
         build_connection(spec, 4, feature_dim=1)
     with pytest.raises(ValueError, match="expected an integer of at least 1 as λ"):
         parse_connection("1.5kskip")

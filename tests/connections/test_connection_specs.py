@@ -225,7 +225,7 @@ def test_slugs_tell_signs_and_exponents_apart():
 
 FORM = "[λ]family[+norm][:option=value,...], such as 2rskip+ln or sas:gate=single"
 FAMILIES = "one of the families " + ", ".join(family.name for family in list_connections())
-NEAR = "one of the families of docs/connections.md"
+NEAR = "one of the families that rskip.connections.list_connections() returns (docs/connections.md)"
 ERRORS = {  # text: what is expected in place of it, and advice
     "2rskp+ln": f"{NEAR} (did you mean '2rskip+ln'?)",
     "3xskp+ln:branch_scale=2": f"{NEAR} (did you mean '3xskip+ln:branch_scale=2'?)",
@@ -255,6 +255,8 @@ ERRORS = {  # text: what is expected in place of it, and advice
     "prenorm+bn": "prenorm with ln or rms (did you mean 'prenorm+ln'?)",
     "highway+ln": "highway without a normalisation; write 'highway'",
     "2rskip+rsm": "rskip with ln or rms or gn1 or bn (did you mean '2rskip+rms'?)",
+    "2rskip+layernorm": "rskip with ln or rms or gn1 or bn (did you mean '2rskip+ln'?)",
+    "prenorm+rms_norm": "prenorm with ln or rms (did you mean 'prenorm+rms'?)",
     "2xskip+": "xskip with ln or rms or gn1 or bn",
     "highway:gaet=full": "options of highway (bias, gate), not 'gaet' (did you mean 'gate'?)",
     "2rskip+ln:init=1": "rskip without options, not 'init'",
@@ -303,8 +305,8 @@ def test_bn_and_gn1_are_for_images_and_prenorm_for_text():
         assert (error.name, error.problem) == ("connection", f"is {spec!r}")
         assert error.expected == refusal(build_norm, "bn", 8).expected
         build_connection(spec, 8, feature_dim=1)
-    assert refusal(build_norm, "bn", 8).expected.startswith("ln or rms: bn and gn1 are for images")
-    assert "prenorm works only on text" in str(refusal(build_connection, "prenorm+ln", 8, feature_dim=1))
+    assert refusal(build_norm, "bn", 8).expected.startswith("ln or rms: bn and gn1 are for feature maps")
+    assert "prenorm works only on sequences" in str(refusal(build_connection, "prenorm+ln", 8, feature_dim=1))
     wrong = str(refusal(build_norm, "rmsnorm", 8))
     assert wrong == "norm is 'rmsnorm': expected ln or rms or gn1 or bn (did you mean 'rms'?)"
 

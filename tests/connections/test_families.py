@@ -418,29 +418,31 @@ def test_layerscale_starts_by_depth(layers, value):
 
 
 PLACED = 'pass place=Place("encoder", "ffn", sublayer=2, sublayers=12, layer=1, layers=6, other_layers=6)'
+MAPS = "a connection for feature maps (ResNets, feature_dim=1);"
+SEQUENCES = "sequences (text, patches of a ViT; feature_dim=-1)"
 REFUSED = [  # spec, feature_dim, what is expected in its place
     ("deepnorm", -1, f"a block position, which deepnorm depends on; {PLACED}"),
     ("b2t", -1, f"a block position, which b2t depends on; {PLACED}"),
     ("layerscale", 1, f"a block position, which layerscale depends on; {PLACED}"),
-    ("hyper", 1, "a connection for images; hyper passes on several streams and works only on text"),
-    ("residual_dual", 1, "a connection for images; residual_dual passes on several streams and works only on text"),
-    ("denseformer", 1, "a connection for images; denseformer passes on earlier layers' outputs and works only on text"),
-    ("admin", 1, "a connection for images; admin works only on text (feature_dim=-1)"),
-    ("attnres", 1, "a connection for images; attnres passes on earlier layers' outputs and works only on text"),
+    ("hyper", 1, f"{MAPS} hyper passes on several streams and works only on {SEQUENCES}"),
+    ("residual_dual", 1, f"{MAPS} residual_dual passes on several streams and works only on {SEQUENCES}"),
+    ("denseformer", 1, f"{MAPS} denseformer passes on earlier layers' outputs and works only on {SEQUENCES}"),
+    ("admin", 1, f"{MAPS} admin works only on {SEQUENCES}"),
+    ("attnres", 1, f"{MAPS} attnres passes on earlier layers' outputs and works only on {SEQUENCES}"),
     ("attnres:blocks=0", -1, "blocks to be a whole number from 1 to 1000000"),
-    ("keel", 1, "a connection for images; keel works only on text (feature_dim=-1)"),
-    ("layerscale+ln", 1, "a connection for images; layerscale+ln works only on text (feature_dim=-1)"),
-    ("hybridnorm", 1, "a connection for images; hybridnorm works only on text (feature_dim=-1)"),
-    ("normformer", 1, "a connection for images; normformer works only on text (feature_dim=-1)"),
-    ("subln", 1, "a connection for images; subln works only on text (feature_dim=-1)"),
-    ("laurel+rms", 1, "a connection for images; laurel+rms works only on text (feature_dim=-1)"),
+    ("keel", 1, f"{MAPS} keel works only on {SEQUENCES}"),
+    ("layerscale+ln", 1, f"{MAPS} layerscale+ln works only on {SEQUENCES}"),
+    ("hybridnorm", 1, f"{MAPS} hybridnorm works only on {SEQUENCES}"),
+    ("normformer", 1, f"{MAPS} normformer works only on {SEQUENCES}"),
+    ("subln", 1, f"{MAPS} subln works only on {SEQUENCES}"),
+    ("laurel+rms", 1, f"{MAPS} laurel+rms works only on {SEQUENCES}"),
     ("hyper:streams=0", -1, "streams to be a whole number from 1 to 64"),
     ("mhc:iterations=1.5", -1, "iterations to be a whole number from 1 to 1000"),
     ("mixln:ratio=1.5", -1, "ratio to be a number from 0 to 1"),
     ("laurel:form=rw,rank=3", -1, "rank only with form=lr, since form=rw has no low-rank map; leave rank out"),
     ("hyper:form=fast", -1, "form to be dynamic or static"),
     ("askip+ln:form=depth,rate=1", -1, "rate only with form=learned, not with form=depth; leave rate out"),
-    ("sas:host=prenorm", 1, "a connection for images; sas:host=prenorm works only on text (feature_dim=-1)"),
+    ("sas:host=prenorm", 1, f"{MAPS} sas:host=prenorm works only on {SEQUENCES}"),
     ("rezero+ln", -1, "rezero without a normalisation; write 'rezero'"),
 ]
 

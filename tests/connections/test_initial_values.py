@@ -165,5 +165,5 @@ def test_models_of_images_supply_all_and_refuse_what_they_do_not():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         preact_resnet(8, "sas")
-        with pytest.raises(ValueError, match="deepnorm works only on text"):
+        with pytest.raises(ValueError, match="deepnorm works only on sequences"):
             preact_resnet(8, "deepnorm")

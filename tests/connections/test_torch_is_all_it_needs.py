@@ -61,7 +61,7 @@ for family in list_connections():
                         spec, 4, feature_dim=feature_dim, place=places[feature_dim], host_supplies=HOST_NEEDS
                     )
                 except SettingError as error:
-                    assert "only on text" in str(error) or "for images" in str(error)
+                    assert "only on sequences" in str(error) or "for feature maps" in str(error)
                     continue
                 x = torch.randn(shape, requires_grad=True)
                 stack = build_stack_connection(spec, 4) if feature_dim == -1 else None

@@ -176,7 +176,7 @@ def test_supported_flags_reach_the_model(parse, task):
         (["--connection", "2rskip"], "2xskip"),
         (["--encoder-connection", "2rskp+ln"], "--encoder-connection is '2rskp.ln': .*2rskip"),
         (["--encoder-normalize-before"], "--encoder-normalize-before is not supported .* prenorm"),
-        (["--connection", "2xskip+bn"], "bn and gn1 are for images"),
+        (["--connection", "2xskip+bn"], "bn and gn1 are for feature maps"),
         (["--encoder-embed-dim", "30", "--encoder-attention-heads", "4"], "--encoder-embed-dim is 30: expected"),
     ],
 )

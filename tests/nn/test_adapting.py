@@ -495,3 +495,19 @@ def test_blocks_that_each_have_a_container_or_stand_twice_are_refused():
 def test_an_unknown_model_is_refused_with_the_known_ones():
     with pytest.raises(SettingError, match=r"is a torch.nn.modules.linear.Linear.*timm ViT.*rskip.nn.Residuals"):
         adapt(nn.Linear(2, 2), "2rskip+ln")
+
+
+def test_what_is_not_a_model_is_told():
+    with pytest.raises(SettingError, match=r"model is 'vit': expected a PyTorch model \(torch.nn.Module\)"):
+        adapt("vit", "2rskip+ln")
+    with pytest.raises(SettingError, match=r"expected a PyTorch model .*; build it first, as Transformer\(\.\.\.\)"):
+        adapt(nn.Transformer, "2rskip+ln")
+    with pytest.raises(SettingError, match="host_supplies is True: expected a list of any of inner_norms"):
+        adapt(torch_encoder(), "deepnorm", host_supplies=True)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_adapted_model_refuses_the_librarys_state_in_one_line(strict):
+    state = torch_encoder().state_dict()
+    with pytest.raises(SettingError, match="^state dict is of a model that is not adapted; load it before you call"):
+        adapt(torch_encoder(), "2rskip+ln").load_state_dict(state, strict=strict)

@@ -206,6 +206,14 @@ def test_an_encoder_and_a_decoder_are_two_stacks(tmp_path: Path):
     assert torch.equal(type(model).from_pretrained(tmp_path)(TOKENS, decoder_input_ids=TOKENS).logits, expected)
 
 
+@pytest.mark.parametrize("folder", ["missing", "/tmp/no/such", "./a/b", "a/b/c", Path("missing")])
+def test_a_missing_folder_is_told_without_asking_the_hub(folder):
+    with pytest.raises(SettingError, match="folder is .*: expected an existing folder, or a name on the Hub such as"):
+        from_pretrained(transformers.AutoModelForCausalLM, folder)
+    with pytest.raises(SettingError, match="kind is .*: expected a class of transformers, such as Auto"):
+        from_pretrained(folder, transformers.AutoModelForCausalLM)
+
+
 @pytest.mark.parametrize("module", ["opt", "t5"])
 def test_other_models_are_refused_with_the_known_ones(module):
     config = transformers.AutoConfig.for_model(module, vocab_size=61, d_model=24, hidden_size=24, num_layers=1)

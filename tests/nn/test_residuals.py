@@ -16,6 +16,7 @@ from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 
 FEATURES = 16
+TUPLES = {"siamese", "residual_dual", "denseformer", "attnres"}
 INSIDE = {"subln", "normformer", "hybridnorm"}  # these need norms inside the branch, which this file's model lacks
 
 
@@ -201,6 +202,7 @@ def test_branches_may_have_any_names():
         ({"layers": 0}, "layers is 0"),
         ({"eps": -1}, "eps is -1"),
         ({"host_supplies": ["norms"]}, "host_supplies is 'norms'"),
+        ({"host_supplies": True}, "host_supplies is True: expected a list of any of inner_norms, "),
     ],
 )
 def test_what_is_wrong_is_told(settings, told):
@@ -229,6 +231,31 @@ def test_wrong_states_are_told():
     with pytest.raises(AttributeError, match="no branch 'mlp'; its branches are attention, ffn"):
         residuals[0].mlp  # noqa: B018
     assert parse_connection("mhc") == residuals.spec
+
+
+def test_wrong_calls_are_told_in_one_line():
+    residuals, x = Residuals("2rskip+ln", 8, layers=1), torch.ones(2, 8)
+    layer = residuals[0]
+    for call, told in (
+        (lambda: layer.ffn(x, torch.tanh(x)), "a residual got a Tensor as branch: expected the state and the branch F"),
+        (lambda: layer.ffn(x), r"a residual got no branch: expected .* F itself, such as \(s, ffn\)"),
+        (lambda: residuals(x), r"Residuals is not called itself: call s = residuals.enter\(x\), s = layer.BRANCH"),
+        (lambda: layer(x, torch.tanh), r"not called itself: call its branches, such as layer.attention\(s, F\)"),
+    ):
+        with pytest.raises(TypeError, match=told) as error:
+            call()
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("spec", ["2rskip+ln", "prenorm+ln", "hyper", "mhc", *sorted(TUPLES), "b2t"])
+def test_a_branch_of_another_shape_or_type_is_told(spec):
+    residuals = Residuals(spec, 8, layers=1)
+    s = residuals.enter(torch.ones(2, 3, 8))
+    for columns in (4, 1):  # one column would be broadcast
+        with pytest.raises(ValueError, match=rf"\(2, 3, 8\),? (not|and) \(2, 3, {columns}\)"):
+            residuals[0].attention(s, lambda x, columns=columns: x[..., :columns])
+    with pytest.raises(TypeError, match="f must be a floating-point tensor, not torch.int64"):
+        residuals[0].attention(s, torch.Tensor.long)
 
 
 def trained_once(residuals, x):

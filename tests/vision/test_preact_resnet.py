@@ -335,7 +335,7 @@ def test_mistakes_are_errors_of_one_line():
         ((20.0,), {}, "depth is 20.0: expected a whole number, 6n+2 with basic blocks"),
         ((20, "2rskp+ln"), {}, "(did you mean '2rskip+ln'?)"),
         ((20, "2rskip"), {}, "2rskip without one equals 2xskip"),
-        ((20, "prenorm+ln"), {}, "prenorm works only on text"),
+        ((20, "prenorm+ln"), {}, "prenorm works only on sequences"),
         ((20, 2), {}, "connection must be a spec such as '2rskip+ln', not 2"),
         ((20, "1xskip", 0), {}, "num_classes must be a whole number of at least 1, not 0"),
         ((20, "1xskip", "10"), {}, "num_classes must be a whole number of at least 1, not '10'"),

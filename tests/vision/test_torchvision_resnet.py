@@ -87,7 +87,7 @@ def test_mistakes_are_errors_of_one_line():
         ("resnet19", {}, "unknown model 'resnet19' (did you mean 'resnet18'?); known: resnet18, resnet34"),
         ("vgg16", {}, "unknown model 'vgg16'; known: resnet18"),
         ("resnet18", {"connection": "2rskp+ln"}, "(did you mean '2rskip+ln'?)"),
-        ("resnet18", {"connection": "prenorm+ln"}, "prenorm works only on text"),
+        ("resnet18", {"connection": "prenorm+ln"}, "prenorm works only on sequences"),
         (
             "resnet18", {"connection": "2rskip+ln", "weights": "DEFAULT"},
             "torchvision's weights of resnet18 were trained with 1xskip, not 2rskip+ln: leave weights out",

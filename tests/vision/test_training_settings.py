@@ -105,7 +105,7 @@ def test_wrong_settings_are_named():
         ({"depth": None}, "depth", "a whole number"),
         ({"connection": "2rskipp+ln"}, "connection", "did you mean '2rskip+ln'?"),
         ({"connection": 2}, "connection", "expected text"),
-        ({"connection": "prenorm+ln"}, "connection", "prenorm works only on text"),
+        ({"connection": "prenorm+ln"}, "connection", "prenorm works only on sequences"),
         ({"shortcut": "zero"}, "shortcut", "did you mean zero_pad?"),
         ({"shortcut_input": "row"}, "shortcut_input", "did you mean raw?"),
         ({"shortcut_input": "activated", "shortcut": "projection"}, "shortcut_input", "is for zero_pad"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -9,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rskip.connections import HOST_NEEDS, StackConnection, State
+from rskip.connections import HOST_NEEDS, Connection, StackConnection, State
+from rskip.nn.branch_gain import settle
 from rskip.nn.hosts.host import AdaptedBlock, find_member
 from rskip.settings.errors import SettingError
 
@@ -46,6 +49,10 @@ class AdaptedModel:
         super().__init__(config, *args, **settings)  # type: ignore[call-arg]
         loaded = torch.empty(0).is_meta  # from_pretrained loads the values later
         adapt(self, spec, host_supplies=HOST_NEEDS if loaded else ())  # type: ignore[arg-type]
+        if loaded:
+            for each in self.modules():
+                if isinstance(each, Connection):
+                    settle(each)
 
     def _set_gradient_checkpointing(
         self, enable: bool = True, gradient_checkpointing_func: Any = None, **settings: Any
@@ -72,8 +79,14 @@ def from_pretrained(kind: type, folder: Any, **settings: Any) -> Any:
     :param kind: the library's class or one of its Auto classes, such as `AutoModelForCausalLM`.
     :param folder: folder, or name on the Hub.
     :param settings: passed to the class's `from_pretrained`.
-    :raises SettingError: the saved model is not adapted.
+    :raises SettingError: the saved model is not adapted, or the folder does not exist.
     """
+    if not isinstance(kind, type):
+        expected = "a class of transformers, such as AutoModelForCausalLM, and then the folder"
+        raise SettingError.of_value("kind", kind, expected)
+    if isinstance(folder, type) or not (os.path.isdir(folder) or re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(folder))):
+        expected = "an existing folder, or a name on the Hub such as owner/model"
+        raise SettingError.of_value("folder", folder, expected)
     if not issubclass(kind, find_member("transformers.PreTrainedModel")):
         find_class = find_member("transformers.models.auto.auto_factory._get_model_class")
         config = settings.get("config") or find_member("transformers.AutoConfig").from_pretrained(folder, **settings)

@@ -1,0 +1,142 @@
+"""`scale_branch`: what it scales, what it refuses, and the warning of a training that starts without it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rskip.nn import Residual, Residuals, adapt
+
+GAIN = 16**-0.25  # DeepNet's Table 1, one stack of two layers
+
+
+@pytest.fixture
+def residuals() -> Residuals:
+    torch.manual_seed(0)
+    return Residuals("deepnorm", 8, layers=2, host_supplies="branch_gain")
+
+
+def scaled(residual: Residual, weight: torch.Tensor, scale: Callable[[], None]) -> torch.Tensor:
+    """The factor that `scale` has given each row of the weight."""
+    before = weight.detach().clone()
+    scale()
+    return (weight.detach() / before).mean(1)
+
+
+def test_of_an_attention_the_values_and_the_output_map_are_scaled(residuals):
+    residual = residuals[0].attention
+    joint, parted = nn.MultiheadAttention(8, 2), nn.MultiheadAttention(8, 2, kdim=6, vdim=4)
+    for attention, weight, rows in ((joint, joint.in_proj_weight, 16), (parted, parted.v_proj_weight, 0)):
+        out, query = attention.out_proj.weight.detach().clone(), getattr(attention, "q_proj_weight", None)
+        query = None if query is None else query.detach().clone()
+        factors = scaled(residual, weight, lambda attention=attention: residual.scale_branch(attention))
+        torch.testing.assert_close(factors, torch.cat([torch.ones(rows), torch.full((8,), GAIN)]))
+        torch.testing.assert_close(attention.out_proj.weight, out * GAIN)
+        assert query is None or torch.equal(attention.q_proj_weight, query)
+
+
+def test_a_map_with_the_inputs_first_has_its_values_in_columns(residuals):
+    """As in GPT-2."""
+    weight = nn.Parameter(torch.randn(8, 24))
+    before = weight.detach().clone()
+    residuals[0].attention.scale_branch(weight[:, 16:])
+    assert torch.equal(weight[:, :16], before[:, :16])
+    torch.testing.assert_close(weight[:, 16:], before[:, 16:] * GAIN)
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "told"),
+    [
+        ([], ValueError, "scale_branch got no weights: expected linear maps, "),
+        ([torch.ones(4, 8)[8:]], ValueError, r"an empty weight \(shapes: \(2, 2\), \(0, 8\)\); check the slice: "),
+        ([nn.GELU()], TypeError, "scale_branch got a GELU: expected linear maps, .*; pass each map of the branch"),
+        ([nn.Sequential(nn.Linear(2, 2))], TypeError, "got a Sequential: expected"),
+        ([[nn.Linear(2, 2)]], TypeError, "got a list: expected"),
+        ([nn.LayerNorm(2)], TypeError, "got a LayerNorm: expected"),
+        (["ffn"], TypeError, "got 'ffn': expected"),
+        ([torch.ones(2, dtype=torch.int64)], TypeError, "a weight of torch.int64: expected a floating-point"),
+    ],
+)
+def test_what_cannot_be_scaled_is_told_in_one_line_before_anything_changes(residuals, parts, error, told):
+    weight = torch.ones(2, 2)
+    with pytest.raises(error, match=told) as raised:
+        residuals[0].ffn.scale_branch(*([weight] if parts else []), *parts)
+    assert "\n" not in str(raised.value) and torch.equal(weight, torch.ones(2, 2))
+
+
+def test_the_same_weights_are_scaled_once_per_initialisation(residuals):
+    residual, linear = residuals[0].ffn, nn.Linear(8, 8)
+    residual.scale_branch(linear)
+    before = linear.weight.detach().clone()
+    with pytest.raises(ValueError, match="already scaled: call it once after each initialisation"):
+        residual.scale_branch(linear)
+    assert torch.equal(linear.weight, before)
+    linear.weight.data.normal_()
+    before = linear.weight.detach().clone()
+    residual.scale_branch(linear)
+    torch.testing.assert_close(linear.weight, before * GAIN)
+    zero = torch.zeros(2, 2)
+    residual.scale_branch(zero)
+    residual.scale_branch(zero)  # scaled or not, it is the same
+    plain = Residuals("2rskip+ln", 8, layers=1)[0].ffn
+    plain.scale_branch(linear)
+    plain.scale_branch(linear)
+
+
+def train(residuals: Residuals) -> list[str]:
+    """The warnings of a training step."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        s = residuals.train().enter(torch.randn(2, 8))
+        for layer in residuals:
+            s = layer.ffn(layer.attention(s, torch.tanh), torch.tanh)
+        residuals.leave(s).sum().backward()
+    return [str(each.message) for each in told]
+
+
+def scale(residuals: Any) -> None:
+    for layer in residuals:
+        layer.attention.scale_branch(torch.ones(2, 2))
+        layer.ffn.scale_branch(torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("spec", ["deepnorm", "subln"])
+def test_a_training_that_starts_with_unscaled_weights_warns_once(spec):
+    def stack() -> Residuals:
+        return Residuals(spec, 8, layers=2, host_supplies=["branch_gain", "inner_norms"])
+
+    unscaled, ready, loaded, half = stack(), stack(), stack(), stack()
+    with torch.no_grad():
+        unscaled.train()[0].ffn(torch.ones(2, 8), torch.tanh)
+    copies = copy.deepcopy(unscaled), pickle.loads(pickle.dumps(unscaled))
+    for each in (unscaled, *copies):
+        assert [text.partition(", although")[0] for text in train(each)] == [
+            "the training starts with initial weights that were not scaled"
+        ]
+        assert train(each) == []
+    scale(ready)
+    loaded.load_state_dict(unscaled.state_dict())
+    assert train(ready) == train(loaded) == train(Residuals("2rskip+ln", 8, layers=2)) == []
+    for layer in half:
+        layer.ffn.scale_branch(torch.ones(2, 2))
+    assert len(train(half)) == 1
+    assert not any(each._forward_pre_hooks for each in (*unscaled.modules(), *ready.modules(), *loaded.modules()))
+
+
+def test_a_loaded_folder_of_transformers_needs_no_scaling(tmp_path):
+    transformers = pytest.importorskip("transformers", reason="transformers is an optional library")
+    from rskip.nn import from_pretrained
+
+    config = transformers.GPT2Config(vocab_size=11, n_layer=1, n_head=2, n_embd=8, bos_token_id=0, eos_token_id=0)
+    adapt(transformers.GPT2LMHeadModel(config), "deepnorm", host_supplies="branch_gain").save_pretrained(tmp_path)
+    model = from_pretrained(transformers.AutoModelForCausalLM, tmp_path).train()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="the training starts")
+        model(torch.ones(1, 3, dtype=torch.int64)).logits.sum().backward()
