@@ -41,8 +41,8 @@ def _check(spec: ConnectionSpec) -> None:
 class Laurel(Connection):
     """y = x + BAx + f with form="lr", or y = αf + βx with form="rw".
 
-    A has `rank` rows; α and β are one number each per block. With a normalisation (text only) f = F(norm(x)). Every
-    block starts as x + f: B = 0, or α = β = 1.
+    A has `rank` rows; α and β are one number each per block. With a normalisation (sequences only) f = F(norm(x)).
+    Every block starts as x + f: B = 0, or α = β = 1.
     Members: `down` (A) and `up` (B), or `branch_scale` (α) and `skip_scale` (β), each (1); `norm` (if given).
     """
 

@@ -183,7 +183,7 @@ def build_norm(
 
     :param norm: one of NORMS.
     :param feature_dim: -1 (text) or 1 (images).
-    :raises SettingError: the name is unknown, gn1 or bn is used on text, or eps is not a number of at least 0.
+    :raises SettingError: the name is unknown, gn1 or bn is used on sequences, or eps is not a number of at least 0.
     """
     check_features(features, feature_dim)
     _check_eps(eps)

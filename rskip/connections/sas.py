@@ -50,7 +50,8 @@ class SAS(Connection):
     :param alpha_bias: initial value of the last bias in α's gate.
     :param beta_bias: initial value of the last bias in β's gate.
     :param host: the block around Eq. 4, which the paper does not specify for Transformers. "postnorm": f = F(x).
-        "prenorm" (text only): f = F(norm(x)), and one normalisation closes the stack, as in tensor2tensor since 2018.
+        "prenorm" (sequences only): f = F(norm(x)), and one normalisation closes the stack, as in tensor2tensor since
+        2018.
 
     Members: `alpha_gate`, `beta_gate`, `gamma_gate` (gamma=free), `norm` (unless norm_term is false), `branch_norm`
     (host=prenorm).

@@ -66,7 +66,7 @@ def _fold_layer_scale(spec: ConnectionSpec) -> Fold | None:
     ),
 )
 class LayerScale(Connection):
-    """y = x + γ ⊙ f, with one γ per feature. With a normalisation (text only) f = F(norm(x)).
+    """y = x + γ ⊙ f, with one γ per feature. With a normalisation (sequences only) f = F(norm(x)).
 
     γ starts at `init`. If that is 0, γ starts at 0.1 in stacks of up to 18 layers, 1e-5 up to 24, and 1e-6 above.
     Members: `branch_weight` (C), `norm` (if given).

@@ -181,7 +181,8 @@ def build_connection(
 
     :param spec: connection string, such as `2rskip+ln`, or a ConnectionSpec.
     :param features: number of features C of x and f.
-    :param feature_dim: dimension of the features: -1 for text (B, T, C), 1 for images (N, C, H, W).
+    :param feature_dim: dimension of the features: -1 for sequences such as text (B, T, C), 1 for feature maps of
+        images (N, C, H, W).
     :param place: the block position, for families whose `needs_place` is true.
     :param host_supplies: those of the connection's `host_needs` that the model supplies, out of HOST_NEEDS. A
         UserWarning names the others. Pass HOST_NEEDS if nothing is trained, as in an analysis.
@@ -235,7 +236,7 @@ def described_needs(needs: Iterable[HostNeed]) -> str:
 
 
 def build_stack_connection(spec: str | ConnectionSpec, features: int, *, eps: float | None = None) -> StackConnection:
-    """Builds the module that opens and closes a stack of `spec`'s blocks, on text.
+    """Builds the module that opens and closes a stack of `spec`'s blocks, on sequences.
 
     The arguments are those of `build_connection`.
 
