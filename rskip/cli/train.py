@@ -44,12 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     schedule = parser.add_argument_group("schedule", "By default, the number of updates is chosen for the corpus.")
     length = schedule.add_mutually_exclusive_group()
     length.add_argument("--epochs", type=int, metavar="N", help="number of passes over the training set")
-    length.add_argument("--updates", type=int, metavar="N", help="number of updates of the weights")
+    length.add_argument("--updates", type=int, metavar="N", help="number of updates of the weights, exactly")
     schedule.add_argument(
         "--minutes",
         type=float,
         metavar="X",
-        help="time limit; the command first measures the speed, which counts, and plans fewer updates if necessary",
+        help="aim for the time; the command first measures the speed, in at most a fifth of it, and plans fewer "
+        "updates if necessary",
     )
     schedule.add_argument(
         "--set", action="append", nargs="+", default=[], metavar="KEY=VALUE", dest="overrides",
@@ -63,11 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="number format of the training (default: chosen for this machine)",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the recipe and the commands without training")
+    parser.set_defaults(repeatable=True)
 
 
 def run(args: argparse.Namespace) -> int:
     """Trains, or resumes. Exit status 1 if the training failed by itself, 8 if it diverged."""
-    from rskip.experiments.quick_start import Request, ending, planned, train_model
+    from rskip.experiments.quick_start import Request, caution, ending, planned, train_model
     from rskip.settings.errors import SettingError
     from rskip.tasks.process import DIVERGED, CommandFailed
     from rskip.translation.plan import Choices
@@ -101,4 +103,6 @@ def run(args: argparse.Namespace) -> int:
         print(f"rskip train: error: the training diverged: try --set train.lr={rate / 2:g}", file=sys.stderr)
         return DIVERGED
     print(ending(request, record))
+    if line := caution(request, record):
+        print(f"rskip train: warning: {line}", file=sys.stderr)
     return 0

@@ -6,16 +6,18 @@ and its run record. `rskip run OUTPUT/recipe.yaml --seeds 2 3` runs further seed
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from rskip.checkpoint.files import WEIGHTS
@@ -33,7 +35,7 @@ from rskip.tasks.fairseq.flags import check_fairseq_flags
 from rskip.tasks.process import executable
 from rskip.tasks.run import Run
 from rskip.translation.corpus_size import measure
-from rskip.translation.plan import Choices, Hardware, Plan, cautions, make_plan
+from rskip.translation.plan import Choices, Hardware, Plan, cautions, few_updates, make_plan
 from rskip.translation.publishing import write_files
 from rskip.translation.recipe import TranslationSettings
 from rskip.translation.speed import minutes_of, updates_within
@@ -155,14 +157,12 @@ def _plan_recipe(request: Request, *, gpus: int) -> dict[str, Any]:
         run = Run(name="speed", seed=request.seed, settings=_settings(content), gpus=gpus)
         print("measuring the training speed", flush=True)
         limit, seconds = updates_within(request.minutes, run)
-        print(f"measured: {seconds:.2f} s per update; {request.minutes:g} min are enough for {limit:,} updates")
+        print(f"measured: {seconds:.2f} s per update; {request.minutes:g} min allow {limit:,} updates")
         if limit < plan.updates:
             full = minutes_of(plan.updates, seconds)
-            print(f"the full training has {plan.updates:,} updates and takes about {full:,.0f} min")
+            print(f"without the limit: {plan.updates:,} updates, about {full:,.0f} min")
         plan = make_plan(corpus, hardware, request.choices, limit=limit)
         content = _content(request, plan)
-        if plan.updates > limit:
-            _warn(f"{limit:,} updates are less than one pass over the data, which is planned and takes longer")
     print(f"{plan}; connection {request.choices.connection}", flush=True)
     for line in cautions(plan, corpus.pairs):
         _warn(line)
@@ -223,6 +223,19 @@ def _write_model(run: Run[TranslationSettings], output: Path) -> None:
             shutil.rmtree(output / each.name)
         os.replace(each, output / each.name)
     building.rmdir()
+
+
+def caution(request: Request, record: Record) -> str:
+    """A line that says that the training was too short, with the command for a full one; "" if it was long enough."""
+    corpus = measure(find_pairs(request.data))
+    choices = msgspec.structs.replace(request.choices, epochs=None, updates=None)
+    hardware, train = Hardware(gpus=gpus_to_use(request.gpus), bfloat16=False), record.config["train"]
+    plan = make_plan(corpus, hardware, choices)
+    ends = [train.get("max-update") or math.inf, (train.get("max-epoch") or math.inf) * plan.per_epoch]
+    if math.isinf(end := min(ends)) or not (line := few_updates(int(end), plan)):
+        return ""
+    full = replace(request, choices=choices, minutes=None).command
+    return f"{line}. The full training: {full} --output {shlex.quote(f'{request.output}-full')}"
 
 
 def ending(request: Request, record: Record) -> str:

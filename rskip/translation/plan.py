@@ -83,7 +83,7 @@ class Plan:
     :param size: size of the architecture, a key of SIZES.
     :param parameters: number of the model's weights, without biases and norms.
     :param updates: number of updates of the whole training.
-    :param wanted: number of updates without a limit.
+    :param full: number of updates that the rule gives for the corpus.
     :param per_epoch: number of updates per pass over the corpus.
     :param train: flags of fairseq-train, in the form of a recipe's `train`.
     :param averaged: number of last checkpoints to average.
@@ -92,7 +92,7 @@ class Plan:
     size: str
     parameters: int
     updates: int
-    wanted: int
+    full: int
     per_epoch: int
     train: dict[str, Flag]
     averaged: int
@@ -108,7 +108,7 @@ class Plan:
         return (
             f"size {self.size}: {features} features, FFN dimension {inner_features}, {heads} heads, "
             f"{layers} + {layers} layers, {self.parameters / 1e6:.1f} million weights; "
-            f"{self.updates:,} updates (epochs: {epochs:.0f}) "
+            f"{self.updates:,} updates (epochs: {_passes(epochs)}) "
             f"of {tokens:,} tokens; dropout {self.train['dropout']:g}"
         )
 
@@ -116,19 +116,23 @@ class Plan:
 def make_plan(corpus: CorpusSize, hardware: Hardware, choices: Choices, *, limit: int | None = None) -> Plan:
     """The plan for a corpus on a machine.
 
-    :param limit: maximum number of updates; None: as many as the rule gives.
+    :param limit: maximum number of updates; None: as many as chosen, or as the rule gives.
     """
     size = choices.size or _choose_size(corpus.pairs, gpus=hardware.gpus)
     parameters = SIZES[size].parameters(corpus.vocabulary)
     per_update = 2048 if size == "tiny" else 25_000 if size in ("base", "big") else 4096
     batch = min(per_update, 4096)
     per_epoch = math.ceil(corpus.batches(batch) * batch / per_update)
-    wanted = choices.updates or round(_UPDATES * math.sqrt(corpus.tokens / _TOKENS))
+    rule = round(_UPDATES * math.sqrt(corpus.tokens / _TOKENS))
+    by_rule = _length(rule, per_epoch)
     if choices.epochs is not None:
-        wanted = choices.epochs * per_epoch
-    updates = wanted if limit is None else max(min(wanted, limit), 1)
-    exact = updates == wanted and choices.epochs is not None
-    length, updates, averaged = _length(updates, per_epoch, by_epoch=exact, at_most=updates < wanted)
+        wanted, chosen = choices.epochs * per_epoch, _by_epoch(choices.epochs, per_epoch)
+    elif choices.updates is not None:
+        wanted, chosen = choices.updates, _by_update(choices.updates, per_epoch)
+    else:
+        wanted, chosen = rule, by_rule
+    limited = limit is not None and limit < wanted
+    length, updates, averaged = _within(max(limit or 1, 1), per_epoch) if limited else chosen
     validations = updates // int(length.get("save-interval-updates") or per_epoch)
     connection = parse_connection(choices.connection)
     careful = connection.family == "sas"  # it breaks at the others' rate (docs/sas.md)
@@ -157,7 +161,7 @@ def make_plan(corpus: CorpusSize, hardware: Hardware, choices: Choices, *, limit
         size=size,
         parameters=parameters,
         updates=updates,
-        wanted=wanted,
+        full=by_rule[1],
         per_epoch=per_epoch,
         train=train,
         averaged=averaged,
@@ -175,11 +179,24 @@ def cautions(plan: Plan, pairs: int) -> list[str]:
             f"{pairs:,} sentence pairs are too few: expected {_FEW:,} or more. With 5,000 pairs of Multi30k a model "
             "scored 21.5 sacreBLEU, with 29,000 it scored 39.6 (docs/own_text.md)"
         )
-    if plan.updates < max(plan.per_epoch, plan.wanted / _MUCH_SHORTER):
-        passes = f"{plan.updates / plan.per_epoch:.1f} passes over the data"
-        full = f"; the full training has {plan.wanted:,}" if plan.updates < plan.wanted else ""
-        lines.append(f"{plan.updates:,} updates ({passes}) are too few{full}: expect hardly usable translations")
+    if too_few := few_updates(plan.updates, plan):
+        lines.append(too_few)
     return lines
+
+
+def few_updates(updates: int, plan: Plan) -> str:
+    """A line that says that `updates` are too few for the corpus of this plan; "" if they are enough."""
+    if updates >= max(plan.per_epoch, plan.full / _MUCH_SHORTER):
+        return ""
+    passes = f"{_passes(updates / plan.per_epoch)} passes over the data"
+    return (
+        f"{updates:,} updates ({passes}) are too few; the full training has {plan.full:,}: expect hardly usable "
+        "translations"
+    )
+
+
+def _passes(number: float) -> str:
+    return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def _choose_size(pairs: int, *, gpus: int) -> str:
@@ -190,15 +207,36 @@ def _choose_size(pairs: int, *, gpus: int) -> str:
     return "iwslt" if pairs < _LARGE else "base"
 
 
-def _length(updates: int, per_epoch: int, *, by_epoch: bool, at_most: bool) -> tuple[dict[str, Flag], int, int]:
-    """Flags that end a training after about `updates` updates, the exact number, and the checkpoints to average.
+_Length = tuple[dict[str, Flag], int, int]  # flags that end a training, its updates, the checkpoints to average
 
-    :param by_epoch: set a number of epochs in any case.
-    :param at_most: `updates` is a maximum, but at least one epoch is planned.
-    """
-    epochs = max(updates // per_epoch if at_most else round(updates / per_epoch), 1)
-    if by_epoch or epochs >= _EPOCHS or per_epoch <= _LONG:
-        return {"max-epoch": epochs}, epochs * per_epoch, min(_AVERAGED, math.ceil(epochs / 3))
+
+def _length(updates: int, per_epoch: int) -> _Length:
+    """The length of a training of about `updates` updates: whole epochs, unless they are few and long."""
+    epochs = max(round(updates / per_epoch), 1)
+    return _by_epoch(epochs, per_epoch) if _short(epochs, per_epoch) else _by_update(updates, per_epoch)
+
+
+def _within(limit: int, per_epoch: int) -> _Length:
+    """The length of a training of at most `limit` updates."""
+    epochs = limit // per_epoch
+    return _by_epoch(epochs, per_epoch) if epochs and _short(epochs, per_epoch) else _by_update(limit, per_epoch)
+
+
+def _short(epochs: int, per_epoch: int) -> bool:
+    return epochs >= _EPOCHS or per_epoch <= _LONG
+
+
+def _by_epoch(epochs: int, per_epoch: int) -> _Length:
+    return {"max-epoch": epochs}, epochs * per_epoch, min(_AVERAGED, math.ceil(epochs / 3))
+
+
+def _by_update(updates: int, per_epoch: int) -> _Length:
+    """The length of a training of exactly `updates` updates."""
+    epochs, rest = divmod(updates, per_epoch)
+    if epochs and not rest and _short(epochs, per_epoch):
+        return _by_epoch(epochs, per_epoch)
+    if epochs >= _EPOCHS:  # checkpoints of epochs; the last, incomplete one has none
+        return {"max-update": updates}, updates, min(_AVERAGED, math.ceil(epochs / 3))
     # fairseq saves no checkpoint by updates at the end of an epoch, so the first one must come within an epoch
     interval = max(min(max(updates // _CHECKPOINTS, _APART), updates // 3, per_epoch // 2), 1)
     averaged = min(_AVERAGED, max(updates // interval // 3, 1))

@@ -15,22 +15,25 @@ from rskip.tasks.run import Run, precision_here
 from rskip.translation.recipe import TranslationSettings
 from rskip.translation.training import training_of
 
-_UPDATES, _INTERVAL = 50, 10
+_UPDATES, _SKIPPED = 50, 10  # the first updates are slower; fewer are skipped if a slow machine makes fewer
+_SHARE = 0.2  # share of the time for the measured updates
 _FOR_UPDATES = 0.85  # share of the time; the rest is for starting, validating, saving and scoring
 
 
 def updates_within(minutes: float, run: Run[TranslationSettings]) -> tuple[int, float]:
     """The number of updates in a given time, including the measurement, and the seconds per update.
 
-    It runs 50 updates and deletes their files.
+    It runs 50 updates, or fewer if they take more than a fifth of the time, and deletes their files.
 
     :raises CommandFailed: the training failed; see `run_logged`.
+    :raises ValueError: the time is too short, or the training set is too small.
     """
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         probe = replace(run, runs=Path(folder), probe=None)
         training, log = training_of(probe), Path(folder, "log")
-        probing = ["--max-update", str(_UPDATES), "--log-interval", str(_INTERVAL), "--no-save", "--disable-validation"]
+        probing = ["--max-update", str(_UPDATES), "--stop-time-hours", f"{minutes / 60 * _SHARE:.6f}"]
+        probing += ["--log-interval", "1", "--no-save", "--disable-validation"]
         command = [*training.command(precision_here(training.precision, gpus=run.gpus)), *probing]
         run_logged(command, log=log, environment=child_environment(processes=max(run.gpus, 1)))
         seconds = seconds_per_update(log.read_text(encoding="utf-8", errors="replace"))
@@ -44,17 +47,17 @@ def minutes_of(updates: int, seconds: float) -> float:
 
 
 def seconds_per_update(log: str) -> float:
-    """The mean over the updates after the first log line, which includes the start.
+    """The mean over the updates of a log with one line per update, without the first ones.
 
-    :raises ValueError: the log has too few updates.
+    :raises ValueError: the log has fewer than two updates.
     """
     found = [match for line in log.split("\n") if (match := JSON_LINE.search(line)) and match[1] == "train_inner"]
     lines = [json.loads(match[2]) for match in found]
     points = [(float(line["num_updates"]), float(line["wall"])) for line in lines if "wall" in line]
     if len(points) < 2 or points[-1][0] <= points[0][0]:
         raise ValueError(
-            f"the training set is too small to measure the speed: the training ended before {_UPDATES} updates; give "
-            "--epochs or --updates instead of --minutes"
+            "the training ended before the speed was measured: the time limit is too short, or the training set too "
+            "small; give --epochs or --updates instead of --minutes"
         )
-    (first, begun), (last, ended) = points[0], points[-1]
+    (first, begun), (last, ended) = points[min(_SKIPPED, len(points) // 2) - 1], points[-1]
     return max(ended - begun, 0.5) / (last - first)  # fairseq logs whole seconds

@@ -95,8 +95,26 @@ def test_a_limit_is_kept_in_whole_epochs_of_a_small_corpus() -> None:
     assert one == 227
     limited = plan(29_000, limit=1000)
     assert limited.train["max-epoch"] == 4 and limited.updates == limited.train["total-num-update"] == 4 * one
-    assert plan(29_000, limit=100).updates == one
-    assert plan(29_000, updates=500, limit=1000).updates == 2 * one
+    assert plan(29_000, updates=500, limit=400).updates == one
+    below = plan(29_000, limit=100)
+    assert (below.updates, below.train["max-update"], below.train["save-interval-updates"]) == (100, 100, 33)
+    assert "; 100 updates (epochs: 0.44) of " in str(below)
+
+
+@pytest.mark.parametrize(
+    ("updates", "length", "averaged"),
+    [
+        (20, {"max-update": 20, "save-interval-updates": 6}, 1),
+        (454, {"max-epoch": 2}, 1),
+        (500, {"max-update": 500, "save-interval-updates": 113}, 1),
+        (5000, {"max-update": 5000}, 8),  # averages checkpoints of epochs
+    ],
+)
+def test_a_chosen_number_of_updates_is_kept(updates: int, length: dict[str, int], averaged: int) -> None:
+    chosen = plan(29_000, updates=updates, limit=10_000)
+    train = chosen.train
+    assert chosen.updates == train["total-num-update"] == updates and chosen.averaged == averaged
+    assert {key: train[key] for key in ("max-epoch", "max-update", "save-interval-updates") if key in train} == length
 
 
 def test_a_connection_without_an_architecture_of_its_name_is_a_flag() -> None:
@@ -149,9 +167,16 @@ def test_what_can_not_be_chosen_is_one_line(choices: dict[str, Any], said: str) 
     [
         (30_000, {}, []),
         (30_000, {"limit": 5_000}, []),
-        (30_000, {"epochs": 3}, []),  # as the user asked
-        (30_000, {"limit": 1_000}, [r"^940 updates \(4\.0 passes .*\) are too few; the full training has 7,039: "]),
-        (500_000, {"updates": 50}, [r"^50 updates \(0\.0 passes over the data\) are too few: expect hardly "]),
+        (30_000, {"epochs": 3}, [r"^705 updates \(3 passes .*\) are too few; the full training has 7,050: "]),
+        (30_000, {"limit": 1_000}, [r"^940 updates \(4 passes .*\) are too few; the full training has 7,050: "]),
+        (
+            500_000,
+            {"updates": 50},
+            [
+                r"^50 updates \(0\.\d+ passes over the data\) are too few; the full training has [\d,]+: expect "
+                "hardly usable translations$"
+            ],
+        ),
         (4_999, {}, [r"^4,999 sentence pairs are too few: expected 5,000 or more\. "]),
     ],
 )

@@ -16,20 +16,24 @@ LINE = '2026-01-01 00:00:00 | INFO | train_inner | {{"epoch": 1, "num_updates": 
 
 
 def test_the_first_updates_do_not_count() -> None:
-    log = "loading\n" + "".join(LINE.format(updates=each, wall=wall) for each, wall in [(10, 9), (20, 11), (50, 17)])
-    assert seconds_per_update(log) == 8 / 40
+    walls = {each: 20 + each / 5 for each in range(10, 51)}
+    log = "loading\n" + "".join(LINE.format(updates=each, wall=walls.get(each, each)) for each in range(1, 51))
+    assert seconds_per_update(log) == pytest.approx(0.2)
+    log = "".join(LINE.format(updates=each, wall=wall) for each, wall in [(1, 9), (2, 19), (3, 22), (4, 25)])
+    assert seconds_per_update(log) == 3  # of a slow machine
 
 
 def test_a_training_that_is_over_at_once_measures_nothing() -> None:
-    with pytest.raises(ValueError, match="too small to measure the speed: .* give --epochs or --updates instead of"):
+    with pytest.raises(ValueError, match="before the speed was measured: .*; give --epochs or --updates instead of"):
         seconds_per_update(LINE.format(updates=10, wall=1))
 
 
 def test_the_measurement_counts_in_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
+    now, stops = [100.0], ["0.000333", "0.008333"]  # a fifth of the time
 
     def measured(command: Any, *, log: Path, environment: Any) -> None:
-        log.write_text("".join(LINE.format(updates=each, wall=each / 5) for each in (10, 50)))
+        assert command[command.index("--stop-time-hours") + 1] == stops.pop()
+        log.write_text("".join(LINE.format(updates=each, wall=each / 5) for each in range(1, 51)))
         now[0] += 30
 
     monkeypatch.setattr(speed, "run_logged", measured)

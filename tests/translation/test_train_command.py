@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -50,6 +51,29 @@ def test_it_leaves_a_model_its_recipe_and_its_record(project: Path, capsys: pyte
     assert printed.count("  source     ") == 3
     assert "sacrebleu: nrefs:1|" in printed and "chrf: nrefs:1|" in printed
     assert "rskip translate --model model FILE" in printed
+
+
+def test_a_training_that_was_too_short_ends_with_the_command_for_a_full_one(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(TRAIN) == 0
+    *_, last = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(
+        r"rskip train: warning: \d+ updates \(4 passes over the data\) are too few; the full training has [\d,]+: "
+        r"expect hardly usable translations\. The full training: rskip train data --output model-full",
+        last,
+    )
+
+
+def test_an_interrupt_says_how_to_resume(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(request: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rskip.experiments.quick_start.train_model", interrupted)
+    assert main(TRAIN) == 130
+    assert capsys.readouterr().err == "rskip train: interrupted; repeat the command to resume\n"
 
 
 def test_the_same_command_again_trains_no_more(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
