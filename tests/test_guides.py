@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rskip.connections import registry
+
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "checkpoints/multi30k_en_de/2rskip_ln"
 GUIDES: dict[str, dict[str, Path]] = {  # and the models that the page's commands make
@@ -37,6 +39,7 @@ def test_python_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.Monk
     for name in ("dog.jpg", "image.png"):
         image.new("RGB", (96, 64), "green").save(tmp_path / name)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_families", dict(registry._families))  # a guide registers a connection
     text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
     scope: dict[str, object] = {"__name__": "guide"}
     for block in re.finditer(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
