@@ -53,7 +53,9 @@ def check_mirror(recipes: Sequence[Recipe], mirror: str | None) -> None:
 
     :raises SettingError: it does not.
     """
-    for recipe in recipes if mirror is not None else ():
+    if mirror is None:
+        return
+    for recipe in recipes:
         recipe.task.check_mirror(recipe.settings, mirror=mirror)
 
 
