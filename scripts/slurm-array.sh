@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs a sweep as a Slurm array: task N is the N-th command of a file that `rskip run --commands` wrote.
 #
-#   rskip run recipes/multi30k_en_de.yaml --variants '*' --seeds 1 2 3 --commands > runs/commands.txt
-#   sbatch --array=1-$(wc -l < runs/commands.txt)%8 scripts/slurm-array.sh runs/commands.txt
+#   rskip run recipes/multi30k_en_de.yaml --variants '*' --seeds 1 2 3 --commands > commands.txt
+#   sbatch --array=1-$(wc -l < commands.txt)%8 scripts/slurm-array.sh commands.txt
 #
 # Run it in the project's folder, which all nodes share. Options of sbatch override those below. A task saves before its
 # time limit, and a requeued task continues from its last checkpoint. Afterwards write the file again: it then contains

@@ -145,6 +145,9 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     papers: tuple[Paper, ...]
 
 
+_BASES = ("proved exactly", "in the paper's setting", "in another setting")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Judged:
     """A claim with its verdict.
@@ -159,6 +162,11 @@ class Judged:
     figure: str = ""
     command: str = ""
     why: str = ""
+
+    @property
+    def basis(self) -> str:
+        """One of `_BASES`."""
+        return _BASES[0 if self.claim.tests or self.claim.refuted_by else 2 if self.claim.at else 1]
 
     @property
     def found(self) -> str:
@@ -206,14 +214,20 @@ def claims_page(judged: Sequence[tuple[Paper, Sequence[Judged]]]) -> str:
 
 
 def count_verdicts(claims: Sequence[Judged]) -> str:
-    """The counts as text, such as "3 agree, 1 disagrees, 20 are untested"."""
+    """The counts as text, such as "3 agree (1 proved exactly, 2 in another setting), 20 are untested"."""
     counts = Counter(each.verdict for each in claims)
+    bases = Counter((str(each.verdict), each.basis) for each in claims if each.verdict != "untested")
     words: dict[Verdict, tuple[str, str]] = {
         "agrees": ("agrees", "agree"),
         "disagrees": ("disagrees", "disagree"),
         "untested": ("is untested", "are untested"),
     }
-    return ", ".join(f"{counts[verdict]} {words[verdict][counts[verdict] != 1]}" for verdict in words)
+    parts = []
+    for verdict in words:
+        of = [f"{count} {basis}" for basis in _BASES if (count := bases[verdict, basis])]
+        text = f"{counts[verdict]} {words[verdict][counts[verdict] != 1]}"
+        parts.append(f"{text} ({', '.join(of)})" if of else text)
+    return ", ".join(parts)
 
 
 _HEADER = """\
@@ -229,8 +243,12 @@ Every verdict is computed in one of three ways:
 - Our seeds show a difference in a paper's table (p below 0.05, corrected for the number of comparisons).
 
 If we measured another setting than the paper's, the verdict names it. Both papers show gradients of trained models, so
-a verdict at initialisation does not contradict them. "raw" is the input of the shortcuts there; the papers' recipes use
-`activated`, which gives other values ([gradients.md](gradients.md#at-initialisation)).
+a verdict at initialisation does not contradict them. "raw" and "activated" say what a shortcut reads where a stage of
+the ResNet begins: x, or ReLU(BN(x)). The verdicts use `raw`; the papers' recipes use `activated`, which gives other
+values. A verdict with "one seed" is computed from the measurement with seed 1.
+[gradients.md](gradients.md#at-initialisation) repeats the one at initialisation with five seeds.
+
+The counts below are lines of the tables. A claim that was tested in several settings has several lines.
 
 The column "command" has what tests the claim, or would test it. `rskip analyse` needs CIFAR-10 for ResNets: add
 `--download`, or `--data FOLDER`. The rSkip paper's scores on CIFAR are means of five runs, so commands for single

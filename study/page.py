@@ -86,7 +86,8 @@ def _table(table: Table) -> str:
         if table.descriptions:
             cells[0] += f"<br><small>{escape(table.descriptions[at])}</small>"
         body.append(cells)
-    shown = f"<h3>{escape(table.title)}</h3>{_html_table(table.title, table.headings, body)}"
+    remark = f"<p>{_code(table.remark)}</p>" if table.remark else ""
+    shown = f"<h3>{escape(table.title)}</h3>{remark}{_html_table(table.title, table.headings, body)}"
     if table.notes:
         shown += f"<ul>{''.join(f'<li>{_code(note)}</li>' for note in table.notes)}</ul>"
     if table.commands:

@@ -164,7 +164,8 @@ class Comparisons:
             descriptions=[line.recipe.own.description for line in lines],
             bold=shown.items(),
             records={(at, ours): line.records for at, line in enumerate(lines) if line.records},
-            notes=_notes(lines),
+            remark=" ".join(dict.fromkeys(line.recipe.own.note for line in lines if line.recipe.own.note)),
+            notes=[*_notes(lines), *([] if title else _paper_tables(lines))],
             commands=_commands(lines),
             numbers=[_numbers(line) for line in lines],
         )
@@ -195,6 +196,8 @@ class Comparisons:
 
 def no_table(name: str, known: Sequence[str]) -> SettingError:
     """The error if no table in `known` has the name."""
+    if (recipe := name.partition("/")[0]) != name and recipe in known:
+        return SettingError("", f"no table {name}; try `rskip report {recipe}`, which has the recipe's variants")
     listed = ", ".join(known) or "none, because no recipe has a baseline"
     return SettingError("", f"no table {name}{did_you_mean(name, known)}; the tables: {listed}")
 
@@ -244,6 +247,13 @@ def _notes(lines: Sequence[Line]) -> list[str]:
         if changes := _changes(line):
             notes.append(f"{line.recipe.address} and its baseline differ in {'; '.join(changes)}.")
     return notes + _unrecorded(lines)
+
+
+def _paper_tables(lines: Sequence[Line]) -> list[str]:
+    """The papers' tables that have variants of a recipe."""
+    titles = dict.fromkeys(table for line in lines for figure in line.recipe.paper for table in figure.tables)
+    names = sorted(map(_slug, titles), key=_natural)
+    return [f"With the papers' scores: rskip report {' '.join(names)}."] if names else []
 
 
 def comparison_notes(lines: Sequence[Line], *, baseline: str = "") -> list[str]:

@@ -75,6 +75,7 @@ class OwnFields(msgspec.Struct, frozen=True, kw_only=True):
         the `machine`.
     :param paper: papers' scores, each `{<measure>: score, table: source}`; `table` may be a list, and `note` is
         optional.
+    :param note: what a reader must know about the scores; tables show it above them.
     :param show: number of outputs to print per run.
     :param probe: settings of the probe; None: no probe.
     :param resources: resources of a run, if several run at once.
@@ -87,6 +88,7 @@ class OwnFields(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str = ""
     expected: Mapping[str, float | str] = {}
     paper: list[Mapping[str, Any]] = []
+    note: str = ""
     show: Annotated[int, msgspec.Meta(ge=0)] = 0
     probe: ProbeSettings | None = None
     resources: Resources = Resources()

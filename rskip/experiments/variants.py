@@ -17,6 +17,7 @@ import msgspec
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, did_you_mean
 
+_LISTED = 10  # an error with a suggestion lists at most this many variants
 _COMMON = ("kind", "results", "rows", "runs", "variants")  # the same for all variants of a file
 _Name = Annotated[
     str, msgspec.Meta(pattern="^[a-z0-9][a-z0-9_.-]*$", extra={"expected": "the name of a variant, such as 2rskip_ln"})
@@ -54,8 +55,10 @@ def choose_variants(patterns: Sequence[str], known: Mapping[str, Any]) -> list[s
     """
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in known):
-            listed = ", ".join(known) or "none, the file is one run"
-            raise SettingError("", f"no variant {pattern}{did_you_mean(pattern, known)}; its variants: {listed}")
+            near, listed = did_you_mean(pattern, known), ", ".join(known) or "none, the file is one run"
+            if near and len(known) > _LISTED:
+                listed = f"{len(known)}, which `rskip run RECIPE` lists"
+            raise SettingError("", f"no variant {pattern}{near}; its variants: {listed}")
     return [name for name in known if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 

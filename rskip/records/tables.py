@@ -75,6 +75,7 @@ class Table:
     :param descriptions: descriptions of the rows, for the page.
     :param bold: cells in bold.
     :param records: the run records of a cell.
+    :param remark: sentences above the table.
     :param notes: sentences below the table.
     :param commands: commands that make the missing run records.
     :param numbers: rows of the CSV by heading, if they hold more than the cells.
@@ -88,6 +89,7 @@ class Table:
     descriptions: Sequence[str] = ()
     bold: Collection[Place] = ()
     records: Mapping[Place, Sequence[Record]] = field(default_factory=dict)
+    remark: str = ""
     notes: Sequence[str] = ()
     commands: Sequence[str] = ()
     numbers: Sequence[Mapping[str, Any]] = ()
@@ -101,14 +103,15 @@ class Table:
             return text.getvalue()
         if form == "latex":
             head = f"{self.title}: made by `rskip report {self.name} --format latex`; \\usepackage{{booktabs}}"
-            comments = [*self.notes, *(f"missing: {command}" for command in self.commands)]
+            remarks = [self.remark] if self.remark else []
+            comments = [*remarks, *self.notes, *(f"missing: {command}" for command in self.commands)]
             return "\n".join([_latex_comment(head), self._latex(), *map(_latex_comment, comments)]) + "\n"
         if form == "markdown":
             table = markdown_table(self.headings, self._marked("**{}**", self.rows))
-            parts = [table, "  \n".join(map(markdown_text, self.notes))]
+            parts = [markdown_text(self.remark), table, "  \n".join(map(markdown_text, self.notes))]
         else:
             table = columns([self.headings, *self.rows], left=range(self.words))
-            parts = [self.title, table, "\n".join(self.notes)]
+            parts = [self.title, self.remark, table, "\n".join(self.notes)]
         if self.commands:
             parts += ["Missing:", "\n".join(f"    {command}" for command in self.commands)]
         return "\n\n".join(part for part in parts if part) + "\n"

@@ -164,7 +164,8 @@ def _resolve_folder(settings: TranslationSettings, path: str) -> None:
     try:
         found = find_pairs(path)
     except (OSError, ValueError) as error:
-        raise SettingError("data", f"can't be used: {error}") from None
+        advice = "the first lines of the recipe may say how to prepare it"
+        raise SettingError("data", f"can't be used: {error}", advice=advice) from None
     for name, value in (("corpus", found.corpus), ("data_sha256", found.sha256)):
         given = getattr(settings, name)
         if given and given != value:

@@ -100,7 +100,8 @@ def test_another_setting_is_compared_in_pairs_and_one_seed_not_at_all(
         "Bold: detected, p below 0.05. MDE: minimum detectable effect, the smallest true difference that is detected "
         "with probability 0.8 at the corrected level, given this deviation.  \n"
         "sacreBLEU: `nrefs:1|tok:13a`.  \n"
-        "mine/twice and its baseline differ in train.clip-norm: 1.0 against none.\n\n"
+        "mine/twice and its baseline differ in train.clip-norm: 1.0 against none.  \n"
+        "With the papers' scores: rskip report some-table-1 some-section-2.\n\n"
         f"Missing:\n\n    {COMMAND} thrice --seeds 1 2\n"
     )
     assert "mine/twice & 39.00 $\\pm$ 1.10 (3) & \\textbf{+1.00 [+0.75, +1.25] (3 pairs)} & 0.003 & 0.33 \\\\\n" in (
@@ -211,6 +212,24 @@ def test_a_setting_that_the_variant_has_no_more_is_seen(
     (now,) = read_recipes(path)
     with pytest.raises(ValueError, match=rf"^results/other/1.json was made with other settings \({said} there, "):
         now.check_record(record)
+
+
+def test_the_note_of_a_recipe_is_above_its_tables(project: Path) -> None:
+    path = project / "recipes" / "mine.yaml"
+    path.write_text(RECIPE + "note: Not to be compared.\n")
+    table = Comparisons(all_recipes(), []).table("mine")
+    for form, begin in (
+        ("text", "mine\n\nNot to be compared.\n\nvariant"),
+        ("markdown", "Not to be compared.\n\n| variant"),
+    ):
+        assert table.render(form).startswith(begin)
+    assert "\n% Not to be compared.\n" in table.render("latex")
+    assert "\nWith the papers' scores: rskip report some-table-1 some-section-2.\n" in table.render("text")
+
+
+def test_a_variant_is_not_a_table(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = "no table mine/twice; try `rskip report mine`, which has the recipe's variants"
+    assert said in error_of(capsys, "mine/twice")
 
 
 def test_a_run_that_has_begun_is_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -175,6 +175,12 @@ def test_variants_are_chosen_by_name_or_pattern_in_the_files_order(write: Write)
     message = re.escape("no variant 2rksip_ln (did you mean '2rskip_ln'?); its variants: skip_ln, 2rskip_ln, lr1.6e-2")
     with pytest.raises(SettingError, match=message):
         load_recipes(path, variants=["skip_ln", "2rksip_ln"])
+    many = write(RECIPE + "variants: {" + ", ".join(f"name{number}: {{}}" for number in range(11)) + "}")
+    message = re.escape("no variant nam10 (did you mean 'name10'?); its variants: 11, which `rskip run RECIPE` lists")
+    with pytest.raises(SettingError, match=message):
+        load_recipes(many, variants=["nam10"])
+    with pytest.raises(SettingError, match="no variant x; its variants: name0, name1, .*, name10$"):
+        load_recipes(many, variants=["x"])
     with pytest.raises(SettingError, match="no variant a; its variants: none, the file is one run"):
         load_recipes(write(RECIPE), variants=["a"])
 

@@ -118,7 +118,7 @@ def test_tests_prove_or_refute_and_the_page_counts(project: Path) -> None:
     tests = "[tests/test_a.py::test_it]"
     write(project, f"tests: {tests}, note: so", f"refuted_by: {tests}", "untested: too dear, paper_says: three")
     page = claims_page(judge_claims(project, Comparisons(all_recipes(project), [])))
-    assert "A paper: 1 agrees, 1 disagrees, 1 is untested." in page
+    assert "A paper: 1 agrees (1 proved exactly), 1 disagrees (1 proved exactly), 1 is untested." in page
     assert page.endswith(
         "| section 1 | It is so | **agrees** | exactly. so | `pytest tests/test_a.py::test_it` |\n"
         "| section 1 | It is so | **disagrees** | exactly | `pytest tests/test_a.py::test_it` |\n"

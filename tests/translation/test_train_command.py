@@ -214,7 +214,8 @@ def test_a_recipe_on_a_data_folder_refuses_what_contradicts_it(project: Path) ->
         with pytest.raises(ValueError, match=said):
             load_recipe(recipe)
     recipe.write_text(text.replace("data: data", "data: elsewhere"))
-    with pytest.raises(ValueError, match="data can't be used: elsewhere does not exist"):
+    advice = "the first lines of the recipe may say how to prepare it"
+    with pytest.raises(ValueError, match=f"data can't be used: elsewhere does not exist: .*; {advice}$"):
         load_recipe(recipe)
     recipe.write_text(text.replace("data: data\n", ""))
     with pytest.raises(ValueError, match="corpus is missing: expected a name .* or instead of corpus the setting data"):
