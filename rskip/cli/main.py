@@ -55,6 +55,8 @@ class OneLineParser(argparse.ArgumentParser):
         print(self.format_help(), end="", file=file or sys.stdout, flush=True)
 
     def error(self, message: str) -> NoReturn:
+        for kind, expected in (("int", "a whole number"), ("float", "a number")):
+            message = message.replace(f"invalid {kind} value: ", f"expected {expected}, got ")
         self.exit(MISTAKE, f"{self.prog}: error: {' '.join(message.split())} (see {self.prog} --help)\n")
 
 

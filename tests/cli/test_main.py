@@ -150,6 +150,17 @@ def test_unknown_subcommand_is_status_2_and_names_it(capsys):
     assert error.startswith("rskip: error: ") and "'prepaer'" in error and error.count("\n") == 1
 
 
+def test_a_word_in_place_of_a_number_is_named(capsys):
+    for arguments, said in (
+        (["run", "mine", "--seeds", "a"], "argument --seeds: expected a whole number, got 'a'"),
+        (["translate", "--model", "m", "--lenpen", "b"], "argument --lenpen: expected a number, got 'b'"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(arguments)
+        assert stop.value.code == 2
+        assert f"error: {said} (see rskip {arguments[0]} --help)\n" in capsys.readouterr().err
+
+
 def test_negative_numbers_are_no_flags(capsys):
     for given, printed in (("-1e3", "-1000.0"), ("-.5", "-0.5"), ("-inf", "-inf")):
         arguments = ["translate", "--model", "m", "--temperature", given]
