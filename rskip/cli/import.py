@@ -45,7 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    hugging_face.add_argument("--model", type=Path, required=True, metavar="FOLDER", help="folder with its config.json")
+    hugging_face.add_argument("--model",
+        type=Path,
+        required=True,
+        metavar="MODEL",
+        help="folder with its config.json, or hf:OWNER/NAME of the Hugging Face Hub",
+    )
     for side in ("source", "target"):
         hugging_face.add_argument(
             f"--{side}-lang",
@@ -91,6 +96,8 @@ def _import_fairseq(args: argparse.Namespace, folder: Path) -> None:
     from rskip.text.finding import find_dictionary
     from rskip.translation import Translator
 
+    if not args.checkpoint.is_file():
+        raise FileNotFoundError(f"no file {args.checkpoint}: give the checkpoint that fairseq-train wrote")
     with saying_what_is_assumed():
         translator = Translator.from_pretrained(args.checkpoint, **model_settings(args))
     languages = {"source_lang": translator.source_language, "target_lang": translator.target_language}

@@ -134,9 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except KeyboardInterrupt as interrupt:
         finish_output()
-        repeat = ["repeat the command to resume"] if getattr(args, "repeatable", False) else []
-        hints = [*map(str, interrupt.args)] or repeat
-        print(f"{line_start()}{'; '.join([f'{command}: interrupted', *hints])}", file=sys.stderr)
+        print(f"{line_start()}{'; '.join([f'{command}: interrupted', *map(str, interrupt.args)])}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of the output has closed it
         finish_output()

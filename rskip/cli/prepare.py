@@ -78,7 +78,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(units, PrepareOptions, only=of_words)
     add_options(parser.add_argument_group("data"), PrepareOptions, only=("shards", "pairs", "seed"))
     add_options(parser.add_argument_group("image captions"), CaptionOptions)
-    parser.set_defaults(repeatable=True)
 
 
 def run(args: argparse.Namespace) -> int | None:

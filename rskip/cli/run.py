@@ -54,7 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="then write the weights of one seed to checkpoints/: that of the lowest validation loss, or for images "
         "the first seed",
     )
-    parser.set_defaults(repeatable=True)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -64,7 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="number format of the training (default: chosen for this machine)",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the recipe and the commands without training")
-    parser.set_defaults(repeatable=True)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -60,7 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         required=True,
         metavar="MODEL",
-        help="model folder, checkpoint, or a name from `rskip zoo list`; several joined by : are an ensemble",
+        help="model folder, checkpoint, a name from `rskip zoo list`, or hf:OWNER/NAME of the Hugging Face Hub; "
+        "several joined by : are an ensemble",
     )
     parser.add_argument("--interactive", action="store_true", help="ask for sentences at the terminal")
 
@@ -275,7 +277,7 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
         if not path.exists():
             raise FileNotFoundError(
                 f"no model {path}: expected a model folder or checkpoint{model_nearby(path.as_posix())}, or a "
-                "name from `rskip zoo list`"
+                f"name from `rskip zoo list`{model_of_the_hub(path.as_posix())}"
             )
     args.model = ":".join(map(str, paths))
     first, *others = files = find_model_files(args.model)
@@ -313,3 +315,12 @@ def model_nearby(name: str) -> str:
                 found[folder.relative_to(place).as_posix()] = folder
     names = nearest(name, found) or [*found][:1]
     return f", such as {found[names[0]]}" if names else ""
+
+
+def model_of_the_hub(name: str) -> str:
+    """`, or hf:OWNER/NAME ...` if `name` looks like a model of the Hugging Face Hub; "" otherwise."""
+    owner, _, rest = name.rpartition("/")
+    alike = re.fullmatch(r"[\w-][\w.-]*", owner) if owner else rest.startswith("opus-mt-")
+    if not alike or Path(owner or name).exists():
+        return ""
+    return f", or hf:{owner or 'Helsinki-NLP'}/{rest} for the model of the Hugging Face Hub"

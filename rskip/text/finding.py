@@ -89,9 +89,9 @@ def find_tokenizer(
     pipeline = (found.source_language, found.target_language) if isinstance(found, TextPipeline) else None
     try:
         known = find_languages(given=settings.languages, own=own_languages, pipeline=pipeline, folders=folders)
-        check_languages(found, known)
+        check_languages(found, known, given=settings.languages, own=own_languages)
     except SettingError as error:
-        raise error.within(source=str(model)) from None
+        raise (error if error.name else error.within(source=str(model))) from None
     sides = zip(known, own_languages, strict=True)
     source, target = (Dictionary.load(find_dictionary(names, folders)) for names in sides)
     return Tokenizer(build_text(found, known, dictionary=source, settings=settings.steps), source, target)
@@ -223,9 +223,23 @@ def load_units(path: Path) -> Subwords:
     )
 
 
-def check_languages(found: TextPipeline | Subwords | None, languages: Languages) -> None:
-    """:raises SettingError: the pipeline is for other languages, in both directions."""
-    if isinstance(found, TextPipeline) and {*languages} != {found.source_language, found.target_language}:
+def check_languages(
+    found: TextPipeline | Subwords | None,
+    languages: Languages,
+    *,
+    given: tuple[str | None, str | None],
+    own: tuple[str | None, str | None],
+) -> None:
+    """:raises SettingError: the pipeline is for other languages, in both directions; names a given language."""
+    if not isinstance(found, TextPipeline):
+        return
+    pair = found.source_language, found.target_language
+    if {*languages} != {*pair}:
+        pair = own if {*own} == {*pair} else pair
+        for side, asked, right in zip(("source", "target"), given, pair, strict=True):
+            if asked not in (None, right):
+                problem = f"is {asked}: this model translates {pair[0]} to {pair[1]}"
+                raise SettingError(f"{side}_language", problem)
         raise SettingError(
             "",
             f"the text pipeline is for {found.source_language} and {found.target_language}, but the model translates "

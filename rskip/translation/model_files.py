@@ -64,6 +64,10 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
     found = sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES)
     if not found and (path / ONNX_FILE).is_file():
         raise FileNotFoundError(f"{path} holds ONNX graphs, no checkpoint: give the model that they were exported from")
+    if not found and any(path.glob("*.idx")):
+        raise FileNotFoundError(
+            f"{path} is a data folder, not a model: train with `rskip train {path}`, then give the model's folder"
+        )
     if not found:
         raise FileNotFoundError(f"no checkpoint ({', '.join(_SUFFIXES)}) in the folder {path}")
     if len(found) > 1:

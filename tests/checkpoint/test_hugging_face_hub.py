@@ -112,11 +112,12 @@ def test_settings_vocabularies_and_one_kind_of_weights_come_and_stay(hub: Hub, t
     assert errors[3].startswith("hf:org/ti ny names no model of the Hub: Repo id must use alphanumeric chars")
     assert sorted(hub.sent) == wanted
 
+    advice = "copy the model's folder here and give its path, or set HF_HOME or HF_ENDPOINT"
     offline = folders(hub, tmp_path, f"hf:org/tiny@{COMMIT}", "hf:org/other", offline=True)
-    assert offline == [found, "hf:org/other is not in the cache, and HF_HUB_OFFLINE forbids downloads"]
+    assert offline == [found, f"hf:org/other is not in the cache, and HF_HUB_OFFLINE forbids downloads: {advice}"]
     hub.shutdown()
     hub.server_close()
-    gone = "hf:org/other is not in the cache, and the Hub can't be reached"
+    gone = f"hf:org/other is not in the cache, and the Hub can't be reached: {advice}"
     assert folders(hub, tmp_path, "hf:org/tiny", "hf:org/other") == [found, gone]
 
 

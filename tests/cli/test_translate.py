@@ -323,6 +323,9 @@ MISTAKES = (
     (["TEXT", "--dictionaries", "TMP/none"], "no folder TMP/none"),
     (["TEXT", "--text", "TMP/none"], "no text pipeline TMP/none"),
     (["TEXT", "--model", "rskip_zoo_name"], "no model rskip_zoo_name: expected a model folder or checkpoint"),
+    (["TEXT", "--model", "opus-mt-en-xx"], ", or hf:Helsinki-NLP/opus-mt-en-xx for the model of the Hugging Face Hub"),
+    (["TEXT", "--model", "Helsinki-NLP/opus-mt-en-xx"], ", or hf:Helsinki-NLP/opus-mt-en-xx for the model of the "),
+    (["TEXT", "--target-lang", "fr"], "--target-lang is fr: this model translates en to de"),
     (["TEXT", "--model", "transformer_2rskip_ln.multi30k"], "(did you mean 'transformer_tiny_2rskip_ln.multi30k."),
     (["TEXT", "--model", "preact_resnet20_1xskip.cifar10"], "is a model for vision: expected "),
 )

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rskip.settings.errors import SettingError
 from rskip.text import TextPipeline, Tokenizer
 from rskip.text.assumed import AssumedText
 from rskip.text.finding import TEXT_SETTINGS
@@ -214,6 +215,19 @@ def test_dictionaries_named_after_the_data_and_text_after_the_languages(lay_out:
     with pytest.raises(ValueError, match=r"the text pipeline is for en and de, but the model translates src to tgt"):
         Translator.from_pretrained(folder / "m")
     assert Translator.from_pretrained(folder / "m", source_language="en", target_language="de")(DOG) == HUND
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"target_language": "fr"}, "target_language is fr: this model translates en to de"),
+        ({"target_language": "en"}, "target_language is en: this model translates en to de"),
+        ({"source_language": "eng_Latn", "target_language": "deu_Latn"}, "source_language is eng_Latn: this model "),
+    ],
+)
+def test_a_language_that_the_model_lacks_is_named(given: dict[str, str], said: str, published: Path) -> None:
+    with pytest.raises(SettingError, match=f"^{said}"):
+        Translator.from_pretrained(published, **given)
 
 
 def test_a_foreign_dictionary(lay_out: Callable[..., Path]) -> None:

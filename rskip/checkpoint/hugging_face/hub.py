@@ -73,5 +73,6 @@ def hub_folder(name: str | os.PathLike[str]) -> Path:
         raise SettingError("", f"{repository} has no revision {revision}", advice=advice) from None
     except LocalEntryNotFoundError:
         reason = "HF_HUB_OFFLINE forbids downloads" if constants.HF_HUB_OFFLINE else "the Hub can't be reached"
-        raise OSError(f"{text} is not in the cache, and {reason}") from None
+        advice = "copy the model's folder here and give its path, or set HF_HOME or HF_ENDPOINT"
+        raise OSError(f"{text} is not in the cache, and {reason}: {advice}") from None
     return folder

@@ -57,7 +57,13 @@ def read_settings(folder: Folder, kind: type[T]) -> T:
     """
     source = str(folder.path / CONFIG)
     known = {name: folder.config[name] for name in kind.__struct_fields__ if folder.config.get(name) is not None}
-    config = convert(known, kind, source=source)
+    try:
+        config = convert(known, kind, source=source)
+    except SettingError as error:
+        if error.problem != "is missing":
+            raise
+        advice = "the folder is incomplete or damaged: get all files of the model again"
+        raise SettingError(error.name, error.problem, expected=error.expected, advice=advice, source=source) from None
     if config.activation_function not in _ACTIVATIONS:
         expected = f"one of {', '.join(_ACTIVATIONS)}"
         raise SettingError.of_value("activation_function", config.activation_function, expected, source=source)

@@ -41,7 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress or summary on stderr")
     add_options(parser.add_argument_group("features"), FeatureSettings)
     add_options(parser.add_argument_group("speed"), ImageBatchSettings)
-    parser.set_defaults(repeatable=True)
 
 
 def run(args: argparse.Namespace) -> int:

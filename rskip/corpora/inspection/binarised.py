@@ -53,7 +53,8 @@ def find_data(path: str | Path) -> DataFolder:
     path = Path(path)
     if not path.is_dir():
         kind = "is a file" if path.exists() else "does not exist"
-        raise FileNotFoundError(f"{path} {kind}: expected a folder from `rskip prepare` or fairseq-preprocess")
+        expected = "a folder from `rskip prepare` or fairseq-preprocess, or a translation model"
+        raise FileNotFoundError(f"{path} {kind}: expected {expected}")
     shards = [folder for folder in path.iterdir() if folder.is_dir() and re.fullmatch(r"shard\d+", folder.name)]
     folders = [path, *sorted(shards, key=lambda folder: int(folder.name.removeprefix("shard")))]
     found = [(folder, match) for folder in folders for match in _matches(folder, _BINARISED)]
