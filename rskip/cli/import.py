@@ -96,7 +96,7 @@ def _import_fairseq(args: argparse.Namespace, folder: Path) -> None:
     from rskip.text.finding import find_dictionary
     from rskip.translation import Translator
 
-    if not args.checkpoint.is_file():
+    if not args.checkpoint.exists():
         raise FileNotFoundError(f"no file {args.checkpoint}: give the checkpoint that fairseq-train wrote")
     with saying_what_is_assumed():
         translator = Translator.from_pretrained(args.checkpoint, **model_settings(args))

@@ -233,7 +233,7 @@ def check_languages(
     """:raises SettingError: the pipeline is for other languages, in both directions; names a given language."""
     if not isinstance(found, TextPipeline):
         return
-    pair = found.source_language, found.target_language
+    pair: tuple[str | None, str | None] = (found.source_language, found.target_language)
     if {*languages} != {*pair}:
         pair = own if {*own} == {*pair} else pair
         for side, asked, right in zip(("source", "target"), given, pair, strict=True):

@@ -122,7 +122,8 @@ def test_mistakes_leave_nothing_behind(folder, data, tmp_path, capsys):
         options = {"checkpoint": stock, "dictionaries": data, "output": imported, **changes}
         return error_of(*(part for name, value in options.items() for part in (f"--{name}", value)), capsys=capsys)
 
-    assert "no model" in error(checkpoint=tmp_path / "none.pt")
+    said = f"no file {tmp_path}/none.pt: give the checkpoint that fairseq-train wrote\n"
+    assert error(checkpoint=tmp_path / "none.pt") == f"rskip import: error: {said}"
     assert "no text pipeline" in error(text=tmp_path / "none")
     (data / "dict.de.txt").write_text("a 1\n")
     assert "foreign target dictionary" in error()
@@ -170,3 +171,13 @@ def test_a_second_command_waits_for_the_folder_and_replaces_it_only_if_asked(tmp
     assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == (
         {"a": "second"} if replace else {"a": "first", "b": "first"}
     )
+
+
+def test_a_folder_of_data_is_not_a_model(data, capsys):
+    (data / "train.en-de.en.idx").touch()
+    assert main(["translate", "--model", str(data), str(data / "dict.en.txt")]) == 2
+    advice = f"train with `rskip train {data}`, then give the model's folder"
+    assert capsys.readouterr().err == f"rskip translate: error: {data} is a data folder, not a model: {advice}\n"
+    assert main(["inspect", f"{data}/none.pt"]) == 2
+    expected = "expected a folder from `rskip prepare` or fairseq-preprocess, or a translation model"
+    assert capsys.readouterr().err == f"rskip inspect: error: {data}/none.pt does not exist: {expected}\n"
