@@ -193,7 +193,8 @@ def check_vocabulary(side: str, rows: int, size: int) -> None:
     if rows != size:
         raise SettingError(
             "",
-            f"a foreign {side} dictionary: it has {size:,} tokens (including 4 special ones), the model {rows:,}",
+            f"the dictionaries belong to another model: the {side} one has {size:,} tokens (including 4 special ones), "
+            f"the model {rows:,}",
             advice="give the dictionaries of its training data",
         )
 

@@ -180,7 +180,7 @@ def test_foreign_dictionaries(side: str) -> None:
     sizes = {"source_vocabulary": 12, "target_vocabulary": 14}
     sizes[f"{side}_vocabulary"] += 1000
     given, embedded = ("1,012", "12") if side == "source" else ("1,014", "14")
-    with pytest.raises(SettingError, match=f"foreign {side} dictionary: it has {given} .* {embedded}; give"):
+    with pytest.raises(SettingError, match=f"another model: the {side} one has {given} .* {embedded}; give"):
         build_transformer(checkpoint, **sizes)
 
 

@@ -126,7 +126,7 @@ def test_mistakes_leave_nothing_behind(folder, data, tmp_path, capsys):
     assert error(checkpoint=tmp_path / "none.pt") == f"rskip import: error: {said}"
     assert "no text pipeline" in error(text=tmp_path / "none")
     (data / "dict.de.txt").write_text("a 1\n")
-    assert "foreign target dictionary" in error()
+    assert "the dictionaries belong to another model: the target one has " in error()
     (data / "dict.de.txt").unlink()
     assert "no dict.de.txt" in error()
     shutil.rmtree(data / "text")

@@ -93,7 +93,7 @@ def test_models_that_do_not_fit(write: Callable[..., Path], tmp_path: Path) -> N
     with pytest.raises(FileNotFoundError, match=r"no model .*missing\.pt: expected a checkpoint"):
         Translator.from_pretrained(f"{one}:{tmp_path}/missing.pt", text="tokens")
     shutil.copy(one, other.with_name("three.safetensors"))
-    with pytest.raises(ValueError, match="a foreign source dictionary: it has 5 tokens"):
+    with pytest.raises(ValueError, match="the dictionaries belong to another model: the source one has 5 tokens"):
         (other.parent / "dict.a.txt").write_text("w 1\n")
         Translator.from_pretrained(other.parent, text="tokens")
 

@@ -230,5 +230,5 @@ def test_languages_that_the_model_lacks(
 
 def test_a_dictionary_of_another_model(m2m: Fairseq, tmp_path: Path) -> None:
     (tmp_path / "dict.txt").write_text("w1 1\nw2 1\n")
-    with pytest.raises(ValueError, match="a foreign source dictionary: it has 9 tokens .* the model 31; give"):
+    with pytest.raises(ValueError, match="another model: the source one has 9 tokens .* the model 31; give"):
         load(m2m.checkpoint, dictionaries=tmp_path / "dict.txt")

@@ -254,7 +254,7 @@ def with_another_dictionary(folder: Path) -> None:
         (lambda folder: rewritten(folder, files={}), "onnx.json: files has no encoder.onnx"),
         (lambda folder: (folder / "onnx.json").write_text("{"), "onnx.json: not valid JSON"),
         (of_a_later_opset, "step.onnx can't be opened by onnxruntime"),
-        (with_another_dictionary, "a foreign target dictionary: it has 9 tokens"),
+        (with_another_dictionary, "the dictionaries belong to another model: the target one has 9 tokens"),
     ],
 )
 def test_a_damaged_folder_is_one_line(damage, message, copied):
