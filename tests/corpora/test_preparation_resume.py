@@ -62,7 +62,7 @@ class Command:
         while (left := [pid for pid in self.children if Path(f"/proc/{pid}").exists()]) and time.monotonic() < end:
             time.sleep(0.01)
         assert not left
-        stage = re.compile(r"[a-z ]+: [\d,]+ of [\d,]+ pairs|binarise: .*")
+        stage = re.compile(r"[a-z ]+: [\d,]+ (of [\d,]+ )?pairs|binarise: .*")
         return self.process.returncode, [line for line in message.splitlines() if not stage.fullmatch(line)]
 
 
