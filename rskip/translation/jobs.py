@@ -83,7 +83,7 @@ def _check_readable(path: str) -> None:
     if os.path.isdir(path):
         raise ValueError(f"{path} is a folder: give its files")
     if not os.path.exists(path):
-        raise FileNotFoundError(f"no file {path}")
+        raise FileNotFoundError(f"no file {path}: check the path")
     if not os.access(path, os.R_OK):
         raise PermissionError(f"{path} can't be read: permission denied")
 

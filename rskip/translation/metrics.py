@@ -165,7 +165,7 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"no file {path}")
+        raise FileNotFoundError(f"no file {path}: check the path")
     if lines := list(text_lines.read_lines(path)):
         return lines
     raise ValueError(f"{path} is empty")
