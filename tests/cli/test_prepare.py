@@ -67,7 +67,7 @@ def prepare(
         captured = capsys.readouterr()
         assert captured.out == ""
         *stages, told = captured.err.splitlines()
-        stage = re.compile(r"[a-z ]+: [\d,]+ of [\d,]+ pairs|binarise: [\d,]+ pairs, by .+")
+        stage = re.compile(r"[a-z ]+: [\d,]+ (?:of [\d,]+ )?pairs|binarise: [\d,]+ pairs, by .+")
         assert all(map(stage.fullmatch, stages))
         return status, told
 
