@@ -33,10 +33,10 @@ _REMARKS = {
     "rskip-table-1": """\
 - In the paper, the baseline is `1xskip`, and 1rSkip+LN is `1xskip_ln`.
 - The paper leaves settings open. [papers.md](papers.md#what-the-papers-leave-open-on-images) lists what we chose.
-- On two CPU cores without fast bfloat16 we estimate 38 to 46 hours per run, and about 970 hours (40 days) for 8
+- On two CPU cores without bfloat16 instructions we estimate 38 to 46 hours per run, and about 970 hours (40 days) for 8
   variants with 3 seeds.
 - [cifar10_short](#cifar10_short) is a small version of this table: six connections on the same network, with 500 of the
-  64,000 iterations. A run took 7 to 12 minutes on two cores with fast bfloat16.
+  64,000 iterations. A run took 7 to 12 minutes on two cores with bfloat16 instructions.
 """,
     "sas-table-6": """\
 The paper does not say how its scaling gates enter the block. Each has two readings, which share the paper's score:
