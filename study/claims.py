@@ -252,8 +252,8 @@ The counts below are lines of the tables. A claim that was tested in several set
 
 The column "command" has what tests the claim, or would test it. `rskip analyse` needs CIFAR-10 for ResNets: add
 `--download`, or `--data FOLDER`. The rSkip paper's scores on CIFAR are means of five runs, so commands for single
-variants have five seeds. Hours are estimates for two CPU cores without bfloat16 instructions; rSkip's Table 1 would take about
-970 hours (40 days) with 8 variants and 3 seeds."""
+variants have five seeds. Hours are estimates for two CPU cores without bfloat16 instructions; rSkip's Table 1 would
+take about 970 hours (40 days) with 8 variants and 3 seeds."""
 
 
 def _judge(claim: Claim, root: Path, tables: Comparisons, costs: Mapping[str, str]) -> Judged:
