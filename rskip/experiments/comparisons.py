@@ -343,7 +343,8 @@ def _changes(line: Line) -> list[str]:
     computed = line.records and line.baseline.records  # the precision that was used says more than the setting
     expected = (*_CONNECTION, *(_PRECISION if computed else ()))
     keys = [key for key in {**before, **now} if now.get(key) != before.get(key) and key not in expected]
-    changes = [f"{key}: {now.get(key, 'none')} against {before.get(key, 'none')}" for key in keys]
+    default = "the default"
+    changes = [f"{key}: {now.get(key, default)} against {before.get(key, default)}" for key in keys]
     if all(precisions) and precisions[0] != precisions[1]:
         changes.append(f"precision: {' against '.join(' and '.join(sorted(each)) for each in precisions)}")
     return changes

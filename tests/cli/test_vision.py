@@ -259,7 +259,7 @@ def test_a_choice_is_told_when_nothing_is_missing(tmp_path, monkeypatch, capsys)
     refused(capsys, "no CIFAR10 in", *command[1:], "--dataset", "cifar10", "--data", str(tmp_path))
     monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(40 if train else 30))
     assert main(command) == 0
-    assert "computing in float32: this CPU only emulates" in capsys.readouterr().err
+    assert "computing in float32: this CPU has no bfloat16 instructions" in capsys.readouterr().err
 
 
 # training and evaluation

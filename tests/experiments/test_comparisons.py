@@ -71,7 +71,7 @@ def test_a_table_without_records_has_the_papers_figures_and_the_commands_that_fi
         "No variant has a run record yet.",
         "The paper's differences are from its score of mine/plain (30.0).",
         "BLEU: the paper names no scorer; ours is sacreBLEU.",
-        "mine/twice and its baseline differ in train.clip-norm: 1.0 against none.",
+        "mine/twice and its baseline differ in train.clip-norm: 1.0 against the default.",
         "",
         "Missing:",
         "",
@@ -100,7 +100,7 @@ def test_another_setting_is_compared_in_pairs_and_one_seed_not_at_all(
         "Bold: detected, p below 0.05. MDE: minimum detectable effect, the smallest true difference that is detected "
         "with probability 0.8 at the corrected level, given this deviation.  \n"
         "sacreBLEU: `nrefs:1|tok:13a`.  \n"
-        "mine/twice and its baseline differ in train.clip-norm: 1.0 against none.  \n"
+        "mine/twice and its baseline differ in train.clip-norm: 1.0 against the default.  \n"
         "With the papers' scores: rskip report some-table-1 some-section-2.\n\n"
         f"Missing:\n\n    {COMMAND} thrice --seeds 1 2\n"
     )
@@ -139,7 +139,7 @@ def test_a_precision_that_the_variants_do_not_share_is_said(project: Path, recor
     text = RECIPE.replace("thrice: {}", "thrice: {train: {bf16: true}}")
     (project / "recipes" / "mine.yaml").write_text(text)
     notes = Comparisons(all_recipes(), []).table("mine").notes
-    assert "mine/thrice and its baseline differ in train.bf16: True against none." in notes
+    assert "mine/thrice and its baseline differ in train.bf16: True against the default." in notes
     records = [record("plain", 1, 38.0), record("thrice", 1, 39.0)]
     notes = Comparisons(all_recipes(), records).table("mine").notes
     assert not any(note.startswith("mine/thrice") for note in notes), "asked for another, computed in the same"
