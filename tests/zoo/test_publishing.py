@@ -336,7 +336,7 @@ def test_a_transformer_has_a_name_where_it_has_one_connection(monkeypatch: pytes
     monkeypatch.setattr(sys, "path", [*sys.path])
     own = replace(record, config={**record.config, "train": {"user-dir": "own_published"}})
     assert described(own, "transformer_sas", "published_skip").paper.title == "Me, My skip"
-    with pytest.raises(ValueError, match=r"its encoder has the connection sas, the rest 2rskip\+ln, and a"):
+    with pytest.raises(ValueError, match=r"its encoder has the connection sas, the rest 2rskip\+ln, but a"):
         described(record, "transformer_rskip_ln_tiny", "2rskip+ln", encoder_connection="sas")
 
 
