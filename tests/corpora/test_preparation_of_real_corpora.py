@@ -63,13 +63,13 @@ def test_multi30k_is_what_the_committed_models_were_trained_on(shared: Path, roo
     assert hashlib.sha256(files.encode()).hexdigest() == trained["data"]["files_sha256"]
     for name in ("dict.en.txt", "dict.de.txt", "text/codes.bpe", "text/pipeline.json"):
         assert (folder / name).read_bytes() == (model / name).read_bytes()
-    figures = inspect_data(folder, examples=300).figures
-    assert figures["corpus"]["name"] == "multi30k-en-de" and figures["joint_dictionary"]
-    assert [side["unknown"] for side in figures["splits"]["train"]["sides"].values()] == [0, 0]
+    statistics = inspect_data(folder, examples=300).statistics
+    assert statistics["corpus"]["name"] == "multi30k-en-de" and statistics["joint_dictionary"]
+    assert [side["unknown"] for side in statistics["splits"]["train"]["sides"].values()] == [0, 0]
     pipeline = TextPipeline.load(folder / "text")
     back = pipeline.reversed()
     english, german = (read(shared / f"data/multi30k/train.{language}.gz") for language in ("en", "de"))
-    for example in figures["examples"]:
+    for example in statistics["examples"]:
         row = example["number"] - 1
         tokens = pipeline.encode(english[row]), pipeline.encode_target(german[row])
         assert example["lengths"] == [len(side.split()) for side in tokens]
