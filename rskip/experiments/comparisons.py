@@ -217,17 +217,22 @@ def begun(table: ComparisonTable) -> dict[Path, str]:
 def compare_lines(lines: Sequence[Line]) -> list[Line]:
     """Lines with their differences: those that share a baseline and a metric are compared together."""
     found = list(lines)
-    groups: dict[tuple[str, str], list[int]] = {}
-    for at, line in enumerate(lines):
-        if line.baseline is not None:
-            groups.setdefault((line.baseline.recipe.address, line.metric), []).append(at)
-    for group in groups.values():
+    for group in _groups(lines).values():
         baseline, own = lines[group[0]].baseline, [lines[at] for at in group]
         assert baseline is not None
         differences = compare(baseline.values, [line.values for line in own], [not _changes(line) for line in own])
         for at, difference in zip(group, differences, strict=True):
             found[at] = replace(lines[at], difference=difference)
     return found
+
+
+def _groups(lines: Sequence[Line]) -> dict[tuple[str, str], list[int]]:
+    """The places of the lines that share a baseline and a metric."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for at, line in enumerate(lines):
+        if line.baseline is not None:
+            groups.setdefault((line.baseline.recipe.address, line.metric), []).append(at)
+    return groups
 
 
 def _notes(lines: Sequence[Line]) -> list[str]:
@@ -301,16 +306,13 @@ def _comparisons(count: int) -> str:
 
 def _pooled_notes(lines: Sequence[Line]) -> list[str]:
     """What was pooled, one note per baseline and metric."""
-    groups: dict[tuple[str, str], list[Line]] = {}
-    for line in lines:
-        if line.baseline and line.difference and line.difference.std and not line.difference.unpooled:
-            groups.setdefault((line.baseline.recipe.address, line.metric), []).append(line)
-    notes = []
+    pooled = [line for line in lines if line.difference and line.difference.std and not line.difference.unpooled]
+    notes, groups = [], _groups(pooled)
     for (baseline, metric), group in groups.items():
-        first = group[0].difference
+        first = pooled[group[0]].difference
         assert first is not None
         of = f" of {metric}" if len({each for _, each in groups}) > 1 else ""
-        names = ", ".join(line.recipe.address for line in group)
+        names = ", ".join(pooled[at].recipe.address for at in group)
         notes.append(
             f"Dunnett's test with the standard deviation{of} pooled over {baseline}, {names}: {first.std:.2g}, with "
             f"{first.freedom} degrees of freedom. In brackets: {CONFIDENCE:.0%} intervals that hold simultaneously. "
