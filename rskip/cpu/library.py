@@ -245,8 +245,8 @@ class SearchSettings(Arguments):
     _structure = "search_settings"
     _pointers = _pointers("limits prefixes", torch.int64)
     _fields_ = _fields(
-        _pointers, "sentences beams words prefix start end padding unknown min_length ngram gnmt source",
-        "length_penalty unknown_penalty temperature", typed=False,
+        _pointers, "sentences beams words prefix start end padding unknown min_length ngram gnmt source "
+        "sampling top_k seed", "length_penalty unknown_penalty temperature top_p", typed=False,
     )  # fmt: skip
 
 

@@ -135,5 +135,6 @@ class _Compiled:
             start=self.start, end=special.end, padding=special.padding, unknown=special.unknown,
             min_length=options.min_length, ngram=options.no_repeat_ngram, gnmt=options.length_penalty_kind == "gnmt",
             source=self.source, length_penalty=options.length_penalty,
-            unknown_penalty=options.unknown_penalty, temperature=options.temperature,
+            unknown_penalty=options.unknown_penalty, temperature=options.temperature, sampling=options.sampling,
+            top_k=options.top_k, top_p=options.top_p, seed=options.seed,
         )  # fmt: skip

@@ -39,7 +39,7 @@ def beam_search(
 
     It has fairseq's rules. A hypothesis is finished when its end is among the K best continuations of its sentence. A
     sentence is finished when K of its hypotheses are, or at its max length, where every hypothesis must end. Sentences
-    are independent of each other, except in sampling.
+    are independent of each other, except in sampling without the compiled search.
 
     :param memory: the decoder's input, one row per sentence.
     :param source_lengths: (B,) number of tokens of each source, including its end.
@@ -51,7 +51,7 @@ def beam_search(
         return []
     limits = [options.max_length(length, decoder.max_positions) for length in source_lengths.tolist()]
     prefixes = None if prefix is None else prefix.tolist()
-    library = None if options.sampling or source_lengths.device.type != "cpu" else find_library().library
+    library = None if source_lengths.device.type != "cpu" else find_library().library
     if library is not None:
         return compiled_search(
             library, decoder, memory, options, limits=limits, prefixes=prefixes, special=special, each_step=each_step

@@ -13,6 +13,7 @@ import random
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -88,11 +89,14 @@ def translate() -> None:
 def search() -> None:
     used = draw.choice(MODELS)
     sentences, length, beam = draw.randint(0, 4), draw.randint(1, 9), draw.randint(1, 6)
+    sampling: dict[str, Any] = {}
+    if draw.random() < 0.4:
+        sampling = {"sampling": True, "top_k": draw.choice([0, 1, 5, 99]), "top_p": draw.choice([1, 0.9, 0.2, 1e-9])}
     options = SearchOptions(
         beam=beam, nbest=draw.randint(1, beam), min_length=draw.randint(0, 9), max_length_a=draw.choice([0, 2]),
         max_length_b=draw.choice([9, 60]), unknown_penalty=draw.choice([0, 0.5, -0.5, math.inf]),
         temperature=draw.choice([1, 0.7]), no_repeat_ngram=draw.choice([0, 1, 2, 5]),
-        token_scores=draw.random() < 0.5, attention=draw.random() < 0.5,
+        token_scores=draw.random() < 0.5, attention=draw.random() < 0.5, **sampling,
     )  # fmt: skip
     special = SpecialTokens()
     if draw.random() < 0.4:

@@ -161,6 +161,25 @@ def test_many_sentences_are_shared_among_threads(models, monkeypatch):
         torch.set_num_threads(threads)
 
 
+@pytest.mark.parametrize("settings", [{}, {"top_k": 9}, {"top_p": 0.8}, {"top_k": 20, "top_p": 0.9}], ids=str)
+def test_samples_depend_on_the_seed_and_the_sentence_only(models, settings, monkeypatch):
+    """Neither the other sentences of a batch nor threads change them."""
+    monkeypatch.setattr("rskip.cpu.decoder.WORK_TO_SHARE", 1)
+    source = torch.randint(4, SOURCE_WORDS, (9, 6), generator=torch.Generator().manual_seed(0))
+    options = SearchOptions(nbest=4, max_length_b=20, sampling=True, seed=2**63 - 1, token_scores=True, **settings)
+
+    def samples(source):
+        return searched(models["float32"], source, None, options, SpecialTokens(), monkeypatch, compiled=True)
+
+    expected, threads = samples(source), torch.get_num_threads()
+    assert_equal(samples(source[:4]), expected[:4], settings)
+    try:
+        torch.set_num_threads(3)
+        assert_equal(samples(source), expected, settings)
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_each_step_is_announced_before_it_begins(models):
     announced = []
     source = torch.tensor([[5, 6, END]])

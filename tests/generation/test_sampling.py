@@ -1,4 +1,4 @@
-"""Samples follow the requested distribution."""
+"""Samples follow the requested distribution, in PyTorch and in the compiled search."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 import pytest
 import torch
 
+from rskip.cpu import Search, find_library
+from rskip.cpu.library import TYPES
 from rskip.generation import SearchOptions
 from rskip.generation.sampling import sample
 
@@ -15,8 +17,29 @@ PROBABILITIES = torch.tensor([0.02, 0.4, 0.03, 0.25, 0.1, 0.2])
 ROWS = 40_000
 
 
-def frequencies(probabilities=PROBABILITIES, seed=1, **settings):
-    """Share (V,) of each token among the draws of two sentences of ROWS / 2 rows."""
+def compiled_draws(logits, **settings):
+    """Tokens (ROWS,) that the compiled search draws after logits (V,), from 40 sentences."""
+    if find_library().library is None:
+        pytest.skip("the kernels are not compiled here")
+    options, count, words = SearchOptions(sampling=True, **settings), 40, len(logits)
+    logits = logits.expand(count, 1, words).contiguous()
+    # padding and end are beyond the words that are drawn
+    padded = torch.nn.functional.pad(logits, (0, 2), value=-math.inf)
+    search = Search(
+        find_library().library, limits=[5] * count, prefixes=None, words=words + 2, beams=ROWS // count, start=0,
+        end=words, padding=words + 1, unknown=0, min_length=0, ngram=0, gnmt=0, source=0, length_penalty=1.0,
+        unknown_penalty=0.0, temperature=options.temperature, sampling=1, top_k=options.top_k, top_p=options.top_p,
+        seed=options.seed,
+    )  # fmt: skip
+    assert not search.step(padded.data_ptr(), TYPES[padded.dtype], None, threads=1)
+    return torch.tensor(search.beams()[0]).flatten()
+
+
+def frequencies(probabilities=PROBABILITIES, seed=1, *, compiled=False, **settings):
+    """Share (V,) of each token among the draws of sentences with ROWS rows."""
+    if compiled:
+        drawn = compiled_draws(probabilities.log() + 3, seed=seed, **settings)
+        return drawn.bincount(minlength=len(probabilities)) / ROWS
     log_probabilities = probabilities.log().expand(2, ROWS // 2, -1)
     generator = torch.Generator().manual_seed(seed)
     tokens, scores = sample(log_probabilities, SearchOptions(sampling=True, **settings), generator)
@@ -31,6 +54,7 @@ def assert_follows(shares, expected):
     assert ((shares - expected).abs() <= 4.5 * deviation + 1e-9).all(), (shares, expected)
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["pytorch", "compiled"])
 @pytest.mark.parametrize(
     ("settings", "kept"),
     [
@@ -51,10 +75,27 @@ def assert_follows(shares, expected):
     ],
     ids=str,
 )
-def test_frequencies(settings, kept):
+def test_frequencies(settings, kept, compiled):
     expected = torch.zeros(6)
     expected[kept] = PROBABILITIES[kept] / PROBABILITIES[kept].sum()
-    assert_follows(frequencies(**settings), expected)
+    assert_follows(frequencies(compiled=compiled, **settings), expected)
+
+
+@pytest.mark.parametrize("type", TYPES, ids=str)
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.5}, {"top_k": 40}, {"top_p": 0.7}], ids=str)
+@pytest.mark.parametrize("words", [64, 300])
+def test_compiled_draws_from_several_blocks(type, settings, words):
+    """Chi-square over many words; 5 standard deviations of its distribution."""
+    logits = torch.randn(words, generator=torch.Generator().manual_seed(words)).to(type)
+    counts = compiled_draws(logits, **settings).bincount(minlength=words)
+    probabilities = (logits.double() / settings.get("temperature", 1)).softmax(0)
+    order = probabilities.argsort(descending=True, stable=True)
+    before = probabilities[order].cumsum(0) - probabilities[order]
+    kept = order[(before < settings.get("top_p", 1)) & (torch.arange(words) < settings.get("top_k", words))]
+    expected = ROWS * probabilities[kept] / probabilities[kept].sum()
+    assert counts.sum() == counts[kept].sum() == ROWS
+    square = ((counts[kept] - expected) ** 2 / expected).sum()
+    assert abs(square - (len(kept) - 1)) < 5 * math.sqrt(2 * (len(kept) - 1))
 
 
 def test_top_p_takes_no_more_once_it_is_reached_exactly():
@@ -121,6 +162,7 @@ def sampled(search, count, sentences=1, **settings):
     return [[tuple(each.tokens.tolist()) for each in hypotheses] for hypotheses in results]
 
 
+@pytest.mark.usefixtures("each_search")
 @pytest.mark.parametrize("sentences", [1, 3])
 def test_whole_hypotheses_follow_the_model(search, sentences):
     count = 1000
@@ -131,11 +173,13 @@ def test_whole_hypotheses_follow_the_model(search, sentences):
             assert abs(strings.count(string) / count - probability) < 4.5 * deviation
 
 
+@pytest.mark.usefixtures("each_search")
 def test_sentences_of_a_batch_get_draws_of_their_own(search):
     one, other = sampled(search, 50, sentences=2)
     assert sorted(one) != sorted(other)
 
 
+@pytest.mark.usefixtures("each_search")
 def test_scores_of_samples_are_the_models(search):
     for hypothesis in search(WEATHER, sampling=True, beam=60, nbest=60, top_k=2, token_scores=True)[0]:
         tokens = tuple(hypothesis.tokens.tolist())
@@ -144,17 +188,20 @@ def test_scores_of_samples_are_the_models(search):
         torch.testing.assert_close(hypothesis.token_scores, torch.tensor(steps), rtol=0, atol=1e-5)
 
 
+@pytest.mark.usefixtures("each_search")
 def test_top_k_and_top_p_hold_at_every_step(search):
     assert set(sampled(search, 300, top_k=1)[0]) == {(A, END)}
     assert set(sampled(search, 300, top_k=2)[0]) == set(STRINGS) - {(C, A, END)}
     assert set(sampled(search, 300, top_p=0.7)[0]) == {(A, END), (A, B, END), (B, C, A, END)}
 
 
+@pytest.mark.usefixtures("each_search")
 def test_the_seed_decides(search):
     assert sampled(search, 40, seed=5) == sampled(search, 40, seed=5)
     assert sampled(search, 40, seed=5) != sampled(search, 40, seed=6)
 
 
+@pytest.mark.usefixtures("each_search")
 def test_the_seed_leaves_torchs_own_generator_alone(search):
     torch.manual_seed(0)
     expected = torch.rand(3)
@@ -163,6 +210,7 @@ def test_the_seed_leaves_torchs_own_generator_alone(search):
     assert torch.equal(torch.rand(3), expected)
 
 
+@pytest.mark.usefixtures("each_search")
 def test_temperature_sharpens_the_draws(search):
     share = sampled(search, 1000, temperature=0.5)[0]
     first = [each[0] for each in share]
@@ -170,6 +218,7 @@ def test_temperature_sharpens_the_draws(search):
     assert abs(first.count(A) / 1000 - expected) < 4.5 * math.sqrt(expected * (1 - expected) / 1000)
 
 
+@pytest.mark.usefixtures("each_search")
 def test_prefix_and_lengths_hold_in_sampling(search):
     always = lambda prefix: {A: 0.4, B: 0.3, END: 0.3}  # noqa: E731
     settings = {"sampling": True, "beam": 30, "nbest": 30, "min_length": 2, "max_length_b": 4}

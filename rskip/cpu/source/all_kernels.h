@@ -14,6 +14,6 @@
 #include "loss.h"
 #include "int8.h"
 
-const struct kernels KERNELS = {attend, residual, map, embed, join, gate, normalise, best,
+const struct kernels KERNELS = {attend, residual, map, embed, join, gate, normalise, best, weigh,
                                 cross_entropy, log_softmax, log_softmax_gradient, pack, packed_bytes, map8,
                                 pack8, packed_bytes8, LARGEST_WEIGHT};

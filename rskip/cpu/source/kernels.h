@@ -78,6 +78,15 @@ struct candidates {
     int64_t type;
 };
 
+/* Weights of tokens that are drawn. */
+struct weighing {
+    const void *logits;            /* (N, V) */
+    float *sums;                   /* (N, blocks) of exp(logit - best) */
+    float *best;                   /* (N) the largest logit */
+    int64_t words;
+    int64_t type;
+};
+
 /* Tokens to the first layer's input: scale·embedding + position's. */
 struct embedding {
     const int64_t *tokens;         /* (rows) */
@@ -162,7 +171,10 @@ struct search_settings {
     int64_t min_length, ngram;     /* no sequence of `ngram` tokens twice; 0: any */
     int64_t gnmt;                  /* the length penalty: ((5 + n) / 6)^length_penalty, or n^length_penalty */
     int64_t source;                /* S, whose attention is kept; 0: none */
+    int64_t sampling;              /* whether tokens are drawn instead of searched for */
+    int64_t top_k, seed;           /* draws are from the `top_k` most probable tokens; 0: from all */
     double length_penalty, unknown_penalty, temperature;
+    double top_p;                  /* draws are from the fewest tokens whose probabilities reach it */
 };
 
 /* A finished hypothesis. Where a pointer is not null, it receives the values. */
@@ -213,6 +225,7 @@ struct kernels {
     void (*gate)(const struct gating *, int64_t first, int64_t last);
     void (*normalise)(const struct vocabulary *, int64_t first, int64_t last);
     void (*best)(const struct candidates *, int64_t first, int64_t last);
+    void (*weigh)(const struct weighing *, int64_t first, int64_t last);
     void (*cross_entropy)(const struct cross_entropy *, int64_t first, int64_t last);
     void (*log_softmax)(const struct log_softmax *, int64_t first, int64_t last);
     void (*log_softmax_gradient)(const struct log_softmax *, int64_t first, int64_t last);

@@ -62,6 +62,13 @@ static int64_t *copied(const int64_t *values, int64_t a, int64_t b) {
     return copy;
 }
 
+/* How many candidates a row has at this step. */
+static int64_t candidates_of(const struct search *s) {
+    const int64_t most = 2 * s->settings.beams, all = s->width * s->settings.words - 1;
+    if (s->settings.sampling) return s->settings.beams;
+    return most < all ? most : all;
+}
+
 /* A search before its first step, or null without memory. */
 EXPORT struct search *rskip_search_new(const struct search_settings *settings) {
     const int64_t sentences = settings->sentences, beams = settings->beams, words = settings->words;
@@ -97,7 +104,7 @@ EXPORT struct search *rskip_search_new(const struct search_settings *settings) {
         s->steps[0].tokens[row] = settings->start;
         s->steps[0].scores[row] = 0;
     }
-    s->count = 2 * beams < words - 1 ? 2 * beams : words - 1;
+    s->count = candidates_of(s);
     return s;
 }
 
@@ -213,6 +220,11 @@ void search_choose(struct search *s, void *logits, int type, int64_t first, int6
         for (int64_t number = row * width; number < (row + 1) * width; number++) s->offsets[number] = scores[number] - s->normalisers[number];
         if (penalty != 0 && penalty != INFINITY) penalise_unknown(s, logits, type, row);
         const int64_t token = forced_token(s, row);
+        if (s->settings.sampling) {
+            if (token < 0) forbid(s, logits, type, row);
+            if (!search_draw(s, logits, type, row, token)) __atomic_store_n(&s->failed, 1, __ATOMIC_RELAXED);
+            continue;
+        }
         if (token >= 0) {
             choose_forced(&candidates, row, token);
             continue;
@@ -243,11 +255,17 @@ static int64_t finish_rows(struct search *s) {
         if (!s->active[row]) continue;
         const int64_t sentence = s->sentences[row];
         const float *scores = s->scores + row * s->count;
+        float best = -INFINITY;
+        int known = 1;
+        for (int64_t place = 0; place < s->count; place++) {
+            if (scores[place] > best) best = scores[place];
+            known &= scores[place] < INFINITY;
+        }
         for (int64_t place = 0; place < s->count && place < beams; place++)
             if (s->tokens[row * s->count + place] == s->settings.end && isfinite(scores[place]) && s->ended[sentence] < beams)
                 finish(s, row, s->beams[row * s->count + place], scores[place], scores[place] / penalty);
-        if (isnan(scores[0]) || scores[0] == INFINITY) return -1;
-        if (s->ended[sentence] == beams || s->length >= s->settings.limits[sentence] || scores[0] == -INFINITY) {
+        if (!known) return -1;
+        if (s->ended[sentence] == beams || s->length >= s->settings.limits[sentence] || best == -INFINITY) {
             s->active[row] = 0;
             if (!s->ended[sentence]) finish(s, row, 0, -INFINITY, -INFINITY); /* nothing may follow: what there is ends here */
         } else remaining++;
@@ -291,7 +309,7 @@ static int go_on(struct search *s, int64_t rows) {
                 step->scores[place++] = ends ? -INFINITY : scores[each];
             }
     }
-    s->count = 2 * beams < width * s->settings.words - 1 ? 2 * beams : width * s->settings.words - 1;
+    s->count = candidates_of(s);
     return GOES_ON;
 }
 

@@ -44,6 +44,9 @@ struct search {
 /* The candidates of the rows `first` to `last`, from the logits (B', K', V) of the present beams, which it changes. */
 void search_choose(struct search *, void *logits, int type, int64_t first, int64_t last);
 
+/* The same for one row where tokens are drawn, or only the `forced` one may follow, if it isn't negative; 0 without memory. */
+int search_draw(struct search *, const void *logits, int type, int64_t row, int64_t forced);
+
 /* Goes on with the candidates of all rows. */
 int search_advance(struct search *);
 

@@ -94,3 +94,37 @@ INLINE void best_typed(const struct candidates *a, int64_t sentence, const int t
 static void best(const struct candidates *a, int64_t first, int64_t last) {
     for (int64_t sentence = first; sentence < last; sentence++) OF_TYPE(best_typed, a, sentence);
 }
+
+/* The largest logit of a row, and of each block the sum of exp(logit - largest). */
+INLINE void weigh_typed(const struct weighing *a, int64_t row, const int type) {
+    const int64_t blocks = (a->words + BLOCK - 1) / BLOCK, start = row * a->words;
+    vector most = all(-INFINITY);
+    float best = -INFINITY;
+    int64_t word = 0;
+    for (; word + LANES <= a->words; word += LANES) most = larger(load(a->logits, start + word, type), most);
+    best = largest(most);
+    for (; word < a->words; word++) {
+        const float logit = get(a->logits, start + word, type);
+        if (logit > best) best = logit;
+    }
+    a->best[row] = best;
+    for (int64_t block = 0; block < blocks; block++) {
+        const int64_t end = (block + 1) * BLOCK < a->words ? (block + 1) * BLOCK : a->words;
+        vector total = {0};
+        for (word = block * BLOCK; word < end; word += LANES) {
+            vector logits;
+            if (word + LANES <= end) logits = load(a->logits, start + word, type);
+            else {
+                float tail[LANES];
+                for (int64_t i = 0; i < LANES; i++) tail[i] = word + i < end ? get(a->logits, start + word + i, type) : -INFINITY;
+                memcpy(&logits, tail, sizeof logits);
+            }
+            total += exponential(logits - best);
+        }
+        a->sums[row * blocks + block] = sum(total);
+    }
+}
+
+static void weigh(const struct weighing *a, int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; row++) OF_TYPE(weigh_typed, a, row);
+}
