@@ -248,7 +248,7 @@ class _Attention(torch.autograd.Function):
         with torch.enable_grad(), _disable_current_modes():
             inputs = [each.host.detach().requires_grad_() for each in (query, key, value)]
             ctx.result = torch._scaled_dot_product_attention_math(
-                *inputs, None if mask is None else mask.host, *options
+                *inputs, None if mask is None else mask.host, *options, enable_gqa=key.size(1) != query.size(1)
             )[0]
         ctx.inputs, ctx.counts = inputs, query.counts
         y = DeviceTensor(ctx.result.detach(), query.counts)
@@ -265,8 +265,9 @@ class _Attention(torch.autograd.Function):
 
 def _attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-    is_causal: bool = False,
+    is_causal: bool = False, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
+    assert enable_gqa or key.size(1) == query.size(1)
     return _Attention.apply(query, key, value, attn_mask, dropout_p, is_causal)
 
 

@@ -66,9 +66,9 @@ class LayerNorm(Normalisation, nn.LayerNorm):
 
     def forward(self, z: Tensor) -> Tensor:
         weight: Tensor = self.weight
-        bias: Tensor = self.bias
+        bias: Tensor | None = self.bias  # a model without biases has set it to None
         if z.dtype == torch.float32 != weight.dtype:  # F.layer_norm refuses a gain narrower than its input
-            weight, bias = at_least_float32(weight), at_least_float32(bias)
+            weight, bias = at_least_float32(weight), None if bias is None else at_least_float32(bias)
         if self.feature_dim == -1:
             return F.layer_norm(z, self.normalized_shape, weight, bias, self.eps)
         y = F.layer_norm(z.movedim(1, -1), self.normalized_shape, weight, bias, self.eps)

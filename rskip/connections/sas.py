@@ -119,6 +119,8 @@ class SAS(Connection):
             return False
         if self.gate != "full" or self.gamma != "tied" or not isinstance(self.norm, LayerNorm):
             return False
+        if self.norm.bias is None:
+            return False
         modules = self.alpha_gate, self.beta_gate, self.norm
         hooked = any(module._forward_hooks or module._forward_pre_hooks for module in modules)
         return self.feature_dim == -1 and self.norm.weight.dtype == x.dtype and not hooked

@@ -1,8 +1,8 @@
-"""Architectures by name, `transformer_<connection>[_<size>]`, for fairseq-train's `--arch`."""
+"""Architectures by name, `transformer[_lm]_<connection>[_<size>]`, for fairseq-train's `--arch`."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 CONNECTIONS = {
     "skip_ln": "1xskip+ln",
@@ -39,10 +39,34 @@ SIZES = {
 }
 
 
-def architecture(connection: str, size: str) -> str:
+def architecture(connection: str, size: str, *, model: str = "transformer") -> str:
     """The name of an architecture, such as `transformer_rskip_ln_tiny`; size base has no suffix.
 
     :param connection: a key of CONNECTIONS.
-    :param size: a key of SIZES.
+    :param size: a key of SIZES, or of LANGUAGE_MODELS.
+    :param model: "transformer", or "transformer_lm" for language models.
     """
-    return f"transformer_{connection}" + ("" if size == "base" else f"_{size}")
+    return f"{model}_{connection}" + ("" if size == "base" else f"_{size}")
+
+
+def _language_model(size: Size, **others: Any) -> dict[str, Any]:
+    sizes = dict(zip(("embed_dim", "ffn_embed_dim", "attention_heads", "layers"), size, strict=True))
+    return {**{f"decoder_{name}": value for name, value in sizes.items()}, **others}
+
+
+_GPT2 = {
+    "activation_fn": "gelu_accurate",
+    "decoder_learned_pos": True,
+    "no_scale_embedding": True,
+    "share_decoder_input_output_embed": True,
+    "initial_std": 0.02,
+}
+_NANOGPT = {**_GPT2, "activation_fn": "gelu", "biases": False, "dropout": 0.0, "max_target_positions": 64}
+
+# Fields of `LanguageModelConfig` by size. base, tiny and small have the shape of fairseq's transformer_lm, gpt2 that of
+# GPT-2 with 124 million weights, and nanogpt that of nanoGPT's quick start for a cheap computer.
+LANGUAGE_MODELS: dict[str, dict[str, Any]] = {
+    **{name: _language_model(SIZES[name]) for name in ("base", "tiny", "small")},
+    "gpt2": _language_model(Size(768, 3072, 12, 12), attention_dropout=0.1, **_GPT2),
+    "nanogpt": _language_model(Size(128, 512, 4, 4), **_NANOGPT),
+}

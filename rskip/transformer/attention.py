@@ -16,12 +16,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from rskip.connections import Connection, build_norm
 from rskip.connections.connection import InnerNorm
 from rskip.connections.linear import Linear
+from rskip.transformer.rotary import Rotation
 from rskip.transformer.value_residual import FirstValues, ValueResidual
 
 
 @dataclass
 class KeyValue:
-    """Projected keys and values, each (B, H, S, D)."""
+    """Projected keys and values, each (B, H, S, D); with grouped queries H is the number of their own heads."""
 
     key: Tensor
     value: Tensor
@@ -49,17 +50,28 @@ def build_inner_norm(connection: Connection, where: InnerNorm, features: int) ->
 
 class MultiHeadAttention(nn.Module):
     """softmax(QKᵀ/√D)V in H heads (Vaswani et al. 2017, section 3.2.2). Member names are fairseq's, except for the
-    parts that a connection adds inside the branch."""
+    parts that a connection adds inside the branch.
+
+    :param key_value_heads: heads of keys and values, each of which serves H / `key_value_heads` heads of queries; None:
+        H.
+    """
 
     def __init__(
-        self, features: int, heads: int, *, memory_features: int | None = None, dropout: float = 0.0
+        self,
+        features: int,
+        heads: int,
+        *,
+        memory_features: int | None = None,
+        key_value_heads: int | None = None,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.head_features = heads, features // heads
+        self.queries_per_key = heads // (key_value_heads or heads)
         self.dropout = dropout
         memory_features = features if memory_features is None else memory_features
-        self.k_proj = Linear(memory_features, features)
-        self.v_proj = Linear(memory_features, features)
+        self.k_proj = Linear(memory_features, features // self.queries_per_key)
+        self.v_proj = Linear(memory_features, features // self.queries_per_key)
         self.q_proj = Linear(features, features)
         self.out_proj = Linear(features, features)
         gain = 1 / math.sqrt(2) if memory_features == features else 1.0
@@ -80,10 +92,9 @@ class MultiHeadAttention(nn.Module):
     def build_inside(self, connection: Connection) -> None:
         """Builds the parts that the connection adds inside this branch: members `head_scale` and `<where>_norm`."""
         features = self.out_proj.out_features
-        head_features = features // self.heads
-        self.query_norm = build_inner_norm(connection, "query", head_features)
-        self.key_norm = build_inner_norm(connection, "key", head_features)
-        self.value_norm = build_inner_norm(connection, "value", head_features)
+        self.query_norm = build_inner_norm(connection, "query", self.head_features)
+        self.key_norm = build_inner_norm(connection, "key", self.head_features)
+        self.value_norm = build_inner_norm(connection, "value", self.head_features)
         self.head_scale = nn.Parameter(torch.ones(self.heads)) if connection.scales_heads else None
         self.heads_norm = build_inner_norm(connection, "heads", features)
         self.output_norm = build_inner_norm(connection, "output", features)
@@ -96,13 +107,20 @@ class MultiHeadAttention(nn.Module):
             nn.init.ones_(self.head_scale)
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, T, C) -> (B, H, T, D)
+        return x.unflatten(-1, (-1, self.head_features)).transpose(1, 2)  # (B, T, C) -> (B, H, T, D)
 
-    def project(self, memory: Tensor, first: FirstValues | None = None) -> KeyValue:
-        """Keys and values of `memory` (B, S, C). `first` holds the first layer's values, in self-attention."""
+    def project(
+        self, memory: Tensor, first: FirstValues | None = None, rotation: Rotation | None = None
+    ) -> KeyValue:
+        """Keys and values of `memory` (B, S, C). `first` holds the first layer's values, in self-attention.
+
+        `rotation` rotates the keys by their positions.
+        """
         key, value = self._split(self.k_proj(memory)), self._split(self.v_proj(memory))
         if self.key_norm is not None:
             key = self.key_norm(key)
+        if rotation is not None:
+            key = rotation(key)
         if self.value_norm is not None:
             value = self.value_norm(value)
         if self.value_residual is not None:
@@ -110,18 +128,27 @@ class MultiHeadAttention(nn.Module):
             value = self.value_residual(value, first)
         return KeyValue(key, value)
 
-    def _query(self, x: Tensor) -> Tensor:
+    def _query(self, x: Tensor, rotation: Rotation | None = None) -> Tensor:
         query = self._split(self.q_proj(x))
-        return query if self.query_norm is None else self.query_norm(query)
+        if self.query_norm is not None:
+            query = self.query_norm(query)
+        return query if rotation is None else rotation(query)
 
     def forward(
-        self, x: Tensor, memory: KeyValue, mask: Tensor | None = None, *, causal: bool = False
+        self,
+        x: Tensor,
+        memory: KeyValue,
+        mask: Tensor | None = None,
+        rotation: Rotation | None = None,
+        *,
+        causal: bool = False,
     ) -> Tensor:
         """Attends from x (B, T, C) to `memory`.
 
         `mask` (broadcast to B, H, T, S) is boolean, true at visible keys, or has x's type and is added to scores.
+        `rotation` rotates the queries by their positions.
         """
-        query = self._query(x)
+        query = self._query(x, rotation)
         with _backend(query):
             y = functional.scaled_dot_product_attention(
                 query,
@@ -130,6 +157,7 @@ class MultiHeadAttention(nn.Module):
                 attn_mask=mask,
                 dropout_p=self.dropout if self.training else 0.0,
                 is_causal=causal,
+                enable_gqa=self.queries_per_key > 1,
             )  # (B, H, T, D)
         return self.output(y.transpose(1, 2).flatten(2))
 
@@ -145,10 +173,13 @@ class MultiHeadAttention(nn.Module):
         assert self.head_scale is not None
         return (y.unflatten(-1, (self.heads, -1)) * self.head_scale[:, None]).flatten(-2)
 
-    def weights(self, x: Tensor, memory: KeyValue, mask: Tensor | None = None) -> Tensor:
+    def weights(
+        self, x: Tensor, memory: KeyValue, mask: Tensor | None = None, rotation: Rotation | None = None
+    ) -> Tensor:
         """Attention weights, averaged over heads; the softmax is in float32. Shape: (B, T, S)."""
-        query = self._query(x).float()
-        scores = query @ memory.key.float().transpose(2, 3) / math.sqrt(query.size(-1))  # (B, H, T, S)
+        query = self._query(x, rotation).float()
+        key = memory.key.float().repeat_interleave(self.queries_per_key, dim=1)
+        scores = query @ key.transpose(2, 3) / math.sqrt(query.size(-1))  # (B, H, T, S)
         if mask is not None:
             scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
         return scores.softmax(-1).mean(1)
@@ -160,7 +191,7 @@ def record_weights(attention: MultiHeadAttention) -> Iterator[list[Tensor]]:
     recorded: list[Tensor] = []
 
     def record(module: nn.Module, inputs: tuple) -> None:
-        recorded.append(attention.weights(*inputs[:3]))
+        recorded.append(attention.weights(*inputs[:4]))
 
     handle = attention.register_forward_pre_hook(record)
     try:

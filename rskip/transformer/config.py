@@ -1,10 +1,10 @@
-"""The hyperparameters of an encoder-decoder Transformer."""
+"""The hyperparameters of Transformers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +13,8 @@ from torch.nn import functional
 from rskip.connections import check_connection, find_family, parse_connection
 from rskip.settings.check import Checked, convert
 from rskip.settings.errors import SettingError
-from rskip.settings.kinds import Index, Layers, Positions, Probability, Size
+from rskip.settings.kinds import Index, Layers, Positions, Positive, Probability, Size
+from rskip.transformer.rotary import RotaryScaling
 
 
 def _tanh_gelu(x: Tensor) -> Tensor:
@@ -36,32 +37,25 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackConfig(Checked):
-    """The hyperparameters of the two stacks, for any kind of input. The fields have the names of fairseq's flags.
+class DecoderConfig(Checked):
+    """The hyperparameters of a decoder, with or without an encoder. The fields have the names of fairseq's flags.
 
-    :param encoder_connection: connection string, such as "2rskip+ln"; `decoder_connection` likewise.
+    :param decoder_connection: connection string, such as "2rskip+ln".
     :param value_residual: each later self-attention of a stack mixes the first one's values into its own: half of both
         ("fixed") or with learned factors ("learned"). See `rskip.transformer.value_residual`.
     :raises SettingError: a field has the wrong type or range, or fields contradict each other.
     """
 
-    padding_index: Index = 1
-    encoder_embed_dim: Size = 512
-    encoder_ffn_embed_dim: Size = 2048
-    encoder_attention_heads: Size = 8
-    encoder_layers: Layers = 6
     decoder_embed_dim: Size = 512
     decoder_ffn_embed_dim: Size = 2048
     decoder_attention_heads: Size = 8
     decoder_layers: Layers = 6
     decoder_learned_pos: bool = False
-    encoder_connection: str = "1xskip+ln"
     decoder_connection: str = "1xskip+ln"
     activation_fn: str = "relu"
     dropout: Probability = 0.1
     attention_dropout: Probability = 0.0
     activation_dropout: Probability = 0.0
-    encoder_layerdrop: Probability = 0.0
     decoder_layerdrop: Probability = 0.0
     share_decoder_input_output_embed: bool = False
     no_scale_embedding: bool = False
@@ -70,27 +64,20 @@ class StackConfig(Checked):
     max_target_positions: Positions = 1024
     checkpoint_activations: bool = False
     value_residual: Literal["none", "fixed", "learned"] = "none"
+    _stacks: ClassVar[tuple[str, ...]] = ("decoder",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for side in ("encoder", "decoder"):
-            heads = getattr(self, f"{side}_attention_heads")
-            if getattr(self, f"{side}_embed_dim") % heads:
-                raise self._wrong(f"{side}_embed_dim", f"a multiple of the number of the {side}'s heads, {heads}")
-            try:
-                spec = parse_connection(getattr(self, f"{side}_connection"))
-                check_connection(spec, -1)
-            except SettingError as error:
-                raise error.named(f"{side}_connection") from None
-            if find_family(spec.family).passes == "history" and getattr(self, f"{side}_layerdrop"):
-                expected = f"0 with {spec}, whose connections read the outputs of all earlier layers"
-                raise self._wrong(f"{side}_layerdrop", expected)
-            if self.value_residual != "none" and getattr(self, f"{side}_layerdrop"):
-                expected = f"0 with value_residual {self.value_residual}, which reads the first layer's values"
-                raise self._wrong(f"{side}_layerdrop", expected)
+        for side in self._stacks:
+            self._check_stack(side)
         self._check_sinusoidal("decoder_embed_dim", learned=self.decoder_learned_pos)
         if self.activation_fn not in ACTIVATIONS:
             raise self._wrong("activation_fn", f"one of {', '.join(ACTIVATIONS)}")
+
+    @property
+    def embeds_positions(self) -> bool:
+        """Whether embeddings of positions are added to those of tokens."""
+        return not self.no_token_positional_embeddings
 
     @property
     def output_is_embedding(self) -> bool:
@@ -106,12 +93,105 @@ class StackConfig(Checked):
         """All fields as plain values, ready for JSON."""
         return asdict(self)
 
+    def _check_stack(self, side: str) -> None:
+        """Checks the sizes and the connection of the stack `side`."""
+        heads = getattr(self, f"{side}_attention_heads")
+        if getattr(self, f"{side}_embed_dim") % heads:
+            raise self._wrong(f"{side}_embed_dim", f"a multiple of the number of the {side}'s heads, {heads}")
+        try:
+            spec = parse_connection(getattr(self, f"{side}_connection"))
+            check_connection(spec, -1)
+        except SettingError as error:
+            raise error.named(f"{side}_connection") from None
+        if find_family(spec.family).passes == "history" and getattr(self, f"{side}_layerdrop"):
+            expected = f"0 with {spec}, whose connections read the outputs of all earlier layers"
+            raise self._wrong(f"{side}_layerdrop", expected)
+        if self.value_residual != "none" and getattr(self, f"{side}_layerdrop"):
+            expected = f"0 with value_residual {self.value_residual}, which reads the first layer's values"
+            raise self._wrong(f"{side}_layerdrop", expected)
+
     def _check_sinusoidal(self, name: str, *, learned: bool) -> None:
-        if getattr(self, name) % 2 and not (self.no_token_positional_embeddings or learned):
+        if getattr(self, name) % 2 and self.embeds_positions and not learned:
             raise self._wrong(name, "an even number, for sinusoidal positions")
 
     def _wrong(self, name: str, expected: str) -> SettingError:
         return SettingError.of_value(name, getattr(self, name), expected)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackConfig(DecoderConfig):
+    """The hyperparameters of an encoder and a decoder, for any kind of input.
+
+    :param encoder_connection: connection string of the encoder, as `decoder_connection`.
+    """
+
+    padding_index: Index = 1
+    encoder_embed_dim: Size = 512
+    encoder_ffn_embed_dim: Size = 2048
+    encoder_attention_heads: Size = 8
+    encoder_layers: Layers = 6
+    encoder_connection: str = "1xskip+ln"
+    encoder_layerdrop: Probability = 0.0
+    _stacks = ("encoder", "decoder")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelConfig(DecoderConfig):
+    """The hyperparameters of a decoder-only language model. The fields below have no flag in fairseq.
+
+    The defaults are those of fairseq's `transformer_lm`; `LANGUAGE_MODELS` in `rskip.transformer.architectures` has
+    further shapes.
+
+    :param decoder_key_value_heads: heads of keys and values, each of which serves several heads of queries (Ainslie et
+        al. 2023); None: as many as `decoder_attention_heads`.
+    :param gated_ffn: the feed-forward hidden features are multiplied by a third linear map of x: SwiGLU if
+        `activation_fn` is "swish" (Shazeer 2020).
+    :param biases: whether linear maps and layer normalisations have biases. Gates of connections always have theirs.
+    :param rotary_theta: base of rotary positions (Su et al. 2021), which replace embedded positions; None: no rotation.
+    :param rotary_scaling: change of the rotary frequencies for a longer context; None: none.
+    :param norm_eps: value that every normalisation adds to the variance or mean square.
+    :param initial_std: standard deviation of all initial weights, as in GPT-2; None: fairseq's initial values.
+    """
+
+    decoder_connection: str = "prenorm+ln"
+    decoder_key_value_heads: Size | None = None
+    gated_ffn: bool = False
+    biases: bool = True
+    rotary_theta: Positive | None = None
+    rotary_scaling: RotaryScaling | None = None
+    norm_eps: Positive = 1e-5
+    initial_std: Positive | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        heads = self.decoder_attention_heads
+        if heads % self.key_value_heads:
+            raise self._wrong("decoder_key_value_heads", f"a divisor of decoder_attention_heads, {heads}")
+        if self.rotary_theta is None:
+            if self.rotary_scaling is not None:
+                raise SettingError("rotary_scaling", "needs rotary positions", advice="set rotary_theta")
+            return
+        if self.decoder_learned_pos:
+            raise self._wrong("decoder_learned_pos", "false with rotary_theta, since rotary positions replace it")
+        if self.decoder_embed_dim // heads % 2:
+            raise self._wrong("decoder_embed_dim", "an even number of features per head, for rotary positions")
+
+    @property
+    def embeds_positions(self) -> bool:
+        return self.rotary_theta is None and super().embeds_positions
+
+    @property
+    def key_value_heads(self) -> int:
+        """The number of heads of keys and values."""
+        return self.decoder_key_value_heads or self.decoder_attention_heads
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> LanguageModelConfig:
+        """The configuration from a result of `to_dict`.
+
+        :raises SettingError: a value has the wrong type, or a key is unknown; the nearest known key is suggested.
+        """
+        return convert(values, cls)
 
 
 @dataclass(frozen=True)

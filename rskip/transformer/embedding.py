@@ -7,37 +7,39 @@ import math
 import torch
 from torch import Tensor, nn
 
-from rskip.transformer.config import StackConfig
+from rskip.transformer.config import DecoderConfig
 from rskip.transformer.dropout import Dropout
-from rskip.transformer.positions import build_positions
+from rskip.transformer.positions import build_positions, first_position
 
 
-def build_token_embedding(vocabulary: int, features: int, padding_index: int) -> nn.Embedding:
-    """An embedding drawn from N(0, 1/features), with a zero vector for padding."""
+def build_token_embedding(vocabulary: int, features: int, padding_index: int | None) -> nn.Embedding:
+    """An embedding drawn from N(0, 1/features), with a zero vector for padding, if there is any."""
     embedding = nn.Embedding(vocabulary, features, padding_index)
     nn.init.normal_(embedding.weight, std=features**-0.5)
-    nn.init.zeros_(embedding.weight[padding_index])
+    if padding_index is not None:
+        nn.init.zeros_(embedding.weight[padding_index])
     return embedding
 
 
 class EmbeddingModule(nn.Module):
-    """The input of both stacks: embeddings of tokens and positions, their normalisation, and dropout.
+    """The input of a stack: embeddings of tokens and positions, their normalisation, and dropout.
 
     The stacks derive from it, because its members belong to the stack itself in fairseq (`encoder.embed_tokens`).
     """
 
     def __init__(
-        self, config: StackConfig, embed_tokens: nn.Embedding, *, max_length: int, learned_positions: bool
+        self, config: DecoderConfig, embed_tokens: nn.Embedding, *, max_length: int, learned_positions: bool
     ) -> None:
         super().__init__()
         features = embed_tokens.embedding_dim
         self.config = config
         self.embed_tokens = embed_tokens
         self.embed_scale = 1.0 if config.no_scale_embedding else math.sqrt(features)
+        self.padding_index = embed_tokens.padding_idx
         self.embed_positions = (
-            None
-            if config.no_token_positional_embeddings
-            else build_positions(max_length, features, config.padding_index, learned=learned_positions)
+            build_positions(max_length, features, self.padding_index, learned=learned_positions)
+            if config.embeds_positions
+            else None
         )
         self.layernorm_embedding = nn.LayerNorm(features) if config.layernorm_embedding else None
         self.dropout = Dropout(config.dropout)
@@ -57,5 +59,5 @@ class EmbeddingModule(nn.Module):
         if self.embed_positions is None:
             return torch.zeros(length, self.embed_tokens.embedding_dim)
         self.embed_positions.grow(length)
-        first = self.config.padding_index + 1
+        first = first_position(self.padding_index)
         return self.embed_positions.rows[first : first + length].detach()

@@ -1,4 +1,4 @@
-"""The layers of both stacks: branches and their residual connections.
+"""The layers of all stacks: branches and their residual connections.
 
 A State passes from branch to branch: the tensor x, or the several tensors that the connections pass on.
 
@@ -17,36 +17,45 @@ from rskip.connections import HOST_NEEDS, Connection, Place, State, build_connec
 from rskip.connections.linear import Linear
 from rskip.connections.place import BRANCHES
 from rskip.transformer.attention import MultiHeadAttention, build_inner_norm
-from rskip.transformer.config import ACTIVATIONS, StackConfig
+from rskip.transformer.config import ACTIVATIONS, DecoderConfig, LanguageModelConfig, StackConfig
 from rskip.transformer.dropout import Dropout
+from rskip.transformer.rotary import Rotation
 from rskip.transformer.state import LayerCache
 from rskip.transformer.value_residual import FirstValues, build_value_residual
 
 
 class TransformerLayer(nn.Module):
-    """Base of encoder and decoder layers: self-attention and a feed-forward branch."""
+    """Base of all layers: self-attention and a feed-forward branch.
+
+    :param gated: multiply the hidden features by a third linear map of the branch's input, `fc3`.
+    """
 
     def __init__(
         self,
-        config: StackConfig,
+        config: DecoderConfig,
         *,
         features: int,
         inner_features: int,
         heads: int,
         connection: str,
         places: Mapping[str, Place],
+        key_value_heads: int | None = None,
+        gated: bool = False,
     ) -> None:
         super().__init__()
-        self.self_attn = MultiHeadAttention(features, heads, dropout=config.attention_dropout)
+        self.self_attn = MultiHeadAttention(
+            features, heads, key_value_heads=key_value_heads, dropout=config.attention_dropout
+        )
         self.self_attn_connection = _build_connection(connection, features, places["self_attn"])
         self.fc1 = Linear(features, inner_features)
         self.fc2 = Linear(inner_features, features)
+        self.fc3 = Linear(features, inner_features) if gated else None
         self.ffn_connection = _build_connection(connection, features, places["ffn"])
         self.self_attn.build_inside(self.self_attn_connection)
         self.self_attn.value_residual = build_value_residual(config.value_residual, places["self_attn"].layer)
         self.hidden_norm = build_inner_norm(self.ffn_connection, "hidden", inner_features)
         scale_branch(self.self_attn_connection, self.self_attn.v_proj, self.self_attn.out_proj)
-        scale_branch(self.ffn_connection, self.fc1, self.fc2)
+        scale_branch(self.ffn_connection, self.fc1, self.fc2, *([] if self.fc3 is None else [self.fc3]))
         self.activation = ACTIVATIONS[config.activation_fn]
         self.dropout = Dropout(config.dropout)
         self.activation_dropout = Dropout(config.activation_dropout)
@@ -54,7 +63,10 @@ class TransformerLayer(nn.Module):
     def feed_forward(self, passed: State) -> State:
         """The feed-forward branch and its connection."""
         x, kept = self.ffn_connection.before(passed)
-        inner = self.activation_dropout(self.activation(self.fc1(x)))
+        inner = self.activation(self.fc1(x))
+        if self.fc3 is not None:
+            inner = inner * self.fc3(x)
+        inner = self.activation_dropout(inner)
         if self.hidden_norm is not None:
             inner = self.hidden_norm(inner)
         return self.ffn_connection.after(kept, self.dropout(self.fc2(inner)))
@@ -131,6 +143,7 @@ class DecoderLayer(TransformerLayer):
             assert memory is not None
             source = self.encoder_attn.project(memory)
         else:
+            assert cache.memory is not None
             source = cache.memory
             if cache.wants_attention:
                 cache.attention = self.encoder_attn.weights(x, source, memory_mask)
@@ -138,9 +151,45 @@ class DecoderLayer(TransformerLayer):
         return self.feed_forward(self.encoder_attn_connection.after(kept, self.dropout(attended)))
 
 
+class LanguageModelLayer(TransformerLayer):
+    """Causal self-attention, then feed-forward."""
+
+    def __init__(self, config: LanguageModelConfig, number: int) -> None:
+        """The layer of this number, from 1."""
+        super().__init__(
+            config,
+            features=config.decoder_embed_dim,
+            inner_features=config.decoder_ffn_embed_dim,
+            heads=config.decoder_attention_heads,
+            connection=config.decoder_connection,
+            places=_places("decoder", number, config.decoder_layers, 0),
+            key_value_heads=config.key_value_heads,
+            gated=config.gated_ffn,
+        )
+
+    def forward(
+        self,
+        passed: State,
+        mask: Tensor | None,
+        rotation: Rotation | None,
+        first: FirstValues | None = None,
+        cache: LayerCache | None = None,
+    ) -> State:
+        """Runs the layer on a state of tensors (B, T, C). `mask` None means causal.
+
+        With a cache, the positions are appended to it: a whole prompt (`mask` is causal), or the next position of each
+        beam.
+        """
+        x, kept = self.self_attn_connection.before(passed)
+        own = self.self_attn.project(x, first, rotation)
+        target = own if cache is None else cache.extend(own)
+        attended = self.self_attn(x, target, mask, rotation, causal=mask is None)
+        return self.feed_forward(self.self_attn_connection.after(kept, self.dropout(attended)))
+
+
 def _places(stack: str, layer: int, layers: int, other_layers: int) -> dict[str, Place]:
-    """The positions of the layer's blocks."""
-    branches = BRANCHES[stack]
+    """The positions of the layer's blocks. A decoder without another stack has no cross-attention."""
+    branches = [branch for branch in BRANCHES[stack] if other_layers or branch != "encoder_attn"]
     before = (layer - 1) * len(branches)
     sublayers = layers * len(branches)
     return {

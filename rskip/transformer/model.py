@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer, and the base that it shares with models that do not read tokens."""
+"""The encoder-decoder Transformer, and the bases that it shares with other models."""
 
 from __future__ import annotations
 
@@ -7,21 +7,18 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rskip.transformer.config import StackConfig, TransformerConfig
-from rskip.transformer.decoder import Decoder
+from rskip.transformer.config import DecoderConfig, StackConfig, TransformerConfig
+from rskip.transformer.decoder import Decoder, DecoderStack
 from rskip.transformer.embedding import build_token_embedding
 from rskip.transformer.encoder import Encoder, Memory
 from rskip.transformer.state import IncrementalState
 
 
-class EncoderDecoder(nn.Module):
-    """Base of models with this decoder and any encoder. B batch, T target length, V target vocabulary.
+class DecodingModel(nn.Module):
+    """Base of models that decode token by token, with or without an encoder."""
 
-    Tokens are indices into a dictionary. Padding is `config.padding_index`, on either side.
-    """
-
-    config: StackConfig
-    decoder: Decoder
+    config: DecoderConfig
+    decoder: DecoderStack
 
     @property
     def device(self) -> torch.device:
@@ -42,6 +39,20 @@ class EncoderDecoder(nn.Module):
         """The maximum target length in tokens, including the end symbol; None without a limit."""
         return self.config.max_target_positions if self.config.decoder_learned_pos else None
 
+    def reorder(self, state: IncrementalState, parents: Tensor, sentences: Tensor | None = None) -> None:
+        """Beam k continues `parents[:, k]`. See `IncrementalState.reorder`."""
+        state.reorder(parents, sentences)
+
+
+class EncoderDecoder(DecodingModel):
+    """Base of models with this decoder and any encoder. B batch, T target length, V target vocabulary.
+
+    Tokens are indices into a dictionary. Padding is `config.padding_index`, on either side.
+    """
+
+    config: StackConfig
+    decoder: Decoder
+
     def decode(self, prefix: Tensor, memory: Memory) -> Tensor:
         """Logits (B, T, V) of the token after each position of `prefix` (B, T)."""
         return self.decoder.decode(prefix, memory)
@@ -53,10 +64,6 @@ class EncoderDecoder(nn.Module):
     def step(self, tokens: Tensor, state: IncrementalState) -> Tensor:
         """Logits (B, K, V) for the token after `tokens` (B, K) in each beam. `tokens` are appended to the state."""
         return self.decoder.step(tokens, state)
-
-    def reorder(self, state: IncrementalState, parents: Tensor, sentences: Tensor | None = None) -> None:
-        """Beam k continues `parents[:, k]`. See `IncrementalState.reorder`."""
-        state.reorder(parents, sentences)
 
 
 class Transformer(EncoderDecoder):

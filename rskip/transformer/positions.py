@@ -11,14 +11,21 @@ from torch import Tensor, nn
 _growing = Lock()
 
 
-def token_positions(tokens: Tensor, padding_index: int) -> Tensor:
+def token_positions(tokens: Tensor, padding_index: int | None) -> Tensor:
     """Positions of tokens: real tokens are counted from `padding_index` + 1, and padding gets `padding_index`.
 
     This is fairseq's numbering, so its learned positions load unchanged, and padding on either side has no effect.
-    Shape: (B, T) -> (B, T).
+    Without padding, tokens are counted from 0. Shape: (B, T) -> (B, T), or (1, T) without padding.
     """
+    if padding_index is None:
+        return torch.arange(tokens.size(1), device=tokens.device)[None]
     real = tokens.ne(padding_index)
     return torch.cumsum(real, dim=1) * real + padding_index
+
+
+def first_position(padding_index: int | None) -> int:
+    """The embedding index of the first token's position, see `token_positions`."""
+    return 0 if padding_index is None else padding_index + 1
 
 
 class SinusoidalPositions(nn.Module):
@@ -29,23 +36,24 @@ class SinusoidalPositions(nn.Module):
 
     table: Tensor
 
-    def __init__(self, length: int, features: int, padding_index: int) -> None:
+    def __init__(self, length: int, features: int, padding_index: int | None) -> None:
         super().__init__()
         self.features = features
         self.padding_index = padding_index
-        self.register_buffer("table", self._make_table(length + padding_index + 1), persistent=False)
+        self.register_buffer("table", self._make_table(length + first_position(padding_index)), persistent=False)
 
     def _make_table(self, length: int) -> Tensor:
         half = self.features // 2
         frequencies = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / max(half - 1, 1)))
         angles = torch.arange(length, dtype=torch.float).unsqueeze(1) * frequencies
         table = torch.cat([angles.sin(), angles.cos()], dim=1)
-        table[self.padding_index] = 0
+        if self.padding_index is not None:
+            table[self.padding_index] = 0
         return table
 
     def grow(self, length: int) -> None:
         """Enlarges the table for sentences of `length` tokens. Other threads may read it meanwhile."""
-        needed = length + self.padding_index + 1
+        needed = length + first_position(self.padding_index)
         if needed > self.table.size(0):
             # an ordinary tensor even in inference mode, because the model may be trained later
             with _growing, torch.inference_mode(False):
@@ -64,11 +72,12 @@ class SinusoidalPositions(nn.Module):
 class LearnedPositions(nn.Embedding):
     """Learned embeddings of up to `length` positions. Shape: positions (B, T) -> (B, T, C)."""
 
-    def __init__(self, length: int, features: int, padding_index: int) -> None:
-        super().__init__(length + padding_index + 1, features, padding_index)
+    def __init__(self, length: int, features: int, padding_index: int | None) -> None:
+        super().__init__(length + first_position(padding_index), features, padding_index)
         self.length = length
         nn.init.normal_(self.weight, std=features**-0.5)
-        nn.init.zeros_(self.weight[padding_index])
+        if padding_index is not None:
+            nn.init.zeros_(self.weight[padding_index])
 
     @property
     def rows(self) -> Tensor:
@@ -85,7 +94,7 @@ class LearnedPositions(nn.Embedding):
 
 
 def build_positions(
-    length: int, features: int, padding_index: int, *, learned: bool
+    length: int, features: int, padding_index: int | None, *, learned: bool
 ) -> SinusoidalPositions | LearnedPositions:
     """Position embeddings for `length` tokens, learned or sinusoidal."""
     kind = LearnedPositions if learned else SinusoidalPositions

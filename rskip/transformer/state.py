@@ -21,17 +21,17 @@ _FEWEST = 64  # number of positions below which unused ones are not removed
 class LayerCache:
     """The keys and values of one decoder layer.
 
-    `memory` has those of the memory (B, H, S, D), `target` those of the positions so far (B, H, N, D). `attention`
-    (B, K, S) has the last step's weights over the memory, if requested.
+    `memory` has those of the memory (B, H, S, D), if the decoder has one, and `target` those of the positions so far
+    (B, H, N, D). `attention` (B, K, S) has the last step's weights over the memory, if requested.
     """
 
-    memory: KeyValue
+    memory: KeyValue | None = None
     target: KeyValue | None = None
     wants_attention: bool = False
     attention: Tensor | None = None
 
     def extend(self, new: KeyValue) -> KeyValue:
-        """Appends the keys and values of each beam's next position (B, H, K, D), and returns all."""
+        """Appends the keys and values of each beam's next position (B, H, K, D), or of a prompt, and returns all."""
         past = self.target
         if past is not None:
             new = KeyValue(torch.cat([past.key, new.key], 2), torch.cat([past.value, new.value], 2))
@@ -47,7 +47,8 @@ class LayerCache:
 
     def select(self, sentences: Tensor) -> None:
         """Keeps only the given sentences, in the given order."""
-        self.memory = _selected(self.memory, sentences)
+        if self.memory is not None:
+            self.memory = _selected(self.memory, sentences)
         if self.target is not None:
             self.target = _selected(self.target, sentences)
 
@@ -55,25 +56,18 @@ class LayerCache:
 class IncrementalState:
     """The target so far, with each layer's keys and values of the target and the memory.
 
-    `length` is the number of positions so far, and `position` (1, 1) the embedding index of the last one.
-    `memory_mask` (B, 1, 1, S) is added to scores; it is None without padding. `mask` (B, 1, K, N) is added to scores
-    too; it is 0 at the positions that a beam sees.
+    `length` is the number of positions so far. `position` is the embedding index of the last one: (B, 1), or (1, 1) for
+    all sentences. `mask` (B, 1, K, N) is added to scores; it is 0 at the positions that a beam sees. `memory_mask`
+    (B, 1, 1, S) is added to scores over the memory; it is None without padding or memory.
 
-    :param memory: each layer's keys and values of the memory.
-    :param position: the embedding index before the first position.
-    :param attention: whether each step keeps its attention over the memory.
+    :param layers: each layer's keys and values of the memory, and of the positions so far.
     """
 
     def __init__(
-        self, memory: list[KeyValue], memory_mask: Tensor | None, *, position: int, attention: bool = False
+        self, layers: list[LayerCache], mask: Tensor, position: Tensor, memory_mask: Tensor | None = None
     ) -> None:
-        key = memory[0].key
-        self.length = 0
-        self.position = torch.full((1, 1), position, device=key.device)
-        self.memory_mask = memory_mask
-        self.mask = key.new_zeros(key.size(0), 1, 1, 0)
-        self.layers = [LayerCache(each) for each in memory]
-        self.layers[-1].wants_attention = attention
+        self.layers, self.mask, self.position, self.memory_mask = layers, mask, position, memory_mask
+        self.length = mask.size(3)
         self._room = _FEWEST
 
     @property
@@ -87,7 +81,7 @@ class IncrementalState:
         own = self.mask.new_full((beams, beams), float("-inf")).fill_diagonal_(0)
         self.mask = torch.cat([self.mask, own.expand(sentences, 1, -1, -1)], 3)
         self.length += 1
-        self.position += 1
+        self.position = self.position + 1
 
     def reorder(self, parents: Tensor, sentences: Tensor | None = None) -> None:
         """Beam k of each sentence continues beam `parents[:, k]`.
@@ -96,6 +90,8 @@ class IncrementalState:
         """
         if sentences is not None:
             self.mask = self.mask.index_select(0, sentences)
+            if self.position.size(0) > 1:
+                self.position = self.position.index_select(0, sentences)
             if self.memory_mask is not None:
                 self.memory_mask = self.memory_mask.index_select(0, sentences)
             for layer in self.layers:
