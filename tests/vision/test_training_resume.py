@@ -22,9 +22,9 @@ import torch
 from rskip.connections import list_connections, parse_connection
 from rskip.files.folder_lock import LockLost
 from rskip.machine.ranks import Ranks
+from rskip.tasks.loop import StopSignals
 from rskip.vision.data import ImageSet
 from rskip.vision.training import Interrupted, TrainingSettings, read_curve, train
-from rskip.vision.training.train import StopSignals
 from rskip.vision.training.training_folder import TrainingFolder
 
 LOOP = sys.modules["rskip.vision.training.train"]

@@ -97,11 +97,11 @@ def run(args: argparse.Namespace) -> int:
     from rskip.machine.device import choose_device
     from rskip.machine.ranks import Ranks
     from rskip.machine.workers import end_with_parent
+    from rskip.tasks.loop import Diverged, Interrupted, process_group
     from rskip.tasks.process import DIVERGED
     from rskip.vision.evaluation import OutputsNotFinite
-    from rskip.vision.training import Diverged, Interrupted, train
+    from rskip.vision.training import train
     from rskip.vision.training.choices import slow_rank
-    from rskip.vision.training.train import process_group
 
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; images that are too large are refused
     if FolderLock.inherited():

@@ -1,10 +1,10 @@
 """Trains image models: settings, training loop, checkpoints and curve."""
 
+from rskip.tasks.loop import Diverged, Interrupted, Observer
 from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.curve import CurvePoint, read_curve
-from rskip.vision.training.train import Interrupted, TrainingResult, train
+from rskip.vision.training.train import TrainingResult, train
 from rskip.vision.training.training_folder import TrainingFolder
-from rskip.vision.training.training_run import Diverged, Observer
 
 __all__ = [
     "CurvePoint",

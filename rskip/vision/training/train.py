@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import torch
 
-from rskip.machine.device import bfloat16_is_slow, choose_device, gpu_of_its_own, set_gpu_arithmetic
+from rskip.machine.device import bfloat16_is_slow, choose_device, set_gpu_arithmetic
 from rskip.machine.progress import Progress
 from rskip.machine.ranks import Ranks
 from rskip.machine.terminal import duration
 from rskip.settings.errors import SettingError
+from rskip.tasks.loop import Interrupted, Observer, StopSignals, check_shared, process_group
 from rskip.vision.data import load_cifar
 from rskip.vision.data.labelled_files import find_labelled_files
 from rskip.vision.data.own_images import load_own_images
@@ -31,9 +28,7 @@ from rskip.vision.training.training_folder import (
     check_same_training,
     read_training_checkpoint,
 )
-from rskip.vision.training.training_run import Observer, TrainingRun
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+from rskip.vision.training.training_run import TrainingRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +129,7 @@ def train(
                     load_cifar(settings.dataset, data, train=part, download=download) for part in (True, False)
                 )
         with ranks.together():
-            _check_shared(files, 0 if checkpoint is None else checkpoint.iteration, ranks)
+            check_shared(files, 0 if checkpoint is None else checkpoint.iteration, ranks)
         for note in notes if ranks.first else ():
             print(note, file=sys.stderr)
         with ranks.together():
@@ -204,79 +199,6 @@ def _check_device(settings: TrainingSettings, place: torch.device) -> None:
     if settings.precision == "bfloat16" and place.type == "cuda" and bfloat16_is_slow(place):
         problem = f"is 'bfloat16' and {place} is a {device_name(place)}, without bfloat16"
         raise SettingError("precision", problem, expected="float32", advice="or hide it with CUDA_VISIBLE_DEVICES")
-
-
-def _check_shared(files: TrainingFolder, iteration: int, ranks: Ranks) -> None:
-    """:raises ValueError: ranks on other machines see another checkpoint, or none."""
-    here = torch.tensor(iteration)
-    least, most = int(ranks.min(here)), int(ranks.max(here))
-    if least != most:
-        raise ValueError(
-            f"{files.checkpoint}: one process finds iteration {least:,}, another {most:,}: use a folder that "
-            "all machines share"
-        )
-
-
-def process_group(ranks: Ranks, device: str | None) -> AbstractContextManager[None]:
-    """Connects the ranks within the block: with gloo on CPUs, with nccl on GPUs.
-
-    :param device: the argument of `choose_device`, which checks it later.
-    :raises ValueError: another rank stopped.
-    """
-    gpus = device != "cpu" and torch.cuda.is_available()
-    gpu = gpu_of_its_own(ranks) if gpus and device in (None, "cuda") else None
-    backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
-    return ranks.process_group(backend, device=gpu, advice="; repeat the command to resume from the last checkpoint")
-
-
-class Interrupted(Exception):
-    """Raised if a signal stopped a training, which was saved.
-
-    :param status: the exit status for the shell: 143 for SIGTERM, 130 for SIGINT.
-    """
-
-    def __init__(self, number: int, *, iteration: int, checkpoint: Path) -> None:
-        super().__init__(
-            f"stopped by {signal.Signals(number).name} after {iteration:,} iterations, saved in {checkpoint}: "
-            "repeat the command to resume"
-        )
-        self.status = 128 + number
-
-
-class StopSignals:
-    """Notes signals within the block, instead of ending the process.
-
-    A second signal ends a single process. With several processes it does not, since torchrun forwards its signals, so
-    each process receives a Ctrl-C twice.
-    """
-
-    def __init__(self, ranks: Ranks) -> None:
-        self._ranks = ranks
-        self._received = 0
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> StopSignals:
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._restore()
-
-    def _note(self, number: int, _: FrameType | None) -> None:
-        self._received = number
-        if self._ranks.count == 1:
-            self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def received(self) -> int:
-        """The number of a signal that any rank received, or 0. It is the same on all ranks."""
-        if self._ranks.count == 1:
-            return self._received
-        return int(self._ranks.max(torch.tensor(self._received)))
 
 
 def point_line(point: CurvePoint, *, epochs: int, iterations: int, evaluated_on: str = "test") -> str:

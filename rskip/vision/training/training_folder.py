@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypedDict
 
-import torch
 from torch import Tensor
 
-from rskip.files.folder_lock import FolderLock, folder_lock
 from rskip.files.state import as_state, read_state
 from rskip.files.torch_file import read_torch_file
-from rskip.files.whole import atomic_file, naming
 from rskip.settings.check import to_plain
 from rskip.settings.kinds import Count, Whole
+from rskip.tasks.loop_folder import LoopFolder, Session, save_whole
 from rskip.vision.data.own_images import ImageDescription
 from rskip.vision.settings import Precision, without_removed
 from rskip.vision.training.curve import CurvePoint, MeterState
@@ -38,36 +34,8 @@ class _Begun(TypedDict):
     settings: BegunWith
 
 
-class TrainingFolder:
-    """The paths of a training.
-
-    - checkpoint.pt: the state for resuming
-    - curve.jsonl: the learning curve
-    - run.json: the settings
-    - model.pt: the last iterate, after the end
-    - tensorboard/: events, if they were requested
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.checkpoint = path / "checkpoint.pt"
-        self.curve = path / "curve.jsonl"
-        self.settings = path / "run.json"
-        self.model = path / "model.pt"
-        self.tensorboard = path / "tensorboard"
-        self._lock: FolderLock | None = None
-
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Creates the folder if it is missing, locks it for this process, and removes leftovers of a killed process.
-
-        :raises ValueError: another training has locked it.
-        """
-        busy = f"{self.path} is in use by another training (process {{process}}): wait for it, or give another folder"
-        with folder_lock(self.path, busy=busy) as self._lock:
-            for half_written in self.path.glob(".*.partial.*"):  # temporary files of rskip.files.whole
-                half_written.unlink()
-            yield
+class TrainingFolder(LoopFolder):
+    """The folder of an image model's training."""
 
     def begun_with(self) -> BegunWith | None:
         """The settings in run.json; None if the file doesn't exist.
@@ -78,14 +46,6 @@ class TrainingFolder:
             return None
         advice = f"move {self.path} away to start again"
         return read_state(self.settings, _Begun, advice=advice)["settings"]
-
-    def check_lock(self) -> None:
-        """:raises LockLost: the folder was locked, but another process has taken it over."""
-        if self._lock is not None:
-            self._lock.check()
-
-
-Session = TypedDict("Session", {"from": Whole, "device": str, "torch": str, "seconds": float})
 
 
 class _Buffers(TypedDict):
@@ -158,17 +118,6 @@ def write_training_checkpoint(path: Path, checkpoint: TrainingCheckpoint) -> Non
     content["curve"] = [asdict(point) for point in checkpoint.curve]
     kept = "the previous checkpoint is kept" if path.exists() else "there is no earlier checkpoint"
     save_whole(path, content, consequence=f"{kept}: free some space and repeat the command to resume")
-
-
-def save_whole(path: Path, content: object, *, consequence: str) -> None:
-    """Calls torch.save, atomically.
-
-    :raises OSError: the file can't be written. The error names the file and the consequence.
-    """
-    memory = io.BytesIO()  # on a full disk, torch.save would raise a RuntimeError about its archive
-    torch.save(content, memory)
-    with naming(path, consequence=consequence), atomic_file(path) as temporary:
-        temporary.write_bytes(memory.getbuffer())
 
 
 def read_training_checkpoint(path: Path) -> TrainingCheckpoint | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +21,8 @@ from rskip.files.whole import atomic_file, naming
 from rskip.machine.ranks import Ranks
 from rskip.machine.torch_errors import out_of_memory
 from rskip.settings.check import to_plain
+from rskip.tasks.loop import Diverged, Observer, largest_value
+from rskip.tasks.loop_folder import Session, save_whole
 from rskip.vision.data import BatchPlan, ImageSet, TrainingBatches
 from rskip.vision.data.own_images import OwnImages
 from rskip.vision.evaluation import Evaluation, OutputsNotFinite, device_name, evaluate
@@ -31,35 +32,13 @@ from rskip.vision.settings import TrainingSettings, learning_rate
 from rskip.vision.training.curve import Curve, CurvePoint, Meter, TensorBoardCurve
 from rskip.vision.training.training_folder import (
     Generators,
-    Session,
     TrainingCheckpoint,
     TrainingFolder,
-    save_whole,
     write_training_checkpoint,
 )
 from rskip.vision.transforms import CLASSES
 
 CHECK_EVERY = 100  # iterations between two checks of the loss, since a check waits for the GPU
-
-
-class Diverged(ValueError):
-    """Raised if the loss or a weight is not finite. Earlier checkpoints stay."""
-
-
-class Observer(Protocol):
-    """Probes a training before every iteration. It must not change the training or draw random numbers."""
-
-    def __call__(
-        self, iteration: int, model: nn.Module, loss_of: Callable[[nn.Module], Tensor], *, images: int
-    ) -> None:
-        """Probes the training. All processes call it.
-
-        :param iteration: number of the next iteration, from 1.
-        :param model: the model, not compiled or distributed. Copy it before a forward pass, which changes its running
-            statistics.
-        :param loss_of: returns a copy's summed loss over the iteration's batch.
-        :param images: number of images of the batch in this process.
-        """
 
 
 class TrainingRun:
@@ -321,7 +300,7 @@ class TrainingRun:
 
     def check(self) -> None:
         """:raises Diverged: a loss since the last check, a weight or a running statistic is not finite."""
-        bad, largest = torch.stack([self.meter.first_bad().double(), _largest(self.model).double()]).tolist()
+        bad, largest = torch.stack([self.meter.first_bad().double(), largest_value(self.model).double()]).tolist()
         with self.ranks.together():
             if bad < self.iteration:
                 raise self._diverged("the loss", int(bad))
@@ -503,12 +482,6 @@ def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[
         {"params": [each for name, each in named if name in weights], "weight_decay": settings.weight_decay},
         {"params": [each for name, each in named if name not in weights], "weight_decay": 0.0},
     ]
-
-
-def _largest(model: nn.Module) -> Tensor:
-    """The largest absolute value of all parameters and buffers, or NaN if one is NaN."""
-    floats = [tensor.detach() for tensor in model.state_dict().values() if tensor.is_floating_point()]
-    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(floats, math.inf)), math.inf)
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:
