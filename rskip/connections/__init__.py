@@ -16,6 +16,7 @@ from rskip.connections.highway import Highway
 from rskip.connections.hybridnorm import HybridNorm
 from rskip.connections.hyper import HyperConnection, ManifoldHyperConnection
 from rskip.connections.laurel import Laurel
+from rskip.connections.mixing import Mixing, mixing_of
 from rskip.connections.normalised_sum import NormalisedSum
 from rskip.connections.normformer import NormFormer
 from rskip.connections.norms import build_norm
@@ -95,5 +96,7 @@ __all__ = [
     "SubLN",
     "NormFormer",
     "HybridNorm",
+    "Mixing",
     "NormalisedSum",
+    "mixing_of",
 ]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from rskip.connections.connection import Connection, StackConnection, State, check_output, opened, tensors
 from rskip.connections.initial_values import SelfInitialised
+from rskip.connections.mixing import Mixing
 from rskip.connections.norms import RMSNorm, at_least_float32, build_norm, without_autocast
 from rskip.connections.options import Bounds
 from rskip.connections.place import Place
@@ -33,13 +34,16 @@ class DepthAttention(SelfInitialised):
         nn.init.zeros_(self.query)
         self.norm.reset_parameters()
 
-    def forward(self, values: tuple[Tensor, ...]) -> Tensor:
-        stacked = at_least_float32(torch.stack(values, dim=-2))  # (..., number of values, C)
+    def weights(self, stacked: Tensor) -> Tensor:
+        """The attention to each value: (..., number of values, C) -> (..., number of values)."""
         gain = at_least_float32(self.norm.weight) * at_least_float32(self.query)  # so RMS(v) is not kept for backward
         root = torch.rsqrt(stacked.square().mean(-1) + self.norm.eps)
         with without_autocast(stacked.device):
-            weights = (root * (stacked @ gain)).softmax(-1)
-        return (weights.unsqueeze(-1) * stacked).sum(-2).to(values[0].dtype)
+            return (root * (stacked @ gain)).softmax(-1)
+
+    def forward(self, values: tuple[Tensor, ...]) -> Tensor:
+        stacked = at_least_float32(torch.stack(values, dim=-2))
+        return (self.weights(stacked).unsqueeze(-1) * stacked).sum(-2).to(values[0].dtype)
 
 
 class AttnResStack(StackConnection):
@@ -116,6 +120,12 @@ class AttnRes(Connection):
     def after(self, kept: State, f: Tensor) -> State:
         check_output(f, kept[0].shape, self)
         return (*kept, f) if self.begins else (*kept[:-1], kept[-1] + f)
+
+    def as_mixing(self, state: State) -> Mixing:
+        values = at_least_float32(self.parts(tensors(state, self, self.values)))
+        reads = values.new_ones(1) if self.attention is None else self.attention.weights(values)
+        kept = torch.eye(self.values + self.begins)
+        return Mixing(reads=reads, carries=kept[:, : self.values], adds=kept[-1])
 
     def extra_repr(self) -> str:
         return f"blocks={self.blocks}, {super().extra_repr()}"

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from rskip.connections.gated_sum import GatedSum
 from rskip.connections.gates import Gate
 from rskip.connections.initial_values import SelfInitialised
+from rskip.connections.mixing import Mixing
 from rskip.connections.normalised_sum import NormalisedSum
 from rskip.connections.norms import Normalisation, check_features
 from rskip.settings.errors import shown
@@ -114,6 +115,14 @@ class Connection(SelfInitialised):
     def as_gates(self) -> GatedSum | None:
         """The formula as gates, sums and a normalisation, for the compiled kernels; None if it has another form."""
         return None
+
+    def as_mixing(self, state: State) -> Mixing:
+        """The step as weighted sums of the state's parts and f, for analyses. See `Mixing`; few families have it."""
+        raise NotImplementedError(f"{type(self).__name__} does not define as_mixing")
+
+    def parts(self, state: State) -> Tensor:
+        """The state's tensors, such as its streams: (..., m, C). Features must come last."""
+        return torch.stack(state, dim=-2) if isinstance(state, tuple) else state.unsqueeze(-2)
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         """The formula of y where the state is x. The result may be of a wider type than x."""

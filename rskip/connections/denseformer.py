@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from rskip.connections.connection import Connection, StackConnection, State, check_output, opened, tensors
 from rskip.connections.initial_values import fill, one_hot
+from rskip.connections.mixing import Mixing
 from rskip.connections.norms import build_norm
 from rskip.connections.place import Place
 from rskip.connections.registry import register_connection
@@ -83,3 +84,10 @@ class DenseFormer(Connection):
         for weight, output in zip(others, outputs[1:], strict=True):
             average = torch.addcmul(average, weight, output)
         return average.to(x.dtype), *outputs
+
+    def as_mixing(self, state: State) -> Mixing:
+        kept = torch.eye(self.outputs)
+        if self.weights is None:
+            return Mixing(reads=kept[0], carries=kept, adds=kept[0])
+        carries = torch.cat([self.weights.roll(1)[None], kept.roll(-1, 0)])  # then X_0 to X_{l-1}, then x
+        return Mixing(reads=kept[0], carries=carries, adds=torch.cat([self.weights[-1:], kept[-1]]))

@@ -1,0 +1,47 @@
+"""Connections whose step is a weighted sum of the parts of their state and of the sublayer output; analyses read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from rskip.connections.normalised_sum import normalised_sum, states_own_formula
+
+if TYPE_CHECKING:
+    from rskip.connections.connection import Connection, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixing:
+    """u = Σ_j reads_j·s_j and s'_k = Σ_j carries_kj·s_j + adds_k·f.
+
+    s_1 to s_m are the parts of the state before the block, s' those after it (`Connection.parts`). u is the branch's
+    input before its normalisation. Dimensions on the left are those of the positions; without them, the weights are the
+    same at every position.
+
+    :param reads: shape (..., m).
+    :param carries: shape (..., m', m). In hyper-connections this is H_res.
+    :param adds: shape (..., m').
+    """
+
+    reads: Tensor
+    carries: Tensor
+    adds: Tensor
+
+
+def mixing_of(connection: Connection) -> Callable[[State], Mixing] | None:
+    """The function that returns the connection's weights for a state; None if its step has another form.
+
+    A class that overrides one of the formula's methods must define its own `as_mixing`; an inherited one is ignored.
+    """
+    if states_own_formula(connection, "as_mixing"):
+        return connection.as_mixing
+    stated = normalised_sum(connection)
+    if stated is None or stated.norms:
+        return None
+    reads, carries, adds = torch.ones(1), torch.tensor([[stated.scale]]), torch.tensor([stated.branch_scale])
+    return lambda state: Mixing(reads=reads, carries=carries, adds=adds)
