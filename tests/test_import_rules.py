@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 FLOORS = [
-    {"files", "machine", "settings", "connections", "__version__"},
+    {"files", "machine", "settings", "connections", "kernel_forms", "__version__"},
     {"transformer", "nn"},
     {"cpu"},
     {"checkpoint", "generation", "text", "corpora", "records"},

@@ -264,6 +264,7 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     import torch
 
     from rskip.cli._options import with_flags
+    from rskip.cpu.threads import set_threads
     from rskip.machine.device import bfloat16_is_slow, usable_device
     from rskip.translation import Translator
     from rskip.translation.model_files import find_model_files, model_parts
@@ -271,7 +272,7 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     from rskip.translation.options import CpuSettings
 
     if (threads := with_flags(CpuSettings(), args).threads) is not None:
-        torch.set_num_threads(threads)
+        set_threads(threads)
     paths = [model_path(part, task="translation") for part in model_parts(args.model)]
     for path in paths:
         if not path.exists():

@@ -17,7 +17,6 @@ from rskip.connections.hybridnorm import HybridNorm
 from rskip.connections.hyper import HyperConnection, ManifoldHyperConnection
 from rskip.connections.laurel import Laurel
 from rskip.connections.mixing import Mixing, mixing_of
-from rskip.connections.normalised_sum import NormalisedSum
 from rskip.connections.normformer import NormFormer
 from rskip.connections.norms import build_norm
 from rskip.connections.options import Bounds, Option, Positive
@@ -39,6 +38,7 @@ from rskip.connections.spec import (
     parse_connection,
 )
 from rskip.connections.subln import SubLN
+from rskip.kernel_forms import NormalisedSum
 from rskip.settings.paper import Paper
 
 __all__ = [

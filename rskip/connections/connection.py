@@ -9,12 +9,11 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from rskip.connections.gated_sum import GatedSum
 from rskip.connections.gates import Gate
 from rskip.connections.initial_values import SelfInitialised
 from rskip.connections.mixing import Mixing
-from rskip.connections.normalised_sum import NormalisedSum
 from rskip.connections.norms import Normalisation, check_features
+from rskip.kernel_forms import GatedSum, NormalisedSum
 from rskip.settings.errors import shown
 
 State = Tensor | tuple[Tensor, ...]

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from rskip.connections.connection import Connection
-from rskip.connections.gated_sum import GatedSum
 from rskip.connections.gates import scaling_gate, transform_gate
 from rskip.connections.registry import register_connection
+from rskip.kernel_forms import GatedSum
 from rskip.settings.paper import Paper
 
 

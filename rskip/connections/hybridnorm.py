@@ -8,10 +8,10 @@ from typing import Literal
 from torch import Tensor
 
 from rskip.connections.connection import Connection, InnerNorm
-from rskip.connections.normalised_sum import NormalisedSum
 from rskip.connections.norms import build_norm
 from rskip.connections.place import Place
 from rskip.connections.registry import register_connection
+from rskip.kernel_forms import NormalisedSum
 from rskip.settings.paper import Paper
 
 

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import nn
 
 from rskip.connections.norms import LayerNorm, RMSNorm
+from rskip.kernel_forms import NormalisedSum
 
 if TYPE_CHECKING:
     from rskip.connections.connection import Connection
 
 _FORMULA = ("branch_input", "combine", "before", "after", "forward")
-
-
-@dataclass(frozen=True, kw_only=True)
-class NormalisedSum:
-    """y_k = norm_k(scale·x + y_{k-1}) for k = 1..n, y_0 = branch_scale·f, y = y_n; without norms y = scale·x + y_0.
-
-    The branch's input is branch_norm(x), or x if that is None. The normalisations are either all `LayerNorm` or all
-    `RMSNorm`, and norm_1 to norm_n share one eps.
-    """
-
-    norms: Sequence[nn.Module] = ()
-    scale: float = 1.0
-    branch_scale: float = 1.0
-    branch_norm: nn.Module | None = None
 
 
 def normalised_sum(connection: Connection) -> NormalisedSum | None:

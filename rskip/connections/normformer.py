@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections.connection import InnerNorm
-from rskip.connections.normalised_sum import NormalisedSum
 from rskip.connections.place import Place
 from rskip.connections.prenorm import PreNorm
 from rskip.connections.registry import register_connection
+from rskip.kernel_forms import NormalisedSum
 from rskip.settings.paper import Paper
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from rskip.connections.connection import Connection
-from rskip.connections.normalised_sum import NormalisedSum
 from rskip.connections.norms import build_norm
 from rskip.connections.registry import register_connection
+from rskip.kernel_forms import NormalisedSum
 from rskip.settings.paper import Paper
 
 

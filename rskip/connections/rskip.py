@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rskip.connections.connection import Connection
-from rskip.connections.normalised_sum import NormalisedSum
 from rskip.connections.norms import build_norm
 from rskip.connections.options import Bounds, Positive
 from rskip.connections.registry import Factor, Fold, register_connection
 from rskip.connections.spec import ConnectionSpec
+from rskip.kernel_forms import NormalisedSum
 from rskip.settings.errors import SettingError
 from rskip.settings.paper import Paper
 

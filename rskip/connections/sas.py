@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from rskip.connections.connection import Connection
-from rskip.connections.gated_sum import GatedSum
 from rskip.connections.gates import scaling_gate
 from rskip.connections.norms import LayerNorm, build_norm
 from rskip.connections.registry import register_connection
 from rskip.connections.sas_function import SASFunction
 from rskip.connections.spec import ConnectionSpec
+from rskip.kernel_forms import GatedSum
 from rskip.settings.errors import SettingError
 from rskip.settings.paper import Paper
 

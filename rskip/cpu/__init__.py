@@ -1,8 +1,9 @@
 """Inference on a CPU by kernels in C (docs/speed.md). If they are not compiled, PyTorch computes."""
 
-from rskip.cpu.library import Library, find_library, native_library
+from rskip.cpu.library import Library, find_library
 from rskip.cpu.precision import PRECISIONS, set_precision
 from rskip.cpu.search import Search
+from rskip.cpu.tensors import native_library
 from rskip.cpu.transformer import CpuTransformer, for_inference
 
 __all__ = [

@@ -9,18 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rskip.cpu.library import (
-    TYPES,
-    WORK_TO_SHARE,
-    Attention,
-    Decoding,
-    Embedding,
-    Library,
-    Seen,
-    addresses,
-    checked_indices,
-)
+from rskip.cpu.library import WORK_TO_SHARE, Library
 from rskip.cpu.program import CpuStack, Program, unpadded
+from rskip.cpu.structures import TYPES, Attention, Decoding, Embedding, Seen, addresses, kind_of
+from rskip.cpu.tensors import checked_indices
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.encoder import Memory
 
@@ -261,7 +253,7 @@ class _Step:
             memory=self.seen_memory, targets=addresses(self.target), memories=addresses(self.memory), keys=keys,
             values=values, source_slots=state.source_slots, source_counts=state.source_counts, layers=len(keys),
             features=self.x.size(1), source=state.source_slots.size(1), first_place=self.config.padding_index,
-            rows_to_share=-(-WORK_TO_SHARE // max(work, 1)), type=TYPES[self.type],
+            rows_to_share=-(-WORK_TO_SHARE // max(work, 1)), type=TYPES[kind_of(self.x)],
         )  # fmt: skip
         arguments.output = ctypes.addressof(logits) + type(logits).output.offset  # `embedding` and others keep it alive
         arguments.step = self

@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rskip.cpu.library import Library, Seen, checked_indices
+from rskip.cpu.library import Library
 from rskip.cpu.program import CpuStack, Program, unpadded
+from rskip.cpu.structures import Seen
+from rskip.cpu.tensors import checked_indices
 from rskip.transformer.encoder import Encoder, Memory
 from rskip.transformer.positions import token_positions
 

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rskip.connections.linear import LinearMap
-from rskip.cpu.library import Library, Linear8, Packing8, find_library
+from rskip.cpu.library import Library, find_library
 from rskip.cpu.linear import linear_work
+from rskip.cpu.structures import Linear8, Packing8
 
 _ZERO_POINT = 128  # of 8-bit rows
 _MOST_AT_ONCE = 32  # maximum number of output features at a time

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rskip.connections.linear import LinearMap
-from rskip.cpu.library import Library, Linear, Linear8, Packing, native_library
+from rskip.cpu.library import Library
+from rskip.cpu.structures import Linear, Linear8, Packing
+from rskip.cpu.tensors import native_library
 
 _PRODUCTS_A_NUMBER = 16  # number of products that take as long as reading one value
 

@@ -12,11 +12,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rskip.connections import Connection, StackConnection, State
-from rskip.connections.gated_sum import GatedSum, gated_sum
-from rskip.connections.normalised_sum import NormalisedSum, normalised_sum
+from rskip.connections.gated_sum import gated_sum
+from rskip.connections.normalised_sum import normalised_sum
 from rskip.connections.norms import RMSNorm
 from rskip.cpu.int8 import Int8Linear
-from rskip.cpu.library import (
+from rskip.cpu.library import Library
+from rskip.cpu.linear import PackedLinear, linear_work
+from rskip.cpu.residual import residual_arguments
+from rskip.cpu.structures import (
     ATTEND,
     EMBED,
     GATE,
@@ -34,15 +37,13 @@ from rskip.cpu.library import (
     Embedding,
     Gating,
     Joining,
-    Library,
     Linear,
     Linear8,
     Operation,
     Operations,
     Seen,
 )
-from rskip.cpu.linear import PackedLinear, linear_work
-from rskip.cpu.residual import residual_arguments
+from rskip.kernel_forms import GatedSum, NormalisedSum
 from rskip.transformer.attention import MultiHeadAttention
 from rskip.transformer.embedding import EmbeddingModule
 from rskip.transformer.layers import TransformerLayer

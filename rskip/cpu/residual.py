@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from rskip.connections import NormalisedSum
-from rskip.cpu.library import Residual, addresses
+from rskip.cpu.structures import Residual, addresses
 
 
 def residual_arguments(stated: NormalisedSum, x: Tensor, f: Tensor | None, output: Tensor) -> Residual:

@@ -9,13 +9,13 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from rskip.cpu.library import (
+from rskip.cpu.library import Library
+from rskip.cpu.structures import (
     FINISHED,
     NO_MEMORY,
     NOT_NUMBERS,
     Decoding,
     FoundHypothesis,
-    Library,
     SearchSettings,
     SearchView,
 )

@@ -10,8 +10,9 @@ from torch import Tensor
 from rskip.cpu.decoder import CpuDecoder, CpuDecoding, CpuState
 from rskip.cpu.encoder import LONGEST_SOURCE, CpuEncoder
 from rskip.cpu.int8 import in_int8
-from rskip.cpu.library import Library, find_library, native_library
+from rskip.cpu.library import Library, find_library
 from rskip.cpu.precision import set_precision
+from rskip.cpu.tensors import native_library
 from rskip.transformer.encoder import Encoder, Memory
 from rskip.transformer.model import EncoderDecoder
 from rskip.transformer.state import IncrementalState

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rskip.cpu.library import BLOCK, Best, Library, Vocabulary
+from rskip.cpu.library import Library
+from rskip.cpu.structures import BLOCK, Best, Vocabulary
 
 MAX_CANDIDATES = 64  # limit of the native search, which inserts each candidate into a list
 

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from rskip.cpu import CpuTransformer, Library, Search
 from rskip.cpu.decoder import CpuDecoding
-from rskip.cpu.library import TYPES, WORK_TO_SHARE
+from rskip.cpu.library import WORK_TO_SHARE
+from rskip.cpu.structures import TYPES, kind_of
+from rskip.cpu.threads import threads
 from rskip.generation.decoder import StepDecoder
 from rskip.generation.hypothesis import Hypothesis
 from rskip.generation.options import SearchOptions
@@ -65,17 +67,17 @@ class _Compiled:
     def by_kernels(self, decoding: CpuDecoding, each_step: EachStep) -> None:
         """Searches over a decoder whose step is one program."""
         self._open(decoding.words, decoding.arguments.source)
-        length, most, threads = 0, max(self.limits) + 1, torch.get_num_threads()
+        length, most = 0, max(self.limits) + 1
         finished = False
         while not finished:
             if each_step is not None:
                 each_step(length + 1)
             decoding.know(min(length + _STEPS_TO_KNOW, most))
             if each_step is None:
-                finished = self.search.run(decoding.arguments, threads=threads)
+                finished = self.search.run(decoding.arguments, threads=threads())
                 length = self.search.length
             else:
-                finished = self.search.run(decoding.arguments, steps=1, threads=threads)
+                finished = self.search.run(decoding.arguments, steps=1, threads=threads())
                 length += 1
 
     def by_steps(self, decoder: StepDecoder, state: Any, each_step: EachStep) -> None:
@@ -85,7 +87,7 @@ class _Compiled:
             if each_step is not None:
                 each_step(step)
             logits, attention = decoder.step(tokens, state), None
-            if logits.dtype not in TYPES:
+            if kind_of(logits) not in TYPES:
                 logits = logits.float()
             if self.options.attention:
                 assert state.attention is not None, "the decoder gives no attention"
@@ -96,8 +98,8 @@ class _Compiled:
             if attention is not None:
                 attention = self._checked("attention", attention, (*tokens.shape, self.source))
             finished = self.search.step(
-                logits.data_ptr(), TYPES[logits.dtype], None if attention is None else attention.data_ptr(),
-                threads=torch.get_num_threads() if logits.numel() >= WORK_TO_SHARE else 1,
+                logits.data_ptr(), TYPES[kind_of(logits)], None if attention is None else attention.data_ptr(),
+                threads=threads() if logits.numel() >= WORK_TO_SHARE else 1,
             )  # fmt: skip
             if not finished:
                 last, parents, rows = self.search.beams()

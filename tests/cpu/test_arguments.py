@@ -9,7 +9,7 @@ import weakref
 import pytest
 import torch
 
-from rskip.cpu.library import Attention, Linear, Operation, Operations, Seen, addresses
+from rskip.cpu.structures import Attention, Linear, Operation, Operations, Seen, addresses
 
 
 def test_arguments_hold_what_they_point_to():

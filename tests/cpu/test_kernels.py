@@ -19,13 +19,15 @@ import torch
 from torch import nn
 
 import rskip.cpu.library
+import rskip.cpu.structures
 from rskip.connections import NormalisedSum
 from rskip.cpu import find_library
 from rskip.cpu.int8 import PackedWeight8, native_linear8
-from rskip.cpu.library import Arguments, Attention, Found, Library, LogSoftmax, Seen
+from rskip.cpu.library import Found, Library
 from rskip.cpu.linear import linear_arguments, native_linear, pack_weight
 from rskip.cpu.loss import cross_entropy_, log_softmax
 from rskip.cpu.residual import residual_arguments
+from rskip.cpu.structures import Arguments, Attention, LogSoftmax, Seen
 from rskip.settings.errors import SettingError
 
 FILES = sorted(Path(rskip.cpu.library.__file__).parent.glob("_kernels*.so"))
@@ -293,7 +295,7 @@ def test_a_library_that_is_missing_or_damaged_or_another_is_done_without(search,
     copy.write_bytes(whole[:18] + bytes([whole[18] ^ 255]) + whole[19:])
     refused("it was compiled for another processor")
     copy.write_bytes(whole)
-    monkeypatch.delitem(rskip.cpu.library._CONSTANTS, "BLOCK")
+    monkeypatch.delitem(rskip.cpu.structures._CONSTANTS, "BLOCK")
     refused("it was compiled from the source of another version")
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rskip.cpu import Search, find_library
-from rskip.cpu.library import TYPES
+from rskip.cpu.structures import TYPES, kind_of
 from rskip.generation import SearchOptions
 from rskip.generation.sampling import sample
 
@@ -31,7 +31,7 @@ def compiled_draws(logits, **settings):
         unknown_penalty=0.0, temperature=options.temperature, sampling=1, top_k=options.top_k, top_p=options.top_p,
         seed=options.seed,
     )  # fmt: skip
-    assert not search.step(padded.data_ptr(), TYPES[padded.dtype], None, threads=1)
+    assert not search.step(padded.data_ptr(), TYPES[kind_of(padded)], None, threads=1)
     return torch.tensor(search.beams()[0]).flatten()
 
 
@@ -86,7 +86,7 @@ def test_frequencies(settings, kept, compiled):
 @pytest.mark.parametrize("words", [64, 300])
 def test_compiled_draws_from_several_blocks(type, settings, words):
     """Chi-square over many words; 5 standard deviations of its distribution."""
-    logits = torch.randn(words, generator=torch.Generator().manual_seed(words)).to(type)
+    logits = torch.randn(words, generator=torch.Generator().manual_seed(words)).to(getattr(torch, type))
     counts = compiled_draws(logits, **settings).bincount(minlength=words)
     probabilities = (logits.double() / settings.get("temperature", 1)).softmax(0)
     order = probabilities.argsort(descending=True, stable=True)

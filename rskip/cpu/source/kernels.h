@@ -1,4 +1,4 @@
-/* Arguments of the kernels; rskip/cpu/library.py defines the same structures. Sizes and strides count elements. */
+/* Arguments of the kernels; rskip/cpu/structures.py defines the same structures. Sizes and strides count elements. */
 #ifndef RSKIP_KERNELS_H
 #define RSKIP_KERNELS_H
 
