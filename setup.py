@@ -65,6 +65,7 @@ EXTRAS = {
     "ct2": ["ctranslate2>=4.8,<5"],
     "onnx": ["onnx>=1.18", "onnxscript>=0.5", "onnxruntime>=1.20"],
     "huggingface": ["huggingface_hub>=0.34,<3"],
+    "serve": ["fastapi>=0.115", "prometheus-client>=0.20", "py3langid>=0.4,<0.5", "uvicorn>=0.30"],
     "numbers": ["num2words"],
     "langid": ["py3langid>=0.4,<0.5"],
     # in the standard library since Python 3.14
@@ -107,6 +108,7 @@ setup(
         "pictures": EXTRAS["plots"],  # former name of plots
         "dev": [
             "pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "mypy", "types-PyYAML", "selenium",
+            "httpx", "libretranslatepy", "openai",  # clients of `rskip serve`
             "timm==1.0.31", "transformers==5.24.0",  # rskip.adapt was tested with these and refuses other versions
         ],
         "docs": ["sphinx>=8.1", "myst-parser>=4", "furo", "sphinx-design>=0.6"],

@@ -18,7 +18,7 @@ FLOORS = [
     {"tasks"},
     {"translation", "vision", "captioning"},
     {"zoo", "analysis"},
-    {"experiments"},
+    {"experiments", "serving"},
     {"fairseq_plugin", "captioning/fairseq", "cli", "__main__"},
 ]
 _TASKS = ("translation", "vision", "captioning", "captioning/fairseq")

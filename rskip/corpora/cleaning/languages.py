@@ -63,6 +63,14 @@ def knows_language(language: str) -> bool:
     return language in _identifier().labels
 
 
+def rank_languages(text: str) -> list[tuple[str, float]]:
+    """All languages that py3langid knows, with their probabilities, the most probable first.
+
+    :raises ValueError: py3langid is not installed.
+    """
+    return [(str(language), float(probability)) for language, probability in _identifier().rank(text)]
+
+
 def _is_other(words: str, language: str) -> bool:
     # roughly detokenised, since a separate apostrophe makes French look like Walloon
     sentence = unescape_entities(words.replace(" @-@ ", "-")).replace(" '", "'").replace("' ", "'")

@@ -1,0 +1,104 @@
+"""Serve models over HTTP, with batches of independent requests and a page in the browser.
+
+The server speaks LibreTranslate's API (/translate, /languages, /detect) and its own (/v1/translate). It answers only
+programs of this machine, unless --host says otherwise. SIGTERM or Ctrl-C ends it when it has answered what it accepted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+EXAMPLES = """examples:
+  rskip serve --model checkpoints/multi30k_en_de/2rskip_ln
+  rskip serve --model en-de=models/de --model en-fr=models/fr --port 8080 --precision int8
+  curl -d q="A dog runs." -d source=en -d target=de http://127.0.0.1:8000/translate"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    from rskip.cli._options import add_options
+    from rskip.serving.settings import ServerSettings
+
+    parser.epilog = EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--model",
+        action="append",
+        required=True,
+        metavar="[NAME=]MODEL",
+        help="model folder, a name from `rskip zoo list`, or hf:OWNER/NAME; repeat it for several models; NAME is what "
+        "requests call it (default: the last part of the path)",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=8000, metavar="N", help="port (default: %(default)s)")
+    parser.add_argument("--precision", help="number format of the models, such as int8 (default: float32)")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cpu)")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: PyTorch's)")
+    add_options(parser.add_argument_group("batches and limits"), ServerSettings)
+
+    access = parser.add_argument_group("access")
+    access.add_argument(
+        "--api-keys", type=Path, metavar="FILE", help="file with one API key per line (default: requests need no key)"
+    )
+    access.add_argument(
+        "--cors", action="append", default=[], metavar="ORIGIN",
+        help="web page that may send requests, such as https://example.org; repeat it for several (default: none)",
+    )  # fmt: skip
+    access.add_argument(
+        "--allowed-host", action="append", default=[], metavar="NAME",
+        help="name by which clients may address the server; repeat it for several (default: any, but only names of "
+        "this machine if the server listens on 127.0.0.1)",
+    )  # fmt: skip
+    access.add_argument("--quiet", action="store_true", help="no log of requests on stderr")
+    access.add_argument("--log-texts", action="store_true", help="write the texts of requests to the log")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Loads the models and serves them."""
+    from rskip.cli._options import with_flags
+    from rskip.serving.server import is_loopback, open_port, run_server
+    from rskip.serving.settings import ServerSettings
+
+    settings, keys = with_flags(ServerSettings(), args), read_keys(args.api_keys)
+    listening = open_port(args.host, args.port)
+    with listening:
+        if args.threads is not None:
+            import torch
+
+            if not 1 <= args.threads <= 512:
+                raise ValueError(f"--threads is {args.threads}: expected 1 to 512")
+            torch.set_num_threads(args.threads)
+        from rskip.serving.access_log import to_stderr
+        from rskip.serving.app import build_app
+        from rskip.serving.guard import LOOPBACK
+        from rskip.serving.models import load_models
+        from rskip.serving.service import Service
+
+        models = load_models(args.model, precision=args.precision, device=args.device)
+        hosts = [*args.allowed_host, *(LOOPBACK if args.allowed_host or is_loopback(args.host) else ())]
+        app = build_app(
+            Service(models, settings, keys=keys),
+            hosts=hosts,
+            origins=args.cors,
+            log=None if args.quiet else to_stderr,
+            log_texts=args.log_texts,
+        )
+        host = f"[{args.host}]" if ":" in args.host else args.host
+        names = ", ".join(each.name for each in models)
+        print(f"serving {names} at http://{host}:{listening.getsockname()[1]} (Ctrl-C ends)", file=sys.stderr)
+        run_server(app, listening, settings)
+
+
+def read_keys(path: Path | None) -> list[str]:
+    """The API keys in a file.
+
+    :raises ValueError: the file has no key.
+    """
+    if path is None:
+        return []
+    keys = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if not keys:
+        raise ValueError(f"{path} holds no API key: expected one per line")
+    return keys

@@ -1,0 +1,1 @@
+"""Serves models over HTTP: `rskip serve`. Needs the extra `serve`."""

@@ -1,0 +1,106 @@
+"""Computes waiting items in batches, in threads."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from threading import Thread
+from typing import Any
+
+from rskip.serving.errors import RequestError
+from rskip.serving.jobs import Job
+from rskip.serving.metrics import Metrics
+from rskip.serving.queue import JobQueue, QueueClosed, QueueFull, Waiting
+from rskip.serving.settings import ServerSettings
+
+_LOG = logging.getLogger("rskip.serving")
+_LONGEST_RETRY = 60  # seconds
+
+
+class _Abandoned(Exception):
+    """Nobody waits for a batch any more."""
+
+
+class Batcher:
+    """Threads that take batches from a queue. The kernels release Python's lock, so the server stays responsive.
+
+    A batch that fails is repeated item by item, so that a request can't make another one fail. A search ends early if
+    all of its clients have gone or timed out.
+    """
+
+    def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
+        self.queue = JobQueue(settings.max_queue)
+        self.settings, self.metrics = settings, metrics
+        self._threads: list[Thread] = []
+        self._speed = 0.0  # tokens per second of recent batches
+        metrics.watch(self.queue)
+
+    def start(self) -> None:
+        """Starts the threads."""
+        for number in range(self.settings.batches_at_once):
+            self._threads.append(Thread(target=self._run, name=f"batches {number}", daemon=True))
+            self._threads[-1].start()
+
+    def close(self) -> None:
+        """Refuses further jobs, computes those that wait, and ends the threads."""
+        self.queue.close()
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def alive(self) -> bool:
+        """Whether jobs are accepted and computed."""
+        return bool(self._threads) and all(map(Thread.is_alive, self._threads)) and not self.queue.closed
+
+    def submit(self, job: Job) -> None:
+        """Adds a job to the queue.
+
+        :raises RequestError: the queue is full, or the server is shutting down.
+        """
+        try:
+            self.queue.put(job)
+        except QueueFull:
+            self.metrics.refused.labels("queue full").inc()
+            seconds = self.queue.tokens / self._speed if self._speed else 1
+            retry = min(max(math.ceil(seconds), 1), _LONGEST_RETRY)
+            message = f"the server is busy: {len(self.queue):,} sentences wait; try again in {retry} s"
+            raise RequestError(429, message, retry_after=retry) from None
+        except QueueClosed:
+            raise RequestError(503, "the server is shutting down: try again later", retry_after=5) from None
+
+    def _run(self) -> None:
+        settings = self.settings
+        while batch := self.queue.take(tokens=settings.batch_tokens, wait=settings.batch_wait / 1000):
+            try:
+                self._compute(batch)
+            except Exception as error:  # a fault here must not end the thread
+                _LOG.exception("a batch failed")
+                for each in batch:
+                    each.job.finish(each.number, error)
+
+    def _compute(self, batch: Sequence[Waiting]) -> None:
+        lane, start = batch[0].job.lane, time.monotonic()
+
+        def check_wanted(step: int) -> None:
+            if not any(each.job.wanted for each in batch):
+                raise _Abandoned
+
+        try:
+            results: Sequence[Any] = lane.compute([each.content for each in batch], check_wanted)
+        except _Abandoned:
+            self.metrics.abandoned.inc()
+            return
+        except Exception as error:
+            if len(batch) > 1:
+                for each in batch:
+                    self._compute([each])
+                return
+            results = [error]
+        seconds, size = time.monotonic() - start, sum(each.size for each in batch)
+        self._speed = 0.8 * self._speed + 0.2 * size / max(seconds, 1e-9) if self._speed else size / max(seconds, 1e-9)
+        made = sum(lane.produced(result) for result in results if not isinstance(result, Exception))
+        self.metrics.computed(lane.model, items=len(batch), tokens=size, produced=made, seconds=seconds)
+        for each, result in zip(batch, results, strict=True):
+            each.job.finish(each.number, result)

@@ -1,0 +1,98 @@
+"""Refuses requests that are too large, too slow, or sent by a foreign web page, before their content is read."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection
+from typing import Any
+from urllib.parse import urlsplit
+
+from rskip.machine.extras import extra
+from rskip.serving.errors import RequestError
+from rskip.serving.settings import ServerSettings
+
+with extra("serve", what="a server"):
+    from starlette.datastructures import Headers, MutableHeaders
+    from starlette.responses import JSONResponse
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+
+
+class Guard:
+    """ASGI middleware.
+
+    :param hosts: names by which the server may be addressed; empty: any. With a list, a foreign page can't reach the
+        server under a name of its own (DNS rebinding).
+    :param origins: web pages of other servers that may send requests.
+    """
+
+    def __init__(
+        self, app: ASGIApp, settings: ServerSettings, *, hosts: Collection[str], origins: Collection[str]
+    ) -> None:
+        self.app, self.settings, self.hosts, self.origins = app, settings, hosts, origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                if self.origins:
+                    headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+            await send(message)
+
+        try:
+            self._check(Headers(scope=scope), scope)
+        except RequestError as error:
+            headers = {"Connection": "close"}
+            response = JSONResponse({"error": error.message}, error.status, headers=headers)
+            await response(scope, receive, send_safely)
+            return
+        await self.app(scope, _limited(receive, self.settings), send_safely)
+
+    def _check(self, headers: Headers, scope: Scope) -> None:
+        length, host, origin = (headers.get(name, "") for name in ("content-length", "host", "origin"))
+        if length.isdecimal() and int(length[:20]) > self.settings.max_body:
+            raise _too_large(self.settings)
+        name = urlsplit(f"//{host}").hostname if host.isascii() else None
+        if self.hosts and name not in self.hosts:
+            raise RequestError(421, "this server has another name: expected one of its --allowed-host in the address")
+        if origin and origin not in self.origins and origin.partition("://")[2] != host:
+            raise RequestError(403, "requests of other web pages are not allowed: start the server with --cors ORIGIN")
+
+
+def _limited(receive: Receive, settings: ServerSettings) -> Receive:
+    """Receives a body within the limits of size and time."""
+    size, complete, end = 0, False, time.monotonic() + settings.read_timeout
+
+    async def receive_limited() -> Any:
+        nonlocal size, complete
+        if complete:
+            return await receive()
+        try:
+            message = await asyncio.wait_for(receive(), max(end - time.monotonic(), 0))
+        except asyncio.TimeoutError:
+            raise RequestError(408, f"no complete request within {settings.read_timeout:g} s") from None
+        size += len(message.get("body", b""))
+        complete = not message.get("more_body", False)
+        if size > settings.max_body:
+            raise _too_large(settings)
+        return message
+
+    return receive_limited
+
+
+def _too_large(settings: ServerSettings) -> RequestError:
+    return RequestError(413, f"the body is too large: expected at most {settings.max_body:,} bytes")

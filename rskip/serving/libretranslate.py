@@ -1,0 +1,180 @@
+"""LibreTranslate's API: /translate, /languages, /detect and /frontend/settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rskip.machine.extras import extra
+from rskip.serving.access_log import note
+from rskip.serving.errors import RequestError
+from rskip.serving.languages import detect, language_name, short_code
+from rskip.serving.markup import Fragment
+from rskip.serving.reading import documented, read_fields
+from rskip.serving.sentences import SplitText
+from rskip.serving.service import Service
+from rskip.serving.translating import TranslationLane, search_options, translation_job
+from rskip.settings.errors import shown
+from rskip.translation.translation import Translation
+
+with extra("serve", what="a server"):
+    from fastapi import APIRouter, Request
+    from starlette.concurrency import run_in_threadpool
+
+_FORMATS = ("text", "html")
+
+
+_FIELDS = {
+    "type": "object",
+    "required": ["q", "source", "target"],
+    "properties": {
+        "q": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
+        "source": {"type": "string", "description": "language code, or auto"},
+        "target": {"type": "string", "description": "language code"},
+        "format": {"enum": [*_FORMATS], "default": "text"},
+        "alternatives": {"type": "integer", "minimum": 0, "default": 0},
+        "api_key": {"type": "string"},
+    },
+}
+
+
+def libretranslate_api(service: Service) -> APIRouter:
+    """The routes of LibreTranslate's API."""
+    api = APIRouter(tags=["LibreTranslate"])
+
+    @api.post("/translate", openapi_extra=documented(_FIELDS))
+    async def translate(request: Request) -> dict[str, Any]:
+        """Translates a text or a list of texts, sentence by sentence."""
+        fields = await read_fields(request)
+        service.check_key(request, fields)
+        return await _translate(service, request, fields)
+
+    @api.get("/languages")
+    async def languages(request: Request) -> list[dict[str, Any]]:
+        """The languages of all models, each with the languages to which it is translated."""
+        directions = service.models.directions()
+        codes = dict.fromkeys([*directions, *(code for targets in directions.values() for code in targets)])
+        return [{"code": code, "name": language_name(code), "targets": directions.get(code, [])} for code in codes]
+
+    @api.post("/detect")
+    async def detect_language(request: Request) -> list[dict[str, Any]]:
+        """The most probable languages of a text."""
+        fields = await read_fields(request)
+        service.check_key(request, fields)
+        text = _text(fields.get("q"), "q")
+        service.check_size(characters=len(text), sentences=1)
+        found = await run_in_threadpool(detect, text)
+        likely = [each for each in found[:5] if each[1] >= 0.01] or found[:1]
+        return [{"confidence": _percent(probability), "language": code} for code, probability in likely]
+
+    @api.get("/frontend/settings")
+    async def frontend_settings() -> dict[str, Any]:
+        """Limits and defaults for a client."""
+        directions = service.models.directions()
+        source = next(iter(directions), "")
+        target = directions[source][0] if source else ""
+        return {
+            "charLimit": service.settings.max_characters,
+            "frontendTimeout": 500,
+            "apiKeys": service.needs_key,
+            "keyRequired": service.needs_key,
+            "suggestions": False,
+            "filesTranslation": False,
+            "supportedFilesFormat": [],
+            "language": {
+                side: {"code": code, "name": language_name(code)}
+                for side, code in (("source", source), ("target", target))
+            },
+        }
+
+    return api
+
+
+async def _translate(service: Service, request: Request, fields: dict[str, Any]) -> dict[str, Any]:
+    for name in ("q", "source", "target"):
+        if name not in fields:
+            raise RequestError(400, f"Invalid request: missing {name} parameter")
+    given, several = fields["q"], isinstance(fields["q"], list)
+    texts = [_text(each, "q") for each in (given if several else [given])]
+    source, target = _text(fields["source"], "source"), _text(fields["target"], "target")
+    form = fields.get("format") or "text"
+    if form not in _FORMATS:
+        raise RequestError(400, f"{form} format is not supported")
+    alternatives = _count(fields.get("alternatives") or 0, "alternatives")
+    service.check_size(characters=sum(map(len, texts)), sentences=len(texts))
+    documents = await run_in_threadpool(lambda: [(Fragment if form == "html" else SplitText)(each) for each in texts])
+    count = sum(len(each.sentences) for each in documents)
+    service.check_size(characters=0, sentences=count)
+    sources, detected = [source] * len(texts), []
+    if source == "auto":
+        detected = await run_in_threadpool(_detected, service, documents, target)
+        sources = [each["language"] for each in detected]
+    found = await _translations(service, request, documents, sources, target, alternatives)
+    note(request, texts, characters=sum(map(len, texts)), sentences=count, source=source, target=target)
+    ranked = [
+        [document.joined([each.hypotheses[rank].text for each in translations]) for rank in _ranks(translations)]
+        for document, translations in zip(documents, found, strict=True)
+    ]
+    answer: dict[str, Any] = {"translatedText": [each[0] for each in ranked]}
+    if alternatives:
+        answer["alternatives"] = [[*dict.fromkeys(each[1:])] for each in ranked]
+    if detected:
+        answer["detectedLanguage"] = detected
+    return answer if several else {name: each[0] for name, each in answer.items()}
+
+
+async def _translations(
+    service: Service,
+    request: Request,
+    documents: Sequence[SplitText | Fragment],
+    sources: Sequence[str],
+    target: str,
+    alternatives: int,
+) -> list[list[Translation]]:
+    """The translations of each document's sentences. Documents in the same language share a job."""
+    found: list[list[Translation]] = [[] for _ in documents]
+    for source in dict.fromkeys(sources):
+        numbers = [number for number, each in enumerate(sources) if each == source]
+        name, translator = await run_in_threadpool(service.models.translator, None, source, target)
+        options = search_options(translator, max_beam=service.settings.max_beam, nbest=alternatives + 1)
+        lane = TranslationLane(name, translator, options, service.settings.batch_tokens)
+        note(request, model=name)
+        sentences = [sentence for number in numbers for sentence in documents[number].sentences]
+        results = iter(await service.results(request, await run_in_threadpool(translation_job, lane, sentences)))
+        for number in numbers:
+            found[number] = [next(results) for _ in documents[number].sentences]
+    return found
+
+
+def _ranks(translations: Sequence[Translation]) -> range:
+    """The ranks that all sentences have: 0, and those of alternatives. A text without sentences has rank 0."""
+    return range(min((len(each.hypotheses) for each in translations if each.hypotheses[0].tokens), default=1))
+
+
+def _detected(service: Service, documents: Sequence[SplitText | Fragment], target: str) -> list[dict[str, Any]]:
+    """The most probable language of each document, among those that are translated to the target."""
+    directions = service.models.directions()
+    wanted = short_code(target)
+    among = [source for source, targets in directions.items() if wanted in map(short_code, targets)]
+    if not among:
+        raise RequestError(400, f"{target} is not supported")
+    best = [detect(" ".join(each.sentences), among)[0] for each in documents]
+    return [{"confidence": _percent(probability), "language": code} for code, probability in best]
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise RequestError(400, f"Invalid request: {name} is {shown(value)}: expected text")
+    return value
+
+
+def _count(value: Any, name: str) -> int:
+    if isinstance(value, str) and value.isdecimal() and len(value) < 10:  # from a form
+        value = int(value)
+    if type(value) is not int or value < 0:
+        raise RequestError(400, f"Invalid request: {name} is {shown(value)}: expected a whole number, 0 or more")
+    return value
+
+
+def _percent(probability: float) -> float:
+    return round(100 * probability, 1)

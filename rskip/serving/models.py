@@ -1,0 +1,170 @@
+"""Loads the models that a server serves, and finds the one for a request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from rskip.serving.errors import RequestError, wrong_request
+from rskip.serving.languages import language_name, short_code
+from rskip.settings.errors import SettingError, did_you_mean
+
+if TYPE_CHECKING:
+    from rskip.translation import Translator
+
+_CAN = {"translation": "translate", "captioning": "caption", "classification": "classify", "completion": "generate"}
+_PAIRS_KEPT = 256  # translators of a multilingual model
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model under the name that requests use.
+
+    kind: what it does, one of the keys of _CAN.
+    """
+
+    name: str
+    model: Any = field(compare=False)
+
+    @property
+    def kind(self) -> str:
+        return next(kind for kind, method in _CAN.items() if hasattr(self.model, method))
+
+    @property
+    def connection(self) -> str | None:
+        """The spec of its connections, if it has one."""
+        inner = getattr(self.model, "model", None)
+        found = getattr(inner, "connection", None)
+        return found if isinstance(found, str) else None
+
+
+class Models:
+    """Models by name. The first model that fits is the default of a request that names none."""
+
+    def __init__(self, models: Sequence[ServedModel]) -> None:
+        self._models = {each.name: each for each in models}
+        self._between = lru_cache(_PAIRS_KEPT)(lambda name, *pair: self._models[name].model.between(*pair))
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        return iter(self._models.values())
+
+    def named(self, name: str | None, kind: str) -> ServedModel:
+        """A model of this kind.
+
+        :param name: its name; None: the first one.
+        :raises RequestError: there is no such model.
+        """
+        known = [each.name for each in self._models.values() if each.kind == kind]
+        if name is None and known:
+            name = known[0]
+        if name not in known:
+            what = f"no model for {kind} is served"
+            if name is not None and known:
+                what = f"no model for {kind} is called {name!r}{did_you_mean(name, known)}: expected {', '.join(known)}"
+            raise RequestError(404, what)
+        return self._models[name]
+
+    def translator(self, name: str | None, source: str | None, target: str | None) -> tuple[str, Translator]:
+        """The name and the translator of the first model that translates between the languages.
+
+        :param name: the model; None: any.
+        :param source, target: codes of the model, or two-letter codes; None: the model's own.
+        :raises RequestError: no model translates between them.
+        """
+        candidates = [self.named(name, "translation")] if name is not None else self._of("translation")
+        if not candidates:
+            raise RequestError(404, "no model for translation is served")
+        for each in candidates:
+            sources, targets = languages_of(each.model)
+            pair = _same(source, sources), _same(target, targets)
+            if (source is not None and pair[0] is None) or (target is not None and pair[1] is None):
+                continue
+            if None not in pair and pair[0] == pair[1]:
+                continue
+            try:
+                return each.name, self._between(each.name, *pair)
+            except SettingError as error:
+                raise wrong_request(error) from None
+        raise RequestError(400, _no_pair(source, target, self.directions()))
+
+    def directions(self) -> dict[str, list[str]]:
+        """The target languages of each source language."""
+        found: dict[str, dict[str, None]] = {}
+        for each in self._of("translation"):
+            sources, targets = languages_of(each.model)
+            for source in sources:
+                found.setdefault(source, {}).update(dict.fromkeys(code for code in targets if code != source))
+        return {source: [*targets] for source, targets in found.items()}
+
+    def _of(self, kind: str) -> list[ServedModel]:
+        return [each for each in self._models.values() if each.kind == kind]
+
+
+def languages_of(translator: Translator) -> tuple[Sequence[str], Sequence[str]]:
+    """The source and the target languages of a translator's model."""
+    multilingual = translator.tokenizer.languages
+    if multilingual is None:
+        return [translator.source_language], [translator.target_language]
+    known = [*multilingual.codes, *multilingual.unmarked]
+    return known, known
+
+
+def _same(code: str | None, known: Sequence[str]) -> str | None:
+    """The model's code for a language."""
+    if code is None or code in known:
+        return code
+    return next((each for each in known if short_code(each) == short_code(code)), None)
+
+
+def _no_pair(source: str | None, target: str | None, directions: dict[str, list[str]]) -> str:
+    known = {*directions, *(code for targets in directions.values() for code in targets)}
+    for code in (source, target):
+        if code is not None and _same(code, [*known]) is None:
+            return f"{code} is not supported"
+    names = [f"{language_name(code)} ({code})" if code else "the model's language" for code in (source, target)]
+    return f"{names[1]} is not available as a target language from {names[0]}"
+
+
+def load_models(
+    given: Sequence[str], *, precision: str | None = None, device: str | None = None
+) -> Models:
+    """Loads models.
+
+    :param given: names or folders as for `rskip.load`, each also as NAME=MODEL.
+    :raises ValueError: as `rskip.load`, or two models have the same name.
+    :raises OSError: as `rskip.load`.
+    """
+    from rskip.zoo.loading import load
+
+    places = [_parted(each) for each in given]
+    models = []
+    for (name, place), public in zip(places, _public_names(places), strict=True):
+        model = load(place, device=device, dtype=precision)
+        if not any(hasattr(model, method) for method in _CAN.values()):
+            raise ValueError(f"{place}: a model of a task that the server doesn't know: expected {', '.join(_CAN)}")
+        models.append(ServedModel(name or public, model))
+    names = [each.name for each in models]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"two models are called {twice}: give each its own name, --model NAME=MODEL")
+    return Models(models)
+
+
+def _parted(given: str) -> tuple[str, str]:
+    name, equals, place = given.partition("=")
+    if not equals or "/" in name:
+        return "", given
+    if not (name and place):
+        raise ValueError(f"--model {given}: expected NAME=MODEL")
+    return name, place
+
+
+def _public_names(places: Sequence[tuple[str, str]]) -> list[str]:
+    """A name for each place: its last part, or its last two if others have the same last part."""
+    paths = [PurePath(place) for _, place in places]
+    last = [path.name for path in paths]
+    return [
+        "/".join(path.parts[-2:]) if last.count(path.name) > 1 else path.name or str(path) for path in paths
+    ]

@@ -1,0 +1,133 @@
+"""Our own API for text: /v1/translate and /v1/models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from rskip.machine.extras import extra
+from rskip.serving.access_log import note
+from rskip.serving.languages import language_name
+from rskip.serving.models import languages_of
+from rskip.serving.reading import documented, read_json, typed
+from rskip.serving.sentences import SplitText
+from rskip.serving.service import Service
+from rskip.serving.translating import TranslationLane, search_options, translation_job
+from rskip.translation.translation import TranslatedHypothesis, Translation
+
+with extra("serve", what="a server"):
+    from fastapi import APIRouter, Request
+    from starlette.concurrency import run_in_threadpool
+
+
+class TranslateRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A request to /v1/translate."""
+
+    text: Annotated[list[str], Meta(description="sentences; one text is also accepted")]
+    source: Annotated[str | None, Meta(description="source language; default: the model's")] = None
+    target: Annotated[str | None, Meta(description="target language; default: the model's")] = None
+    model: Annotated[str | None, Meta(description="name of a model; default: the first one that fits")] = None
+    split: Annotated[bool, Meta(description="split each text into its lines and sentences")] = False
+    nbest: Annotated[int, Meta(ge=1, description="hypotheses per sentence")] = 1
+    beam: Annotated[int, Meta(ge=1, description="default: the model's, at least nbest")] | None = None
+    length_penalty: float | None = None
+    no_repeat_ngram: int | None = None
+    token_scores: Annotated[bool, Meta(description="give the log-probability of each token")] = False
+    alignment: Annotated[bool, Meta(description="give the source token of each target token")] = False
+    attention: Annotated[bool, Meta(description="give the attention of each token over the source's tokens")] = False
+    api_key: str | None = None
+
+
+def own_api(service: Service) -> APIRouter:
+    """The routes of our API for text."""
+    api = APIRouter(prefix="/v1", tags=["rskip"])
+
+    @api.post("/translate", openapi_extra=documented(TranslateRequest))
+    async def translate(request: Request) -> dict[str, Any]:
+        """Translates sentences, with scores, n-best lists, alignments and notes."""
+        content = await read_json(request)
+        service.check_key(request, content)
+        if isinstance(content.get("text"), str):
+            content["text"] = [content["text"]]
+        return await _translate(service, request, typed(content, TranslateRequest))
+
+    @api.get("/models")
+    async def models(request: Request) -> dict[str, Any]:
+        """The models that requests can name."""
+        service.check_key(request)
+        return {"object": "list", "data": [_description(each) for each in service.models]}
+
+    return api
+
+
+async def _translate(service: Service, request: Request, asked: TranslateRequest) -> dict[str, Any]:
+    service.check_size(characters=sum(map(len, asked.text)), sentences=len(asked.text))
+    name, translator = await run_in_threadpool(service.models.translator, asked.model, asked.source, asked.target)
+    options = search_options(
+        translator,
+        max_beam=service.settings.max_beam,
+        nbest=asked.nbest,
+        beam=asked.beam,
+        length_penalty=asked.length_penalty,
+        no_repeat_ngram=asked.no_repeat_ngram,
+        token_scores=asked.token_scores,
+        attention=asked.alignment or asked.attention,
+    )
+    texts = await run_in_threadpool(lambda: [SplitText(each) for each in asked.text]) if asked.split else None
+    parts = [each.sentences for each in texts] if texts else [[each] for each in asked.text]
+    sentences = [sentence for part in parts for sentence in part]
+    service.check_size(characters=0, sentences=len(sentences))
+    note(request, asked.text, model=name, characters=sum(map(len, asked.text)), sentences=len(sentences))
+    lane = TranslationLane(name, translator, options, service.settings.batch_tokens)
+    results = await service.results(request, await run_in_threadpool(translation_job, lane, sentences))
+    found = iter(results)
+    translations = [[next(found) for _ in part] for part in parts]
+    return {
+        "model": name,
+        "source": translator.source_language,
+        "target": translator.target_language,
+        "translations": [
+            {
+                "text": _joined(each, None if texts is None else texts[number]),
+                "sentences": [_sentence(translation, asked) for translation in each],
+            }
+            for number, each in enumerate(translations)
+        ],
+    }
+
+
+def _joined(translations: list[Translation], text: SplitText | None) -> str:
+    best = [each.text for each in translations]
+    return best[0] if text is None else text.joined(best)
+
+
+def _sentence(translation: Translation, asked: TranslateRequest) -> dict[str, Any]:
+    return {
+        "source": translation.source,
+        "source_tokens": translation.source_tokens,
+        "hypotheses": [_hypothesis(each, asked) for each in translation.hypotheses],
+        "notes": translation.notes,
+    }
+
+
+def _hypothesis(found: TranslatedHypothesis, asked: TranslateRequest) -> dict[str, Any]:
+    values: dict[str, Any] = {"text": found.text, "score": found.score, "tokens": found.tokens}
+    if asked.token_scores:
+        values["token_scores"] = found.token_scores
+    if asked.alignment:
+        values["alignment"] = found.alignment
+    if asked.attention:
+        rows = None if found.attention is None else found.attention.tolist()
+        values["attention"] = rows and [[round(each, 4) for each in row] for row in rows]
+    return values
+
+
+def _description(served: Any) -> dict[str, Any]:
+    values = {"id": served.name, "object": "model", "owned_by": "rskip", "kind": served.kind}
+    if served.kind == "translation":
+        sources, targets = languages_of(served.model)
+        for side, codes in (("sources", sources), ("targets", targets)):
+            values[side] = [{"code": code, "name": language_name(code)} for code in codes]
+    return {**values, "connection": served.connection}

@@ -1,0 +1,69 @@
+"""Runs a server until it is told to end."""
+
+from __future__ import annotations
+
+import ipaddress
+import signal
+import socket
+
+from rskip.machine.extras import extra
+from rskip.serving.connection import timed
+from rskip.serving.settings import ServerSettings
+from rskip.settings.errors import SettingError
+
+with extra("serve", what="a server"):
+    import uvicorn
+    from starlette.types import ASGIApp
+
+_MOST_WAITING = 2048  # connections that wait to be accepted
+
+
+def open_port(host: str, port: int) -> socket.socket:
+    """A socket that listens on the port. Connections wait until a server accepts them.
+
+    :raises ValueError: another program has the port, or the host is not one of this machine.
+    """
+    if not 0 <= port <= 65535:
+        raise SettingError.of_value("port", port, "0 to 65535, where 0 is any free port")
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(_MOST_WAITING)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ValueError(f"can't listen on port {port} of {host} ({reason}): give another --port or --host") from error
+    return listening
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine reach the host."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def run_server(app: ASGIApp, listening: socket.socket, settings: ServerSettings) -> None:
+    """Serves until SIGTERM or Ctrl-C. Then it accepts no further connections and answers what it has accepted."""
+    config = uvicorn.Config(
+        app,
+        http=timed(settings.read_timeout),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=settings.max_connections,
+        timeout_graceful_shutdown=int(settings.timeout) + 10,
+    )
+    # uvicorn repeats the signal when it has shut down
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        uvicorn.Server(config).run(sockets=[listening])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,95 @@
+"""Runs requests: checks their key, puts their jobs into the queue and waits for the results."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from rskip.machine.extras import extra
+from rskip.serving.batching import Batcher
+from rskip.serving.errors import RequestError
+from rskip.serving.jobs import Job
+from rskip.serving.metrics import Metrics
+from rskip.serving.models import Models
+from rskip.serving.settings import ServerSettings
+
+with extra("serve", what="a server"):
+    from fastapi import Request
+
+GONE = 499  # status in the log for a client that closed its connection
+
+
+class Service:
+    """The models of a server with their queue, limits and keys.
+
+    :param keys: API keys; if empty, requests need none.
+    """
+
+    def __init__(self, models: Models, settings: ServerSettings, *, keys: Collection[str] = ()) -> None:
+        self.models, self.settings = models, settings
+        self.metrics = Metrics()
+        self.batcher = Batcher(settings, self.metrics)
+        self._keys = [_digest(key) for key in keys]
+
+    @property
+    def needs_key(self) -> bool:
+        return bool(self._keys)
+
+    def check_key(self, request: Request, content: Mapping[str, Any] | None = None) -> None:
+        """Checks the key in the header `Authorization: Bearer KEY`, or `api_key` in the content or the address.
+
+        :raises RequestError: a key is needed, and there is none or a wrong one.
+        """
+        if not self._keys:
+            return
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        given = key.strip() if scheme.lower() == "bearer" else (content or {}).get("api_key")
+        given = given or request.query_params.get("api_key")
+        if not given:
+            raise RequestError(403, "an API key is needed: give it as api_key, or as Authorization: Bearer KEY")
+        found = [hmac.compare_digest(_digest(str(given)), known) for known in self._keys]
+        if not any(found):
+            raise RequestError(403, "Invalid API key")
+
+    def check_size(self, *, characters: int, sentences: int) -> None:
+        """:raises RequestError: the request has too many characters or sentences."""
+        settings = self.settings
+        if characters > settings.max_characters:
+            limit = settings.max_characters
+            raise RequestError(400, f"Invalid request: request ({characters}) exceeds text limit ({limit})")
+        if sentences > settings.max_sentences:
+            limit = settings.max_sentences
+            raise RequestError(400, f"Invalid request: {sentences} sentences exceed the limit ({limit})")
+
+    async def results(self, request: Request, job: Job) -> list[Any]:
+        """The results of a job's items. The job ends if its client goes away or the time is up.
+
+        :raises RequestError: the queue is full, the time is up, or an item has an error.
+        """
+        self.batcher.submit(job)
+        future: asyncio.Future[Any] = asyncio.wrap_future(job.future)
+        gone: asyncio.Future[Any] = asyncio.create_task(_disconnected(request))
+        try:
+            await asyncio.wait({future, gone}, timeout=self.settings.timeout, return_when=asyncio.FIRST_COMPLETED)
+            if future.done():
+                return future.result()
+        except ValueError as error:
+            raise RequestError(422, str(error)) from error
+        finally:
+            job.future.cancel()
+            gone.cancel()
+        if gone.done() and not gone.cancelled():
+            raise RequestError(GONE, "the client has gone")
+        raise RequestError(504, f"no result within {self.settings.timeout:g} s: send less, or try again later")
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,103 @@
+"""What is refused before a request is read, and what every answer carries."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from urllib.parse import urlsplit
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra serve")
+DOG = {"text": "A dog runs.", "target": "de"}
+BODY = json.dumps(DOG).encode()
+
+
+def test_bodies_hosts_and_origins(serving):
+    service = serving(max_body=100, app={"hosts": ["localhost"], "origins": ["https://good.example"]})
+
+    def status(body=BODY, **headers):
+        headers = {"Content-Type": "application/json", **headers}
+        answer = service.send("POST", "/v1/translate", content=body, headers=headers)
+        assert answer.status_code == 200 or [*answer.json()] == ["error"]
+        return answer.status_code
+
+    async def parts():
+        for _ in range(3):
+            yield b"x" * 60
+
+    assert status() == 200
+    assert status(b"x" * 101) == 413
+    assert status(parts()) == 413, "a body without a length"
+    assert status(Host="evil.example:8000") == 421
+    assert status(Host="localhost:8000", Origin="http://localhost:8000") == 200
+    assert status(Origin="https://good.example") == 200
+    assert status(Origin="https://evil.example") == 403
+    assert status(Origin="null") == 403
+
+
+def test_no_other_page_may_read_answers_by_default(serving):
+    answer = serving().send("POST", "/v1/translate", json=DOG)
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert answer.headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    origin = {"Origin": "https://good.example"}
+    answer = serving(app={"origins": ["https://good.example"]}).send("POST", "/v1/translate", json=DOG, headers=origin)
+    assert answer.headers["access-control-allow-origin"] == "https://good.example"
+
+
+@pytest.mark.parametrize(
+    ("sent", "received"),
+    [
+        (b"", b""),
+        (b"POST /translate HTTP/1.1\r\nHost: local", b""),  # slowloris
+        (b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nContent-Type: application/json\r\n\r\n{",
+         b"HTTP/1.1 408 "),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /he", b'HTTP/1.1 200 '),
+        (b"\x16\x03\x01 TLS\r\n\r\n", b"HTTP/1.1 400 "),
+    ],
+)  # fmt: skip
+def test_a_client_that_sends_nothing_more_is_closed(address, sent, received):
+    host = urlsplit(address(read_timeout=0.2))
+    with socket.create_connection((host.hostname, host.port), timeout=20) as client:
+        client.sendall(sent)
+        found = b""
+        while part := client.recv(4096):
+            found += part
+    assert found[: len(received)] == received and (received or not found)
+
+
+def test_a_request_that_takes_too_long_ends(serving):
+    service = serving(timeout=0.05, max_characters=10**6)
+    answer = service.send("POST", "/v1/translate", json={"text": ["A dog runs fast. " * 20] * 500, "target": "de"})
+    assert answer.status_code == 504 and answer.json()["error"].startswith("no result within 0.05 s")
+    deadline = time.monotonic() + 30
+    while b"rskip_abandoned_batches_total 0.0" in service.metrics.text() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert b"rskip_abandoned_batches_total 0.0" not in service.metrics.text() and len(service.batcher.queue) == 0
+
+
+def test_the_log_has_one_line_per_request_and_no_texts_unless_asked_for(serving):
+    for with_texts in (False, True):
+        lines: list[str] = []
+        service = serving(app={"log": lines.append, "log_texts": with_texts})
+        service.send("POST", "/v1/translate", json={**DOG, "text": "A dog\u2028 runs."})
+        service.send("GET", "/secret/path?q=secret")
+        first, second = map(json.loads, lines)
+        assert (first["route"], first["status"], first["sentences"], first["model"]) == ("/v1/translate", 200, 1, "de")
+        assert (second["route"], second["status"]) == ("other", 404) and "secret" not in lines[1]
+        assert first.get("texts") == (["A dog\u2028 runs."] if with_texts else None)
+        assert "dog" not in lines[0] or with_texts
+    metrics = service.send("GET", "/metrics").text
+    assert 'rskip_requests_total{method="POST",route="/v1/translate",status="200"} 1.0' in metrics
+    assert 'rskip_source_tokens_total{model="de"} 5.0' in metrics
+
+
+def test_an_unexpected_error_is_logged_and_answered_without_a_traceback(serving, models, monkeypatch, caplog):
+    service = serving()
+    monkeypatch.setattr(type(service.models), "translator", lambda *_: 1 / 0)
+    answer = service.send("POST", "/v1/translate", json=DOG)
+    assert answer.status_code == 500
+    assert answer.json() == {"error": "the server failed on this request; its log says why"}
+    assert "ZeroDivisionError" in caplog.text

@@ -1,0 +1,122 @@
+"""LibreTranslate's API, with its client library and by hand."""
+
+from __future__ import annotations
+
+import json
+from urllib.error import HTTPError
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra serve")
+DOG = {"q": "A dog runs.", "source": "en", "target": "de"}
+
+
+def test_its_client_library_works(address):
+    library = pytest.importorskip("libretranslatepy", reason="needs the extra dev")
+    client = library.LibreTranslateAPI(address(keys=["secret", "other"]), api_key="secret")
+    assert client.translate("A dog runs.", "en", "de") == "Ein Hund rennt."
+    assert client.translate("A dog runs.", "en", "fr") == "Un chien court."
+    assert {"code": "en", "name": "English", "targets": ["de", "fr"]} in client.languages()
+    assert client.detect("Zwei Hunde spielen im Schnee.")[0]["language"] == "de"
+    client.api_key = "wrong"
+    with pytest.raises(HTTPError, match="403"):
+        client.translate("A dog runs.", "en", "de")
+
+
+def test_lists_detection_alternatives_html_and_lines(serving):
+    service = serving()
+
+    def translated(**fields):
+        answer = service.send("POST", "/translate", json={**DOG, **fields})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    assert translated() == {"translatedText": "Ein Hund rennt."}
+    assert translated(q=["A dog runs.", "", "A man sleeps."]) == {
+        "translatedText": ["Ein Hund rennt.", "", "Ein Mann schläft."]
+    }
+    assert translated(q=[]) == {"translatedText": []}
+    assert translated(q="A dog runs. A man sleeps.\n\nA dog runs.\n")["translatedText"] == (
+        "Ein Hund rennt. Ein Mann schläft.\n\nEin Hund rennt.\n"
+    )
+    several = translated(alternatives=2, source="auto")
+    assert several["translatedText"] == "Ein Hund rennt."
+    assert several["alternatives"][0] == "Ein Hund läuft." and len(several["alternatives"]) == 2
+    assert several["detectedLanguage"]["language"] == "en" and 0 <= several["detectedLanguage"]["confidence"] <= 100
+    assert translated(q="<p>A dog runs.</p>", format="html") == {"translatedText": "<p>Ein Hund rennt.</p>"}
+    form = service.send("POST", "/translate?target=fr", data={"q": "A dog runs.", "source": "en", "alternatives": "1"})
+    assert form.json()["translatedText"] == "Un chien court." and len(form.json()["alternatives"]) == 1
+    settings = service.send("GET", "/frontend/settings").json()
+    assert settings["charLimit"] == 100_000 and settings["language"]["target"] == {"code": "de", "name": "German"}
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "fields"),
+    [
+        (400, "Invalid request: missing q parameter", {"q": None}),
+        (400, "Invalid request: missing target parameter", {"target": None}),
+        (400, "xx is not supported", {"target": "xx"}),
+        (400, "German (de) is not available as a target language from French (fr)", {"source": "fr"}),
+        (400, "is not available as a target language from German", {"source": "de"}),
+        (400, "xml format is not supported", {"format": "xml"}),
+        (400, "Invalid request: q is 3: expected text", {"q": 3}),
+        (400, "Invalid request: q is None: expected text", {"q": [None]}),
+        (400, "Invalid request: source is 1: expected text", {"source": 1}),
+        (400, "alternatives is -1: expected a whole number, 0 or more", {"alternatives": -1}),
+        (400, "nbest is 17: expected at most 16", {"alternatives": 16}),
+        (400, "Invalid request: request (10000001) exceeds text limit (100000)", {"q": "a" * 10_000_001}),
+        (400, "Invalid request: 1001 sentences exceed the limit (1000)", {"q": "a\n" * 1001}),
+        (400, "not JSON", {"q": "\ud800"}),
+        (200, "", {"q": "\x00\x01\x1b[0m \u200b\u202e"}),
+        (200, "", {"q": "\x00"}),
+    ],
+)
+def test_errors_have_its_form(serving, status, message, fields):
+    content = {name: value for name, value in {**DOG, **fields}.items() if value is not None}
+    kind = {"Content-Type": "application/json"}
+    answer = serving(max_body=20_000_000).send("POST", "/translate", content=json.dumps(content), headers=kind)
+    assert answer.status_code == status
+    if status == 200:
+        assert [*answer.json()] == ["translatedText"]
+    else:
+        assert [*answer.json()] == ["error"] and message in answer.json()["error"]
+        assert "\n" not in answer.json()["error"]
+
+
+@pytest.mark.parametrize("path", ["/translate", "/detect", "/v1/translate"])
+@pytest.mark.parametrize(
+    ("status", "message", "body", "kind"),
+    [
+        (400, "not JSON", b"{", "application/json"),
+        (400, "not JSON", b"[" * 100_000, "application/json"),
+        (400, "not JSON", b'{"q": "\xff"}', "application/json"),
+        (400, "not a JSON object", b"[]", "application/json; charset=utf-8"),
+        (415, "text/xml: expected application/json", b"<a/>", "text/xml"),
+        (415, "missing: expected application/json", b"x", ""),
+    ],
+)
+def test_malformed_bodies_are_refused(serving, path, status, message, body, kind):
+    answer = serving().send("POST", path, content=body, headers={"Content-Type": kind} if kind else {})
+    assert answer.status_code == status and message in answer.json()["error"]
+
+
+@pytest.mark.parametrize("body", [b"q=%FF&source=en&target=de", b"\xff=1", b"&".join([b"a=1"] * 200)])
+def test_malformed_forms_are_refused(serving, body):
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = serving().send("POST", "/translate", content=body, headers=kind)
+    assert answer.status_code == 400 and "not a form in UTF-8" in answer.json()["error"]
+
+
+def test_keys(serving):
+    service = serving(keys=["clé"])
+    for more, status in (
+        ({"json": DOG}, 403),
+        ({"json": {**DOG, "api_key": "clé"}}, 200),
+        ({"json": {**DOG, "api_key": 5}}, 403),
+        ({"json": DOG, "headers": {"Authorization": "Bearer clé".encode()}}, 403),  # a header is latin-1
+        ({"json": DOG, "params": {"api_key": "clé"}}, 200),
+    ):
+        assert service.send("POST", "/translate", **more).status_code == status, more
+    assert service.send("GET", "/frontend/settings").json()["keyRequired"] is True
+    assert service.send("GET", "/v1/models").status_code == 403
+    assert json.loads(service.send("POST", "/detect", data={"q": "x"}).text)["error"].startswith("an API key is needed")

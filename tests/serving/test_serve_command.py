@@ -1,0 +1,94 @@
+"""`rskip serve` as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+
+import pytest
+
+from rskip.cli.main import main
+
+pytest.importorskip("fastapi", reason="needs the extra serve")
+MODEL = "checkpoints/multi30k_en_de/2rskip_ln"
+
+
+def test_shutdown_under_load_answers_every_accepted_request(root):
+    command = [sys.executable, "-m", "rskip", "serve", "--model", MODEL, "--port", "0", "--batch-tokens", "60"]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    process = subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        assert first.startswith("serving multi30k_en_de/2rskip_ln at http://127.0.0.1:") or "2rskip_ln at" in first
+        address = first.split(" at ")[1].split(" ")[0]
+        taken = subprocess.run(
+            [*command[:-3], address.rpartition(":")[2]], cwd=root, capture_output=True, text=True, env=environment
+        )
+        assert taken.returncode == 2 and taken.stderr.count("\n") == 1 and "can't listen on port" in taken.stderr
+
+        answers: list[tuple[int, str]] = []
+        sentences = ["A man in a red shirt is standing on the street with a big dog."] * 100
+        body = json.dumps({"text": sentences, "target": "de"}).encode()
+
+        def ask():
+            request = urllib.request.Request(f"{address}/v1/translate", body, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=100) as answer:
+                answers.append((answer.status, json.load(answer)["translations"][99]["text"]))
+
+        clients = [threading.Thread(target=ask) for _ in range(4)]
+        for client in clients:
+            client.start()
+        waiting = 0.0
+        while waiting < 100:  # until all requests were accepted, though not computed
+            metrics = urllib.request.urlopen(f"{address}/metrics", timeout=100).read().decode()
+            waiting = float(metrics.rpartition("\nrskip_queue_items ")[2].split()[0])
+            if len(answers) == 4:
+                pytest.skip("this machine was too fast")
+        process.send_signal(signal.SIGTERM)
+        for client in clients:
+            client.join()
+        assert process.wait(60) == 0
+        assert [status for status, _ in answers] == [200] * 4 and len({text for _, text in answers}) == 1
+        assert all(json.loads(line)["status"] == 200 for line in process.stderr)
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--model", "nothing_here"], "nothing_here"),
+        (["--model", "a="], "--model a=: expected NAME=MODEL"),
+        (["--model", f"a={MODEL}", "--model", f"a={MODEL}"], "two models are called a"),
+        (["--model", MODEL, "--port", "99999"], "--port is 99999: expected 0 to 65535"),
+        (["--model", MODEL, "--host", "nowhere.invalid"], "can't listen on port 0 of nowhere.invalid"),
+        (["--model", MODEL, "--timeout", "0"], "--timeout is 0.0: expected a number of seconds, above 0"),
+        (["--model", MODEL, "--api-keys", "empty"], "empty holds no API key: expected one per line"),
+        (["--model", MODEL, "--api-keys", "none"], "none: No such file"),
+        (["--model", MODEL, "--precision", "int3"], "can't compute in 'int3'"),
+        (["--model", MODEL, "--threads", "0"], "--threads is 0: expected 1 to 512"),
+    ],
+)
+def test_mistakes_are_one_line(root, tmp_path, monkeypatch, capsys, flags, message):
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "checkpoints").symlink_to(root / "checkpoints")
+    monkeypatch.chdir(tmp_path)
+    assert main(["serve", "--port", "0", *flags]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and message in error
+
+
+def test_only_a_loopback_address_is_private():
+    from rskip.serving.server import is_loopback
+
+    assert all(map(is_loopback, ("127.0.0.1", "localhost", "::1", "127.1.2.3")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "example.org", "10.0.0.1", socket.gethostname())))
