@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
 
 from rskip.transformer import Transformer, TransformerConfig
+
+Model = TypeVar("Model", bound=torch.nn.Module)
 
 CONNECTIONS = [
     "1xskip",
@@ -67,22 +69,27 @@ def connection(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def build() -> Callable[..., Transformer]:
-    """Builds a small Transformer in eval mode and float64, with drawn norms so that none is the identity, and drawn
-    values where a connection starts with equal ones, so that no part is cut off."""
+    """Builds a small Transformer in eval mode and float64, with `draw_parts`."""
 
     def build(connection: str = "1xskip+ln", **changes: Any) -> Transformer:
         torch.manual_seed(0)
-        model = Transformer(small(connection, **changes)).double().eval()
-        for name, parameter in model.named_parameters():
-            starts_equal = ("connection." in name or name.endswith("output_projection.bias")) and "gate" not in name
-            starts_equal &= bool((parameter == parameter.mean()).all())
-            if "norm" in name or name.endswith(("head_scale", "value_residual.factors")) or starts_equal:
-                maps = parameter.dim() > 1 or name.endswith("query")  # into a tanh or a softmax
-                low, high = (-0.2, 0.2) if maps else (0.5, 1.5)
-                torch.nn.init.uniform_(parameter, low, high)
-        return model
+        return draw_parts(Transformer(small(connection, **changes)))
 
     return build
+
+
+def draw_parts(model: Model) -> Model:
+    """The model in eval mode and float64, with drawn norms so that none is the identity, and drawn values where a
+    connection starts with equal ones, so that no part is cut off."""
+    model = model.double().eval()
+    for name, parameter in model.named_parameters():
+        starts_equal = ("connection." in name or name.endswith("output_projection.bias")) and "gate" not in name
+        starts_equal &= bool((parameter == parameter.mean()).all())
+        if "norm" in name or name.endswith(("head_scale", "value_residual.factors")) or starts_equal:
+            maps = parameter.dim() > 1 or name.endswith("query")  # into a tanh or a softmax
+            low, high = (-0.2, 0.2) if maps else (0.5, 1.5)
+            torch.nn.init.uniform_(parameter, low, high)
+    return model
 
 
 SIZES = {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 4, "layers": 2}
