@@ -1,4 +1,4 @@
-"""The analyses behind `rskip analyse`: signals, gradients, ratios and gates of models' residual blocks.
+"""The analyses behind `rskip analyse`: what happens in models' residual blocks.
 
     from rskip.analysis.analyses import gradients
 
@@ -26,7 +26,8 @@ from rskip.analysis.gates import GateRecorder, named_gates
 from rskip.analysis.measurement import Measurement
 from rskip.analysis.ratios import RatioRecorder
 from rskip.analysis.signals import SignalRecorder
-from rskip.connections import list_connections, parse_connection
+from rskip.analysis.streams import StreamRecorder
+from rskip.connections import StackConnection, list_connections, parse_connection
 from rskip.connections.first_gain import kind_of
 from rskip.cpu.int8 import Int8Linear
 from rskip.cpu.linear import PackedLinear
@@ -77,9 +78,30 @@ def gates(models: Sequence[Model], **options: Any) -> Measurement:
     return _measure("gates", models, _gate_rows, **options)
 
 
+def streams(models: Sequence[Model], **options: Any) -> Measurement:
+    """How alike the streams are after every block, and how they are mixed. See `StreamRecorder`.
+
+    Options are those of `signals`.
+
+    :raises ValueError: a model's blocks pass on only x.
+    """
+    return _measure("streams", models, _stream_rows, **options)
+
+
+def depth(models: Sequence[Model], **options: Any) -> Measurement:
+    """The weights of the stack's input and of earlier sublayer outputs in every block's input. See `StreamRecorder`.
+
+    Options are those of `signals`.
+
+    :raises ValueError: a model's connection does not describe its step as a weighted sum.
+    """
+    return _measure("depth", models, _depth_rows, **options)
+
+
 ANALYSES: dict[str, Callable[..., Measurement]] = {
-    each.__name__: each for each in (signals, gradients, ratios, gates)
+    each.__name__: each for each in (signals, gradients, ratios, gates, streams, depth)
 }
+_OF_STREAMS = ("streams", "depth")  # analyses of connections that pass on more than x
 
 
 def find_subjects(
@@ -187,7 +209,8 @@ def _measure(
             mode = conditions.batch_norm or ("evaluation" if subject.trained else "batch")
             with _batch_norm(subject.model, mode) as normalised:
                 batches = _counted(subject.batches(conditions), bar)
-                for row in rows_of(subject, residual_blocks(subject.model), batches, conditions):
+                blocks = residual_blocks(subject.model, streams=analysis in _OF_STREAMS)
+                for row in rows_of(subject, blocks, batches, conditions):
                     rows.append({"model": subject.label, "depth": subject.depth, **row})
             if normalised:
                 modes.add(mode)
@@ -234,7 +257,10 @@ def _batch_norm(model: nn.Module, mode: str) -> Iterator[bool]:
             buffer.copy_(content)
 
 
-def _take_in(recorder: SignalRecorder | RatioRecorder | GateRecorder, batches: Iterator[Batch]) -> None:
+_Recorder = SignalRecorder | RatioRecorder | GateRecorder | StreamRecorder
+
+
+def _take_in(recorder: _Recorder, batches: Iterator[Batch]) -> None:
     """Runs the forward pass of every batch."""
     with torch.no_grad():
         for batch in batches:
@@ -283,6 +309,26 @@ def _gate_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Batc
         raise ValueError(f"{subject.label} has no gates: expected a connection with gates, such as sas or highway")
     _take_in(recorder := GateRecorder(blocks), batches)
     return recorder.rows()
+
+
+def _stream_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Batch], conditions: Conditions) -> Rows:
+    if all(block.connection.passes_x for block in blocks):
+        raise ValueError(f"{subject.label} passes on only x: expected a connection with streams, such as hyper or mhc")
+    _take_in(recorder := StreamRecorder(blocks, _stacks(subject)), batches)
+    return recorder.stream_rows()
+
+
+def _depth_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Batch], conditions: Conditions) -> Rows:
+    recorder = StreamRecorder(blocks, _stacks(subject))
+    if block := recorder.undescribed:
+        problem = f"{subject.label}: {type(block.connection).__name__} is not a weighted sum of earlier outputs"
+        raise ValueError(f"{problem}: expected a connection that defines `as_mixing`, such as attnres or prenorm")
+    _take_in(recorder, batches)
+    return recorder.depth_rows()
+
+
+def _stacks(subject: Subject) -> list[StackConnection]:
+    return [module for module in subject.model.modules() if isinstance(module, StackConnection)]
 
 
 def _only(values: dict[str, float], *names: str) -> dict[str, float | None]:

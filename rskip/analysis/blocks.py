@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor, nn
 
-from rskip.connections import Connection
+from rskip.connections import Connection, StackConnection, State
 
 _SUFFIX = "_connection"
 _ORDER = ("self_attn", "encoder_attn", "ffn")  # within a Transformer layer
 
 OnCall = Callable[["Block", Tensor, Tensor, Tensor], None]
+OnStep = Callable[["Block", State, State], None]
 
 
 @dataclass(frozen=True)
@@ -39,16 +41,19 @@ class Block:
         return {"block": self.number, "stage": self.stage, "name": self.name, "sublayer": self.sublayer}
 
 
-def residual_blocks(model: nn.Module) -> tuple[Block, ...]:
+def residual_blocks(model: nn.Module, *, streams: bool = False) -> tuple[Block, ...]:
     """All residual blocks of the model.
 
+    :param streams: whether the connections may pass on more than x.
     :raises ValueError: it has none, or its connections pass on more than x.
     """
     found = [(name, module) for name, module in model.named_modules() if isinstance(module, Connection)]
     if not found:
         raise ValueError(f"{type(model).__name__} has no residual blocks: expected a model built with a connection")
-    if more := [type(connection).__name__ for _, connection in found if not connection.passes_x]:
-        raise ValueError(f"{more[0]} passes on more than x: expected a model whose blocks combine one x and one F(x)")
+    more = [type(connection).__name__ for _, connection in found if not connection.passes_x]
+    if more and not streams:
+        expected = "expected a model whose blocks combine one x and one F(x)"
+        raise ValueError(f"{more[0]} passes on more than x: {expected}; try `rskip analyse streams` or `depth`")
     first_of_parent: dict[str, int] = {}
 
     def place(index: int) -> tuple[int, int]:
@@ -78,6 +83,48 @@ def watching(blocks: Sequence[Block], on_call: OnCall) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextmanager
+def watching_states(
+    blocks: Sequence[Block], stacks: Sequence[StackConnection], on_enter: Callable[[], None], on_step: OnStep
+) -> Iterator[None]:
+    """A context in which `on_step(block, state, new)` is called after each block, whatever its state consists of.
+
+    `on_enter()` is called where a stack begins. PyTorch has hooks for `forward` only, so the methods are wrapped.
+    """
+    states: dict[int, State] = {}
+
+    def wrapped(block: Block) -> dict[str, Callable[..., Any]]:
+        before, after = block.connection.before, block.connection.after
+
+        def noting(state: State) -> tuple[Tensor, State]:
+            states[block.number] = state
+            return before(state)
+
+        def telling(kept: State, f: Tensor) -> State:
+            new = after(kept, f)
+            on_step(block, states.pop(block.number), new)
+            return new
+
+        return {"before": noting, "after": telling}
+
+    def entered(enter: Callable[[Tensor], State]) -> Callable[[Tensor], State]:
+        def telling(x: Tensor) -> State:
+            on_enter()
+            return enter(x)
+
+        return telling
+
+    with ExitStack() as stack:
+        for module, methods in [
+            *((block.connection, wrapped(block)) for block in blocks),
+            *((each, {"enter": entered(each.enter)}) for each in stacks),
+        ]:
+            vars(module).update(methods)
+            for name in methods:
+                stack.callback(vars(module).pop, name)
+        yield
 
 
 def at(tensor: Tensor, mask: Tensor | None) -> Tensor:

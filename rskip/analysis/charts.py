@@ -10,12 +10,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from rskip.analysis.measurement import Measurement, Value
+from rskip.analysis.streams import STREAMS
 from rskip.analysis.trace import OF_UPDATES
 from rskip.records import Record
 from rskip.settings.check import check
 from rskip.settings.errors import SettingError, nearest
 
-Kind = Literal["blocks", "histogram", "updates", "heat_map", "curves", "dots", "cells"]
+Kind = Literal["blocks", "histogram", "updates", "heat_map", "sources", "curves", "dots", "cells"]
 Row = dict[str, Any]
 MEAN = "mean"  # stands in for a seed in rows that are means over seeds
 
@@ -23,6 +24,7 @@ MEAN = "mean"  # stands in for a seed in rows that are means over seeds
 _VALUES: Mapping[str, tuple[str, ...]] = {
     "signals": ("x_rms", "f_rms", "y_rms"),
     "gradients": ("gradient",),
+    "streams": STREAMS,
     "trace": ("x_rms", "f_rms", "y_rms", "gradient", "alpha", "beta", "gamma"),
 }
 _WHERE_CHOSEN = {"signals": ("similarity",), "trace": ("similarity", *OF_UPDATES)}  # shown only on request
@@ -31,6 +33,8 @@ _KINDS: Mapping[str, tuple[Kind, ...]] = {
     "gradients": ("blocks",),
     "ratios": ("blocks",),
     "gates": ("blocks", "histogram"),
+    "streams": ("blocks",),
+    "depth": ("sources",),
     "trace": ("heat_map", "updates"),
     "curves": ("curves",),
     "grid": ("dots", "cells"),
@@ -50,8 +54,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
     The kinds of each analysis, the default first:
 
-        signals, gradients, ratios   blocks: values by block, one panel per stage
+        signals, gradients, ratios,
+        streams                      blocks: values by block, one panel per stage
         gates                        blocks: means; histogram: blocks × values, one panel per gate
+        depth                        sources: blocks × sources of their inputs, one panel per stage
         trace                        heat_map: updates × blocks, one panel per run; updates: values over updates, one
                                      panel per quantity, for `blocks` or by default each stage's last block
         curves                       curves: values over epochs or updates, one panel per quantity
@@ -119,6 +125,8 @@ def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008
     except KeyError as missing:
         raise SettingError("rows", f"lack {missing}", expected=f"a measurement of {measurement.analysis}") from None
     rows = _chosen(rows, view)
+    if kind == "sources":
+        return Chart(kind, rows, "block", "source", ("stage",), ("model", "depth"), colour="value")
     if kind == "histogram":
         return Chart(kind, rows, "block", "bin", ("quantity",), ("model", "depth"), colour="share")
     if measurement.analysis == "grid":
@@ -193,6 +201,9 @@ def _points(measurement: Measurement, view: View) -> list[Row]:
         if measurement.analysis == "ratios":
             quartiles = {key: row[key] for key in ("lower", "upper")}
             rows.append({**_place(row), "quantity": row["definition"], "value": row["median"], **quartiles})
+        elif measurement.analysis == "depth":
+            if row["over"] == "sources":
+                rows.append({**_place(row), "quantity": "weight", "source": row["index"], "value": row["weight"]})
         elif measurement.analysis == "gates":
             rows.append({**_place(row), "quantity": row["gate"], "value": row["mean"]})
         else:

@@ -54,7 +54,7 @@ _TOGETHER = {
     **dict.fromkeys(("coefficient", "norm", "contribution"), "ratio of x to F(x)"),
 }
 _BOUNDED = {"alpha", "beta", "gamma", "transform"}  # between 0 and 1
-_LINEAR = _BOUNDED | {"similarity"}
+_LINEAR = _BOUNDED | {"similarity", "stream_similarity"}
 _OF_GRIDS: Mapping[str, Callable[[Figure, Chart], list[Drawn]]] = {"dots": draw_dots, "cells": draw_grid_cells}
 
 
@@ -335,7 +335,7 @@ def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[D
             axes.grid(False)
             _mark_stages(axes, shown, panel)
             axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
-            if shown.y == "block":
+            if shown.y in ("block", "source"):
                 axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
             _label_panel(axes, shown, grid, number, panel)
         if drawn is not None:

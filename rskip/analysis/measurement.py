@@ -32,7 +32,7 @@ class Conditions(TypedDict, total=False):
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """A table of measured values.
 
-    :param analysis: signals, gradients, ratios, gates or trace.
+    :param analysis: signals, gradients, ratios, gates, streams, depth or trace.
     :param conditions: common to all rows, such as examples, data, BatchNorm's mode, precision, versions, machine.
     :param rows: one mapping per row, all with the same keys in the same order; every value is a `plain_value`.
     """

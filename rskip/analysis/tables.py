@@ -1,4 +1,4 @@
-"""A measurement as a text table: one line per stage for signals and gradients, one per block for ratios and gates."""
+"""A measurement as a text table: one line per stage for signals and gradients, one per block for the others."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from itertools import groupby
 from typing import Any
 
 from rskip.analysis.measurement import Measurement
+from rskip.analysis.streams import INPUT, STREAMS
 from rskip.machine.terminal import columns
 
 Row = Mapping[str, Any]
 
 _FIRST_AND_LAST = {"signals": ("y_rms", "f_rms", "similarity"), "gradients": ("gradient",)}
+_PARTS = 4  # weights of a block's parts that the table shows
+_COLLAPSED = 0.99  # similarity of streams from which a note says so
 _BY_BLOCK = {"ratios": ("definition", "median"), "gates": ("gate", "mean")}
 
 
@@ -21,9 +24,10 @@ def text_form(measurement: Measurement) -> str:
     told = [f"{conditions['examples']:,} examples of {conditions['data']}", f"seed {conditions['seed']}"]
     if conditions["batch_norm"]:
         told.append(f"BatchNorm: {conditions['batch_norm']}")
-    by_stage = measurement.analysis in _FIRST_AND_LAST
-    table = _by_stage(measurement) if by_stage else _by_block(measurement)
-    return f"{measurement.analysis}, {', '.join(told)}\n\n{columns(table, left=(0, 2))}"
+    analysis = measurement.analysis
+    form = _FORMS.get(analysis, _by_stage if analysis in _FIRST_AND_LAST else _by_block)
+    notes = _collapses(measurement) if analysis == "streams" else []
+    return "\n".join([f"{analysis}, {', '.join(told)}\n\n{columns(form(measurement), left=(0, 2))}", *notes])
 
 
 def _by_stage(measurement: Measurement) -> list[list[str]]:
@@ -52,6 +56,47 @@ def _by_block(measurement: Measurement) -> list[list[str]]:
         found = {str(row[key]): _value(row, value) for row in group}
         table.append([model, str(depth), name, str(number), *(_number(found.get(each)) for each in names)])
     return table
+
+
+def _streams(measurement: Measurement) -> list[list[str]]:
+    table = [["model", "depth", "block", "number", *(name.replace("_", " ") for name in STREAMS)]]
+    for row in measurement.rows:
+        values = (_number(_value(row, name)) for name in STREAMS)
+        table.append([row["model"], str(row["depth"]), row["name"], str(row["block"]), *values])  # type: ignore[list-item]
+    return table
+
+
+def _collapses(measurement: Measurement) -> list[str]:
+    """A line for each stack in which the streams become alike, with the block after which they do."""
+    notes = []
+    for place, group in groupby(measurement.rows, key=lambda row: _key(row, "model", "depth", "stage")):
+        rows = [row for row in group if _value(row, "stream_similarity") is not None]
+        found = next((row for row in reversed(rows) if (_value(row, "stream_similarity") or 0.0) < _COLLAPSED), None)
+        last = rows[rows.index(found) + 1 :] if found else rows
+        if last:
+            where = f"from block {last[0]['block']}, {last[0]['name']}, on"
+            notes.append(f"{place[0]}, {place[2]}: the streams are alike (cosine {_COLLAPSED} or more) {where}")
+    return ["", *notes] if notes else []
+
+
+def _depth(measurement: Measurement) -> list[list[str]]:
+    """A block's weights of few parts, of its stack's input, of the block before, and the largest other one."""
+    table = [["model", "depth", "block", "number", "parts", "input", "block before", "largest other"]]
+    for (model, depth, number, name), group in groupby(
+        measurement.rows, key=lambda row: _key(row, "model", "depth", "block", "name")
+    ):
+        rows = list(group)
+        parts = [_value(row, "weight") for row in rows if row["over"] == "parts"]
+        sources = {row["index"]: _value(row, "weight") for row in rows if row["over"] == "sources"}
+        said = " ".join(map(_number, parts)) if len(parts) <= _PARTS else f"{len(parts)} parts"
+        first, before = sources.pop(INPUT, None), sources.pop(number - 1, None)
+        largest = max(sources, key=lambda source: abs(sources[source] or 0.0), default=None)
+        other = "-" if largest is None else f"block {largest}: {_number(sources[largest])}"
+        table.append([model, str(depth), name, str(number), said, _number(first), _number(before), other])
+    return table
+
+
+_FORMS = {"streams": _streams, "depth": _depth}
 
 
 def _key(row: Row, *names: str) -> Sequence[Any]:

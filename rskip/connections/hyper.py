@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from rskip.connections.connection import Connection, StackConnection, State, check_output, one_tensor
 from rskip.connections.initial_values import draw, fill, one_hot
+from rskip.connections.mixing import Mixing
 from rskip.connections.norms import EPS, at_least_float32, build_norm, without_autocast
 from rskip.connections.options import Bounds
 from rskip.connections.place import Place
@@ -39,10 +40,25 @@ class CopiedStreams(StackConnection):
 
 
 class StreamsConnection(Connection):
-    """x = norm(Σ_j α_j·h_j) and h_k ← Σ_j R_jk·h_j + β_k·f. Members: `norm`."""
+    """x = norm(Σ_j α_j·h_j) and h_k ← Σ_j R_jk·h_j + β_k·f. A class defines `weights`. Members: `norm`."""
 
     norm: nn.Module
     streams: int
+
+    def weights(self, streams: Tensor) -> tuple[Tensor, Tensor]:
+        """α and R, concatenated (..., n, 1 + n), and β (..., n), for h (..., n, C)."""
+        raise NotImplementedError
+
+    def as_mixing(self, state: State) -> Mixing:
+        weights, outputs = self.weights(streams_of(state, self))
+        return Mixing(reads=weights[..., 0], carries=weights[..., 1:].transpose(-1, -2), adds=outputs)
+
+    def parts(self, state: State) -> Tensor:
+        return streams_of(state, self)
+
+    def before(self, state: State) -> tuple[Tensor, State]:
+        streams = streams_of(state, self)
+        return self.mixed(streams, *self.weights(streams))
 
     def mixed(self, streams: Tensor, weights: Tensor, outputs: Tensor) -> tuple[Tensor, State]:
         """The result of `before`: the branch's input, and what `after` needs.
@@ -164,15 +180,14 @@ class HyperConnection(StreamsConnection):
         super().reset_parameters(weight_init)
         self._start()
 
-    def before(self, state: State) -> tuple[Tensor, State]:
-        streams = streams_of(state, self)
+    def weights(self, streams: Tensor) -> tuple[Tensor, Tensor]:
         weights = torch.cat([self.input_weights[:, None], self.stream_weights], dim=1)
         outputs: Tensor = self.output_weights
         if self.form == "dynamic":
             normalised = self.stream_norm(streams)
             weights = weights + self.mixing_scale * torch.tanh(normalised @ self.mixing)  # (..., n, 1 + n)
             outputs = outputs + self.output_scale * torch.tanh(normalised @ self.output_mixing).squeeze(-1)
-        return self.mixed(streams, weights, outputs)
+        return weights, outputs
 
     def extra_repr(self) -> str:
         return f"streams={self.streams}, form={self.form}, {super().extra_repr()}"
@@ -228,8 +243,8 @@ class ManifoldHyperConnection(StreamsConnection):
         super().reset_parameters(weight_init)
         self._start(weight_init)
 
-    def before(self, state: State) -> tuple[Tensor, State]:
-        n, streams = self.streams, streams_of(state, self)
+    def weights(self, streams: Tensor) -> tuple[Tensor, Tensor]:
+        n = self.streams
         values = at_least_float32(streams.flatten(-2))  # (..., nC)
         root = torch.rsqrt(values.square().mean(-1, keepdim=True) + self.eps)
         found = at_least_float32(nn.functional.linear(values, self.mixing.to(values.dtype))) * root
@@ -238,7 +253,7 @@ class ManifoldHyperConnection(StreamsConnection):
         inputs = torch.sigmoid(self.scale[0] * u + of_u)
         outputs = 2 * torch.sigmoid(self.scale[1] * v + of_v)
         mixes = sinkhorn((self.scale[2] * w + of_w).unflatten(-1, (n, n)), self.iterations)  # (..., n, n)
-        return self.mixed(streams, torch.cat([inputs.unsqueeze(-1), mixes], dim=-1), outputs)
+        return torch.cat([inputs.unsqueeze(-1), mixes], dim=-1), outputs
 
     def extra_repr(self) -> str:
         return f"streams={self.streams}, iterations={self.iterations}, {super().extra_repr()}"

@@ -50,6 +50,13 @@ TRACE = measured(
     traced("sas", 1, 75, 9.0), traced("1xskip+ln", 1, 25, None),
 )  # fmt: skip
 
+DEPTH = measured(
+    "depth",
+    *(
+        {"model": "attnres", **PLACE, "block": block, "over": over, "index": index, "weight": 1 - 1.5 * index}
+        for block in (1, 2) for over in ("parts", "sources") for index in range(block)
+    ),
+)  # fmt: skip
 GRID = measured(
     "grid",
     *(
@@ -83,6 +90,15 @@ def test_values_by_block():
     assert csv(GATES)[1:] == ["sas,1,1,encoder,ffn,beta,0.1"]
     assert chart(GATES).line == chart(SIGNALS, View(models=("sas",))).line == "quantity", "in one panel"
     assert chart(SIGNALS).line == chart(RATIOS).line == "model"
+
+
+def test_the_sources_of_a_blocks_input():
+    assert csv(DEPTH) == [
+        "model,depth,block,stage,sublayer,quantity,source,value",
+        "attnres,1,1,encoder,ffn,weight,0,1.0",
+        "attnres,1,2,encoder,ffn,weight,0,1.0",
+        "attnres,1,2,encoder,ffn,weight,1,-0.5",
+    ]
 
 
 def test_histograms_are_a_row_a_bin():
@@ -191,6 +207,7 @@ def test_every_kind_is_drawn(tmp_path: Path, make_record: Callable[..., Record])
     for name, measurement, view in (
         ("signals.svg", SIGNALS, {"title": "RMS", "quantities": ("y_rms",)}), ("ratios.png", RATIOS, {}),
         ("many.svg", many, {}), ("gates.png", GATES, {"kind": "histogram"}), ("curves.svg", curves, {}),
+        ("depth.svg", DEPTH, {}),
         ("heat_map.svg", runs, {"quantities": ("f_rms",)}), ("marked.svg", six, {"quantities": ("y_rms",)}),
         ("dots.svg", GRID, {}), ("cells.png", GRID, {"kind": "cells"}),
         ("updates.png", TRACE, {"kind": "updates", "quantities": ("beta", "f_rms")}),

@@ -10,7 +10,7 @@ from tests.connections.every_connection import specs_on_text
 from tests.connections.stack import FEATURES, Stack
 
 SPECS = [spec for family in list_connections() for spec in specs_on_text(family.name)]
-DESCRIBED = {"attnres", "denseformer", "prenorm", "xskip"}  # other families may be, these must be
+DESCRIBED = {"attnres", "denseformer", "hyper", "mhc", "prenorm", "xskip"}  # other families may be, these must be
 
 
 def described(spec: str, stack: str) -> int:

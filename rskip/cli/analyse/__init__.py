@@ -1,4 +1,4 @@
-"""Analyse models: signals, gradients, ratios of x to F(x), and gates of every residual block."""
+"""Analyse models: signals, gradients, ratios of x to F(x), gates, streams and depth of every residual block."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ if TYPE_CHECKING:
     from rskip.analysis.charts import View
     from rskip.analysis.measurement import Measurement
 
-ANALYSES = ("signals", "gradients", "ratios", "gates")
+ANALYSES = ("signals", "gradients", "ratios", "gates", "streams", "depth")
 
 EXAMPLES = """examples:
   rskip analyse gradients 1xskip 2rskip+ln sas:alpha_bias=3,beta_bias=-3 --depth 20 110 --output figures
   rskip analyse ratios preact_resnet20_2rskip_ln.cifar10 --examples 1000
   rskip analyse gates transformer_tiny_sas.multi30k.en-de --data data-bin/multi30k-en-de --split valid
+  rskip analyse streams hyper mhc --task translation --data data-bin/multi30k-en-de
   rskip analyse curves RUN ...  (learning curves of records: rskip analyse curves --help)
 
 MODEL is a connection (analysed in a newly initialised model), the folder or checkpoint of a training, a folder of
