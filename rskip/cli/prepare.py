@@ -6,6 +6,8 @@
     rskip prepare multi30k-en-de
     rskip prepare wmt14-en-de --output data-bin/wmt14 --workers 16
     rskip prepare flickr8k --images Flicker8k_Dataset
+    rskip prepare shakespeare-char
+    rskip prepare --text book.txt --tokens subwords --output data-bin/book
 
 To resume an interrupted run, repeat the command.
 """
@@ -29,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.cli._options import add_options
     from rskip.cli._own_text import add_own_text_arguments
     from rskip.corpora import PrepareOptions
+    from rskip.language_modeling.preparation import TextOptions
     from rskip.machine.environment import available_cores
 
     parser.add_argument("corpus", nargs="?", metavar="CORPUS", help="name of a corpus from --list")
@@ -78,24 +81,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(units, PrepareOptions, only=of_words)
     add_options(parser.add_argument_group("data"), PrepareOptions, only=("shards", "pairs", "seed"))
     add_options(parser.add_argument_group("image captions"), CaptionOptions)
+    texts = parser.add_argument_group("texts for language models")
+    texts.add_argument("--text", metavar="FILE", help="your own text in one language, in UTF-8")
+    add_options(texts, TextOptions)
 
 
 def run(args: argparse.Namespace) -> int | None:
     from rskip.cli._options import said_of_flag
     from rskip.cli._own_text import given_own_corpus, own_text_flag
-    from rskip.corpora import CAPTION_CORPORA, CORPORA, PrepareOptions, describe, find_corpus, overview
+    from rskip.corpora import (
+        CAPTION_CORPORA,
+        CORPORA,
+        TEXT_CORPORA,
+        PrepareOptions,
+        describe,
+        find_corpus,
+        overview,
+    )
     from rskip.corpora.record import OutputError
     from rskip.settings.errors import SettingError
 
     if args.list:
         if args.corpus is None:
-            print(overview([*CORPORA.values(), *CAPTION_CORPORA.values()]))
+            print(overview([*CORPORA.values(), *CAPTION_CORPORA.values(), *TEXT_CORPORA.values()]))
         else:
-            print(describe(CAPTION_CORPORA.get(args.corpus) or find_corpus(args.corpus)))
+            other = CAPTION_CORPORA.get(args.corpus) or TEXT_CORPORA.get(args.corpus)
+            print(describe(other or find_corpus(args.corpus)))
         return None
-    own_text = own_text_flag(args)
+    own_text = own_text_flag(args) or ("--text" if args.text is not None else None)
     if args.corpus is None and own_text is None:
-        raise ValueError("no corpus given: expected a name from `rskip prepare --list`, or --source and --target")
+        ways = "a name from `rskip prepare --list`, or --source and --target, or --text"
+        raise ValueError(f"no corpus given: expected {ways}")
     if args.corpus is not None and own_text is not None:
         raise ValueError(f"{own_text} is for your own text: give either it or the corpus {args.corpus}")
     if own_text is not None and (args.mirror is not None or args.offline):
@@ -105,7 +121,9 @@ def run(args: argparse.Namespace) -> int | None:
         raise ValueError(f"--workers is {args.workers}: expected 1 or more")
     try:
         with termination_raises():
-            if own_text is not None:
+            if args.text is not None or args.corpus in TEXT_CORPORA:
+                _prepare_text(args)
+            elif own_text is not None:
                 with given_own_corpus(args) as corpus:
                     _prepare(args, corpus)
             elif args.corpus in CAPTION_CORPORA:
@@ -135,6 +153,7 @@ def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
 
     output = _output(args, corpus.name)
     options = PrepareOptions(**given_options(args, PrepareOptions))
+    _refuse_text_options(args)
     captioning = {"images": args.images, **given_options(args, CaptionOptions)}
     if given := [name for name, value in captioning.items() if value is not None]:
         flag = flag_of(CaptionOptions, given[0])
@@ -167,6 +186,7 @@ def _prepare_captions(args: argparse.Namespace) -> None:
     from rskip.cli._options import flag_of, given_options
     from rskip.corpora import PrepareOptions, find_caption_corpus
 
+    _refuse_text_options(args)
     output = _output(args, args.corpus)
     if given := given_options(args, PrepareOptions):
         flag = flag_of(PrepareOptions, next(iter(given)))
@@ -182,6 +202,44 @@ def _prepare_captions(args: argparse.Namespace) -> None:
     )
     first, *more = summary(output)
     print("\n".join([f"{_ready(output, made)}: {first}", *more]))
+
+
+def _refuse_text_options(args: argparse.Namespace) -> None:
+    from rskip.cli._options import flag_of, given_options
+    from rskip.language_modeling.preparation import TextOptions
+
+    if given := given_options(args, TextOptions):
+        raise ValueError(f"{flag_of(TextOptions, next(iter(given)))} is only for texts in one language: leave it out")
+
+
+def _prepare_text(args: argparse.Namespace) -> None:
+    from rskip.captioning.preparation import CaptionOptions
+    from rskip.cli._options import flag_of, given_options, said_of_flag
+    from rskip.cli._own_text import own_text_flag
+    from rskip.corpora import PrepareOptions, find_text_corpus
+    from rskip.language_modeling.preparation import TextOptions, prepare_text, summary
+    from rskip.settings.errors import SettingError
+
+    for kind in (PrepareOptions, CaptionOptions):
+        if given := given_options(args, kind):
+            raise ValueError(f"{flag_of(kind, next(iter(given)))} is not for texts in one language: leave it out")
+    if args.text is not None and (flag := own_text_flag(args)) is not None:
+        raise ValueError(f"--text and {flag} are given: expected one of them")
+    output = _output(args, args.corpus or Path(args.text).name.partition(".")[0])
+    try:
+        made = prepare_text(
+            find_text_corpus(args.corpus) if args.text is None else Path(args.text),
+            output,
+            options=TextOptions(**given_options(args, TextOptions)),
+            mirror=args.mirror,
+            offline=args.offline,
+            force=args.force,
+        )
+    except SettingError as error:
+        raise said_of_flag(error, TextOptions) from error
+    folder = shlex.quote(str(output))
+    print(f"{_ready(output, made)}: {summary(output)}")
+    print(f"train on it with: rskip lm train {folder} --connection 2rskip+ln --output runs/{shlex.quote(output.name)}")
 
 
 def _ready(output: Path, made: bool) -> str:

@@ -222,7 +222,23 @@ class CaptionCorpus:
     image_folders: tuple[str, ...]
 
 
-def overview(corpora: Iterable[Corpus | CaptionCorpus]) -> str:
+@dataclass(frozen=True, kw_only=True)
+class TextCorpus:
+    """A text in one language, for language models. Its beginning is for training, its end for validation.
+
+    :param name: as in `rskip prepare NAME`.
+    :param folder: as in `PublishedCorpus`.
+    """
+
+    name: str
+    homepage: str
+    licence: str
+    citation: str
+    folder: str
+    file: UpstreamFile
+
+
+def overview(corpora: Iterable[Corpus | CaptionCorpus | TextCorpus]) -> str:
     """A table with one line per corpus: name (of both directions), training data, bytes to download, terms of use. It
     has no last line end."""
     rows: dict[object, list[str]] = {}
@@ -230,6 +246,8 @@ def overview(corpora: Iterable[Corpus | CaptionCorpus]) -> str:
         files: list[UpstreamFile] = []
         if isinstance(corpus, CaptionCorpus):
             content, files = f"{corpus.images['train']:,} images", [corpus.archive]
+        elif isinstance(corpus, TextCorpus):
+            content, files = "text", [corpus.file]
         elif isinstance(corpus, PublishedCorpus):
             pairs = _pairs(corpus.splits["train"])
             content, files = "unknown" if pairs is None else f"{pairs:,} pairs", corpus.upstream_files()
@@ -246,7 +264,7 @@ def overview(corpora: Iterable[Corpus | CaptionCorpus]) -> str:
     return columns([("corpus", "to train on", "download", "terms"), *map(tuple, rows.values())], left=(0, 3))
 
 
-def describe(corpus: Corpus | CaptionCorpus) -> str:
+def describe(corpus: Corpus | CaptionCorpus | TextCorpus) -> str:
     """Describes a corpus in lines: name and homepage, then indented its terms of use, the paper to cite, the texts of
     each split, the default preparation and the files to download. There is no last line end."""
     lines = [f"{corpus.name}: {corpus.homepage}", f"terms: {corpus.licence}", f"source: {corpus.citation}"]
@@ -255,6 +273,9 @@ def describe(corpus: Corpus | CaptionCorpus) -> str:
         lines.append(f"captioned images: {counts}")
         lines.append(f"images: not downloaded; get them from {corpus.image_source}")
         return "\n  ".join([*lines, _files([corpus.archive])])
+    if isinstance(corpus, TextCorpus):
+        lines.append("train: the first nine tenths of the text; valid: the rest; tokens: characters by default")
+        return "\n  ".join([*lines, _files([corpus.file])])
     lines.append(f"languages: {corpus.source} to {corpus.target}")
     if isinstance(corpus, GeneratedCorpus):
         lines.append(f"train: {corpus.pairs:,} pairs by default")

@@ -20,6 +20,7 @@ from rskip.corpora.corpus import (
     PrepareDefaults,
     PublishedCorpus,
     Text,
+    TextCorpus,
     UpstreamFile,
 )
 from rskip.corpora.numbers import numbers
@@ -117,15 +118,26 @@ class CaptionEntry(Struct, frozen=True, kw_only=True):
     image_folders: tuple[Words, ...] = ("images",)
 
 
+class TextCorpusEntry(Struct, frozen=True, kw_only=True):
+    """A text for language models, in corpora.yaml."""
+
+    folder: Words
+    homepage: Words
+    licence: Words
+    citation: Words
+    file: Words
+
+
 class Registry(Struct, frozen=True, kw_only=True):
     """Content of corpora.yaml, whose first lines describe its keys. Files are grouped by folder of the cache."""
 
     files: dict[str, Annotated[list[FileEntry], Meta(min_length=1)]]
     corpora: dict[Name, CorpusEntry]
     captions: dict[str, CaptionEntry] = {}
+    texts: dict[str, TextCorpusEntry] = {}
 
 
-def read_corpora(path: Path) -> tuple[list[PublishedCorpus], list[CaptionCorpus]]:
+def read_corpora(path: Path) -> tuple[list[PublishedCorpus], list[CaptionCorpus], list[TextCorpus]]:
     """The corpora of a registry file. For each pair of languages the direction in its name comes first.
 
     :raises SettingError: an entry is wrong. The error names it and what was expected.
@@ -139,15 +151,17 @@ def read_corpora(path: Path) -> tuple[list[PublishedCorpus], list[CaptionCorpus]
                 if corpora.setdefault(corpus.name, corpus) is not corpus:
                     raise SettingError(f"corpora.{name}", f"is {corpus.name} too, the name of another entry")
         captions = [_captions(name, entry, folders) for name, entry in registry.captions.items()]
+        texts = [_text(name, entry, folders) for name, entry in registry.texts.items()]
         used = {(corpus.folder, file) for corpus in corpora.values() for file in corpus.upstream_files()}
         used |= {(corpus.folder, corpus.archive) for corpus in captions}
+        used |= {(corpus.folder, corpus.file) for corpus in texts}
         for folder, files in folders.items():
             for name, file in files.items():
                 if (folder, file) not in used:
                     raise SettingError(f"files.{folder}", f"has {name}, which no corpus uses")
     except SettingError as error:
         raise error.within(source=str(path)) from None
-    return list(corpora.values()), captions
+    return list(corpora.values()), captions, texts
 
 
 def _files(entries: list[FileEntry], place: str) -> dict[str, UpstreamFile]:
@@ -223,6 +237,21 @@ def _captions(name: str, entry: CaptionEntry, folders: Mapping[str, Mapping[str,
     )
 
 
+def _text(name: str, entry: TextCorpusEntry, folders: Mapping[str, Mapping[str, UpstreamFile]]) -> TextCorpus:
+    files = _of_folder(entry.folder, folders, f"texts.{name}")
+    if entry.file not in files:
+        expected = f"one of its folder's: {', '.join(files)}"
+        raise SettingError.of_value(f"texts.{name}.file", entry.file, expected)
+    return TextCorpus(
+        name=name,
+        homepage=entry.homepage,
+        licence=entry.licence,
+        citation=entry.citation,
+        folder=entry.folder,
+        file=files[entry.file],
+    )
+
+
 def _parallel_text(
     entry: TextEntry, languages: list[str], files: Mapping[str, UpstreamFile], place: str
 ) -> ParallelText:
@@ -254,11 +283,13 @@ def _of_each_side(names: str | dict[str, str], languages: list[str], place: str)
     return names
 
 
-_PARALLEL, _CAPTIONS = read_corpora(Path(__file__).with_name("corpora.yaml"))
+_PARALLEL, _CAPTIONS, _OF_TEXT = read_corpora(Path(__file__).with_name("corpora.yaml"))
 
 CORPORA: dict[str, Corpus] = {corpus.name: corpus for corpus in (*_PARALLEL, numbers("en", "de"), numbers("de", "en"))}
 
 CAPTION_CORPORA: dict[str, CaptionCorpus] = {corpus.name: corpus for corpus in _CAPTIONS}
+
+TEXT_CORPORA: dict[str, TextCorpus] = {corpus.name: corpus for corpus in _OF_TEXT}
 
 
 def find_corpus(name: str) -> Corpus:
@@ -270,6 +301,8 @@ def find_corpus(name: str) -> Corpus:
         return CORPORA[name]
     if name in CAPTION_CORPORA:
         raise SettingError("", f"{name} has image captions", expected="a corpus of two languages")
+    if name in TEXT_CORPORA:
+        raise SettingError("", f"{name} is a text in one language", expected="a corpus of two languages")
     raise _unknown(name)
 
 
@@ -285,8 +318,21 @@ def find_caption_corpus(name: str) -> CaptionCorpus:
     raise _unknown(name)
 
 
+def find_text_corpus(name: str) -> TextCorpus:
+    """The text `name` for language models.
+
+    :raises SettingError: the name is unknown (the error suggests similar ones) or is that of another corpus.
+    """
+    if name in TEXT_CORPORA:
+        return TEXT_CORPORA[name]
+    if name in CORPORA or name in CAPTION_CORPORA:
+        kind = "two languages" if name in CORPORA else "image captions"
+        raise SettingError("", f"{name} has {kind}", expected=f"a text: {', '.join(TEXT_CORPORA)}")
+    raise _unknown(name)
+
+
 def _unknown(name: str) -> SettingError:
-    known = [*CORPORA, *CAPTION_CORPORA]
+    known = [*CORPORA, *CAPTION_CORPORA, *TEXT_CORPORA]
     near = [each for each in known if name and each.startswith(name.lower())] or nearest(name.lower(), known)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     ways = "`rskip prepare --list` lists all; for your own text, use `rskip prepare --source FILE --target FILE`"

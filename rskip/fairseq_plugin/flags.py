@@ -57,6 +57,11 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("--connection", metavar="SPEC", help=f"{help_text} (default: the architecture's)")
     parser.add_argument("--encoder-connection", metavar="SPEC", help=f"{help_text}, only for the encoder")
     parser.add_argument("--decoder-connection", metavar="SPEC", help=f"{help_text}, only for the decoder")
+    add_training_flags(parser)
+
+
+def add_training_flags(parser: ArgumentParser) -> None:
+    """Adds the flags that models without an encoder have too."""
     parser.add_argument(
         "--value-residual",
         choices=("none", "fixed", "learned"),
@@ -110,16 +115,18 @@ def check_flags(args: Namespace, kind: type[StackConfig] = TransformerConfig) ->
                 check_connection(spec, -1)
             except SettingError as error:
                 raise UsageError(error.sentence(flag_of(name))) from error
-    _check_probe(args, _config(args, kind, OF_DATA[kind]))
+    config = _config(args, kind, OF_DATA[kind])
+    check_probe(args, config.encoder_connection, config.decoder_connection)
 
 
-def _check_probe(args: Namespace, config: StackConfig) -> None:
+def check_probe(args: Namespace, *connections: str) -> None:
+    """Raises `UsageError` for flags of a probe that contradict each other, or connections that can't be probed."""
     every, given = getattr(args, "probe_every", None), getattr(args, "probe_file", None) is not None
     if every is not None and (every < 1 or not given):
         raise UsageError(f"--probe-every is {every}: expected 1 or more, together with --probe-file")
     if given and getattr(args, "compile_layers", False):
         raise UsageError("--probe-file and --compile-layers: a compiled layer can't be probed, give only one of them")
-    for spec in (config.encoder_connection, config.decoder_connection) if given else ():
+    for spec in connections if given else ():
         if find_family(parse_connection(spec).family).passes != "x":
             raise UsageError(f"--probe-file needs blocks with one x and F(x), but {spec} passes on more: leave it out")
     for scaled in ("fp16", "amp"):

@@ -91,8 +91,7 @@ def _weights(model: ConnectionModel, stack: str) -> list[float]:
 
 
 def _needs_profile(model: ConnectionModel) -> bool:
-    specs = (model.config.encoder_connection, model.config.decoder_connection)
-    return any(find_family(parse_connection(spec).family).needs_profile for spec in specs)
+    return any(find_family(parse_connection(spec).family).needs_profile for spec in model.connections.values())
 
 
 def _parse(words: Sequence[str]) -> Namespace:

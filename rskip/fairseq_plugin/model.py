@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, register_model
+from fairseq.models import BaseFairseqModel, FairseqEncoder, FairseqEncoderDecoderModel, register_model
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
@@ -19,26 +19,30 @@ from rskip.fairseq_plugin.flags import add_flags, config_from_args, take_compile
 from rskip.fairseq_plugin.probe import Probe, TrainingProbe
 from rskip.machine.device import set_gpu_arithmetic
 from rskip.transformer import TransformerConfig
-from rskip.transformer.config import StackConfig
+from rskip.transformer.config import DecoderConfig, StackConfig
 from rskip.transformer.embedding import build_token_embedding
 from rskip.transformer.stack import compile_layers
+
+_Model = TypeVar("_Model", bound="TrainedByFairseq")
 
 MODEL_NAME = "rskip_transformer"
 _OUTPUT_BIAS = "decoder.output_projection.bias"
 
 
-class ConnectionModel(FairseqEncoderDecoderModel):
-    """Base of our models for fairseq's trainer, generator, validator and hub interface."""
+class TrainedByFairseq(BaseFairseqModel):
+    """What all our models add to fairseq's: the probe, compiled layers, their loss, and errors of one line.
 
-    def __init__(self, config: StackConfig, encoder: FairseqEncoder, decoder: ConnectionDecoder) -> None:
-        super().__init__(encoder, decoder)
-        self.config = config
-        self.probe: Probe | None = None
+    stacks: the members that are stacks of layers.
+    """
+
+    stacks: tuple[str, ...]
+    config: DecoderConfig
+    probe: Probe | None = None
 
     def prepare_training(self, args: Namespace) -> None:
         """Removes the flags for probe and compiling from `args`, because checkpoints store those, and applies them."""
         if take_compile_layers(args):
-            compile_layers(self.encoder.layers, self.decoder.layers)
+            compile_layers(*(getattr(self, stack).layers for stack in self.stacks))
         file, every = take_probe(args)
         if file is not None:
             self.probe = TrainingProbe(self, Path(file), every)
@@ -55,7 +59,12 @@ class ConnectionModel(FairseqEncoderDecoderModel):
             return log_softmax(net_output[0])
         return super().get_normalized_probs(net_output, log_probs, sample)
 
-    def train(self, mode: bool = True) -> ConnectionModel:
+    @property
+    def connections(self) -> dict[str, str]:
+        """The connection of each stack."""
+        return {stack: getattr(self.config, f"{stack}_connection") for stack in self.stacks}
+
+    def train(self: _Model, mode: bool = True) -> _Model:
         """Sets the mode, and on a GPU the precision of matrix products. Raises `UsageError` if it lacks bfloat16."""
         weight = self.decoder.output_projection.weight
         if weight.is_cuda:
@@ -76,11 +85,6 @@ class ConnectionModel(FairseqEncoderDecoderModel):
         if self.probe is not None:
             self.probe.end_backward()
 
-    @staticmethod
-    def add_args(parser: ArgumentParser) -> None:
-        """Adds the model's flags to fairseq's parser."""
-        add_flags(parser)
-
     def prepare_for_inference_(self, cfg: Any) -> None:
         """Refuses flags of fairseq-generate that the model does not support."""
         if getattr(getattr(cfg, "generation", cfg), "retain_dropout", False):
@@ -100,7 +104,7 @@ class ConnectionModel(FairseqEncoderDecoderModel):
                 where = "not in the checkpoint" if name in own else "not in the model"
                 raise UsageError(
                     f"the checkpoint is of another architecture: parameter {name} is {where} "
-                    f"(connections {self.config.encoder_connection}, {self.config.decoder_connection}); "
+                    f"(connections {', '.join(self.connections.values())}); "
                     "give its training flags, or another --save-dir"
                 )
             for name, tensor in own.items():
@@ -111,6 +115,22 @@ class ConnectionModel(FairseqEncoderDecoderModel):
                         "give its training flags and dictionaries, or another --save-dir"
                     )
         return super().load_state_dict(state_dict, strict, *args, **kwargs)
+
+
+class ConnectionModel(TrainedByFairseq, FairseqEncoderDecoderModel):
+    """Base of our encoder-decoders for fairseq's trainer, generator, validator and hub interface."""
+
+    stacks = ("encoder", "decoder")
+    config: StackConfig
+
+    def __init__(self, config: StackConfig, encoder: FairseqEncoder, decoder: ConnectionDecoder) -> None:
+        super().__init__(encoder, decoder)
+        self.config = config
+
+    @staticmethod
+    def add_args(parser: ArgumentParser) -> None:
+        """Adds the model's flags to fairseq's parser."""
+        add_flags(parser)
 
 
 @register_model(MODEL_NAME)

@@ -26,10 +26,11 @@ _FILES = "[!.]*.json"  # excludes temporary files of killed processes
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", extra={"expected": "64 hexadecimal digits"})]
 
 
-class Epoch(TypedDict):
-    """An entry of a learning curve. Its other values are numbers or None, except the text `stage`."""
+class CurvePoint(TypedDict, total=False):
+    """A point of a learning curve. Its other values are numbers or None, except the text `stage`."""
 
     epoch: Whole
+    iteration: Whole
 
 
 class Training(TypedDict):
@@ -53,7 +54,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     :param metrics: final scores by name; BLEU, chrF, error and accuracy are percentages. Empty if the training
         diverged.
     :param signatures: the scorer's signature for each metric that has one.
-    :param curve: one mapping per epoch.
+    :param curve: one mapping per epoch, or per evaluation of a training that counts iterations only.
     :param training: `seconds` (over all sessions), `pieces` (the number of sessions), `precision` (one for all stages,
         or one per stage if they differ), and the task's own values.
     :param parameters: the model's number of parameters.
@@ -91,7 +92,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             known = " or ".join(map(str, _SCHEMAS))
             raise SettingError.of_value("schema", self.schema, f"{known}, which this version reads")
         check(self)
-        for field, kind in (("curve", list[Epoch]), ("training", _Training), ("machine", Machine)):
+        for field, kind in (("curve", list[CurvePoint]), ("training", _Training), ("machine", Machine)):
             convert(getattr(self, field), kind, name=field)
         if self.git is not None:
             convert(self.git, Git, name="git")

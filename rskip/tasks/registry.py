@@ -1,4 +1,4 @@
-"""The tasks by name: translation, vision, captioning, and those that users register."""
+"""The tasks by name: translation, vision, captioning, language_modeling, and those that users register."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _OURS = {
     "translation": "rskip.translation.task:TranslationTask",
     "vision": "rskip.vision.task:VisionTask",
     "captioning": "rskip.captioning.task:CaptioningTask",
+    "language_modeling": "rskip.language_modeling.task:LanguageModelingTask",
 }
-# Names in the files of earlier versions.
-_FORMER = {"image-classification": "vision", "image-captioning": "captioning"}
+# Other names: those in the files of earlier versions, and with a hyphen.
+_FORMER = {"image-classification": "vision", "image-captioning": "captioning", "language-modeling": "language_modeling"}
 
 _tasks: dict[str, Task[Any]] = {}
 

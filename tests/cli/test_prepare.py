@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rskip.cli.main import main
-from rskip.corpora import CAPTION_CORPORA, CORPORA
+from rskip.corpora import CAPTION_CORPORA, CORPORA, TEXT_CORPORA
 from rskip.corpora.corpus import ParallelText, PrepareDefaults, PublishedCorpus, Text, UpstreamFile
 
 ENGLISH = ["A dog runs.", "Two men run.", "They see him.", "He runs."]
@@ -80,7 +80,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert first.split() == ["corpus", "to", "train", "on", "download", "terms"]
     assert re.match(r"multi30k-en-de, multi30k-de-en +29,000 pairs +1.3 MB  research use; ", lines[0])
     names = [name for line in lines for name in re.split(r"  +", line)[0].split(", ")]
-    assert sorted(names) == sorted([*CORPORA, *CAPTION_CORPORA]) and len(lines) < len(names)
+    assert sorted(names) == sorted([*CORPORA, *CAPTION_CORPORA, *TEXT_CORPORA]) and len(lines) < len(names)
 
     assert main(["prepare", "multi30k-de-en", "--list"]) == 0
     assert capsys.readouterr().out.startswith("multi30k-de-en: https://github.com/multi30k/dataset\n  terms: research ")

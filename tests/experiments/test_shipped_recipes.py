@@ -9,6 +9,7 @@ import re
 import shlex
 from argparse import Namespace
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from rskip.connections import list_connections, parse_connection, registry
 from rskip.corpora import find_corpus
 from rskip.experiments.comparisons import Comparisons
 from rskip.experiments.recipe import Recipe, all_recipes, load_recipe, load_recipes
+from rskip.language_modeling.settings import TrainingSettings
 from rskip.records import read_records
 from rskip.tasks.run import Run
 from rskip.translation.batches import plan_batches
@@ -128,6 +130,7 @@ FAST = ("1xskip", "2rskip_ln", "2rskip_ln_no_norm_decay", "2xskip_ln", "wskip_ln
 SHORT = ("1xskip", "2xskip", "0p5xskip", "1xskip_ln", "2xskip_ln", "2rskip_ln")  # of cifar10_short
 RATES_AND_DECAYS = ("lr0p2_wd5e-4", "lr0p2_wd1e-3", "lr0p4_wd5e-4", "lr0p4_wd1e-3")
 SEARCH = [f"{name}_{choice}" for name in ("1xskip", "2rskip_ln") for choice in RATES_AND_DECAYS]  # of cifar10_resnet20
+TEXT = {"prenorm_ln": "prenorm+ln", "1xskip_ln": "1xskip+ln", "2rskip_ln": "2rskip+ln", "2xskip_ln": "2xskip+ln"}
 ARCHITECTURES = {"1xskip_ln": "skip_ln", "2rskip_ln": "rskip_ln", "sas": "sas", "prenorm_ln": "prenorm"}
 
 
@@ -174,6 +177,7 @@ def test_there_is_a_variant_for_every_row_of_the_papers_and_of_our_studies() -> 
         *(f"cifar10_resnet20_search/{name}" for name in SEARCH),
         *(f"flickr8k/{name}" for name in ("1xskip_ln", "2rskip_ln", "sas", "no_image")),
         *(f"sas_table5/{name}_{stage}" for name in COCO for stage in ("cross_entropy", "self_critical")),
+        *(f"shakespeare_char/{name}" for name in TEXT),
     }
 
 
@@ -473,6 +477,17 @@ def test_a_variant_of_captions_is_what_its_name_and_the_paper_say() -> None:
     ]
     assert len({str({**each.to_plain()["train"], "arch": ""}) for each in settings}) == 1
     assert [each.features.backbone for each in settings] == ["tf_efficientnet_lite0"] * 3 + ["constant"]
+
+
+def test_a_variant_of_a_language_model_differs_in_its_connection_only_and_has_the_settings_of_nanogpt() -> None:
+    defaults = TrainingSettings(connection="prenorm+ln")
+    for name, connection in TEXT.items():
+        settings = RECIPES[f"shakespeare_char/{name}"].settings
+        assert settings.train == replace(defaults, connection=connection) and settings.data == "shakespeare-char"
+    sizes = (defaults.layers, defaults.heads, defaults.features, defaults.context, defaults.batch_size)
+    assert sizes == (4, 4, 128, 64, 12) and (defaults.iterations, defaults.warmup_iterations) == (2000, 100)
+    assert (defaults.lr, defaults.final_lr, defaults.beta1, defaults.beta2) == (1e-3, 1e-4, 0.9, 0.99)
+    assert (defaults.weight_decay, defaults.clip_norm, defaults.dropout, defaults.bias) == (0.1, 1.0, 0.0, False)
 
 
 SMALL = [

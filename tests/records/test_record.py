@@ -72,7 +72,7 @@ def test_a_record_of_a_run_without_an_address_is_read_under_its_old_name(
 WRONG: dict[str, dict[str, object]] = {  # the setting that is named -> what is wrong
     "schema": {"schema": 3},
     "seed": {"seed": True},
-    "curve[0].epoch": {"curve": [{"update": 3}]},
+    "curve[0].epoch": {"curve": [{"epoch": "3"}]},
     "curve[1].valid_loss": {"curve": [{"epoch": 1, "valid_loss": None}, {"epoch": 2, "valid_loss": "4.1"}]},
     "curve[0].valid_loss": {"curve": [{"epoch": 1, "valid_loss": float("inf")}]},
     "curve[0].lr": {"curve": [{"epoch": 1, "lr": True}]},

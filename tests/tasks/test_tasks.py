@@ -60,5 +60,5 @@ def test_a_class_may_override_row_config_the_former_name_of_variant_config(recip
 
 @pytest.mark.parametrize("name", ["visoin", None, 3, [], {}])
 def test_an_unknown_name_is_told_with_the_known_ones(name: object) -> None:
-    with pytest.raises(SettingError, match=r"^kind is .*: expected translation or vision or captioning; .*imported$"):
+    with pytest.raises(SettingError, match=r"^kind is .*: expected translation or vision or captioning .*imported$"):
         find_task(name, setting="kind")

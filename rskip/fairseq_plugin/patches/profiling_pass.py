@@ -12,15 +12,14 @@ from rskip.connections import is_profiled
 
 def refuse_unprofiled(module: Any) -> None:
     """Wraps `FairseqTask.begin_epoch`, to refuse a model without its profiling pass before the first epoch."""
-    from rskip.fairseq_plugin.model import ConnectionModel
+    from rskip.fairseq_plugin.model import TrainedByFairseq
 
     original = module.FairseqTask.begin_epoch
 
     @functools.wraps(original)
     def begin_epoch(self: Any, epoch: int, model: Any) -> None:
-        for stack in ("encoder", "decoder") if isinstance(model, ConnectionModel) else ():
+        for stack, spec in model.connections.items() if isinstance(model, TrainedByFairseq) else ():
             if not is_profiled(getattr(model, stack)):
-                spec = getattr(model.config, f"{stack}_connection")
                 raise UsageError(
                     f"{spec} starts from a profiling pass: run `rskip initialise --output start.pt` with these flags, "
                     "then add --finetune-from-model start.pt; or use wskip+ln, which starts at 1"

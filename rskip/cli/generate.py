@@ -1,0 +1,70 @@
+"""Generate text with a language model.
+
+    rskip generate --model runs/shakespeare_char/2rskip_ln/1 --prompt ROMEO: --length 300
+    rskip generate --model runs/shakespeare --temperature 0.8 --top-k 20 --seed 2
+    rskip generate --model runs/shakespeare --score speech.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from rskip.cli._options import add_options
+    from rskip.language_modeling.generator import GenerationOptions
+
+    parser.add_argument(
+        "--model", required=True, metavar="MODEL",
+        help="name from `rskip zoo list --task language_modeling`, the folder of a model or run, or a checkpoint of "
+        "fairseq",
+    )  # fmt: skip
+    parser.add_argument("--prompt", default="\n", metavar="TEXT", help="beginning of the text (default: a line end)")
+    parser.add_argument(
+        "--score", type=Path, metavar="FILE", help="instead of generating, print the loss of the text in a file"
+    )
+    parser.add_argument(
+        "--tokens", metavar="DIR", help="for a checkpoint of fairseq: the folder from `rskip prepare` that it read"
+    )
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cpu)")
+    add_options(parser.add_argument_group("generation"), GenerationOptions)
+
+
+def run(args: argparse.Namespace) -> None:
+    from rskip.cli._options import given_options, said_of_flag
+    from rskip.files.names import line_name
+    from rskip.language_modeling.generator import GenerationOptions, TextGenerator
+    from rskip.settings.errors import SettingError
+    from rskip.zoo.registry import read_registry, registry_file
+
+    options = given_options(args, GenerationOptions)
+    try:
+        GenerationOptions(**options)
+    except SettingError as error:
+        raise said_of_flag(error, GenerationOptions) from None
+    if args.model in read_registry(registry_file()):
+        import rskip
+
+        model: TextGenerator = rskip.load(args.model, device=args.device)  # type: ignore[assignment]
+        if not isinstance(model, TextGenerator):
+            raise ValueError(f"--model is {args.model}, which is not a language model: see `rskip zoo list`")
+    else:
+        model = TextGenerator.from_pretrained(args.model, tokens=args.tokens, device=args.device)
+    if args.score is not None:
+        try:
+            text = args.score.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise ValueError(f"{line_name(args.score)} is not UTF-8: convert it to UTF-8") from None
+        found = model.score(text)
+        print(
+            f"{found.nats_per_token:.4f} nats per {model.tokens.unit} (perplexity {found.perplexity:.3f}), "
+            f"{found.bits_per_character:.4f} bits per character; {found.characters:,} characters"
+        )
+        return
+    sys.stdout.write(args.prompt.removeprefix("\n") if args.prompt == "\n" else args.prompt)
+    for part in model.stream(args.prompt, **options):
+        sys.stdout.write(part)
+        sys.stdout.flush()
+    sys.stdout.write("\n")

@@ -1,0 +1,1 @@
+"""Language models: a text's tokens, training, evaluation, and generation of text."""

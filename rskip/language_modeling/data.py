@@ -1,0 +1,109 @@
+"""A data folder of a language model: tokens of train and valid in fairseq's "mmap" format, and the text's tokens."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rskip.corpora.record import CorpusRecord, damage, describe_made, made_record
+from rskip.language_modeling.tokens import DICTIONARY, TextTokens
+from rskip.machine.extras import extra
+from rskip.settings.kinds import Whole
+
+SPLITS = ("train", "valid")
+_MAGIC, _VERSION = b"MMIDIDX\0\0", 1
+_UINT16, _INT32 = 8, 4  # fairseq's codes of types
+
+
+class TextRecord(CorpusRecord):
+    """The content of corpus.json for a text."""
+
+    format: int
+    tokens: dict[str, Whole]
+    characters: dict[str, Whole]
+    dictionary_size: Whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextData:
+    """The tokens of a text.
+
+    :param name: the corpus's name.
+    :param splits: the tokens of train and valid, as one-dimensional int64 tensors.
+    :param characters: number of characters of each split.
+    :param described: description for a run's record.
+    """
+
+    name: str
+    path: Path
+    tokens: TextTokens
+    splits: dict[str, Tensor]
+    characters: dict[str, int]
+    described: dict[str, Any]
+
+
+def load_data(folder: str | Path) -> TextData:
+    """Reads a folder that `rskip prepare` made of a text.
+
+    :raises FileNotFoundError: no such folder.
+    :raises ValueError: the folder holds something else, or a file is missing or truncated.
+    """
+    folder = Path(folder)
+    if not (folder / "corpus.json").is_file() or not (folder / DICTIONARY).is_file():
+        problem = "no such folder" if not folder.exists() else "is a file" if folder.is_file() else "holds no text"
+        kind = ValueError if folder.exists() else FileNotFoundError
+        raise kind(
+            f"{folder}: {problem}: expected a folder from `rskip prepare shakespeare-char` or "
+            "`rskip prepare --text FILE`"
+        )
+    record = made_record(folder, TextRecord)
+    if (wrong := damage(folder, record)) is not None:
+        raise ValueError(f"{folder} {wrong}: prepare it again with `rskip prepare`")
+    made: Any = record
+    kept = ("corpus", "format", "options", "tokens", "characters", "dictionary_size")
+    return TextData(
+        name=made.get("corpus") or folder.name,
+        path=folder,
+        tokens=TextTokens.load(folder),
+        splits={split: _read(folder / split) for split in SPLITS},
+        characters=dict(record["characters"]),
+        described=describe_made(made, kept),
+    )
+
+
+def write_tokens(prefix: Path, lines: Sequence[Sequence[int]], *, vocabulary: int) -> None:
+    """Writes PREFIX.bin and PREFIX.idx, as fairseq-preprocess does: one sentence per line."""
+    small = vocabulary < 65_500  # as fairseq chooses
+    dtype, code, width = (torch.uint16, _UINT16, 2) if small else (torch.int32, _INT32, 4)
+    tokens = torch.tensor([index for line in lines for index in line]).to(dtype)
+    sizes = [len(line) for line in lines]
+    places, place = [], 0
+    for size in sizes:
+        places.append(place)
+        place += size * width
+    prefix.with_suffix(".bin").write_bytes(tokens.numpy().tobytes())
+    prefix.with_suffix(".idx").write_bytes(
+        _MAGIC
+        + struct.pack("<QBQ", _VERSION, code, len(sizes))
+        + struct.pack(f"<{len(sizes)}i", *sizes)
+        + struct.pack(f"<{len(places)}q", *places)
+    )
+
+
+def _read(prefix: Path) -> Tensor:
+    from rskip.corpora.inspection.binarised import MmapSentences
+
+    with extra("translation", what="a corpus of text"):
+        import numpy as np
+
+    MmapSentences(prefix)  # checks both files
+    with prefix.with_suffix(".idx").open("rb") as file:
+        code = struct.unpack("<QB", file.read(18)[9:])[1]
+    content = np.fromfile(prefix.with_suffix(".bin"), dtype="<u2" if code == _UINT16 else "<i4")
+    return torch.from_numpy(content.astype(np.int64))

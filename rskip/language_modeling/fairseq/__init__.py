@@ -1,0 +1,1 @@
+"""The language models that fairseq trains with `--task language_modeling --user-dir rskip`."""

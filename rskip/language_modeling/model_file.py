@@ -1,0 +1,140 @@
+"""Language models on disk: a folder with config.json, model.safetensors and the tokens, or a checkpoint of fairseq."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from rskip.checkpoint import Checkpoint, read_checkpoint, write_model
+from rskip.checkpoint.files import CONFIG, WEIGHTS
+from rskip.checkpoint.transformer import check_parameters
+from rskip.files.names import line_name
+from rskip.language_modeling.models import build_model
+from rskip.language_modeling.tokens import DICTIONARY, SETTINGS, TextTokens
+from rskip.settings.errors import SettingError
+from rskip.tasks.registry import task_name
+from rskip.transformer import LanguageModel, LanguageModelConfig
+from rskip.transformer.undrawn import undrawn
+
+TASK = "language_modeling"
+_PLACES = ("", "training")  # of a model in a folder: the second in a run's
+_OF_FAIRSEQ = ("checkpoint_best.pt", "checkpoint_last.pt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel:
+    """A language model and its tokens.
+
+    :param model: in float32 and evaluation mode, on the CPU.
+    :param config: the argument of `build_model`.
+    :param corpus: the name of the text that it was trained on; empty if unknown.
+    """
+
+    model: LanguageModel
+    config: dict[str, Any]
+    tokens: TextTokens
+    corpus: str
+    path: Path
+
+
+def write_language_model(
+    folder: Path, config: Mapping[str, Any], weights: Mapping[str, Tensor], *, tokens: TextTokens, corpus: str
+) -> None:
+    """Writes the files that `load_language_model` reads, config.json last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens.save(folder)
+    content = {"task": TASK, "model": dict(config), "corpus": corpus}
+    write_model(folder, Checkpoint(model=dict(weights), config=content))
+
+
+def load_language_model(path: str | Path, *, tokens: str | Path | None = None) -> LoadedModel:
+    """Loads a language model.
+
+    :param path: the folder of a model, of a run (`runs/RECIPE/VARIANT/SEED`) or of fairseq's checkpoints; or a .pt
+        file.
+    :param tokens: for a checkpoint of fairseq, the folder of its data; None: the folder that the checkpoint names, or
+        its own.
+    :raises FileNotFoundError: no model there, or its tokens are missing.
+    :raises ValueError: a file is damaged, or the model is of another task or has parts that rskip lacks.
+    """
+    found = find_language_model(path)
+    checkpoint = read_checkpoint(found)
+    published = found.name == WEIGHTS
+    source = str(found.with_name(CONFIG) if published else found)
+    if task_name(task := checkpoint.config["task"]) != TASK:
+        raise SettingError.of_value("task", task, TASK, advice="give a language model", source=source)
+    folder = found.parent if published else _tokens_of(checkpoint, found, tokens)
+    read = TextTokens.load(folder)
+    try:
+        config = dict(checkpoint.config["model"]) if published else config_of_fairseq(checkpoint, len(read.dictionary))
+        if (size := config.get("vocabulary")) != len(read.dictionary):
+            problem = f"has {len(read.dictionary):,} tokens, and the model {size}"
+            raise SettingError("", f"{folder / DICTIONARY} {problem}", advice="give the folder of its data")
+        with undrawn():
+            model = build_model(config)
+        weights = {name: tensor.float() if tensor.is_floating_point() else tensor
+                   for name, tensor in checkpoint.model.items()}  # fmt: skip
+        check_parameters(model.state_dict(), weights, f"the language model of its settings ({model.connection})")
+    except SettingError as error:
+        raise error.within(source=source) from None
+    model.load_state_dict(weights)
+    corpus = str(checkpoint.config.get("corpus") or "")
+    return LoadedModel(
+        model=model.requires_grad_(False).eval(), config=config, tokens=read, corpus=corpus, path=found
+    )
+
+
+def find_language_model(path: str | Path) -> Path:
+    """The file of a model's weights.
+
+    :raises FileNotFoundError: there is none.
+    """
+    path = Path(path)
+    if path.is_file():
+        return path
+    for place in _PLACES:
+        if (path / place / WEIGHTS).is_file():
+            return path / place / WEIGHTS
+    for name in _OF_FAIRSEQ:
+        if (path / name).is_file():
+            return path / name
+    for place in _PLACES:
+        if (unfinished := path / place / "checkpoint.pt").is_file():
+            advice = "repeat its command to finish it"
+            raise FileNotFoundError(f"{line_name(unfinished)} is of an unfinished training: {advice}")
+    problem = "holds no model" if path.is_dir() else "no such file or folder"
+    raise FileNotFoundError(
+        f"{line_name(path)}: {problem}: expected the folder of a language model, of its run, or a checkpoint of fairseq"
+    )
+
+
+def _tokens_of(checkpoint: Checkpoint, path: Path, given: str | Path | None) -> Path:
+    """The folder of the tokens of fairseq's checkpoint."""
+    places = [Path(given)] if given is not None else [path.parent, *map(Path, checkpoint.trained_on)]
+    for place in places:
+        if (place / SETTINGS).is_file():
+            return place
+    raise FileNotFoundError(
+        f"{line_name(path)}: its tokens are not in {' or '.join(map(line_name, places))}: give the folder that "
+        "`rskip prepare` made for its training"
+    )
+
+
+def config_of_fairseq(checkpoint: Checkpoint, vocabulary: int) -> dict[str, Any]:
+    """The config of a language model that fairseq trained with an architecture of rskip.
+
+    :raises SettingError: the architecture is not one of rskip's.
+    """
+    settings = checkpoint.config["model"]
+    if not settings.get("decoder_connection") and not settings.get("connection"):
+        problem = f"a checkpoint of the architecture {checkpoint.config['arch']!r}"
+        raise SettingError("", problem, expected="one of rskip's, such as transformer_lm_rskip_ln")
+    known = {field.name for field in fields(LanguageModelConfig)}
+    values = {name: value for name, value in settings.items() if name in known and value is not None}
+    values["decoder_connection"] = settings.get("decoder_connection") or settings["connection"]
+    values["checkpoint_activations"] = False
+    return {"vocabulary": vocabulary, "padding": 1, **LanguageModelConfig.from_dict(values).to_dict()}

@@ -1,0 +1,145 @@
+"""Prepares a text as a data folder for language models: a corpus of texts, or your own file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from rskip.corpora.corpus import TextCorpus
+from rskip.corpora.fetch import fetch
+from rskip.corpora.record import FORMAT, made_record, needs_build, write_record
+from rskip.files.cache import expanded_path
+from rskip.files.checksum import sha256_file
+from rskip.files.lock import one_at_a_time
+from rskip.files.names import line_name
+from rskip.files.whole import disk_space, whole_folder
+from rskip.language_modeling.data import SPLITS, TextRecord, write_tokens
+from rskip.language_modeling.tokens import Kind, TextTokens
+from rskip.settings.check import check
+from rskip.settings.errors import SettingError
+from rskip.settings.kinds import Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """Options that, together with the text, determine the prepared tokens.
+
+    :raises SettingError: a value is wrong.
+    """
+
+    tokens: Annotated[Kind, Meta(description="tokens of a text: characters, or subwords")] = "characters"
+    text_size: Annotated[
+        Count, Meta(description="number of subword units of a text", extra={"metavar": "N"})
+    ] = 4000
+    valid_share: Annotated[
+        float, Meta(gt=0, lt=1, description="share of a text, at its end, that is for validation")
+    ] = 0.1
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+def prepare_text(
+    text: TextCorpus | Path,
+    output: str | Path,
+    *,
+    options: TextOptions | None = None,
+    mirror: str | None = None,
+    offline: bool = False,
+    force: bool = False,
+) -> bool:
+    """Writes `output` atomically: the dictionary, the tokens of train and valid, and corpus.json.
+
+    The beginning of the text is for training, its end for validation. Subwords are learnt from the training part.
+
+    :param text: a corpus, or your own file in UTF-8.
+    :param mirror: a folder or base URL with the corpus's file.
+    :param offline: download nothing.
+    :param force: replace a folder that was prepared with other options.
+    :returns: False if `output` was up to date already.
+    :raises ValueError: the text is empty, too short or not UTF-8; OutputError: `output` holds other files.
+    :raises FileNotFoundError: the text is missing.
+    :raises OSError: the server can't be reached, or a disk is full.
+    """
+    output, options = Path(output).resolve(), options or TextOptions()
+    plain = {name: value for name, value in asdict(options).items() if name != "text_size"}
+    if options.tokens == "subwords":
+        plain["text_size"] = options.text_size
+    planned: dict[str, Any] = {"format": FORMAT, "corpus": "", "options": plain, "inputs": {}}
+    more: dict[str, str] = {}
+    if isinstance(text, TextCorpus):
+        planned["corpus"], file = text.name, text.file
+        planned["inputs"] = {file.name: {"url": file.url, "size": file.size, "sha256": file.sha256}}
+        more = {"homepage": text.homepage, "licence": text.licence, "citation": text.citation}
+    else:
+        path = expanded_path(text, "text")
+        if not path.is_file():
+            problem = "is a folder" if path.is_dir() else "no such file"
+            raise FileNotFoundError(f"{line_name(path)}: {problem}: expected a text file in UTF-8")
+        planned["corpus"] = path.name.partition(".")[0] or path.name
+        planned["inputs"] = {path.name: {"url": None, "size": path.stat().st_size, "sha256": sha256_file(path)}}
+    if not needs_build(output, planned, force=force):
+        return False
+    if isinstance(text, TextCorpus):
+        path = fetch([text.file], folder=text.folder, mirror=mirror, offline=offline)[text.file].path
+    parts = read_parts(path, valid_share=options.valid_share)
+    try:
+        tokens = TextTokens.learn(options.tokens, "".join(_known(options, parts)), size=options.text_size)
+    except ValueError as error:
+        raise SettingError("text_size", f"is {options.text_size}: {error}", advice="give a smaller one") from None
+    elsewhere = "choose another output"
+    with disk_space(output, advice=f"free some space, or {elsewhere}", elsewhere=elsewhere), one_at_a_time(output):
+        if not needs_build(output, planned, force=force):
+            return False  # another process has just written it
+        with whole_folder(output) as folder:
+            tokens.save(folder)
+            encoded = {split: _lines(tokens, parts[split]) for split in SPLITS}
+            for split, lines in encoded.items():
+                write_tokens(folder / split, lines, vocabulary=len(tokens.dictionary))
+            counts = {
+                "tokens": {split: sum(map(len, lines)) for split, lines in encoded.items()},
+                "characters": {split: len(parts[split]) for split in SPLITS},
+                "dictionary_size": len(tokens.dictionary),
+            }
+            write_record(folder, {**planned, **counts, **more})
+    return True
+
+
+def read_parts(path: Path, *, valid_share: float) -> dict[str, str]:
+    """The text's train and valid parts. A carriage return and a line feed are one line feed.
+
+    :raises ValueError: the text is not UTF-8, or a part is empty.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{line_name(path)}: byte {error.start:,} is not UTF-8: convert the text to UTF-8") from None
+    count = math.floor(len(text) * (1 - valid_share) + 1e-6)  # rounded down, as in nanoGPT
+    if not 0 < count < len(text):
+        raise ValueError(f"{line_name(path)} has {len(text):,} characters: expected enough for train and valid")
+    return {"train": text[:count], "valid": text[count:]}
+
+
+def _known(options: TextOptions, parts: Mapping[str, str]) -> list[str]:
+    """The text that tokens are learnt from. All characters are known, since an unknown one would have no loss."""
+    return list(parts.values()) if options.tokens == "characters" else [parts["train"]]
+
+
+def _lines(tokens: TextTokens, text: str) -> list[list[int]]:
+    """The tokens of each line, with its end. The last line of a part may have no end."""
+    end = [tokens.dictionary.eos_index]
+    lines = [tokens.encode(line) + end for line in text.split("\n")]
+    lines[-1].pop()
+    return [line for line in lines if line]
+
+
+def summary(folder: Path) -> str:
+    """Describes a prepared folder: characters and tokens per split, and the size of the dictionary."""
+    record = made_record(folder, TextRecord)
+    counts = ", ".join(f"{split} {count:,}" for split, count in record["tokens"].items())
+    return f"tokens: {counts}; dictionary: {record['dictionary_size']:,} tokens"

@@ -1,0 +1,92 @@
+"""Defines all settings that determine the training of a language model, apart from seed and text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from rskip.settings.check import check, to_plain
+from rskip.settings.errors import SettingError
+from rskip.settings.kinds import Count, Layers, Positions, Probability, Size
+
+Precision = Literal["float32", "bfloat16"]
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Beta = Annotated[float, Meta(ge=0, lt=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """Settings of a training. The defaults are those of nanoGPT's quick start for a cheap computer.
+
+    Each field's description is also the help of its flag.
+
+    :raises SettingError: a value has a wrong type or range, or two values contradict each other.
+    """
+
+    shape: Annotated[
+        Literal["gpt2", "llama"],
+        Meta(
+            description="gpt2: LayerNorm, GELU, learned positions; llama: RMSNorm, SwiGLU, rotary positions, no biases"
+        ),
+    ] = "gpt2"
+    connection: Annotated[
+        str,
+        Meta(
+            description="connection of each block, such as prenorm+ln; saved in its canonical form",
+            extra={"metavar": "SPEC"},
+        ),
+    ] = "prenorm+ln"
+    layers: Annotated[Layers, Meta(description="layers, each of which has two blocks")] = 4
+    heads: Annotated[Size, Meta(description="attention heads")] = 4
+    features: Annotated[Size, Meta(description="features, a multiple of the heads")] = 128
+    bias: Annotated[bool, Meta(description="biases in the linear maps and the norms of the shape gpt2")] = False
+    dropout: Annotated[Probability, Meta(description="dropout")] = 0.0
+    context: Annotated[Positions, Meta(description="tokens that the model reads at once")] = 64
+    batch_size: Annotated[Count, Meta(description="sequences per iteration, over all processes")] = 12
+    iterations: Annotated[Count, Meta(description="length of the training")] = 2000
+    lr: Annotated[Positive, Meta(description="highest learning rate")] = 1e-3
+    final_lr: Annotated[NotNegative, Meta(description="learning rate at the end of the cosine")] = 1e-4
+    warmup_iterations: Annotated[int, Meta(ge=0, description="length of the warm-up")] = 100
+    beta1: Annotated[Beta, Meta(description="AdamW's first beta")] = 0.9
+    beta2: Annotated[Beta, Meta(description="AdamW's second beta")] = 0.99
+    weight_decay: Annotated[
+        NotNegative, Meta(description="weight decay of matrices; vectors and scalars have none")
+    ] = 0.1
+    clip_norm: Annotated[Positive | None, Meta(description="maximum norm of the whole gradient (null: none)")] = 1.0
+    precision: Annotated[Precision, Meta(description="bfloat16: autocast, parameters stay float32")] = "float32"
+    evaluate_every: Annotated[
+        Count, Meta(description="iterations between two evaluations; the last iterate is evaluated too")
+    ] = 500
+    save_every: Annotated[Count, Meta(description="iterations between two checkpoints")] = 500
+
+    def __post_init__(self) -> None:
+        from rskip.connections import check_connection, parse_connection  # imports PyTorch
+
+        check(self)
+        if self.features % self.heads:
+            raise SettingError.of_value("features", self.features, f"a multiple of heads, {self.heads}")
+        if self.final_lr > self.lr:
+            raise SettingError.of_value("final_lr", self.final_lr, f"at most lr, {self.lr:g}")
+        check_connection(self.connection, -1)
+        object.__setattr__(self, "connection", str(parse_connection(self.connection)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain JSON values, from which `rskip.settings.check.convert` makes equal settings."""
+        plain: dict[str, Any] = to_plain(self)
+        return plain
+
+
+def learning_rate(settings: TrainingSettings, iteration: int) -> float:
+    """The learning rate of an iteration: a linear rise to lr, then a cosine, which reaches final_lr after the last one.
+
+    :param iteration: counted from 0.
+    """
+    warmup = settings.warmup_iterations
+    if iteration < warmup:
+        return settings.lr * (iteration + 1) / (warmup + 1)
+    share = min(1.0, (iteration - warmup) / max(1, settings.iterations - warmup))
+    return settings.final_lr + (settings.lr - settings.final_lr) * (1 + math.cos(math.pi * share)) / 2

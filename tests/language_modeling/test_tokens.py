@@ -1,0 +1,105 @@
+"""Texts become tokens and tokens become texts again; corpora and own files become data folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from rskip.cli.main import main
+from rskip.corpora import TEXT_CORPORA
+from rskip.corpora.inspection.binarised import MmapSentences
+from rskip.corpora.record import OutputError
+from rskip.language_modeling.data import load_data, write_tokens
+from rskip.language_modeling.preparation import TextOptions, prepare_text, read_parts
+from rskip.language_modeling.tokens import TextTokens
+
+ODD = "a b\t\u2581\u00a0c<U+0041>\u200bd\n\n e\x0b "
+
+
+def test_characters_are_exact_whatever_they_are(tmp_path: Path) -> None:
+    tokens = TextTokens.learn("characters", ODD, size=1)
+    assert len(tokens.dictionary) == 4 + len({*ODD} - {"\n"})
+    tokens.save(tmp_path)
+    read = TextTokens.load(tmp_path)
+    assert read.dictionary.tokens == tokens.dictionary.tokens
+    for text in (ODD, "", "\n", "a", "\n\n", " a "):
+        assert read.decode(read.encode(text)) == text
+        assert len(read.encode(text)) == len(text)
+    with pytest.raises(ValueError, match=r"^the prompt has the character 'é', which the model doesn't know: expected "):
+        read.encode("a\né", source="the prompt")
+
+
+def test_subwords_know_every_character(tmp_path: Path) -> None:
+    text = "the cat sat on the mat\nthe dog sat\n" * 20
+    tokens = TextTokens.learn("subwords", text, size=300)
+    tokens.save(tmp_path)
+    read = TextTokens.load(tmp_path)
+    unknown = read.dictionary.unk_index
+    for line in ("the cat\nsat", "straße → €"):
+        found = read.encode(line)
+        assert unknown not in found and read.decode(found) == line
+    assert len(read.encode("the cat sat")) < len("the cat sat")
+
+
+def test_a_prepared_text_is_its_characters_in_order(text: Path, prepared: Path) -> None:
+    raw = text.read_bytes().decode().replace("\r\n", "\n")
+    data = load_data(prepared)
+    assert {split: data.tokens.decode(tokens.tolist()) for split, tokens in data.splits.items()} == read_parts(
+        text, valid_share=0.2
+    )
+    assert sum(data.characters.values()) == len(raw) and data.characters["valid"] == pytest.approx(len(raw) / 5, abs=1)
+    lines = MmapSentences(prepared / "train")  # as fairseq reads them
+    count = sum(1 for line in data.tokens.decode(data.splits["train"].tolist()).split("\n"))
+    assert len(lines) in (count, count - 1)
+    record = json.loads((prepared / "corpus.json").read_text())
+    assert record["corpus"] == "cats" and record["dictionary_size"] == len(data.tokens.dictionary)
+
+
+def test_a_large_vocabulary_takes_four_bytes(tmp_path: Path) -> None:
+    from rskip.language_modeling.data import _read
+
+    for vocabulary in (100, 70_000):
+        write_tokens(tmp_path / "train", [[1, 2], [vocabulary - 1]], vocabulary=vocabulary)
+        assert torch.equal(_read(tmp_path / "train"), torch.tensor([1, 2, vocabulary - 1]))
+
+
+def test_preparing_again_does_nothing_and_other_options_are_told(text: Path, prepared: Path) -> None:
+    assert not prepare_text(text, prepared, options=TextOptions(valid_share=0.2))
+    with pytest.raises(OutputError, match="was prepared with tokens characters, valid_share 0.2, not with"):
+        prepare_text(text, prepared)
+
+
+def test_shakespeare_is_split_as_nanogpt_splits_it(shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    mirror = shared / "data/tinyshakespeare"
+    assert main(["prepare", "shakespeare-char", "--mirror", str(mirror), "--output", str(tmp_path / "data")]) == 0
+    assert "tokens: train 1,003,854, valid 111,540; dictionary: 68 tokens" in capsys.readouterr().out
+    assert TEXT_CORPORA["shakespeare-char"].file.size == 1_115_394
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--text", "missing.txt"], "missing.txt: no such file: expected a text file in UTF-8"),
+        (["--text", "."], ".: is a folder: expected a text file in UTF-8"),
+        (["--text", "latin.txt"], "latin.txt: byte 3 is not UTF-8: convert the text to UTF-8"),
+        (["--text", "empty.txt"], "empty.txt has 0 characters: expected enough for train and valid"),
+        (["--text", "a.txt", "--source", "b"], "--text and --source are given: expected one of them"),
+        (["--text", "a.txt", "--tokens", "words"], "--tokens is 'words': expected characters or subwords"),
+        (["--text", "a.txt", "--max-words", "3"], "--max-words is not for texts in one language: leave it out"),
+        (["multi30k-en-de", "--tokens", "characters"], "--tokens is only for texts in one language: leave it out"),
+        (["flickr8k", "--valid-share", "0.2"], "--valid-share is only for texts in one language: leave it out"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(
+    words: list[str], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("latin.txt").write_bytes("caf\xe9\n".encode("latin-1"))
+    Path("empty.txt").write_bytes(b"")
+    Path("a.txt").write_text("abc\n" * 20)
+    assert main(["prepare", *words, "--output", "out"]) == 2
+    printed = capsys.readouterr().err
+    assert error in printed and printed.count("\n") == 1 and not Path("out").exists()

@@ -1,0 +1,207 @@
+"""Trainings: batches, resuming to the same bytes, two processes as one, divergence.
+
+As a program of each process of torchrun this file trains with every part of a batch in its own process: DATA FOLDER.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as distributed
+
+from rskip.analysis.observer import TraceObserver
+from rskip.analysis.trace import read_updates
+from rskip.checkpoint import read_checkpoint
+from rskip.connections import list_connections
+from rskip.language_modeling.data import load_data
+from rskip.language_modeling.evaluation import text_loss
+from rskip.language_modeling.model_file import load_language_model
+from rskip.language_modeling.models import build_model, model_config
+from rskip.language_modeling.settings import TrainingSettings, learning_rate
+from rskip.language_modeling.training import read_curve, train
+from rskip.language_modeling.training.batches import TrainingBatches, iteration_seed
+from rskip.language_modeling.training.training_run import TrainingRun, parameter_groups
+from rskip.machine.ranks import Ranks
+from rskip.tasks.loop import Diverged, Interrupted
+
+DOUBLE: dict[str, Any] = {
+    "connection": "2rskip+ln", "layers": 2, "heads": 2, "features": 16, "context": 8, "batch_size": 5,
+    "iterations": 11, "warmup_iterations": 2, "evaluate_every": 6,
+}  # fmt: skip
+
+
+def in_float64(data: str, folder: Path) -> None:
+    """Trains in float64, so that only a mistake makes a difference."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        observer = TraceObserver(folder / "probe.jsonl", every=5, writes=Ranks.from_environment().first)
+        train(TrainingSettings(**DOUBLE), data=load_data(data), folder=folder, seed=5, device="cpu", observer=observer)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def main(data: str, folder: str) -> None:
+    """This file as a program."""
+    distributed.init_process_group("gloo")
+    in_float64(data, Path(folder))
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return read_checkpoint(folder / "model.safetensors").model
+
+
+def test_batches_are_sequences_at_offsets_that_seed_and_iteration_determine() -> None:
+    tokens, cpu = torch.arange(100), torch.device("cpu")
+
+    def batches(seed: int, ranks: Ranks) -> TrainingBatches:
+        return TrainingBatches(tokens, batch_size=5, context=8, seed=seed, device=cpu, ranks=ranks)
+
+    one = batches(1, Ranks())
+    inputs, targets = one.batch(3)
+    assert inputs.shape == targets.shape == (5, 8) and torch.equal(targets, inputs + 1)
+    assert torch.equal(inputs, inputs[:, :1] + torch.arange(8))
+    parts = [batches(1, Ranks(rank, 2)).batch(3)[0] for rank in (0, 1)]
+    assert torch.equal(parts[0], inputs[::2]) and torch.equal(parts[1], inputs[1::2])
+    assert not torch.equal(one.batch(4)[0], inputs) and not torch.equal(batches(2, Ranks()).batch(3)[0], inputs)
+    first = torch.cat([one.batch(number)[0][:, 0] for number in range(400)])
+    assert set(first.tolist()) == set(range(92))  # the last sequence ends with the text's last token
+    seeds = {iteration_seed(seed, number, rank) for seed in range(8) for number in range(300) for rank in range(3)}
+    assert len(seeds) == 8 * 300 * 3 and all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_the_learning_rate_rises_and_falls_as_nanogpts() -> None:
+    settings = TrainingSettings()
+    assert learning_rate(settings, 0) == pytest.approx(1e-3 / 101) and learning_rate(settings, 100) == 1e-3
+    assert learning_rate(settings, 1050) == pytest.approx(5.5e-4) and learning_rate(settings, 2000) == 1e-4
+
+
+def test_only_matrices_decay_and_the_initial_weights_are_gpt2s() -> None:
+    settings = TrainingSettings()
+    model = build_model(model_config(settings, 68))
+    decayed, free = parameter_groups(model, settings)
+    assert {each.dim() for each in decayed["params"]} == {2} and {each.dim() for each in free["params"]} == {1}
+    assert (decayed["weight_decay"], free["weight_decay"]) == (0.1, 0.0)
+    # of nanoGPT's model with 68 tokens: 4 layers, embeddings of tokens and positions, and 9 norms without biases
+    assert sum(each.numel() for each in model.parameters()) == 4 * 12 * 128**2 + (68 + 64 + 9) * 128
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 2:
+            last = name.endswith(("out_proj.weight", "fc2.weight"))
+            assert parameter.std().item() == pytest.approx(0.02 / math.sqrt(8) if last else 0.02, rel=0.1), name
+        else:
+            assert torch.equal(parameter, torch.ones(128)), name
+
+
+def test_a_training_learns_and_its_curve_has_the_losses_of_its_model(
+    trained: Path, train_here: Callable[..., None], prepared: Path, tmp_path: Path
+) -> None:
+    points = read_curve(trained / "curve.jsonl", finished=True)
+    assert [point.iteration for point in points] == [6, 11]
+    found, data = load_language_model(trained), load_data(prepared)
+    loss = text_loss(found.model, data.splits["valid"], context=8, start=data.tokens.dictionary.eos_index)
+    assert (loss.loss, loss.tokens) == (points[-1].valid_loss, len(data.splits["valid"]))
+    assert found.corpus == "cats"
+    train_here(tmp_path, iterations=150, lr=1e-2, final_lr=1e-3, evaluate_every=150, shape="llama")
+    assert read_curve(tmp_path / "curve.jsonl")[-1].valid_loss < 0.6 * points[-1].valid_loss
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_training_goes_on_to_the_same_bytes(
+    number: int, trained: Path, train_here: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = TrainingRun.step
+
+    def stepping(self: TrainingRun) -> None:
+        if self.iteration == 7:
+            os.kill(os.getpid(), number)
+        step(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingRun, "step", stepping)
+        with pytest.raises(Interrupted, match="after 8 iterations, saved in"):
+            train_here(tmp_path, dropout=0.1)
+    torch.rand(7)  # the random state of another session
+    train_here(tmp_path, dropout=0.1)
+    assert (tmp_path / "model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()
+    ours, theirs = (read_curve(each / "curve.jsonl") for each in (tmp_path, trained))
+    assert [(p.iteration, p.train_loss, p.valid_loss) for p in ours] == [
+        (p.iteration, p.train_loss, p.valid_loss) for p in theirs
+    ]
+    checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert [session["from"] for session in checkpoint["sessions"]] == [0, 8]
+    for settings, told in (({"lr": 0.5}, "lr: 0.001 there, 0.5 now"), ({"seed": 6}, "seed: 5 there, 6 now")):
+        with pytest.raises(ValueError, match=f"checkpoint.pt is from a training with other settings .*{told}"):
+            train_here(tmp_path, dropout=0.1, **settings)
+
+
+def test_a_probe_changes_nothing(trained: Path, train_here: Callable[..., None], tmp_path: Path) -> None:
+    observer = TraceObserver(tmp_path / "probe.jsonl", every=5, writes=True)
+    train_here(tmp_path / "probed", dropout=0.1, observer=observer)
+    assert (tmp_path / "probed/model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()
+    lines = list(read_updates(tmp_path / "probe.jsonl"))
+    assert [line["update"] for line in lines] == [1, 5, 10] and lines[0]["loss"] == pytest.approx(math.log(24), abs=1)
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(
+    prepared: Path, tmp_path: Path, forked: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    in_float64(str(prepared), tmp_path / "one")
+    process = forked(__file__, str(prepared), str(tmp_path / "two"), folder=tmp_path, fairseq=False, ranks=2)
+    assert process.returncode == 0, process.stderr
+    ours, theirs = weights(tmp_path / "two"), weights(tmp_path / "one")
+    assert max(float((ours[name] - theirs[name]).abs().max()) for name in theirs) < 1e-9
+    points, expected = (read_curve(tmp_path / each / "curve.jsonl") for each in ("two", "one"))
+    for point, other in zip(points, expected, strict=True):
+        assert point.train_loss == pytest.approx(other.train_loss, rel=1e-9)
+        assert point.valid_loss == pytest.approx(other.valid_loss, rel=1e-9)
+
+
+def test_a_training_that_diverges_says_so(train_here: Callable[..., None], tmp_path: Path) -> None:
+    with pytest.raises(Diverged, match=r"not finite after 4 iterations \(lr .*, connection 2rskip\+ln\): try a lower"):
+        train_here(tmp_path, lr=1e30, warmup_iterations=0, clip_norm=None)
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+def test_wrong_settings_are_told(train_here: Callable[..., None], tmp_path: Path) -> None:
+    for changes, told in (
+        ({"heads": 3}, "features is 16: expected a multiple of heads, 3"),
+        ({"final_lr": 0.1}, "final_lr is 0.1: expected at most lr, 0.001"),
+        ({"connection": "2rskp+ln"}, "did you mean"),
+        ({"context": 600}, "the training text has .* tokens: expected more than the context, 600"),
+        ({"seed": -1}, "the seed is -1: expected 0 to"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            train_here(tmp_path, **changes)
+    for bad, told in (("nowhere", "no such folder: expected a folder from `rskip prepare"), (".", "holds no text")):
+        with pytest.raises((ValueError, FileNotFoundError), match=told):
+            load_data(bad)
+
+
+TEXT_FAMILIES = [each for each in list_connections() if "text" in each.works_on]
+
+
+@pytest.mark.parametrize("family", TEXT_FAMILIES, ids=lambda family: family.name)
+def test_every_family_takes_a_step(family: Any, prepared: Path) -> None:
+    norm = "ln" if "ln" in family.norms else family.norms[0]
+    spec = ("2" if family.factor is not None else "") + family.name + ("" if norm is None else f"+{norm}")
+    settings = TrainingSettings(connection=spec, layers=2, heads=2, features=16, context=8, batch_size=4)
+    data, cpu = load_data(prepared), torch.device("cpu")
+    model = build_model(model_config(settings, len(data.tokens.dictionary)))
+    batches = TrainingBatches(data.splits["train"], batch_size=4, context=8, seed=1, device=cpu, ranks=Ranks())
+    inputs, targets = batches.batch(0)
+    loss = torch.nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+    loss.backward()
+    assert loss.isfinite() and all(each.grad is None or each.grad.isfinite().all() for each in model.parameters())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
