@@ -15,14 +15,23 @@ class NoKernelForm(ValueError):
 class NormalisedSum:
     """y_k = norm_k(scale·x + y_{k-1}) for k = 1..n, y_0 = branch_scale·f, y = y_n; without norms y = scale·x + y_0.
 
-    The branch's input is branch_norm(x), or x if that is None. The normalisations are either all `LayerNorm` or all
-    `RMSNorm`, and norm_1 to norm_n share one eps.
+    `scale` and `branch_scale` are numbers, or tensors with one value or one per feature. The branch's input is
+    input_scale·branch_norm(x), or x if branch_norm is None. Each normalisation is a `LayerNorm` or an `RMSNorm`, and
+    norm_1 to norm_n are of one kind and share one eps. Rarer parts:
+
+    - output_norm: f is output_norm(F(x)).
+    - shares (n): y = Σ_k shares_k·y_k.
+    - added: two linear maps A and B; x is replaced by x + BAx.
     """
 
     norms: Sequence[Any] = ()
-    scale: float = 1.0
-    branch_scale: float = 1.0
+    scale: Any = 1.0
+    branch_scale: Any = 1.0
     branch_norm: Any = None
+    input_scale: float = 1.0
+    output_norm: Any = None
+    shares: Any = None
+    added: tuple[Any, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from rskip.connections.place import Place
 from rskip.connections.registry import Fold, register_connection
 from rskip.connections.rskip import softplus_inverse
 from rskip.connections.spec import ConnectionSpec
+from rskip.kernel_forms import NormalisedSum
 from rskip.settings.errors import SettingError
 
 _LEAST = 1.05  # minimum initial value of a learned λ, which is always above 1
@@ -125,6 +126,12 @@ class ASkip(Connection):
             return ys[-1]
         shares = torch.softmax(at_least_float32(self.logits), 0)
         return sum((share * y for share, y in zip(shares[1:], ys[2:], strict=True)), shares[0] * ys[1])
+
+    def as_norms(self) -> NormalisedSum:
+        if self.form in ("learned", "depth"):
+            return NormalisedSum(norms=(self.norm,), scale=self.scale)
+        shares = torch.softmax(at_least_float32(self.logits), 0) if self.form == "mixture" else None
+        return NormalisedSum(norms=tuple(self.norms), shares=shares)
 
     def extra_repr(self) -> str:
         return f"form={self.form}, first={self.first:g}, {super().extra_repr()}"

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rskip.connections.norms import at_least_float32
 from rskip.connections.registry import register_connection
 from rskip.connections.rskip import WSkip
+from rskip.kernel_forms import NormalisedSum
 from rskip.settings.paper import Paper
 
 _UNPROFILED = (
@@ -43,6 +44,9 @@ class Admin(WSkip):
 
     def __init__(self, features: int, *, norm: str, feature_dim: int = -1) -> None:
         super().__init__(features, norm=norm, init=1, rate=1, floor=0, feature_dim=feature_dim)
+
+    def as_norms(self) -> NormalisedSum:
+        return super().as_norms()
 
     def forward(self, x: Tensor, f: Tensor) -> Tensor:
         y = super().forward(x, f)

@@ -14,6 +14,7 @@ from rskip.connections.norms import build_norm
 from rskip.connections.options import Bounds
 from rskip.connections.registry import register_connection
 from rskip.connections.spec import ConnectionSpec
+from rskip.kernel_forms import NormalisedSum
 from rskip.settings.errors import SettingError
 from rskip.settings.paper import Paper
 
@@ -84,6 +85,11 @@ class Laurel(Connection):
             return self.branch_scale * f + self.skip_scale * x
         mapped = self.up(self.down(x.movedim(self.feature_dim, -1))).movedim(-1, self.feature_dim)
         return x + mapped + f
+
+    def as_norms(self) -> NormalisedSum:
+        if self.form == "rw":
+            return NormalisedSum(scale=self.skip_scale, branch_scale=self.branch_scale, branch_norm=self.norm)
+        return NormalisedSum(added=(self.down, self.up), branch_norm=self.norm)
 
     def extra_repr(self) -> str:
         return f"form={self.form}, {super().extra_repr()}"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from rskip.connections.first_gain import FirstGain, kind_of
 from rskip.connections.norms import LayerNorm, RMSNorm
 from rskip.kernel_forms import NormalisedSum
 
@@ -25,16 +26,16 @@ def normalised_sum(connection: Connection) -> NormalisedSum | None:
     stated = connection.as_norms()
     if stated is None:
         return None
-    norms = [norm for norm in (*stated.norms, stated.branch_norm) if norm is not None]
+    norms = [norm for norm in (*stated.norms, stated.branch_norm, stated.output_norm) if norm is not None]
     is_plain = all(map(is_plain_norm, norms))
-    of_one_kind = len({(type(norm), norm.eps) for norm in stated.norms}) <= 1
-    are_numbers = all(isinstance(factor, (int, float)) for factor in (stated.scale, stated.branch_scale))
-    return stated if is_plain and of_one_kind and are_numbers else None
+    of_one_kind = len({(kind_of(norm), norm.eps) for norm in stated.norms}) <= 1
+    return stated if is_plain and of_one_kind else None
 
 
 def is_plain_norm(norm: nn.Module) -> bool:
     """Whether it is one of the norms that the kernels compute."""
-    return isinstance(norm, (LayerNorm, RMSNorm)) and type(norm) in (LayerNorm, RMSNorm) and norm.feature_dim == -1
+    is_known = type(norm) in (LayerNorm, RMSNorm, FirstGain) and kind_of(norm) in (LayerNorm, RMSNorm)
+    return is_known and norm.__dict__["feature_dim"] == -1
 
 
 def states_own_formula(connection: Connection, method: str) -> bool:

@@ -64,5 +64,5 @@ class NormFormer(PreNorm):
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         return x + f if self.skip_weight is None else self.skip_weight * x + f
 
-    def as_norms(self) -> NormalisedSum | None:
-        return None if self.skip_weight is not None else super().as_norms()
+    def as_norms(self) -> NormalisedSum:
+        return NormalisedSum(scale=1.0 if self.skip_weight is None else self.skip_weight, branch_norm=self.norm)

@@ -14,6 +14,7 @@ from rskip.connections.options import Bounds
 from rskip.connections.place import Place
 from rskip.connections.prenorm import PreNorm
 from rskip.connections.registry import register_connection
+from rskip.kernel_forms import NormalisedSum
 from rskip.settings.paper import Paper
 
 
@@ -39,6 +40,9 @@ class LayerNormScaling(PreNorm):
 
     def branch_input(self, x: Tensor) -> Tensor:
         return self.norm(x) * self.scale
+
+    def as_norms(self) -> NormalisedSum:
+        return NormalisedSum(branch_norm=self.norm, input_scale=self.scale)
 
     def extra_repr(self) -> str:
         return f"scale={self.scale:g}, {super().extra_repr()}"
@@ -82,6 +86,9 @@ class MixLN(Connection):
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         return self.norm(x + f) if self.postnorm else x + f
 
+    def as_norms(self) -> NormalisedSum:
+        return NormalisedSum(norms=(self.norm,)) if self.postnorm else NormalisedSum(branch_norm=self.norm)
+
     def extra_repr(self) -> str:
         return f"postnorm={self.postnorm}, {super().extra_repr()}"
 
@@ -116,6 +123,9 @@ class Keel(Connection):
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         return self.output_norm(torch.add(f, x, alpha=self.scale))
+
+    def as_norms(self) -> NormalisedSum:
+        return NormalisedSum(norms=(self.output_norm,), scale=self.scale, branch_norm=self.norm)
 
     def extra_repr(self) -> str:
         return f"scale={self.scale}, {super().extra_repr()}"

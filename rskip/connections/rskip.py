@@ -162,6 +162,9 @@ class WSkip(Connection):
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         return self.norm(torch.addcmul(f, self.of_features(self.weight, x), x))
 
+    def as_norms(self) -> NormalisedSum:
+        return NormalisedSum(norms=(self.norm,), scale=self.weight)
+
     def extra_repr(self) -> str:
         return f"init={self.init}, rate={self.rate}, floor={self.floor}, {super().extra_repr()}"
 

@@ -7,6 +7,7 @@ from torch import Tensor
 from rskip.connections.connection import Connection, HostNeed, StackConnection
 from rskip.connections.norms import build_norm
 from rskip.connections.registry import register_connection
+from rskip.kernel_forms import NormalisedSum
 from rskip.settings.paper import Paper
 
 
@@ -37,6 +38,9 @@ class Sandwich(Connection):
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         return x + self.branch_norm(f)
+
+    def as_norms(self) -> NormalisedSum:
+        return NormalisedSum(branch_norm=self.norm, output_norm=self.branch_norm)
 
 
 class PeriLNStack(StackConnection):

@@ -12,6 +12,7 @@ from rskip.connections.norms import build_norm
 from rskip.connections.place import Place
 from rskip.connections.registry import Fold, register_connection
 from rskip.connections.spec import ConnectionSpec
+from rskip.kernel_forms import NormalisedSum
 from rskip.settings.paper import Paper
 
 
@@ -38,6 +39,9 @@ class ReZero(Connection):
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         return torch.addcmul(x, self.alpha, f)
+
+    def as_norms(self) -> NormalisedSum:
+        return NormalisedSum(branch_scale=self.alpha)
 
     def extra_repr(self) -> str:
         return f"init={self.init}, {super().extra_repr()}"
@@ -90,6 +94,9 @@ class LayerScale(Connection):
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         return torch.addcmul(x, self.of_features(self.branch_weight, x), f)
+
+    def as_norms(self) -> NormalisedSum:
+        return NormalisedSum(branch_scale=self.branch_weight, branch_norm=self.norm)
 
     def extra_repr(self) -> str:
         return f"init={self.init}, {super().extra_repr()}"

@@ -13,8 +13,9 @@ from torch.nn import functional
 
 from rskip.connections import Connection, StackConnection, State
 from rskip.connections.gated_sum import gated_sum
-from rskip.connections.normalised_sum import normalised_sum
+from rskip.connections.normalised_sum import is_plain_norm, normalised_sum
 from rskip.connections.norms import RMSNorm
+from rskip.connections.sandwich import PeriLNStack
 from rskip.cpu.int8 import Int8Linear
 from rskip.cpu.library import Library
 from rskip.cpu.linear import PackedLinear, linear_work
@@ -158,7 +159,9 @@ class Program:
             else:
                 self._passed = passed
 
-        if type(stack).enter is not StackConnection.enter:
+        if isinstance(stack, PeriLNStack) and type(stack).enter is PeriLNStack.enter:
+            self.norm(stack.norm, room.x)
+        elif type(stack).enter is not StackConnection.enter:
             self._put_part(compute)
 
     def leave(self, stack: StackConnection, room: Room) -> None:
@@ -178,11 +181,13 @@ class Program:
             given, self._passed = connection.before(room.x[:rows] if self._passed is None else self._passed)
             room.given[:rows] = given
 
-        stated = normalised_sum(connection) or self._gated_sum(connection)
+        stated = self._normalised_sum(connection) or self._gated_sum(connection)
         if stated is not None:
             if stated.branch_norm is None:
                 return room.x
             self._put_residual(NormalisedSum(norms=[stated.branch_norm]), room.x, None, room.given)
+            if isinstance(stated, NormalisedSum) and stated.input_scale != 1:
+                self._put_residual(NormalisedSum(scale=stated.input_scale), room.given, None, room.given)
             return room.given
         if not connection.passes_x:
             self._passes_more = True
@@ -200,8 +205,8 @@ class Program:
             assert self._passed is not None
             self._passed = connection.after(self._passed, room.f[:rows].clone())  # f is overwritten by the next branch
 
-        if (stated := normalised_sum(connection)) is not None:
-            self._put_residual(stated, room.x, room.f, room.x)
+        if (stated := self._normalised_sum(connection)) is not None:
+            self._put_sum(stated, room)
         elif (gated := self._gated_sum(connection)) is not None:
             self._put_gates(gated, room)
         elif not connection.passes_x:
@@ -233,7 +238,8 @@ class Program:
     def attention_output(self, attention: MultiHeadAttention, room: Room) -> None:
         """The branch's output from the heads' outputs, which are in `query`."""
         if attention.head_scale is not None:
-            self._put_module(attention.scale_heads, room.query, room.query)
+            scale = attention.head_scale.repeat_interleave(room.query.size(1) // attention.heads)
+            self._put_residual(NormalisedSum(scale=scale), room.query, None, room.query)
         self.norm(attention.heads_norm, room.query)
         self.map(attention.out_proj, room.query, room.f)
         self.norm(attention.output_norm, room.f)
@@ -248,11 +254,31 @@ class Program:
 
     def _norm_heads(self, attention: MultiHeadAttention, norm: nn.Module | None, x: Tensor) -> None:
         """x = norm(x), over each head's features."""
-        if norm is not None:
+        if norm is None:
+            return
+        if is_plain_norm(norm):
+            arguments = residual_arguments(NormalisedSum(norms=[norm]), x, None, x, parts=attention.heads)
+            self._put(RESIDUAL, arguments)
+        else:
             self._put_module(lambda rows: norm(rows.unflatten(-1, (attention.heads, -1))).flatten(-2), x, x)
 
     def _put_residual(self, stated: NormalisedSum, x: Tensor, f: Tensor | None, output: Tensor) -> None:
         self._put(RESIDUAL, residual_arguments(stated, x, f, output))
+
+    def _normalised_sum(self, connection: Connection) -> NormalisedSum | None:
+        """The connection's sums and normalisations, if all of its maps are packed for the kernels."""
+        stated = normalised_sum(connection)
+        return stated if stated is not None and all(map(_is_packed, stated.added or ())) else None
+
+    def _put_sum(self, stated: NormalisedSum, room: Room) -> None:
+        if stated.added is not None:
+            down, up = stated.added
+            hidden, added = self._buffer("hidden", down.out_features), self._buffer("added", room.x.size(1))
+            self.map(down, room.x, hidden)
+            self.map(up, hidden, added)
+            self._put_residual(NormalisedSum(), room.x, added, room.x)
+        self.norm(stated.output_norm, room.f)
+        self._put_residual(stated, room.x, room.f, room.x)
 
     def _gated_sum(self, connection: Connection) -> GatedSum | None:
         """The connection's gates, if all of their maps are packed for the kernels."""
@@ -260,7 +286,7 @@ class Program:
         if stated is None:
             return None
         maps = [each for gate in (stated.alpha, stated.beta, stated.gamma) if gate for each in gate.children()]
-        return stated if all(isinstance(each, (PackedLinear, Int8Linear)) for each in maps) else None
+        return stated if all(map(_is_packed, maps)) else None
 
     def _put_gates(self, stated: GatedSum, room: Room) -> None:
         features, over = room.x.size(1), room.x
@@ -333,14 +359,14 @@ class CpuStack(ABC, Generic[Steps]):
         self.library = library
         self._programs = threading.local()
         self._parts = _parts(stack)
-        self._addresses = [(each, each.data_ptr()) for each in stack.parameters()]
+        self._values = [(each, each.data_ptr(), _version(each)) for each in stack.parameters()]
 
     def current(self) -> bool:
-        """Whether modules, parameters and packed weights are still the same objects."""
+        """Whether modules, parameters and packed weights are still the same objects with the same values."""
         for held, name, part in self._parts:
             if held.get(name) is not part:
                 return False
-        return all(tensor.data_ptr() == address for tensor, address in self._addresses)
+        return all(each.data_ptr() == address and _version(each) == version for each, address, version in self._values)
 
     @abstractmethod
     def build(self, rows: int) -> Steps:
@@ -360,6 +386,15 @@ class CpuStack(ABC, Generic[Steps]):
 def unpadded(padding: Tensor) -> tuple[Tensor, Tensor]:
     """Positions (B, S) that are not padding, moved to the front, and their number per sentence (B)."""
     return padding.to(torch.uint8).sort(dim=1, stable=True)[1].int(), (padding.size(1) - padding.sum(1)).int()
+
+
+def _version(tensor: Tensor) -> int | None:
+    """The number of changes in place; None: unknown."""
+    return None if tensor.is_inference() else tensor._version
+
+
+def _is_packed(module: nn.Module) -> bool:
+    return isinstance(module, (PackedLinear, Int8Linear))
 
 
 def _parts(stack: nn.Module) -> list[tuple[dict[str, Any], str, Any]]:

@@ -119,8 +119,10 @@ class Residual(Arguments):
     """A connection with its normalisations; `weights` and `biases` are arrays of addresses."""
 
     _structure = "residual"
-    _pointers = _pointers("x f output weights biases")
-    _fields_ = _fields(_pointers, "features norms", "scale branch_scale epsilon")
+    _pointers = (
+        _pointers("x f output") | _pointers("scales branch_scales shares", "float32") | _pointers("weights biases")
+    )
+    _fields_ = _fields(_pointers, "features norms parts", "scale branch_scale epsilon")
 
 
 class Linear(Arguments):

@@ -65,8 +65,8 @@ static void rows(int64_t rows, int64_t in, int64_t out, int type) {
                          .output = room(rows * out, size), .inputs = in, .outputs = out, .activation = RELU, .type = type};
     const void *norms[] = {room(in, size), room(in, size)};
     struct residual residual = {.x = map.x, .f = room(rows * in, size), .output = room(rows * in, size), .weights = norms,
-                                .biases = norms, .features = in, .norms = 2, .scale = 1, .branch_scale = 1,
-                                .epsilon = 1e-5, .type = type};
+                                .biases = norms, .features = in, .norms = 2, .parts = 1, .scale = 1, .branch_scale = 1,
+                                .scales = room(in, 4), .branch_scales = room(in, 4), .shares = room(2, 4), .epsilon = 1e-5, .type = type};
     int64_t *tokens = room(rows, 8);
     struct embedding embedding = {.tokens = tokens, .table = room(in, size), .places = tokens,
                                   .positions = room(in, size), .output = room(rows * in, size), .features = in, .scale = 2, .type = type};

@@ -76,8 +76,8 @@ static void rows(int64_t rows, int64_t in, int64_t out, int type) {
     print("map", map.output, rows * out, type);
     const void *norms[] = {numbers(in, type), numbers(in, type)};
     struct residual residual = {.x = map.x, .f = numbers(rows * in, type), .output = numbers(rows * in, type),
-                                .weights = norms, .biases = norms, .features = in, .norms = 2, .scale = 1,
-                                .branch_scale = 1, .epsilon = 1e-5, .type = type};
+                                .weights = norms, .biases = norms, .features = in, .norms = 2, .parts = 1,
+                                .scale = 1, .branch_scale = 1, .epsilon = 1e-5, .type = type};
     rskip_residual(&residual, rows, 1);
     print("residual", residual.output, rows * in, type);
 }

@@ -30,13 +30,16 @@ struct attention {
     int64_t type;
 };
 
-/* y_0 = branch_scale·f, y_k = norm(scale·x + y_(k-1)) for k = 1..norms; without norms scale·x + y_0; f may be null. */
+/* y_0 = branch_scale·f, y_k = norm(scale·x + y_(k-1)) for k = 1..norms, y the last one or Σ shares_k·y_k; without norms
+   y = scale·x + y_0; f may be null. A row consists of `parts`, such as heads, with C features each. */
 struct residual {
-    const void *x, *f;             /* (rows, C) */
-    void *output;                  /* (rows, C) */
+    const void *x, *f;             /* (rows, parts, C) */
+    void *output;                  /* (rows, parts, C) */
+    const float *scales, *branch_scales; /* (C) further factors of x and f; or null */
+    const float *shares;           /* (norms) or null */
     const void *const *weights;    /* of each normalisation (C) */
     const void *const *biases;     /* of each normalisation (C), or null: division by the root mean square */
-    int64_t features, norms;
+    int64_t features, norms, parts;
     double scale, branch_scale, epsilon;
     int64_t type;
 };

@@ -1,5 +1,10 @@
 /* What is computed row by row: the residual connection with its normalisations, and embedding. */
 
+/* x ⊙ factors, or x where they are null */
+INLINE void scale_by(float *x, const float *factors, int64_t count) {
+    for (int64_t i = 0; factors && i < count; i++) x[i] *= factors[i];
+}
+
 INLINE void residual_typed(const struct residual *a, int64_t row, float *x, const int type) {
     const int64_t count = a->features, start = row * count;
     const float scale = (float)a->scale, branch_scale = (float)a->branch_scale;
@@ -13,6 +18,10 @@ INLINE void residual_typed(const struct residual *a, int64_t row, float *x, cons
         x[i] = scale * get(a->x, start + i, type);
         y[i] = a->f ? branch_scale * get(a->f, start + i, type) : 0;
     }
+    scale_by(x, a->scales, count);
+    scale_by(y, a->branch_scales, count);
+    float *shared = y + count;
+    for (i = 0; a->shares && i < count; i++) shared[i] = 0;
     for (int64_t number = 0; number < a->norms; number++) {
         vector total = {0};
         float mean = 0;
@@ -39,7 +48,9 @@ INLINE void residual_typed(const struct residual *a, int64_t row, float *x, cons
             store(y, i, bias ? z + load(bias, i, type) : z, FLOAT32);
         }
         for (; i < count; i++) y[i] = (y[i] - mean) * factor * get(weight, i, type) + (bias ? get(bias, i, type) : 0);
+        for (i = 0; a->shares && i < count; i++) shared[i] += a->shares[number] * y[i];
     }
+    if (a->shares) y = shared;
     const float left = a->norms ? 0 : 1; /* without normalisations x is still to be added */
     for (i = 0; i + LANES <= count; i += LANES) {
         const vector z = load(y, i, FLOAT32);
@@ -49,8 +60,8 @@ INLINE void residual_typed(const struct residual *a, int64_t row, float *x, cons
 }
 
 static void residual(const struct residual *a, int64_t first, int64_t last) {
-    float *scratch = numbers(2 * a->features);
-    for (int64_t row = first; row < last; row++) OF_TYPE(residual_typed, a, row, scratch);
+    float *scratch = numbers(3 * a->features);
+    for (int64_t row = first * a->parts; row < last * a->parts; row++) OF_TYPE(residual_typed, a, row, scratch);
     free(scratch);
 }
 
