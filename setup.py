@@ -98,7 +98,7 @@ setup(
     # directory, such as this checkout seen from its parent, would hide the package.
     package_dir={"": "."},
     packages=find_packages(include=["rskip", "rskip.*", "fairseq_compat", "fairseq_compat.*"]),
-    package_data={"rskip": ["py.typed"], "fairseq_compat": ["site_files/*"], "rskip.corpora": ["corpora.yaml"]},
+    package_data={"rskip": ["py.typed"], "fairseq_compat": ["site_files/*"], "rskip.corpora": ["corpora.yaml"], "rskip.serving": ["page_files/*"]},
     ext_modules=[KERNELS],
     python_requires=">=3.10",
     install_requires=["torch>=2.6", "safetensors", "msgspec>=0.20"],

@@ -146,6 +146,27 @@ def pictures(tmp_path, drawn):
     return folder
 
 
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    """Chromium, which reaches no host but this one."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs the extra dev")
+    programs = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
+    program, driver = next(filter(None, programs), None), shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("no browser: install chromium and chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for argument in (
+        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--window-size=1200,900",
+    ):  # fmt: skip
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield opened
+    opened.quit()
+
+
 @pytest.fixture(scope="session")
 def make_record() -> Callable[..., Any]:
     """`make_record(seed=2, metrics={...})`: a record of a translation run like any other but for what is given."""

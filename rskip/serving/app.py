@@ -9,11 +9,14 @@ from typing import Any
 import rskip
 from rskip.machine.extras import extra
 from rskip.serving.access_log import AccessLog, Write
+from rskip.serving.completions import completions_api
 from rskip.serving.errors import RequestError
 from rskip.serving.guard import Guard
+from rskip.serving.images import images_api
 from rskip.serving.libretranslate import libretranslate_api
 from rskip.serving.metrics import CONTENT_TYPE
 from rskip.serving.own_api import own_api
+from rskip.serving.page import page
 from rskip.serving.service import Service
 
 with extra("serve", what="a server"):
@@ -47,8 +50,8 @@ def build_app(
 
     # the pages of FastAPI's documentation load scripts from another server; the description itself is /openapi.json
     app = FastAPI(title="rskip", version=rskip.__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
-    for api in (libretranslate_api(service), own_api(service)):
-        app.include_router(api)
+    for api in (libretranslate_api, own_api, images_api, completions_api, page):
+        app.include_router(api(service))
     _add_health(app, service)
     _add_errors(app)
     if origins:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection
-from typing import Any
 from urllib.parse import urlsplit
 
 from rskip.machine.extras import extra
@@ -38,6 +37,7 @@ class Guard:
         self, app: ASGIApp, settings: ServerSettings, *, hosts: Collection[str], origins: Collection[str]
     ) -> None:
         self.app, self.settings, self.hosts, self.origins = app, settings, hosts, origins
+        self.held = 0  # bytes of all bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -60,7 +60,11 @@ class Guard:
             response = JSONResponse({"error": error.message}, error.status, headers=headers)
             await response(scope, receive, send_safely)
             return
-        await self.app(scope, _limited(receive, self.settings), send_safely)
+        body = _Body(receive, self)
+        try:
+            await self.app(scope, body.receive, send_safely)
+        finally:
+            self.held -= body.size
 
     def _check(self, headers: Headers, scope: Scope) -> None:
         length, host, origin = (headers.get(name, "") for name in ("content-length", "host", "origin"))
@@ -73,25 +77,33 @@ class Guard:
             raise RequestError(403, "requests of other web pages are not allowed: start the server with --cors ORIGIN")
 
 
-def _limited(receive: Receive, settings: ServerSettings) -> Receive:
-    """Receives a body within the limits of size and time."""
-    size, complete, end = 0, False, time.monotonic() + settings.read_timeout
+class _Body:
+    """Receives a body within the limits of size, memory and time."""
 
-    async def receive_limited() -> Any:
-        nonlocal size, complete
-        if complete:
-            return await receive()
+    def __init__(self, receive: Receive, guard: Guard) -> None:
+        self._receive, self._guard = receive, guard
+        self._end = time.monotonic() + guard.settings.read_timeout
+        self._complete = False
+        self.size = 0
+
+    async def receive(self) -> Message:
+        """The next part of the body, and after its end what follows."""
+        if self._complete:
+            return await self._receive()
+        settings = self._guard.settings
         try:
-            message = await asyncio.wait_for(receive(), max(end - time.monotonic(), 0))
+            message = await asyncio.wait_for(self._receive(), max(self._end - time.monotonic(), 0))
         except asyncio.TimeoutError:
             raise RequestError(408, f"no complete request within {settings.read_timeout:g} s") from None
-        size += len(message.get("body", b""))
-        complete = not message.get("more_body", False)
-        if size > settings.max_body:
+        size = len(message.get("body", b""))
+        self.size += size
+        self._guard.held += size
+        self._complete = not message.get("more_body", False)
+        if self.size > settings.max_body:
             raise _too_large(settings)
+        if self._guard.held > settings.max_bodies:
+            raise RequestError(503, "the server holds too many large requests: try again in 1 s", retry_after=1)
         return message
-
-    return receive_limited
 
 
 def _too_large(settings: ServerSettings) -> RequestError:

@@ -145,6 +145,8 @@ def load_models(
         model = load(place, device=device, dtype=precision)
         if not any(hasattr(model, method) for method in _CAN.values()):
             raise ValueError(f"{place}: a model of a task that the server doesn't know: expected {', '.join(_CAN)}")
+        if hasattr(model, "backbone"):
+            model.backbone  # noqa: B018 - loads it now, not at the first request
         models.append(ServedModel(name or public, model))
     names = [each.name for each in models]
     if twice := next((name for name in names if names.count(name) > 1), None):

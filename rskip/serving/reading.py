@@ -10,6 +10,7 @@ import msgspec
 from rskip.machine.extras import extra
 from rskip.serving.errors import RequestError, wrong_request
 from rskip.settings.check import convert
+from rskip.settings.errors import shown
 
 with extra("serve", what="a server"):
     from fastapi import Request
@@ -59,6 +60,19 @@ async def read_fields(request: Request) -> dict[str, Any]:
         )
     except ValueError as error:  # also invalid UTF-8
         raise RequestError(400, f"the body is not a form in UTF-8: {error}") from None
+
+
+def whole_number(request: Request, name: str, *, least: int) -> int | None:
+    """A number in the request's address; None if it is not there.
+
+    :raises RequestError: it is something else.
+    """
+    given = request.query_params.get(name)
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdecimal() and len(given) < 10) or int(given) < least:
+        raise RequestError(400, f"{name} is {shown(given)}: expected a whole number, {least} or more")
+    return int(given)
 
 
 def typed(content: dict[str, Any], kind: type[T]) -> T:

@@ -38,6 +38,7 @@ class ServerSettings(Checked):
         Annotated[int, Meta(ge=1, le=1000)], Meta(description="maximum beam that a request may ask for")
     ] = 16
     max_body: Annotated[Count, Meta(description="maximum bytes of a request's body")] = 10_000_000
+    max_bodies: Annotated[Count, Meta(description="maximum bytes of all requests' bodies at a time")] = 200_000_000
     max_connections: Annotated[Count, Meta(description="maximum open connections")] = 1000
     timeout: Annotated[
         Seconds, Meta(description="seconds until an unanswered request fails with status 504 and its search ends")

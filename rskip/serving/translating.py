@@ -12,6 +12,7 @@ from rskip.serving.jobs import EachStep, Job
 from rskip.translation.translation import SentenceError, Translation
 
 if TYPE_CHECKING:
+    from rskip.captioning.captioner import Captioner
     from rskip.translation import Translator
     from rskip.translation.segments import Source
 
@@ -49,13 +50,13 @@ def translation_job(lane: TranslationLane, sentences: Sequence[str]) -> Job:
     return Job(lane, sources, [sum(len(segment) + 1 for segment in each.segments) for each in sources])
 
 
-def search_options(translator: Translator, *, max_beam: int, **given: object) -> SearchOptions:
-    """The translator's options with those of a request. The beam is at least `nbest`.
+def search_options(model: Translator | Captioner, *, max_beam: int, **given: object) -> SearchOptions:
+    """The model's options with those of a request. The beam is at least `nbest`.
 
     :param given: fields of `SearchOptions`; None: not given.
     :raises RequestError: a value is not possible, or the beam is more than `max_beam`.
     """
-    options = translator.options
+    options = model.options
     settings = {name: value for name, value in given.items() if value is not None}
     nbest = settings.get("nbest", 1)
     if "beam" not in settings and isinstance(nbest, int):

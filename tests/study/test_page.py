@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -181,27 +180,6 @@ def test_what_excludes_each_other_is_one_line(
         assert main(["--html", "other.html", *other]) == 2
         assert capsys.readouterr().err.count("\n") == 1
     assert not Path("other.html").exists()
-
-
-@pytest.fixture
-def browser() -> Iterator[Any]:
-    """Chromium, which reaches no host."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="needs the extra dev")
-    programs = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
-    program, driver = next(filter(None, programs), None), shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("no browser: install chromium and chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for argument in (
-        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-        "--host-resolver-rules=MAP * ~NOTFOUND", "--window-size=1200,900",
-    ):  # fmt: skip
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield opened
-    opened.quit()
 
 
 def test_in_a_browser_values_show_on_hover_tables_sort_and_the_page_prints(page: Path, browser: Any) -> None:

@@ -1,0 +1,125 @@
+"""Captions and classes of images: /v1/caption and /v1/classify."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rskip.files.images import read_image
+from rskip.generation.options import SearchOptions
+from rskip.machine.extras import extra
+from rskip.serving.access_log import note
+from rskip.serving.errors import RequestError
+from rskip.serving.jobs import EachStep, Job
+from rskip.serving.reading import content_type, whole_number
+from rskip.serving.service import Service
+from rskip.serving.translating import search_options
+
+if TYPE_CHECKING:
+    from rskip.captioning.captioner import Caption, Captioner
+    from rskip.vision import Classifier
+    from rskip.vision.classifier import Prediction
+
+with extra("serve", what="a server"):
+    from fastapi import APIRouter, Request
+
+_SIZE = 256  # tokens that an image counts as, which limits the images of a batch
+_CIFAR = (32, 32)
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "the bytes of an image file",
+        "content": {"image/*": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@dataclass(frozen=True)
+class CaptionLane:
+    """Images, as the bytes of their files, for one captioner with the same options."""
+
+    model: str
+    captioner: Captioner
+    options: SearchOptions
+
+    def compute(self, items: Sequence[bytes], each_step: EachStep) -> list[Caption | Exception]:
+        """The captions of each image, or its error."""
+        read = self.captioner.read([io.BytesIO(each) for each in items])
+        each_step(1)
+        found = iter(self.captioner.search([each for each in read if not isinstance(each, Exception)], self.options))
+        return [ValueError(each.reason) if isinstance(each, Exception) else next(found) for each in read]
+
+    def produced(self, result: Caption) -> int:
+        """The words of the best caption."""
+        return len(result.hypotheses[0].tokens)
+
+
+@dataclass(frozen=True)
+class ClassLane:
+    """Images, as the bytes of their files, for one classifier."""
+
+    model: str
+    classifier: Classifier
+
+    def compute(self, items: Sequence[bytes], each_step: EachStep) -> list[Prediction | Exception]:
+        """The prediction of each image, or its error. Images for a model of CIFAR are resized to its 32 x 32 pixels."""
+        found: list[Prediction | Exception] = []
+        for number, item in enumerate(items, start=1):
+            each_step(number)
+            try:
+                image = read_image(io.BytesIO(item))
+                if self.classifier.images is None:
+                    image = image.resize(_CIFAR)
+                found += self.classifier.classify(image)
+            except ValueError as error:
+                found.append(error)
+        return found
+
+    def produced(self, result: Prediction) -> int:
+        """One class."""
+        return 1
+
+
+def images_api(service: Service) -> APIRouter:
+    """The routes for images. The body of a request is an image file."""
+    api = APIRouter(prefix="/v1", tags=["rskip"])
+
+    @api.post("/caption", openapi_extra=_BODY)
+    async def caption(request: Request, model: str | None = None) -> dict[str, Any]:
+        """Captions an image."""
+        service.check_key(request)
+        served = service.models.named(model, "captioning")
+        given = {name: whole_number(request, name, least=1) for name in ("beam", "nbest")}
+        options = search_options(served.model, max_beam=service.settings.max_beam, **given)
+        found: Caption = await _result(service, request, CaptionLane(served.name, served.model, options))
+        return {
+            "model": served.name,
+            "hypotheses": [
+                {"text": each.text, "score": each.score, "tokens": each.tokens} for each in found.hypotheses
+            ],
+        }
+
+    @api.post("/classify", openapi_extra=_BODY)
+    async def classify(request: Request, model: str | None = None) -> dict[str, Any]:
+        """Finds the most probable classes of an image."""
+        service.check_key(request)
+        served = service.models.named(model, "classification")
+        count = whole_number(request, "count", least=1) or 5
+        found: Prediction = await _result(service, request, ClassLane(served.name, served.model))
+        classes = [{"name": name, "probability": score} for name, score in found.scores.items()]
+        return {"model": served.name, "classes": classes[:count]}
+
+    return api
+
+
+async def _result(service: Service, request: Request, lane: CaptionLane | ClassLane) -> Any:
+    kind = content_type(request)
+    if not (kind.startswith("image/") or kind == "application/octet-stream"):
+        problem = f"the content type is {kind or 'missing'}"
+        raise RequestError(415, f"{problem}: expected that of an image, such as image/jpeg")
+    body = await request.body()
+    note(request, model=lane.model, bytes=len(body))
+    (result,) = await service.results(request, Job(lane, [body], [_SIZE]))
+    return result

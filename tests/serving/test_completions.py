@@ -1,0 +1,58 @@
+"""Text completion over HTTP, with OpenAI's client."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra serve")
+
+from rskip.serving.models import Models, ServedModel  # noqa: E402
+
+
+class Counting:
+    """A language model whose tokens are numbers."""
+
+    def generate(self): ...
+
+    def stream(self, prompt, *, length, temperature, top_p, seed):
+        if not prompt:
+            raise ValueError("the prompt is empty")
+        for number in range(length):
+            time.sleep(0.001)
+            yield f" {prompt}{number + 100 * seed}"
+
+
+MODELS = Models([ServedModel("counting", Counting())])
+
+
+def test_openais_client_completes_a_prompt(address):
+    openai = pytest.importorskip("openai", reason="needs the extra dev")
+    client = openai.OpenAI(base_url=f"{address(models=MODELS, keys=['k'])}/v1", api_key="k", max_retries=0)
+    asked = {"model": "counting", "prompt": "a", "seed": 0}
+    found = client.completions.create(**asked, max_tokens=3, n=2)
+    assert [each.text for each in found.choices] == [" a0 a1 a2", " a100 a101 a102"]
+    assert found.choices[0].finish_reason == "length"
+    (choice,) = client.completions.create(**asked, stop=["a3", "a2"]).choices
+    assert (choice.text, choice.finish_reason) == (" a0 a1 ", "stop")
+    assert [each.id for each in client.models.list()] == ["counting"]
+    with pytest.raises(openai.BadRequestError, match="max_tokens is 0"):
+        client.completions.create(**asked, max_tokens=0)
+    with pytest.raises(openai.NotFoundError, match="no model for completion is called 'b'"):
+        client.completions.create(model="b", prompt="a")
+    client.api_key = "wrong"
+    with pytest.raises(openai.PermissionDeniedError, match="Invalid API key"):
+        client.completions.create(**asked)
+
+
+def test_errors_and_time_outs_have_openais_form(serving):
+    service = serving(models=MODELS, timeout=0.1)
+    for fields, status, message in (
+        ({"prompt": ""}, 422, "the prompt is empty"),
+        ({"prompt": "a", "stream": True}, 400, "stream is true"),
+        ({"prompt": "a", "logprobs": 3}, 400, "unknown key logprobs"),
+        ({"prompt": "a", "max_tokens": 10_000}, 504, "no result within 0.1 s"),
+    ):
+        answer = service.send("POST", "/v1/completions", json=fields)
+        assert answer.status_code == status and message in answer.json()["error"]["message"]

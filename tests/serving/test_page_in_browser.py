@@ -1,0 +1,88 @@
+"""The page at `/`, in Chromium."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra serve")
+
+from rskip.serving.models import Models, load_models  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def all_models(root, models) -> Models:
+    (classifier,) = load_models([f"{root}/checkpoints/cifar10_fast/preact20_2rskip_ln"])
+    return Models([*models, classifier])
+
+
+def test_the_page_needs_nothing_from_elsewhere(serving):
+    service = serving()
+    answer = service.send("GET", "/")
+    assert "default-src 'none'; script-src 'self'" in answer.headers["content-security-policy"]
+    pages = [answer.text, *(service.send("GET", path).text for path in ("/page.css", "/page.js"))]
+    assert not [part for part in pages if "http://" in part or "https://" in part]
+    assert " on" + "click=" not in answer.text and "<style" not in answer.text
+
+
+def test_text_and_images_are_read_with_the_keyboard(
+    address: Any, all_models: Models, browser: Any, drawn: Any, tmp_path: Any
+) -> None:
+    from selenium.webdriver import ActionChains, Keys
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    def one(selector: str) -> Any:
+        return browser.find_element("css selector", selector)
+
+    def wait_for_status(beginning: str) -> None:
+        WebDriverWait(browser, 30).until(lambda _: one("#status").text.startswith(beginning))
+
+    browser.get(address(models=all_models))
+    wait_for_status("3 models are served.")
+    assert [each.text for each in one("#model").find_elements("css selector", "option")] == [
+        "de (2rskip+ln)", "fr (2rskip+ln)",
+    ]  # fmt: skip
+    for control in browser.find_elements("css selector", "input, select, textarea"):
+        name = control.get_attribute("id")
+        assert browser.find_elements("css selector", f"label[for={name}]"), f"{name} has a label"
+    one("#text").send_keys("A dog runs.\nTwo men sleep.", Keys.CONTROL, Keys.ENTER)
+    wait_for_status("Translated 2 sentences.")
+    assert one("#translation").get_attribute("value").startswith("Ein Hund rennt.\nZwei Männer ")
+    assert len(one(".sentence").find_elements("css selector", "td.score")) == 3
+    word = browser.find_elements("css selector", ".words button")[1]
+    while browser.switch_to.active_element != word:
+        ActionChains(browser).send_keys(Keys.TAB).perform()
+    assert one(".sentence [aria-live]").text.startswith("Hund: dog ")
+    weights = browser.execute_script(
+        "return [...document.querySelector('.words').children].map(e => Number(e.style.getPropertyValue('--weight')))"
+    )
+    assert len(weights) == 4 and max(weights) == weights[1]
+
+    drawn().save(tmp_path / "image.png")
+    one("#image").send_keys(str(tmp_path / "image.png"))
+    wait_for_status("The image was read.")
+    assert len(one("#image-results").find_elements("css selector", "li")) == 5 and one("#preview").is_displayed()
+
+    one("#text").clear()
+    one("#text").send_keys("a" * 20)
+    browser.execute_script("const e = document.getElementById('nbest'); e.max = e.value = 99")
+    one("#text-form button").click()
+    wait_for_status("nbest is 99: expected at most 16")
+
+    colours = []
+    for scheme in ("light", "dark"):
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        colours.append(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
+    assert colours == ["rgb(255, 255, 255)", "rgb(22, 22, 22)"]
+    for width in (340, 1200):
+        browser.set_window_size(width, 800)
+        whole, seen = browser.execute_script(
+            "const e = document.documentElement; return [e.scrollWidth, e.clientWidth]"
+        )
+        assert whole <= seen
+    names = browser.execute_script("return performance.getEntriesByType('resource').map(e => new URL(e.name).host)")
+    assert {*names} <= {browser.current_url.split("/")[2], ""}
+    problems = [each["message"] for each in browser.get_log("browser") if each["level"] != "DEBUG"]
+    assert [each for each in problems if "status of 400" not in each] == []
