@@ -53,6 +53,7 @@ KERNELS = Extension(
 TRANSLATION = ["numpy", "PyYAML", "sacremoses", "subword-nmt", "sentencepiece", "sacrebleu>=2", "tqdm"]
 VISION = ["numpy", "pillow", "PyYAML", "torchvision", "tqdm"]
 EXTRAS = {
+    "torch": ["torch>=2.6"],
     "translation": TRANSLATION,
     "vision": VISION,
     "captioning": [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,9 +26,17 @@ _TASKS = ("translation", "vision", "captioning", "captioning/fairseq", "language
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 ROOT = Path(__file__).resolve().parent.parent
 # what `pip install` brings without an extra, and what else a package may import at the top without `with extra(...)`
-BROUGHT = {"torch", "safetensors", "msgspec", "rskip", "fairseq_compat", "study", *sys.stdlib_module_names}
+BROUGHT = {"torch", "numpy", "safetensors", "msgspec", "rskip", "fairseq_compat", "study", *sys.stdlib_module_names}
 TORCH_ALONE = ("connections", "nn", "transformer")
-FAIRSEQ = {"fairseq", "fairseq_cli", "numpy"}
+FAIRSEQ = {"fairseq", "fairseq_cli"}
+# packages and modules that are imported without torch, which may be missing and takes a second
+WITHOUT_TORCH = (
+    "settings", "files", "machine", "text", "corpora", "records", "zoo", "cli", "translation",
+    "checkpoint.config_file", "checkpoint.translation", "checkpoint.hugging_face", "generation.hypothesis",
+    "generation.options", "generation.special_tokens", "transformer.config", "translation.description",
+    "translation.files", "translation.jobs", "translation.metrics", "translation.model_files", "translation.terminal",
+    "translation.translator", "translation.workers",
+)  # fmt: skip
 OF_FAIRSEQ = ("fairseq_plugin", "captioning/fairseq", "language_modeling/fairseq")
 
 
@@ -89,6 +98,37 @@ def test_fairseq_compat_knows_nothing_of_rskip():
     modules = sorted((ROOT / "fairseq_compat").rglob("*.py"))
     assert len(modules) > 10
     assert [path for path in modules for name, _ in imports(path) if name.split(".")[0] == "rskip"] == []
+
+
+def test_what_translates_without_torch_imports_none(tmp_path):
+    code = """
+import importlib, pkgutil, sys
+
+class Refused:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+sys.meta_path.insert(0, Refused)
+for name in sys.argv[1:]:
+    module = importlib.import_module(f"rskip.{name}")
+    if name not in ("translation", "checkpoint.hugging_face"):
+        for each in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{module.__name__}."):
+            importlib.import_module(each.name)
+import rskip
+for missing in (lambda: rskip.nn, lambda: importlib.import_module("rskip.connections"),
+                lambda: importlib.import_module("rskip.generation").beam_search):
+    try:
+        missing()
+    except ValueError as error:
+        print(error)
+"""
+    process = subprocess.run([sys.executable, "-c", code, *WITHOUT_TORCH], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    asked = ("rskip.nn", "rskip.connections", "rskip.generation.beam_search")
+    told = "".join(rf"{each} needs torch: install the extra torch with pip install .*\n" for each in asked)
+    assert re.fullmatch(told, process.stdout), process.stdout
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rskip.machine.lazy import imported_on_use
+
 if TYPE_CHECKING:
     from rskip.captioning.captioner import Captioner
 
 __all__ = ["Captioner"]
 
-
-def __getattr__(name: str) -> object:
-    # Imported on first use: captions, scoring and command-line flags don't need torch, whose import takes a second.
-    if name == "Captioner":
-        from rskip.captioning.captioner import Captioner
-
-        return Captioner
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = imported_on_use(__name__, {"Captioner": "captioner"})

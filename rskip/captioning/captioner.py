@@ -19,7 +19,7 @@ from rskip.captioning.model import CaptioningTransformer, batch_features
 from rskip.captioning.model_file import load_captioning_model, load_words, read_captioning_checkpoint
 from rskip.captioning.options import CAPTION_OPTIONS
 from rskip.captioning.search import search_captions
-from rskip.checkpoint.files import WEIGHTS, checkpoint_sha256
+from rskip.checkpoint.config_file import WEIGHTS, checkpoint_sha256
 from rskip.cpu import CpuTransformer, for_inference
 from rskip.files.images import read_image
 from rskip.generation import Hypothesis, SearchOptions
@@ -264,6 +264,6 @@ class Captioner:
         )
 
 
-def load_published(folder: Path, *, precision: str, device: torch.device) -> Captioner:
+def load_published(folder: Path, *, precision: str, device: str | torch.device) -> Captioner:
     """The model of a published folder."""
     return Captioner.from_pretrained(folder, precision=precision, device=device)

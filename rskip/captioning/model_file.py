@@ -14,7 +14,7 @@ from rskip.captioning.captions import DICTIONARY
 from rskip.captioning.config import CaptioningConfig
 from rskip.captioning.model import CaptioningTransformer
 from rskip.checkpoint import Checkpoint, read_checkpoint, write_model
-from rskip.checkpoint.files import CONFIG, WEIGHTS
+from rskip.checkpoint.config_file import CONFIG, WEIGHTS
 from rskip.checkpoint.transformer import check_parameters, check_sizes
 from rskip.settings.errors import SettingError
 from rskip.text import Dictionary

@@ -14,7 +14,7 @@ from rskip.captioning.model_file import export_captioning_model, load_captioning
 from rskip.captioning.recipe import CaptioningSettings
 from rskip.captioning.scoring import DECIMALS, caption_figures, caption_split, score_split
 from rskip.captioning.training import scored_file
-from rskip.checkpoint.files import WEIGHTS, read_config
+from rskip.checkpoint.config_file import WEIGHTS, read_config
 from rskip.connections import parse_connection
 from rskip.corpora import find_caption_corpus
 from rskip.records import Record

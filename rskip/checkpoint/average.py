@@ -10,9 +10,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rskip.checkpoint.checkpoint import Checkpoint, tied_names
+from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.fairseq_file import read_validation
 from rskip.checkpoint.files import check_suffix, read_checkpoint, write_checkpoint
+from rskip.checkpoint.tensors import tied_names
 
 # Settings that may differ between checkpoints of one model, since they affect only training.
 _TRAINING_ALONE = re.compile(r".*drop.*|(checkpoint|offload)_activations|min_params_to_wrap")

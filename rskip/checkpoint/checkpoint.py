@@ -1,26 +1,17 @@
-"""Represents the content of a checkpoint file, and finds parameters that share a tensor."""
+"""Represents the content of a checkpoint file. The module does not import torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import torch
-from torch import Tensor
 
 from rskip.settings.check import convert
-from rskip.settings.errors import shown
 
-# An uninitialised buffer of fairseq's sinusoidal positions, whose value is meaningless.
-_MEANINGLESS = "._float_tensor"
-_DTYPES = (
-    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
-    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
-)
-# fairseq writes copies under these names if it trains on a GPU, or in bfloat16 or float16
-_EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # keys of `Checkpoint.config` of multilingual models, see `fairseq_languages`
 LANGUAGES, PAIRS = "languages", "pairs"
@@ -46,6 +37,11 @@ class Checkpoint:
     config: dict[str, Any]
     averaged_from: tuple[str, ...] = ()
     fairseq_state: dict[str, Any] | None = None
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each tensor."""
+        return {name: tuple(tensor.shape) for name, tensor in self.model.items()}
 
     @property
     def trained_on(self) -> list[str]:
@@ -85,72 +81,3 @@ def beyond_fairseq(config: Mapping[str, Any]) -> list[str]:
 def needs_newer_format(config: Mapping[str, Any]) -> bool:
     """Whether an earlier rskip would translate wrongly with this `Checkpoint.config`."""
     return bool(beyond_fairseq(config)) or LANGUAGES in config or PAIRS in config
-
-
-def check_tensors(content: Mapping[Any, Any], *, source: str) -> dict[str, Tensor]:
-    """Checks the content of a `Checkpoint.model`: tensors of integers, or of floats of 16 bits or more.
-
-    :param source: the file of the content.
-    :raises ValueError: a value is something else. The error names the first one.
-    """
-    for name, tensor in content.items():
-        if not isinstance(name, str) or not isinstance(tensor, Tensor):
-            raise ValueError(f"{source} is not a checkpoint: its weights {shown(name)} are a {type(tensor).__name__}")
-        if tensor.dtype not in _DTYPES:
-            raise ValueError(f"{source}: {name} is of {tensor.dtype}, expected float16, bfloat16, float32 or float64")
-    return dict(content)
-
-
-def tied_names(model: Mapping[str, Tensor]) -> dict[str, str]:
-    """Maps each name to an earlier name with the same tensor.
-
-    Two names are tied if their tensors are the same view of the same memory. Embeddings are also tied if they are
-    equal.
-    """
-    first: dict[tuple[object, ...], str] = {}
-    embeddings: list[str] = []
-    tied: dict[str, str] = {}
-    for name, tensor in model.items():
-        if tensor.numel() == 0:
-            continue
-        view = (
-            tensor.untyped_storage().data_ptr(),
-            tensor.storage_offset(),
-            tensor.dtype,
-            tensor.shape,
-            tensor.stride(),
-        )
-        if view in first:
-            tied[name] = first[view]
-            continue
-        first[view] = name
-        if name in _EMBEDDINGS:
-            for earlier in embeddings:
-                if tensor.dtype == model[earlier].dtype and torch.equal(tensor, model[earlier]):
-                    tied[name] = first[view] = earlier
-                    break
-            else:
-                embeddings.append(name)
-    return tied
-
-
-def cast_floats(model: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Converts floating-point tensors to `dtype`. Tied tensors stay tied.
-
-    :raises ValueError: a finite value is out of the range of `dtype`.
-    """
-    tied = tied_names(model)
-    cast: dict[str, Tensor] = {}
-    for name, tensor in model.items():
-        if name in tied:
-            cast[name] = cast[tied[name]]
-            continue
-        result = tensor.to(dtype) if tensor.is_floating_point() else tensor
-        if not name.endswith(_MEANINGLESS) and bool((result.isinf() & ~tensor.isinf()).any()):
-            short = str(dtype).removeprefix("torch.")
-            raise ValueError(
-                f"{name!r} holds {tensor.abs().max().item():g}, out of the range of {short}: "
-                "store it as bfloat16 or float32"
-            )
-        cast[name] = result
-    return cast

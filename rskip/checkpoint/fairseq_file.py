@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rskip.checkpoint.checkpoint import LANGUAGES, Checkpoint, beyond_fairseq, check_config, check_tensors
+from rskip.checkpoint.checkpoint import LANGUAGES, Checkpoint, beyond_fairseq, check_config
 from rskip.checkpoint.fairseq_languages import language_settings
 from rskip.checkpoint.fairseq_settings import KNOWN, TRANSFORMER_SETTING, flat_settings
+from rskip.checkpoint.tensors import check_tensors
 from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file
 from rskip.machine.extras import extra

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rskip.checkpoint.checkpoint import LANGUAGES, PAIRS, Checkpoint
 from rskip.settings.check import convert, to_plain
@@ -12,6 +12,8 @@ from rskip.settings.errors import SettingError, shown
 
 if TYPE_CHECKING:  # rskip.text needs the extra `translation`, which reading a checkpoint doesn't
     from rskip.text.languages import LanguageTokens
+
+Value = TypeVar("Value")
 
 PER_PAIR = "multilingual_translation"  # the task of checkpoints with a model for each pair of languages
 _MODELS = "models."  # begins the names of their parameters: models.de-en.encoder...
@@ -34,17 +36,23 @@ def language_settings(task: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**added, PAIRS: _pairs(settings)} if task == PER_PAIR else added
 
 
-def language_tokens(checkpoint: Checkpoint) -> LanguageTokens | None:
-    """The language tokens of a checkpoint; None if it has none."""
+def language_tokens(config: Mapping[str, Any]) -> LanguageTokens | None:
+    """The language tokens of a `Checkpoint.config`; None if it has none."""
     from rskip.text.languages import LanguageTokens
 
-    found = checkpoint.config.get(LANGUAGES)
+    found = config.get(LANGUAGES)
     return None if found is None else convert(found, LanguageTokens, name=LANGUAGES)
 
 
-def language_pairs(checkpoint: Checkpoint) -> list[str]:
+def language_pairs(config: Mapping[str, Any]) -> list[str]:
     """The language pairs of a checkpoint with one model per pair; empty for a checkpoint with one model."""
-    return convert(checkpoint.config.get(PAIRS, []), list[str], name=PAIRS)
+    return convert(config.get(PAIRS, []), list[str], name=PAIRS)
+
+
+def parameters_of(pair: str, model: Mapping[str, Value]) -> dict[str, Value]:
+    """The parameters, or values by their names, of the model for a language pair, without the pair in their names."""
+    prefix = f"{_MODELS}{pair}."
+    return {name.removeprefix(prefix): value for name, value in model.items() if name.startswith(prefix)}
 
 
 def of_pair(checkpoint: Checkpoint, source: str | None, target: str | None) -> Checkpoint:
@@ -53,7 +61,7 @@ def of_pair(checkpoint: Checkpoint, source: str | None, target: str | None) -> C
     :param source, target: None: the languages of the checkpoint's only pair.
     :raises SettingError: a language is missing, or the checkpoint lacks the pair. The error lists its pairs.
     """
-    pairs = language_pairs(checkpoint)
+    pairs = language_pairs(checkpoint.config)
     if not pairs:
         return checkpoint
     fitting = [
@@ -66,10 +74,7 @@ def of_pair(checkpoint: Checkpoint, source: str | None, target: str | None) -> C
         given = source if side == "source" else target
         problem = "must be given" if given is None else f"is {shown(given)}, which the model doesn't have with {source}"
         raise SettingError(f"{side}_language", problem, expected=f"one of the pairs {', '.join(pairs)}")
-    prefix = f"{_MODELS}{fitting[0]}."
-    model = {
-        name.removeprefix(prefix): tensor for name, tensor in checkpoint.model.items() if name.startswith(prefix)
-    }
+    model = parameters_of(fitting[0], checkpoint.model)
     source, target = fitting[0].split("-")
     config = {name: value for name, value in checkpoint.config.items() if name != PAIRS}
     config |= {"source_lang": source, "target_lang": target}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from rskip.transformer import TransformerConfig
+from rskip.transformer.config import TransformerConfig
 
 _STACK = {
     "embed_dim": 512,

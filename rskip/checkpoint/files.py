@@ -1,55 +1,26 @@
 """Reads and writes files of checkpoints (fairseq's .pt or safetensors, by suffix) and folders of published models.
 
-A safetensors file has tensors and metadata: `format`, and `tied` (JSON: maps a name to the name that stores its
-tensor). In the format "rskip-1" the metadata also has `config` (JSON, see Checkpoint.config) and `averaged_from`
-(JSON: file names), so one file is a complete model. In the format "rskip-2" they are in config.json next to the file:
-
-config.json         `format`, `task`, `model` (the settings of the model), and the task's own values
-    model.safetensors   the tensors
-    ...                 the task's further files, such as dictionaries
-
-A model with settings that an earlier rskip would ignore has the format "rskip-3" instead of "rskip-1", or in
-config.json the format 2 instead of 1. An earlier rskip refuses these formats.
-
-Every task publishes its models as such a folder, which contains neither pickles nor paths of a machine.
+`config_file` describes the formats, and reads a model's settings without its tensors.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rskip.checkpoint.checkpoint import (
-    Checkpoint,
-    cast_floats,
-    check_config,
-    check_tensors,
-    needs_newer_format,
-    tied_names,
-)
+from rskip.checkpoint.checkpoint import Checkpoint, needs_newer_format
+from rskip.checkpoint.config_file import BESIDE, CONFIG, FORMATS, WEIGHTS, WHOLE, header_of, opened
 from rskip.checkpoint.fairseq_file import read_fairseq, write_fairseq
-from rskip.files.checksum import sha256_file
+from rskip.checkpoint.tensors import cast_floats, check_tensors, tied_names
 from rskip.files.whole import atomic_file
 from rskip.machine.torch_errors import system_error
-from rskip.settings.check import convert
-from rskip.settings.errors import SettingError, shown
-from rskip.settings.text import parse_json, read_json
-
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
-# formats of safetensors files: config inside (the second if `needs_newer_format`), or in config.json
-WHOLE, BESIDE = ("rskip-1", "rskip-3"), "rskip-2"
-FORMATS = (1, 2)  # formats of config.json; 2 if `needs_newer_format`
-OF_EVERY_TASK = ("task", "arch", "source_lang", "target_lang")  # keys of every `Checkpoint.config`, with `model`
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
@@ -111,75 +82,19 @@ def write_model(folder: Path, checkpoint: Checkpoint, *, dtype: torch.dtype | No
         temporary.write_text(json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """The `Checkpoint.config` of a safetensors file, without reading its tensors.
-
-    :raises FileNotFoundError, ValueError: as `read_safetensors`.
-    """
-    with _opened(path) as file:
-        return _settings(path, file.metadata() or {})[0]
-
-
-def checkpoint_sha256(path: Path) -> str:
-    """Hexadecimal SHA-256 of a checkpoint's file, combined with that of config.json for published weights."""
-    files = [path, *([path.with_name(CONFIG)] if path.name == WEIGHTS and path.with_name(CONFIG).is_file() else [])]
-    sums = [sha256_file(file) for file in files]
-    return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
-
-
 def read_safetensors(path: Path) -> Checkpoint:
     """Reads a file that `write_safetensors` or `write_model` wrote. Tied names share one tensor again.
 
     :raises FileNotFoundError: the file, or config.json next to it, is missing.
     :raises ValueError: the file is damaged, not from rskip, or has the format of a later rskip.
     """
-    with _opened(path) as file:
-        metadata = file.metadata() or {}
-        config, averaged_from = _settings(path, metadata)
+    with opened(path, framework="pt") as file:
+        header = header_of(file, path)
         model = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    tied = convert(_parsed(path, metadata, "tied", "{}"), dict[str, str], name="tied", source=_damaged(path))
-    for name, stored in tied.items():
-        if stored not in model:
-            raise ValueError(f"{_damaged(path)}: {name} is tied to {stored}, which is missing")
-        model[name] = model[stored]
-    return Checkpoint(model=check_tensors(model, source=str(path)), config=config, averaged_from=averaged_from)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            yield file
-    except SafetensorError as error:
-        raise ValueError(
-            f"{path} can't be read as safetensors ({error}): it is truncated or damaged: get the complete file again"
-        ) from error
-
-
-def _settings(path: Path, metadata: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """`Checkpoint.config` and `Checkpoint.averaged_from`, from the file itself or from config.json next to it."""
-    _check_format(path, metadata.get("format"))
-    if metadata.get("format") in WHOLE:
-        source, config = _damaged(path), _parsed(path, metadata, "config", "{}")
-        averaged_from = _parsed(path, metadata, "averaged_from", "[]")
-    else:
-        source = str(path.with_name(CONFIG))
-        config = convert(read_json(path.with_name(CONFIG)), dict[str, Any], source=source)
-        if (found := config.pop("format", FORMATS[0])) not in FORMATS:
-            problem = f"has format {shown(found)}, but this rskip reads formats {' and '.join(map(str, FORMATS))}"
-            raise SettingError("", problem, advice="install a newer rskip", source=source)
-        averaged_from = config.pop("averaged_from", [])
-    return check_config(config, source=source), convert(
-        averaged_from, tuple[str, ...], name="averaged_from", source=source
+    model |= {name: model[stored] for name, stored in header.tied.items()}
+    return Checkpoint(
+        model=check_tensors(model, source=str(path)), config=header.config, averaged_from=header.averaged_from
     )
-
-
-def _parsed(path: Path, metadata: Mapping[str, str], name: str, default: str) -> Any:
-    return parse_json(metadata.get(name, default), source=f"{_damaged(path)}: {name}")
-
-
-def _damaged(path: Path) -> str:
-    return f"{path} has damaged metadata"
 
 
 def write_safetensors(path: Path, checkpoint: Checkpoint) -> None:
@@ -220,19 +135,3 @@ def _sort_metadata(path: Path) -> None:
         assert len(text) <= length
         file.seek(8)
         file.write(text.ljust(length))
-
-
-def _check_format(path: Path, found: str | None) -> None:
-    """Raises an error for files of other programs and of later versions of rskip.
-
-    Image models published before "rskip-2" have no `format`. They are accepted if config.json is next to them.
-    """
-    beside = path.with_name(CONFIG)
-    if found in WHOLE or (found in (None, BESIDE) and beside.is_file()):
-        return
-    if found == BESIDE:
-        raise FileNotFoundError(f"{beside} is missing: {path.name} needs it")
-    if found is not None and found.startswith("rskip-"):
-        known = ", ".join(map(repr, sorted([*WHOLE, BESIDE])))
-        raise ValueError(f"{path} has the format {found!r}, but this rskip reads {known}: install a newer rskip")
-    raise ValueError(f"{path} is not a model of rskip: expected its metadata, or a {CONFIG} next to it")

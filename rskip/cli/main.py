@@ -139,6 +139,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has closed it
         finish_output()
         return OUTPUT_CLOSED
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        from rskip.machine.extras import missing_torch
+
+        finish_output()
+        print(f"{command}: error: {missing_torch(command)}", file=sys.stderr)
+        return MISTAKE
     except (ValueError, OSError) as error:
         finish_output()
         print(f"{command}: error: {one_line(error, args)}", file=sys.stderr)

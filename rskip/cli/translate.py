@@ -138,7 +138,7 @@ def translate_files(args: argparse.Namespace) -> None:
 
         from rskip.files.resumable import StoppedError
         from rskip.machine.terminal import duration
-        from rskip.translation.files import FileTranslation, worth_workers  # loads torch, as above
+        from rskip.translation.files import FileTranslation, worth_workers
         from rskip.translation.terminal import TranslationProgress, speed
 
         work = FileTranslation(
@@ -261,14 +261,12 @@ def journal_settings(
 @loading_for_good()
 def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     """Loads the model on its device."""
-    import torch
-
     from rskip.cli._options import with_flags
     from rskip.cpu.threads import set_threads
-    from rskip.machine.device import bfloat16_is_slow, usable_device
+    from rskip.machine.device import bfloat16_is_slow, finds_gpu, usable_device
     from rskip.translation import Translator
     from rskip.translation.model_files import find_model_files, model_parts
-    from rskip.translation.onnx_decoder import ONNX_FILE
+    from rskip.translation.onnx_settings import ONNX_FILE
     from rskip.translation.options import CpuSettings
 
     if (threads := with_flags(CpuSettings(), args).threads) is not None:
@@ -283,7 +281,7 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     args.model = ":".join(map(str, paths))
     first, *others = files = find_model_files(args.model)
     on_cpu = args.precision == "int8" or any(file.name == ONNX_FILE for file in files)
-    device = args.device or ("cuda" if torch.cuda.is_available() and not on_cpu else "cpu")
+    device = args.device or ("cuda" if not on_cpu and finds_gpu() else "cpu")
     if device == "cuda" and ranks.count > 1:
         device = f"cuda:{ranks.local_rank}"
     if args.precision == "bfloat16" and not args.quiet and bfloat16_is_slow(usable_device(device)):

@@ -4,6 +4,10 @@ A connection is named by a spec, `[λ]family[+norm][:option=value,...]`, such as
 `sas:gate=single`. docs/connections.md lists all of them with formula, meaning and source.
 """
 
+from rskip.machine.extras import require_torch
+
+require_torch("rskip.connections")
+
 from rskip.connections.adaptive import ASkip
 from rskip.connections.admin import Admin, admin_profiling, is_profiled
 from rskip.connections.attnres import AttnRes

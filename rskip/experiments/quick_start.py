@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import torch
 
-from rskip.checkpoint.files import WEIGHTS
+from rskip.checkpoint.config_file import WEIGHTS
 from rskip.corpora.prepared import find_pairs
 from rskip.experiments.recipe import OwnFields, load_recipe
 from rskip.experiments.runner import plan_runs, run_seed

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
-from rskip.generation.options import SearchOptions
+from rskip.machine.lazy import imported_on_use
 
 if TYPE_CHECKING:
     from rskip.generation.decoder import DecoderState, StepDecoder
     from rskip.generation.ensemble import EnsembleDecoder
     from rskip.generation.hypothesis import Hypothesis
+    from rskip.generation.options import SearchOptions
     from rskip.generation.search import beam_search
     from rskip.generation.special_tokens import SpecialTokens
 
@@ -18,15 +18,8 @@ __all__ = [
     "DecoderState", "EnsembleDecoder", "Hypothesis", "SearchOptions", "SpecialTokens", "StepDecoder", "beam_search",
 ]  # fmt: skip
 
-_HOMES = {
-    "EnsembleDecoder": "ensemble", "Hypothesis": "hypothesis", "SpecialTokens": "special_tokens",
-    "beam_search": "search",
+_MEMBERS = {
+    "decoder": ("DecoderState", "StepDecoder"), "ensemble": ("EnsembleDecoder",), "hypothesis": ("Hypothesis",),
+    "options": ("SearchOptions",), "search": ("beam_search",), "special_tokens": ("SpecialTokens",),
 }  # fmt: skip
-
-
-def __getattr__(name: str) -> object:
-    # Imported on first use: SearchOptions, which defines command-line flags, doesn't need torch, which loads for a
-    # second.
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'decoder')}"), name)
+__getattr__ = imported_on_use(__name__, {name: module for module, names in _MEMBERS.items() for name in names})

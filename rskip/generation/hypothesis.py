@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
-import torch
+import numpy
 from msgspec import Meta
-from torch import Tensor
 
 from rskip.settings.kinds import Index
+
+Values = Any  # a Tensor or a numpy.ndarray
 
 
 @dataclass(frozen=True)
 class Hypothesis:
     """A finished hypothesis of T tokens, including the end, on the CPU.
+
+    Its values are tensors if PyTorch searched, and NumPy arrays otherwise.
 
     :param tokens: (T,) int64, without the start, with the end.
     :param score: its log-probability divided by its length penalty.
@@ -24,10 +27,10 @@ class Hypothesis:
     :param attention: (T, S) attention of each token over the source's S tokens (including padding), if requested.
     """
 
-    tokens: Tensor
+    tokens: Values
     score: float
-    token_scores: Tensor | None = None
-    attention: Tensor | None = None
+    token_scores: Values | None = None
+    attention: Values | None = None
 
 
 _Score = Annotated[float, Meta(extra={"also": (math.inf, -math.inf)})]
@@ -41,7 +44,7 @@ def flat(found: Sequence[Sequence[Hypothesis]]) -> FlatBatch:
 
 
 def rebuilt(values: FlatBatch) -> list[list[Hypothesis]]:
-    """The inverse of `flat`."""
+    """The inverse of `flat`, with NumPy arrays."""
     return [[_rebuilt(*each) for each in hypotheses] for hypotheses in values]
 
 
@@ -60,8 +63,8 @@ def _rebuilt(
     tokens: list[int], score: float, token_scores: list[float] | None, attention: list[list[float]] | None
 ) -> Hypothesis:
     return Hypothesis(
-        torch.tensor(tokens),
+        numpy.array(tokens, numpy.int64),
         score,
-        None if token_scores is None else torch.tensor(token_scores),
-        None if attention is None else torch.tensor(attention),
+        None if token_scores is None else numpy.array(token_scores, numpy.float32),
+        None if attention is None else numpy.array(attention, numpy.float32),
     )

@@ -40,6 +40,21 @@ def extra(*names: str, what: str = "") -> Iterator[None]:
         raise MissingExtra(f"{what or names[0]} needs {module}{broken}: {advice(*names)}", name=module) from error
 
 
+def missing_torch(what: str) -> MissingExtra:
+    """The error for a missing PyTorch, which `what` needs."""
+    return MissingExtra(f"{what} needs torch: {advice('torch')}", name="torch")
+
+
+def require_torch(what: str) -> None:
+    """Imports PyTorch, which `what` needs. Raises `MissingExtra` if it is missing."""
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise missing_torch(what) from error
+
+
 def advice(*names: str) -> str:
     """The advice to install the extra, or one of several."""
     which = f"the extra {names[0]}" if len(names) == 1 else f"one of the extras {', '.join(names)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -99,6 +99,14 @@ class Ranks:
         finally:
             if own:
                 distributed.destroy_process_group()
+
+    def add_up(self, numbers: Sequence[int]) -> list[int]:
+        """The sums of integers over all ranks, which all call this."""
+        if self.count == 1:
+            return list(numbers)
+        import torch
+
+        return self.sum(torch.tensor(numbers)).tolist()
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum of a tensor over all ranks, which all call this. The tensor itself is not changed."""

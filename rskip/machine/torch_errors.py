@@ -10,10 +10,12 @@ from pathlib import Path
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether the error means that memory, of the host or a GPU, ran out."""
+    texts = "can't allocate memory", "Failed to allocate memory"  # from PyTorch and onnxruntime
+    if isinstance(error, MemoryError) or any(text in str(error) for text in texts):
+        return True
     import torch
 
-    texts = "can't allocate memory", "Failed to allocate memory"  # from PyTorch and onnxruntime
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(text in str(error) for text in texts)
+    return isinstance(error, torch.OutOfMemoryError)
 
 
 def lost_rank(error: RuntimeError) -> bool:

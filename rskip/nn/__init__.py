@@ -1,5 +1,9 @@
 """Residual connections in your own model, and in models of other libraries."""
 
+from rskip.machine.extras import require_torch
+
+require_torch("rskip.nn")
+
 from rskip.nn.adapting import Adaptation, adapt, adaptation
 from rskip.nn.hosts import HOSTS, AdaptedBlock, AdaptedImageBlock, Host, register_host
 from rskip.nn.hosts.transformers_model import from_pretrained

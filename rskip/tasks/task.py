@@ -252,7 +252,7 @@ class Task(ABC, Generic[SettingsT]):
         """
 
     @abstractmethod
-    def load(self, folder: Path, *, precision: str, device: torch.device) -> Any:
+    def load(self, folder: Path, *, precision: str, device: str | torch.device) -> Any:
         """Loads the model of a published folder."""
 
     def subject(self, model: ConnectionSpec | Path, *, depth: int | None, conditions: Conditions) -> Subject:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from types import ModuleType
 from typing import Any, Literal, Protocol
 from unicodedata import category
 
@@ -42,8 +43,33 @@ def _letters_compiled_as_ranges() -> Iterator[None]:
         re.compile = compile_pattern
 
 
-with extra("translation"), _letters_compiled_as_ranges():
-    from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+@cache
+def _sacremoses() -> ModuleType:
+    """The module, which takes a third of a second to import: models with SentencePiece don't need it."""
+    with extra("translation"), _letters_compiled_as_ranges():
+        import sacremoses
+
+    return sacremoses
+
+
+@cache
+def _faster_tokenizer() -> Any:
+    """The class of a faster version of sacremoses' tokeniser, which creates two sets of all letters for each word."""
+
+    class FasterTokenizer(_sacremoses().MosesTokenizer):  # type: ignore[misc]
+        def __init__(self, lang: str) -> None:
+            super().__init__(lang)
+            self._letters = frozenset(self.IsAlpha)
+            self._lower_case = frozenset(self.IsLower)
+
+        def isanyalpha(self, text: str) -> bool:
+            return not self._letters.isdisjoint(text)
+
+        def islower(self, text: str) -> bool:
+            return self._lower_case.issuperset(text)
+
+    return FasterTokenizer
+
 
 TokeniserKind = Literal["moses", "none"]
 _SPECIAL = r"\.^$*+?{}[]|()"  # special characters of regular expressions
@@ -66,8 +92,8 @@ class MosesTokeniser:
     """
 
     def __init__(self, language: str, *, dash_splits: bool = True, escape: bool = True) -> None:
-        self._tokeniser = _FasterTokenizer(language)
-        self._detokeniser = MosesDetokenizer(language)
+        self._tokeniser = _faster_tokenizer()(language)
+        self._detokeniser = _sacremoses().MosesDetokenizer(language)
         self._dash_splits = dash_splits
         self._escape = escape
 
@@ -78,21 +104,6 @@ class MosesTokeniser:
 
     def detokenise(self, words: str) -> str:
         return self._detokeniser.detokenize(words.split(), return_str=True, unescape=self._escape)
-
-
-class _FasterTokenizer(MosesTokenizer):
-    """A faster version of sacremoses' tokeniser, which creates two sets of all letters for each word."""
-
-    def __init__(self, lang: str) -> None:
-        super().__init__(lang)
-        self._letters = frozenset(self.IsAlpha)
-        self._lower_case = frozenset(self.IsLower)
-
-    def isanyalpha(self, text: str) -> bool:
-        return not self._letters.isdisjoint(text)
-
-    def islower(self, text: str) -> bool:
-        return self._lower_case.issuperset(text)
 
 
 class WhitespaceTokeniser:
@@ -123,7 +134,7 @@ class PunctuationNormaliser:
     """
 
     def __init__(self, language: str) -> None:
-        rules = MosesPunctNormalizer(language, norm_quote_commas=False).substitutions
+        rules = _sacremoses().MosesPunctNormalizer(language, norm_quote_commas=False).substitutions
         self._steps = [_substitution(pattern, replacement) for pattern, replacement in rules]
 
     def __call__(self, sentence: str) -> str:
@@ -147,7 +158,7 @@ class MosesScripts:
     _stops = re.compile(r"[。．]\s*")
 
     def __init__(self, language: str) -> None:
-        self._rules = MosesPunctNormalizer(language)
+        self._rules = _sacremoses().MosesPunctNormalizer(language)
 
     def __call__(self, sentence: str) -> str:
         plain = self._rules.normalize(self._stops.sub(". ", sentence).translate(self._characters))

@@ -1,39 +1,51 @@
-"""The hyperparameters of Transformers."""
+"""The hyperparameters of Transformers. Importing this module does not import torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import torch
-from torch import Tensor
-from torch.nn import functional
-
-from rskip.connections import check_connection, find_family, parse_connection
 from rskip.settings.check import Checked, convert
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Index, Layers, Positions, Positive, Probability, Size
-from rskip.transformer.rotary import RotaryScaling
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ACTIVATIONS = ("relu", "gelu", "gelu_accurate", "gelu_fast", "tanh", "linear", "swish")
 
 
-def _tanh_gelu(x: Tensor) -> Tensor:
-    return functional.gelu(x, approximate="tanh")
+@dataclass(frozen=True, kw_only=True)
+class RotaryScaling(Checked):
+    """Lower frequencies for contexts that are longer than those of the first training.
 
+    :param kind: "linear" divides all frequencies by `factor`. "llama3" divides those whose wavelength exceeds
+        `original_positions` / `low_freq_factor`, leaves those below `original_positions` / `high_freq_factor`, and
+        interpolates between them, as Llama 3.1 does.
+    """
 
-def _identity(x: Tensor) -> Tensor:
-    return x
+    kind: Literal["linear", "llama3"]
+    factor: Positive
+    low_freq_factor: Positive = 1.0
+    high_freq_factor: Positive = 4.0
+    original_positions: Positions = 8192
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.high_freq_factor <= self.low_freq_factor:
+            expected = f"more than low_freq_factor, {self.low_freq_factor:g}"
+            raise SettingError.of_value("high_freq_factor", self.high_freq_factor, expected)
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": functional.relu,
-    "gelu": functional.gelu,
-    "gelu_accurate": _tanh_gelu,
-    "gelu_fast": _tanh_gelu,
-    "tanh": torch.tanh,
-    "linear": _identity,
-    "swish": functional.silu,
-}
+    def scaled(self, frequencies: Tensor) -> Tensor:
+        """The frequencies (D/2) after scaling."""
+        if self.kind == "linear":
+            return frequencies / self.factor
+        low, high = self.low_freq_factor, self.high_freq_factor
+        turns = self.original_positions / (2 * math.pi / frequencies)  # in the original context
+        kept = ((turns - low) / (high - low)).clamp(0, 1)
+        return (1 - kept) * frequencies / self.factor + kept * frequencies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +107,8 @@ class DecoderConfig(Checked):
 
     def _check_stack(self, side: str) -> None:
         """Checks the sizes and the connection of the stack `side`."""
+        from rskip.connections import check_connection, find_family, parse_connection  # imports PyTorch
+
         heads = getattr(self, f"{side}_attention_heads")
         if getattr(self, f"{side}_embed_dim") % heads:
             raise self._wrong(f"{side}_embed_dim", f"a multiple of the number of the {side}'s heads, {heads}")

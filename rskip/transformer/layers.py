@@ -8,20 +8,40 @@ that fairseq has too, and `<branch>_connection` for a branch's connection.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from rskip.connections import HOST_NEEDS, Connection, Place, State, build_connection
 from rskip.connections.linear import Linear
 from rskip.connections.place import BRANCHES
 from rskip.transformer.attention import MultiHeadAttention, build_inner_norm
-from rskip.transformer.config import ACTIVATIONS, DecoderConfig, LanguageModelConfig, StackConfig
+from rskip.transformer.config import DecoderConfig, LanguageModelConfig, StackConfig
 from rskip.transformer.dropout import Dropout
 from rskip.transformer.rotary import Rotation
 from rskip.transformer.state import LayerCache
 from rskip.transformer.value_residual import FirstValues, build_value_residual
+
+
+def _tanh_gelu(x: Tensor) -> Tensor:
+    return functional.gelu(x, approximate="tanh")
+
+
+def _identity(x: Tensor) -> Tensor:
+    return x
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "gelu_accurate": _tanh_gelu,
+    "gelu_fast": _tanh_gelu,
+    "tanh": torch.tanh,
+    "linear": _identity,
+    "swish": functional.silu,
+}
 
 
 class TransformerLayer(nn.Module):

@@ -6,47 +6,12 @@ and angles are computed in float32. B batch, H heads, T positions, D features pe
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from rskip.settings.check import Checked
-from rskip.settings.errors import SettingError
-from rskip.settings.kinds import Positions, Positive
-
-
-@dataclass(frozen=True, kw_only=True)
-class RotaryScaling(Checked):
-    """Lower frequencies for contexts that are longer than those of the first training.
-
-    :param kind: "linear" divides all frequencies by `factor`. "llama3" divides those whose wavelength exceeds
-        `original_positions` / `low_freq_factor`, leaves those below `original_positions` / `high_freq_factor`, and
-        interpolates between them, as Llama 3.1 does.
-    """
-
-    kind: Literal["linear", "llama3"]
-    factor: Positive
-    low_freq_factor: Positive = 1.0
-    high_freq_factor: Positive = 4.0
-    original_positions: Positions = 8192
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.high_freq_factor <= self.low_freq_factor:
-            expected = f"more than low_freq_factor, {self.low_freq_factor:g}"
-            raise SettingError.of_value("high_freq_factor", self.high_freq_factor, expected)
-
-    def scaled(self, frequencies: Tensor) -> Tensor:
-        """The frequencies (D/2) after scaling."""
-        if self.kind == "linear":
-            return frequencies / self.factor
-        low, high = self.low_freq_factor, self.high_freq_factor
-        turns = self.original_positions / (2 * math.pi / frequencies)  # in the original context
-        kept = ((turns - low) / (high - low)).clamp(0, 1)
-        return (1 - kept) * frequencies / self.factor + kept * frequencies
+from rskip.transformer.config import RotaryScaling
 
 
 class Rotation(NamedTuple):

@@ -52,7 +52,7 @@ def _describe(stored: Stored, dictionaries: str | os.PathLike[str] | None) -> De
     if not isinstance(stored, StoredWeights):
         return {"file": str(stored.file), **{name: str(value) for name, value in _graphs(stored).items()}}
     config, tensors = stored.checkpoint.config, stored.checkpoint.model
-    tokens = language_tokens(stored.checkpoint)
+    tokens = language_tokens(config)
     if tokens is not None and not tokens.codes:
         tokens = find_languages_of(tokens, stored.file, dictionaries)
     settings = config["model"]
@@ -72,7 +72,7 @@ def _describe(stored: Stored, dictionaries: str | os.PathLike[str] | None) -> De
         "target": config["target_lang"],
         "languages": [] if tokens is None else sorted(tokens.codes),
         "tokens": None if tokens is None else _places(tokens),
-        "pairs": language_pairs(stored.checkpoint),
+        "pairs": language_pairs(config),
         "text": _text(stored, tokens, (config["source_lang"], config["target_lang"]), dictionaries),
     }
 
@@ -112,7 +112,7 @@ def _text(
         others = [code for code in tokens.codes if code not in own]
         source, target = (name or (others.pop(0) if others else None) for name in own)
         languages = source, target
-    if pairs := language_pairs(stored.checkpoint):
+    if pairs := language_pairs(stored.checkpoint.config):
         languages = pairs[0].partition("-")[::2]
     try:
         found = stored.tokenizer(TokenizerSettings(dictionaries=dictionaries, languages=languages)).text

@@ -11,7 +11,7 @@ from torch import Tensor
 from rskip.generation.ensemble import EnsembleDecoder
 
 if TYPE_CHECKING:
-    from rskip.translation.search import TranslationModel
+    from rskip.translation.search import TorchModel
 
 
 class Ensemble(EnsembleDecoder):
@@ -22,7 +22,7 @@ class Ensemble(EnsembleDecoder):
     models: the models in order.
     """
 
-    def __init__(self, models: Sequence[TranslationModel], *, temperature: float = 1.0) -> None:
+    def __init__(self, models: Sequence[TorchModel], *, temperature: float = 1.0) -> None:
         super().__init__(models, temperature=temperature)
         self.models = list(models)
 

@@ -6,15 +6,13 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import torch
 
 from rskip.files.journal import Journal
 from rskip.files.resumable import ResumableFile, merge_parts, part_path, write_all
@@ -29,7 +27,9 @@ from rskip.translation.segments import Source
 from rskip.translation.terminal import TranslationProgress
 from rskip.translation.translation import LineForm, SentenceError, Translation
 from rskip.translation.translator import Translator
-from rskip.translation.workers import Workers
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 WINDOW_CHARACTERS = 300_000
 WAIT = 0.1  # seconds without new input after which the available lines are translated
@@ -44,6 +44,8 @@ def worth_workers(jobs: Sequence[Job], translator: Translator) -> int:
     size = known_sum(job.size for job in jobs)
     if translator.device.type != "cpu" or size is None or size < LARGE:
         return 1
+    import torch
+
     return min(torch.get_num_threads(), MAX_WORKERS)
 
 
@@ -92,12 +94,14 @@ class FileTranslation:
         finally:
             self.progress.end()
         counts = [self.progress.lines, self.progress.tokens, self.progress.read, self.progress.unknown]
-        lines, tokens, read, unknown = self.ranks.sum(torch.tensor(counts)).tolist()
+        lines, tokens, read, unknown = self.ranks.add_up(counts)
         seconds = self.progress.seconds if self.ranks.count == 1 else time.perf_counter() - started
         return Totals(lines, tokens, seconds, unknown / max(read, 1))
 
     def _searcher(self) -> AbstractContextManager[Searcher]:
         if self.workers > 1:
+            from rskip.translation.workers import Workers
+
             return Workers(self.translator.model, self.workers)
         return nullcontext(ModelSearcher(self.translator.model, self.progress.step))
 
@@ -243,6 +247,8 @@ def _translations(
             since = time.perf_counter()
             yield window, _translated(window, translate), since
         return
+    from concurrent.futures import ThreadPoolExecutor
+
     threads = ThreadPoolExecutor(ahead + 1)
     pending: deque[tuple[Window, Future[Sequence[Translation]], float]] = deque()
     try:

@@ -10,23 +10,24 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from rskip.checkpoint import Checkpoint, build_transformer, read_checkpoint
+from rskip.checkpoint.checkpoint import PAIRS, Checkpoint
+from rskip.checkpoint.config_file import CONFIG, checkpoint_sha256, read_header
 from rskip.checkpoint.fairseq_languages import language_tokens, of_pair
-from rskip.checkpoint.files import CONFIG, checkpoint_sha256
 from rskip.checkpoint.hugging_face import Folder, folder_at, is_hub_name, read_hugging_face
-from rskip.checkpoint.transformer import check_translates, check_vocabulary
-from rskip.cpu import for_inference
+from rskip.checkpoint.translation import check_translates, check_vocabulary
 from rskip.files.checksum import sha256_file
+from rskip.machine.extras import require_torch
 from rskip.settings.errors import SettingError
 from rskip.text import TextPipeline, Tokenizer
 from rskip.text.finding import TOKENS, Languages, TokenizerSettings, build_text, find_tokenizer
 from rskip.text.multilingual import find_multilingual_tokenizer
-from rskip.translation.ensemble import Ensemble
-from rskip.translation.onnx_decoder import ONNX_FILE, OnnxTransformer, read_settings
-from rskip.translation.search import TranslationModel
+from rskip.translation.onnx_settings import ONNX_FILE, read_settings
+from rskip.translation.search import TorchModel, TranslationModel
+
+if TYPE_CHECKING:
+    import torch
 
 _SUFFIXES = (".safetensors", ".pt")
 # a model; then what a training leaves, of rskip's runs the average, of fairseq's the best on the validation data
@@ -119,33 +120,64 @@ def _open_file(file: Path) -> StoredWeights | StoredGraphs:
 
 
 class StoredWeights:
-    """A model's checkpoint. Of a checkpoint with a model for each pair of languages, `tokenizer` chooses one."""
+    """A model's checkpoint. Of a checkpoint with a model for each pair of languages, `tokenizer` chooses one.
+
+    config: its `Checkpoint.config`.
+    """
 
     def __init__(self, file: Path) -> None:
-        self.file, self.checkpoint = file, read_checkpoint(file)
+        self.file = file
+        if file.suffix == ".safetensors":
+            header = read_header(file)
+            self.config, shapes = header.config, header.shapes
+        else:
+            self.config, shapes = self.checkpoint.config, self.checkpoint.shapes
         with _errors_about(file):
-            check_translates(self.checkpoint)
+            check_translates(self.config, shapes)
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint with its tensors, which PyTorch reads."""
+        require_torch(str(self.file))
+        from rskip.checkpoint.files import read_checkpoint
+
+        return read_checkpoint(self.file)
 
     def tokenizer(self, settings: TokenizerSettings) -> Tokenizer:
         """The model's tokenizer. See `find_tokenizer`, and of a multilingual model `find_multilingual_tokenizer`."""
         languages = settings.languages
-        self.checkpoint = of_pair(self.checkpoint, *languages)
-        own = self.checkpoint.config["source_lang"], self.checkpoint.config["target_lang"]
-        data = [folder for folder in map(Path, self.checkpoint.trained_on) if folder.is_dir()]
+        if PAIRS in self.config:
+            self.checkpoint = of_pair(self.checkpoint, *languages)
+            self.config = self.checkpoint.config
+        own = self.config["source_lang"], self.config["target_lang"]
+        data = [folder for folder in map(Path, self._trained_on()) if folder.is_dir()]
         with _errors_about(self.file):
-            tokens = language_tokens(self.checkpoint)
+            tokens = language_tokens(self.config)
         if tokens is not None:
             settings = replace(settings, languages=(languages[0] or own[0], languages[1] or own[1]))
             return find_multilingual_tokenizer(self.file, tokens, settings, data=data)
         return find_tokenizer(self.file, settings, own_languages=own, data=data)
 
-    def build(self, tokenizer: Tokenizer, *, precision: str | None, device: torch.device) -> TranslationModel:
+    def build(self, tokenizer: Tokenizer, *, precision: str | None, device: str | torch.device) -> TranslationModel:
         """The model on the device. Its vocabularies must match the tokenizer."""
+        return self.build_in_torch(tokenizer, precision=precision, device=device)
+
+    def build_in_torch(self, tokenizer: Tokenizer, *, precision: str | None, device: str | torch.device) -> TorchModel:
+        """Like `build`, in PyTorch."""
+        require_torch(str(self.file))
+        import torch
+
+        from rskip.checkpoint.transformer import build_transformer
+        from rskip.cpu import for_inference
+
         sizes = {"source_vocabulary": len(tokenizer.source), "target_vocabulary": len(tokenizer.target)}
         with _errors_about(self.file):
-            model = build_transformer(self.checkpoint, **sizes, as_stored=True)
-            model.move(device)
+            model: Any = build_transformer(self.checkpoint, **sizes, as_stored=True)
+            model.move(torch.device(device))
             return for_inference(model, precision or "float32")
+
+    def _trained_on(self) -> list[str]:
+        return [] if self.file.suffix == ".safetensors" else self.checkpoint.trained_on
 
 
 class StoredHuggingFace(StoredWeights):
@@ -155,9 +187,15 @@ class StoredHuggingFace(StoredWeights):
         self.file = file
 
     @cached_property
-    def checkpoint(self) -> Checkpoint:  # type: ignore[override]
+    def checkpoint(self) -> Checkpoint:
         """The model for the folder's own languages, until `tokenizer` is asked for others."""
+        require_torch(str(self.file))
         return read_hugging_face(self.file).checkpoint
+
+    @property
+    def config(self) -> dict[str, Any]:  # type: ignore[override]
+        """The `Checkpoint.config`."""
+        return self.checkpoint.config
 
     def tokenizer(self, settings: TokenizerSettings) -> Tokenizer:
         """The folder's tokenizer; `text` can only be TOKENS."""
@@ -166,6 +204,7 @@ class StoredHuggingFace(StoredWeights):
             if given is not None:
                 problem = f"is {given}, but {self.file} is a Hugging Face folder, which has its own"
                 raise SettingError(name, problem, advice="leave it out")
+        require_torch(str(self.file))
         model = read_hugging_face(self.file, languages=settings.languages)
         self.checkpoint, own = model.checkpoint, model.tokenizer
         found = own.text if text != TOKENS and isinstance(own.text, TextPipeline) else None
@@ -187,8 +226,13 @@ class StoredGraphs:
         own = self.settings.source_language, self.settings.target_language
         return find_tokenizer(self.file, settings, own_languages=own, data=())
 
-    def build(self, tokenizer: Tokenizer, *, precision: str | None, device: torch.device) -> TranslationModel:
+    def build_in_torch(self, tokenizer: Tokenizer, *, precision: str | None, device: str | torch.device) -> TorchModel:
         """Like `StoredWeights.build`, on the CPU."""
+        require_torch(str(self.file))
+        import torch
+
+        from rskip.translation.onnx_decoder import OnnxTransformer
+
         own = self.settings.precision
         with _errors_about(self.file):
             check_vocabulary("source", self.settings.source_vocabulary, len(tokenizer.source))
@@ -197,8 +241,10 @@ class StoredGraphs:
                 advice = "export the model in another precision, or use the model itself"
                 raise SettingError.of_value("precision", precision, f"{own}, as the graphs are", advice=advice)
         model = OnnxTransformer(self.file.parent, self.settings)
-        model.move(device)
+        model.move(torch.device(device))
         return model
+
+    build = build_in_torch
 
 
 class StoredEnsemble:
@@ -227,14 +273,19 @@ class StoredEnsemble:
                     raise SettingError("", problem, expected="models of one training corpus for an ensemble")
         return first
 
-    def build(self, tokenizer: Tokenizer, *, precision: str | None, device: torch.device) -> TranslationModel:
-        """Like `StoredWeights.build`."""
-        built = [model.build(tokenizer, precision=precision, device=device) for model in self.models]
+    def build_in_torch(self, tokenizer: Tokenizer, *, precision: str | None, device: str | torch.device) -> TorchModel:
+        """Like `StoredWeights.build`, in PyTorch."""
+        require_torch("an ensemble")
+        from rskip.translation.ensemble import Ensemble
+
+        built = [model.build_in_torch(tokenizer, precision=precision, device=device) for model in self.models]
         for model, each in zip(self.models, built, strict=True):
             if each.target_start != built[0].target_start:
                 problem = f"{model.file} starts its targets with another token than {self.models[0].file}"
                 raise SettingError("", problem, expected="models of one kind for an ensemble")
         return Ensemble(built)
+
+    build = build_in_torch
 
 
 Stored = StoredWeights | StoredGraphs | StoredEnsemble

@@ -18,93 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy
 import torch
 from torch import Tensor
 
-from rskip.files.checksum import file_difference
 from rskip.machine.extras import extra
 from rskip.machine.torch_errors import out_of_memory
-from rskip.settings.check import Checked, convert
-from rskip.settings.errors import SettingError
-from rskip.settings.kinds import Index, Layers, Positions, Size
-from rskip.settings.text import read_json
-
-with extra("translation"):
-    import numpy
+from rskip.translation.onnx_settings import ENCODER, ONNX_FILE, STEP, OnnxSettings, read_settings
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-ONNX_FILE = "onnx.json"
-FORMAT = 1  # version of the folder's format
-ENCODER, STEP = "encoder.onnx", "step.onnx"
-
 Array = numpy.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OnnxSettings(Checked):
-    """The description of the graphs for a runtime: the content of onnx.json without `format`.
-
-    opset: version of ONNX's standard operators. No others are used.
-    text: "pipeline" (the folder text/), or "tokens" separated by spaces.
-    layers, heads, head_features: L, H and D of the decoder.
-    max_source_positions, max_target_positions: maximum lengths, including ends; null: no limit.
-    trained_source_positions: maximum source length on which fairseq would have trained.
-    first_position: position of the first step, which increases by one per step.
-    start_index: the token before the first.
-    files: SHA-256 checksum of every other file, by its path in the folder.
-
-    :raises SettingError: a value is not possible.
-    """
-
-    opset: Size
-    precision: Literal["float32", "int8"]
-    source_language: str
-    target_language: str
-    text: Literal["pipeline", "tokens"]
-    encoder_connection: str
-    decoder_connection: str
-    source_vocabulary: Size
-    target_vocabulary: Size
-    layers: Layers
-    heads: Size
-    head_features: Size
-    max_source_positions: Positions | None
-    max_target_positions: Positions | None
-    trained_source_positions: Positions
-    first_position: Index
-    padding_index: Index
-    start_index: Index
-    end_index: Index
-    unknown_index: Index
-    files: dict[str, str]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in (ENCODER, STEP):
-            if name not in self.files:
-                raise SettingError("files", f"has no {name}")
-
-
-def read_settings(file: Path) -> OnnxSettings:
-    """Reads a folder's settings, and verifies the files that they name.
-
-    :param file: the folder's onnx.json.
-    :raises FileNotFoundError: a file is missing.
-    :raises ValueError: the format is another one, a value is not possible (`SettingError`), or a file was changed.
-    """
-    values = read_json(file)
-    if isinstance(values, dict) and (written := values.pop("format", None)) != FORMAT:
-        raise ValueError(f"{file} has the format {written!r}, but this rskip reads {FORMAT}: export the model again")
-    settings = convert(values, OnnxSettings, source=str(file))
-    for name, sha256 in settings.files.items():
-        path = file.parent / name
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} is missing, which {ONNX_FILE} names: export the model again")
-        if file_difference(path, sha256=sha256):
-            raise ValueError(f"{path} was changed, its sha256 is not that of {ONNX_FILE}: export the model again")
-    return settings
 
 
 @dataclass

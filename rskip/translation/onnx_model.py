@@ -27,8 +27,9 @@ from rskip.transformer.embedding import EmbeddingModule
 from rskip.transformer.positions import token_positions
 from rskip.transformer.undrawn import undrawn
 from rskip.transformer.value_residual import FirstValues
-from rskip.translation.onnx_decoder import ENCODER, FORMAT, ONNX_FILE, STEP, OnnxSettings, OnnxTransformer
-from rskip.translation.search import TranslationModel
+from rskip.translation.onnx_decoder import OnnxTransformer
+from rskip.translation.onnx_settings import ENCODER, FORMAT, ONNX_FILE, STEP, OnnxSettings
+from rskip.translation.search import TorchModel
 
 with extra("onnx", what="export to ONNX"):
     import onnx
@@ -304,7 +305,7 @@ def check_equal(model: Transformer, exported: OnnxTransformer) -> None:
     parents = ([[0, 0, 0], [0, 0, 0]], [[2, 0, 1], [1, 1, 0]], [[1, 2, 2]])
     sentences = (None, None, torch.tensor([1]))
     with torch.inference_mode():
-        decoders: tuple[TranslationModel, ...] = model, exported
+        decoders: tuple[TorchModel, ...] = model, exported
         states = [(each, each.start(each.encode(source))) for each in decoders]
         tokens = torch.full((2, 1), Dictionary.eos_index)
         for step in range(min(4, config.max_target_positions)):

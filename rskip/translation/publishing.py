@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from rskip.checkpoint import read_checkpoint, write_checkpoint, write_model
-from rskip.checkpoint.files import WEIGHTS, read_config
+from rskip.checkpoint.config_file import WEIGHTS, read_config
 from rskip.connections import parse_connection
 from rskip.corpora import find_corpus
 from rskip.corpora.corpus import PublishedCorpus

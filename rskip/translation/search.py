@@ -6,17 +6,17 @@ B segments, S source length, T target length.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-import torch
-from torch import Tensor
-
-from rskip.generation import Hypothesis, SearchOptions, SpecialTokens, beam_search
+from rskip.generation import Hypothesis, SearchOptions, SpecialTokens
 from rskip.generation.decoder import StepDecoder
 from rskip.machine.torch_errors import out_of_memory
 from rskip.text import Dictionary
-from rskip.translation.ensemble import Ensemble
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 _TOKENS = {
     "end": SpecialTokens.of(Dictionary),
@@ -25,11 +25,8 @@ _TOKENS = {
 _USUAL_BEAM = 4
 
 
-class TranslationModel(StepDecoder, Protocol):
-    """The interface of a `Translator`'s model, which can be pickled.
-
-    `Transformer`, `CpuTransformer` and `OnnxTransformer` implement it.
-    """
+class TranslationModel(Protocol):
+    """The interface of a `Translator`'s model, which can be pickled."""
 
     @property
     def device(self) -> torch.device:
@@ -60,6 +57,15 @@ class TranslationModel(StepDecoder, Protocol):
     def trained_source_positions(self) -> int:
         """The maximum source length on which fairseq would have trained."""
         ...
+
+    @property
+    def max_positions(self) -> int | None:
+        """The maximum length of a target in tokens, including its end; None without a limit."""
+        ...
+
+
+class TorchModel(TranslationModel, StepDecoder, Protocol):
+    """A `TranslationModel` that PyTorch's search decodes: `Transformer`, `CpuTransformer`, `OnnxTransformer`."""
 
     def move(self, device: torch.device) -> None:
         """Moves the model to the device. Raises `ValueError` if it can't compute there."""
@@ -163,32 +169,25 @@ def search_batch(
 
     :raises ValueError: the device has not enough memory.
     """
-    if isinstance(model, Ensemble) and options.temperature != 1:
-        model, options = model.tempered(options.temperature), replace(options, temperature=1.0)
-    device = model.device
-    source = _padded([segment.source for segment in segments])  # (B, S)
-    prefix = _padded([segment.prefix for segment in segments]) if any(segment.prefix for segment in segments) else None
-    lengths = [len(segment.source) for segment in segments]
+    special = segments[0].special or _TOKENS[model.target_start]
+    prefixes = padded([segment.prefix for segment in segments]) if any(each.prefix for each in segments) else None
+    sources = [segment.source for segment in segments]
     try:
-        with torch.inference_mode():
-            return beam_search(
-                model,
-                model.encode(source.to(device, non_blocking=True), padded=min(lengths) < max(lengths)),
-                options,
-                source_lengths=torch.tensor(lengths).to(device, non_blocking=True),
-                prefix=prefix,
-                special=segments[0].special or _TOKENS[model.target_start],
-                each_step=each_step,
-            )
+        from rskip.translation.torch_search import search
+
+        torch_model = cast(TorchModel, model)
+        return search(torch_model, sources, options, prefixes=prefixes, special=special, each_step=each_step)
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
+        longest = max(map(len, sources))
         raise ValueError(
-            f"not enough memory on the device for {len(segments)} sentences of up to {source.size(1):,} tokens: "
+            f"not enough memory on the device for {len(segments)} sentences of up to {longest:,} tokens: "
             "give a smaller max_tokens or beam, or split long sentences (too_long)"
         ) from error
 
 
-def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
+def padded(rows: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The rows with padding at their ends, all of the same length."""
     length = max(map(len, rows))
-    return torch.tensor([[*row, *[Dictionary.pad_index] * (length - len(row))] for row in rows])
+    return [[*row, *[Dictionary.pad_index] * (length - len(row))] for row in rows]

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from torch import Tensor
+import numpy
 
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.text import Tokenizer
 from rskip.translation.options import TooLong
 from rskip.translation.translation import TranslatedHypothesis
+
+Attention = numpy.ndarray[Any, Any]
 
 _SENTENCE_ENDS = frozenset({".", "!", "?", "…", "...", "。", "！", "？", "।", "؟"})
 _CLOSING = frozenset({'"', "'", ")", "]", "»", "”", "’", "“", "&quot;", "&apos;", "&#93;", "」", "』", "）"})
@@ -183,7 +186,7 @@ def _token_scores(hypotheses: Sequence[Hypothesis], inner: Sequence[slice]) -> t
 
 def _own_attentions(
     hypotheses: Sequence[Hypothesis], inner: Sequence[slice], source_lengths: Sequence[int], *, first: int
-) -> list[Tensor]:
+) -> list[Attention]:
     """The attention (T + 1, S + 1) of each segment, without language tokens and padding.
 
     :param first: the number of source tokens before the sentence.
@@ -191,17 +194,17 @@ def _own_attentions(
     own = []
     for hypothesis, part, length in zip(hypotheses, inner, source_lengths, strict=True):
         assert hypothesis.attention is not None
-        own.append(hypothesis.attention[part, first : first + length + 1])
+        own.append(numpy.asarray(hypothesis.attention)[part, first : first + length + 1])
     return own
 
 
-def _hard_alignment(attentions: Sequence[Tensor]) -> tuple[tuple[int, int], ...]:
+def _hard_alignment(attentions: Sequence[Attention]) -> tuple[tuple[int, int], ...]:
     """(source token, target token) for each target token, with the source token of the highest attention."""
     pairs: list[tuple[int, int]] = []
     source_start = target_start = 0
     for attention in attentions:
         best = attention[:-1, :-1].argmax(1).tolist()  # without the ends, which are last
         pairs += [(source_start + source, target_start + target) for target, source in enumerate(best)]
-        source_start += attention.size(1) - 1
-        target_start += attention.size(0) - 1
+        source_start += attention.shape[1] - 1
+        target_start += attention.shape[0] - 1
     return tuple(pairs)

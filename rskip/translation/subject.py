@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from rskip.checkpoint import build_transformer, read_checkpoint
-from rskip.checkpoint.transformer import check_translates
+from rskip.checkpoint.translation import check_translates
 from rskip.connections import ConnectionSpec
 from rskip.corpora.inspection import DataFolder, MmapSentences, find_data
 from rskip.settings.errors import SettingError
@@ -47,7 +47,7 @@ def _trained(path: Path) -> tuple[Transformer, Path]:
     file = find_checkpoint(path)
     checkpoint = read_checkpoint(file)
     try:
-        check_translates(checkpoint)
+        check_translates(checkpoint.config, checkpoint.shapes)
         rows = [checkpoint.model[f"{side}.embed_tokens.weight"].size(0) for side in ("encoder", "decoder")]
         return build_transformer(checkpoint, source_vocabulary=rows[0], target_vocabulary=rows[1]), file.parent
     except SettingError as error:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    import numpy
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class TranslatedHypothesis:
     :param alignment: (source token, target token) for each target token: indices from 0 into
         `Translation.source_tokens` and `tokens`. The source token is the one with the most attention, except the end,
         as in fairseq's `--print-alignment hard`.
-    :param attention: (T + 1, S + 1) attention of each target token over the source's tokens, with both ends last. None
-        for a sentence that was split.
+    :param attention: (T + 1, S + 1) NumPy array of the attention of each target token over the source's tokens, with
+        both ends last. None for a sentence that was split.
     """
 
     text: str
@@ -31,7 +31,7 @@ class TranslatedHypothesis:
     tokens: tuple[str, ...]
     token_scores: tuple[float, ...] | None = None
     alignment: tuple[tuple[int, int], ...] | None = None
-    attention: Tensor | None = field(default=None, repr=False, compare=False)
+    attention: numpy.ndarray[Any, Any] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
-
-import torch
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from rskip.checkpoint.hugging_face import hub_folder, is_hub_name
 from rskip.generation import Hypothesis, SearchOptions, SpecialTokens
@@ -19,9 +17,12 @@ from rskip.text import Dictionary, TextPipeline, Tokenizer
 from rskip.text.finding import TokenizerSettings
 from rskip.translation.model_files import open_model
 from rskip.translation.options import DEFAULT_OPTIONS, MAX_TOKENS, TooLong
-from rskip.translation.search import ModelSearcher, Searcher, Segment, TranslationModel, search_segments
+from rskip.translation.search import ModelSearcher, Searcher, Segment, TorchModel, TranslationModel, search_segments
 from rskip.translation.segments import LengthRule, Source, join_segments, read_source
 from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation
+
+if TYPE_CHECKING:
+    import torch
 
 _OWN_SETTINGS = (
     "max_tokens", "too_long", "max_source_tokens", "prefixes", "source_language", "target_language", "searcher",
@@ -150,7 +151,7 @@ class Translator:
 
     def to(self, device: str | torch.device) -> Translator:
         """Moves the model, while no other thread translates. Raises `ValueError` if the device does not exist."""
-        self.model.move(usable_device(device))
+        cast(TorchModel, self.model).move(usable_device(device))
         return self
 
     def __call__(self, sentence: str, **settings: Any) -> str:
@@ -310,6 +311,6 @@ class Translator:
         )
 
 
-def load_published(folder: Path, *, precision: str, device: torch.device) -> Translator:
+def load_published(folder: Path, *, precision: str, device: str | torch.device) -> Translator:
     """Loads the model of a published folder."""
     return Translator.from_pretrained(folder / "model.safetensors", precision=precision, device=device)

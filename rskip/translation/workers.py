@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from itertools import repeat
 
-import torch
-
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.generation.hypothesis import FlatBatch, flat, rebuilt
 from rskip.machine.workers import WorkerProcesses
@@ -38,6 +36,8 @@ class Workers:
             raise ValueError(f"{count} worker processes: expected at least 1")
         if (device := model.device).type != "cpu":
             raise ValueError(f"the model is on {device}, but worker processes need a model on the CPU: use 1 worker")
+        import torch
+
         threads = max(1, torch.get_num_threads() // count)
         # pickled here, since multiprocessing would move the parameters to shared memory, which is small in containers
         self._processes = WorkerProcesses(count, _load_model, pickle.dumps(model), threads)
@@ -71,6 +71,8 @@ class Workers:
 def _load_model(model: bytes, threads: int) -> None:
     global _model
     _keep_freed_memory()
+    import torch
+
     torch.set_num_threads(threads)
     _model = pickle.loads(model)
 

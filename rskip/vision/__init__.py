@@ -5,8 +5,9 @@ Data, training and evaluation are in rskip.vision.data, rskip.vision.training an
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from rskip.machine.lazy import imported_on_use
 
 if TYPE_CHECKING:
     from rskip.vision.cifar_resnet import (
@@ -44,10 +45,4 @@ _HOMES = {
     "Prediction": "classifier",
     "torchvision_resnet": "imagenet_resnet",
 }
-
-
-def __getattr__(name: str) -> object:
-    # Imported on first use: the settings, which define command-line flags, don't need torch, which loads for a second.
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'cifar_resnet')}"), name)
+__getattr__ = imported_on_use(__name__, {name: _HOMES.get(name, "cifar_resnet") for name in __all__})

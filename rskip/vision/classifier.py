@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from rskip.checkpoint.files import CONFIG
+from rskip.checkpoint.config_file import CONFIG
 from rskip.files.images import read_image
 from rskip.machine.device import usable_device
 from rskip.vision.cifar_resnet import SIZE

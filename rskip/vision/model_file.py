@@ -15,7 +15,8 @@ from typing import Any, Literal, TypedDict
 import msgspec
 from torch import Tensor, nn
 
-from rskip.checkpoint.files import CONFIG, OF_EVERY_TASK, read_safetensors
+from rskip.checkpoint.config_file import CONFIG, OF_EVERY_TASK
+from rskip.checkpoint.files import read_safetensors
 from rskip.connections import parse_connection
 from rskip.files.state import as_state
 from rskip.files.torch_file import read_torch_file, weights_difference

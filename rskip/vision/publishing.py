@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rskip.checkpoint import Checkpoint, write_model
-from rskip.checkpoint.files import WEIGHTS, read_config
+from rskip.checkpoint.config_file import WEIGHTS, read_config
 from rskip.connections import ConnectionSpec, Paper, parse_connection
 from rskip.machine.environment import gpus_to_use
 from rskip.records import Record

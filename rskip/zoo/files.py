@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from pathlib import Path
 from urllib.parse import quote
 
@@ -72,11 +73,19 @@ def cached_folder(entry: ModelEntry) -> Path:
     The name ends in part of a checksum over all files, so each version of the model has its own folder. A file in this
     folder is either correct or damaged.
     """
-    import torch.hub  # takes a second
-
     sums = "".join(f"{path} {file.sha256}\n" for path, file in sorted(entry.files.items()))
     version = hashlib.sha256(sums.encode()).hexdigest()[:8]
-    return Path(torch.hub.get_dir(), "rskip", f"{entry.name}-{version}")
+    return Path(_hub_folder(), "rskip", f"{entry.name}-{version}")
+
+
+def _hub_folder() -> str:
+    """`torch.hub.get_dir()`, without the second that importing torch takes."""
+    if "torch" in sys.modules:
+        import torch.hub
+
+        return torch.hub.get_dir()
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return os.path.join(os.path.expanduser(os.environ.get("TORCH_HOME", os.path.join(cache, "torch"))), "hub")
 
 
 def fetch_model(entry: ModelEntry, address: str, folder: Path) -> None:

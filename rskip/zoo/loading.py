@@ -84,7 +84,7 @@ def load_folder(
     :raises FileNotFoundError: the folder does not exist, or it holds no model.
     :raises ValueError: as `load`.
     """
-    from rskip.checkpoint.files import read_config  # imports PyTorch
+    from rskip.checkpoint.config_file import read_config
     from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name
 
     if is_hub_name(folder):
@@ -162,14 +162,14 @@ def _task(name: object, *, source: str) -> Task[Any]:
 
 def _checked(
     task: Task[Any], name: str, device: str | torch.device | None, dtype: str | torch.dtype | None
-) -> tuple[str, torch.device]:
+) -> tuple[str, str | torch.device]:
     """Checks the precision and the device.
 
     :raises ValueError: the task does not support this precision, or the device does not exist.
     """
-    from rskip.machine.device import usable_device  # imports PyTorch
+    from rskip.machine.device import is_cpu, usable_device
 
     precision = "float32" if dtype is None else str(dtype).removeprefix("torch.")
     if precision not in task.precisions:
         raise ValueError(f"{name} can't compute in {precision!r}: expected one of {', '.join(task.precisions)}")
-    return precision, usable_device("cpu" if device is None else device)
+    return precision, "cpu" if device is None or is_cpu(device) else usable_device(device)

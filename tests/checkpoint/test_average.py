@@ -16,7 +16,7 @@ from rskip.checkpoint import (
     write_checkpoint,
 )
 from rskip.checkpoint.average import best_scored
-from rskip.checkpoint.checkpoint import tied_names
+from rskip.checkpoint.tensors import tied_names
 
 
 def test_mean_of_every_tensor(save_fairseq):

@@ -21,8 +21,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint, write_model
-from rskip.checkpoint.checkpoint import tied_names
 from rskip.checkpoint.fairseq_file import read_validation
+from rskip.checkpoint.tensors import tied_names
 
 CONFIG = {
     "arch": "transformer_rskip_ln_tiny",

@@ -16,7 +16,7 @@ from rskip.checkpoint import (
     to_stock,
     write_checkpoint,
 )
-from rskip.checkpoint.checkpoint import tied_names
+from rskip.checkpoint.tensors import tied_names
 
 SIZES = {"embed-dim": 16, "ffn-embed-dim": 32, "layers": 2, "attention-heads": 2}
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf"}

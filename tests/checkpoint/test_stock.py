@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from rskip.checkpoint import from_stock, stock_connection, to_stock
-from rskip.checkpoint.checkpoint import tied_names
 from rskip.checkpoint.stock import fold_connections, stock_checkpoint
+from rskip.checkpoint.tensors import tied_names
 from rskip.transformer import Transformer, TransformerConfig
 
 PAIRS = {

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from rskip.checkpoint import read_checkpoint, write_checkpoint
-from rskip.checkpoint.checkpoint import tied_names
 from rskip.checkpoint.stock import stock_checkpoint
+from rskip.checkpoint.tensors import tied_names
 from rskip.cli._model import output_folder
 from rskip.cli.main import main
 from rskip.translation import Translator

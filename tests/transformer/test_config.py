@@ -10,7 +10,7 @@ import torch
 
 from rskip.settings.errors import SettingError
 from rskip.transformer import TransformerConfig
-from rskip.transformer.config import ACTIVATIONS
+from rskip.transformer.layers import ACTIVATIONS
 
 
 def test_round_trip_through_json():

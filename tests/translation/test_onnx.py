@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy
 import pytest
 import torch
 from torch import Tensor
@@ -27,8 +28,9 @@ pytest.importorskip("onnxscript", reason="needs the extra onnx")
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail  # noqa: E402
 
-from rskip.translation.onnx_decoder import OnnxTransformer, read_settings  # noqa: E402
+from rskip.translation.onnx_decoder import OnnxTransformer  # noqa: E402
 from rskip.translation.onnx_model import check_equal, quantise, write_onnx  # noqa: E402
+from rskip.translation.onnx_settings import read_settings  # noqa: E402
 
 WORDS = [f"w{number}" for number in range(20)]
 SOURCE, TARGET = Dictionary([*WORDS, "w3"]), Dictionary(WORDS)
@@ -65,7 +67,7 @@ def assert_alike(ours: list[Translation], theirs: list[Translation]) -> None:
             assert left.score == pytest.approx(right.score, abs=1e-4)
             assert left.token_scores == pytest.approx(right.token_scores, abs=1e-4)
             if left.attention is not None:
-                torch.testing.assert_close(left.attention, right.attention, rtol=0, atol=1e-4)
+                numpy.testing.assert_allclose(left.attention, right.attention, rtol=0, atol=1e-4)
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -113,8 +115,8 @@ def copied(folder: Path, tmp_path: Path) -> Path:
 
 def test_no_module_is_built_and_translations_are_the_models(translator, folder, monkeypatch):
     """In batches whose sentences leave early, alone, and in worker processes."""
-    for name in ("build_transformer", "read_checkpoint"):
-        monkeypatch.setattr(f"rskip.translation.model_files.{name}", None)
+    for name in ("transformer.build_transformer", "files.read_checkpoint"):
+        monkeypatch.setattr(f"rskip.checkpoint.{name}", None)
     graphs = Translator.from_pretrained(folder)
     assert (graphs.source_language, graphs.target_language, graphs.precision) == ("a", "b", "float32")
     assert len({each.text for each in graphs.translate(SENTENCES, **SEARCH)}) >= 6

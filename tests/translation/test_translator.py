@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 
@@ -165,7 +166,7 @@ def test_nbest_with_scores_and_attention(translator: Translator) -> None:
             assert len(hypothesis.token_scores) == len(hypothesis.tokens) + 1
             assert sum(hypothesis.token_scores) / len(hypothesis.token_scores) == pytest.approx(hypothesis.score)
             assert hypothesis.attention.shape == (len(hypothesis.tokens) + 1, len(translation.source_tokens) + 1)
-            torch.testing.assert_close(hypothesis.attention.sum(1), torch.ones(len(hypothesis.tokens) + 1))
+            assert hypothesis.attention.sum(1) == pytest.approx(numpy.ones(len(hypothesis.tokens) + 1), abs=1e-5)
             for number, (source, target) in enumerate(hypothesis.alignment):
                 assert target == number
                 assert hypothesis.attention[target, source] == hypothesis.attention[target, :-1].max()

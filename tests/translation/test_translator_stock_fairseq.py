@@ -136,7 +136,7 @@ def test_the_same_hypotheses_as_fairseqs_generator(
                 assert ours.score == pytest.approx(score, abs=1e-4)
                 assert ours.token_scores == pytest.approx(token_scores, abs=1e-3)
                 assert ours.text == translator.tokenizer.text.decode(theirs)
-                torch.testing.assert_close(ours.attention.T, attention, rtol=0, atol=1e-4)
+                torch.testing.assert_close(torch.from_numpy(ours.attention).T, attention, rtol=0, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
-from rskip.checkpoint.checkpoint import check_tensors
 from rskip.files.torch_file import read_torch_file
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, shown
 from rskip.settings.text import read_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CONFIG, ADAPTER = "config.json", "adapter_config.json"
 # the first that a folder holds is read
@@ -152,6 +153,8 @@ def _fetched(path: Path) -> Path:
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
+    from rskip.checkpoint.tensors import check_tensors  # imports PyTorch
+
     if path.suffix == ".bin":
         return check_tensors(read_torch_file(path, kind=_KIND, mmap=True), source=str(path))
     try:

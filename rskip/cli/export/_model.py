@@ -48,7 +48,7 @@ def check_one_pair(path: Path, stored: Stored) -> None:
     from rskip.translation.model_files import StoredWeights
 
     assert isinstance(stored, StoredWeights)
-    if language_tokens(stored.checkpoint) is not None:
+    if language_tokens(stored.checkpoint.config) is not None:
         problem = f"{path} is a multilingual model, and its language tokens can't be exported"
         raise SettingError("", problem, advice="use `rskip translate`")
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rskip.checkpoint import Checkpoint, write_model
-from rskip.checkpoint.files import WEIGHTS
+from rskip.checkpoint.config_file import WEIGHTS
 from rskip.connections import parse_connection
 from rskip.connections.norms import at_least_float32, take_batch_counts
 from rskip.files.torch_file import weights_difference

@@ -1,0 +1,148 @@
+"""Reads the settings of our models, without their tensors. The module does not import torch.
+
+A safetensors file has tensors and metadata: `format`, and `tied` (JSON: maps a name to the name that stores its
+tensor). In the format "rskip-1" the metadata also has `config` (JSON, see Checkpoint.config) and `averaged_from`
+(JSON: file names), so one file is a complete model. In the format "rskip-2" they are in config.json next to the file:
+
+    config.json         `format`, `task`, `model` (the settings of the model), and the task's own values
+    model.safetensors   the tensors
+    ...                 the task's further files, such as dictionaries
+
+A model with settings that an earlier rskip would ignore has the format "rskip-3" instead of "rskip-1", or in
+config.json the format 2 instead of 1. An earlier rskip refuses these formats.
+
+Every task publishes its models as such a folder, which contains neither pickles nor paths of a machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from safetensors import SafetensorError, safe_open
+
+from rskip.checkpoint.checkpoint import check_config
+from rskip.files.checksum import sha256_file
+from rskip.settings.check import convert
+from rskip.settings.errors import SettingError, shown
+from rskip.settings.text import parse_json, read_json
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+# formats of safetensors files: config inside (the second if `needs_newer_format`), or in config.json
+WHOLE, BESIDE = ("rskip-1", "rskip-3"), "rskip-2"
+FORMATS = (1, 2)  # formats of config.json; 2 if `needs_newer_format`
+OF_EVERY_TASK = ("task", "arch", "source_lang", "target_lang")  # keys of every `Checkpoint.config`, with `model`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """What a safetensors file says of its model before the tensors.
+
+    :param config: see `Checkpoint.config`.
+    :param averaged_from: see `Checkpoint.averaged_from`.
+    :param tied: maps a name to the name that stores its tensor.
+    :param shapes: the shape of each tensor, also of the tied ones.
+    """
+
+    config: dict[str, Any]
+    averaged_from: tuple[str, ...]
+    tied: dict[str, str]
+    shapes: dict[str, tuple[int, ...]]
+
+
+def read_header(path: Path) -> Header:
+    """Reads the header of a safetensors file.
+
+    :raises FileNotFoundError: the file, or config.json next to it, is missing.
+    :raises ValueError: the file is damaged, not from rskip, or has the format of a later rskip.
+    """
+    with opened(path, framework="np") as file:
+        return header_of(file, path)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The `Checkpoint.config` of a safetensors file. Raises the errors of `read_header`."""
+    return read_header(path).config
+
+
+def checkpoint_sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a checkpoint's file, combined with that of config.json for published weights."""
+    files = [path, *([path.with_name(CONFIG)] if path.name == WEIGHTS and path.with_name(CONFIG).is_file() else [])]
+    sums = [sha256_file(file) for file in files]
+    return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
+
+
+@contextmanager
+def opened(path: Path, *, framework: Literal["np", "pt"]) -> Iterator[Any]:
+    """The open safetensors file.
+
+    :param framework: type of the tensors that it gives: NumPy or PyTorch.
+    :raises FileNotFoundError: the file is missing.
+    :raises ValueError: the file is damaged.
+    """
+    try:
+        with safe_open(path, framework=framework) as file:
+            yield file
+    except SafetensorError as error:
+        raise ValueError(
+            f"{path} can't be read as safetensors ({error}): it is truncated or damaged: get the complete file again"
+        ) from error
+
+
+def header_of(file: Any, path: Path) -> Header:
+    """The header of an open file. Raises the errors of `read_header`."""
+    metadata = file.metadata() or {}
+    config, averaged_from = _settings(path, metadata)
+    shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    tied = convert(_parsed(path, metadata, "tied", "{}"), dict[str, str], name="tied", source=_damaged(path))
+    for name, stored in tied.items():
+        if stored not in shapes:
+            raise ValueError(f"{_damaged(path)}: {name} is tied to {stored}, which is missing")
+        shapes[name] = shapes[stored]
+    return Header(config=config, averaged_from=averaged_from, tied=tied, shapes=shapes)
+
+
+def _settings(path: Path, metadata: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """`Checkpoint.config` and `Checkpoint.averaged_from`, from the file itself or from config.json next to it."""
+    _check_format(path, metadata.get("format"))
+    if metadata.get("format") in WHOLE:
+        source, config = _damaged(path), _parsed(path, metadata, "config", "{}")
+        averaged_from = _parsed(path, metadata, "averaged_from", "[]")
+    else:
+        source = str(path.with_name(CONFIG))
+        config = convert(read_json(path.with_name(CONFIG)), dict[str, Any], source=source)
+        if (found := config.pop("format", FORMATS[0])) not in FORMATS:
+            problem = f"has format {shown(found)}, but this rskip reads formats {' and '.join(map(str, FORMATS))}"
+            raise SettingError("", problem, advice="install a newer rskip", source=source)
+        averaged_from = config.pop("averaged_from", [])
+    return check_config(config, source=source), convert(
+        averaged_from, tuple[str, ...], name="averaged_from", source=source
+    )
+
+
+def _parsed(path: Path, metadata: Mapping[str, str], name: str, default: str) -> Any:
+    return parse_json(metadata.get(name, default), source=f"{_damaged(path)}: {name}")
+
+
+def _damaged(path: Path) -> str:
+    return f"{path} has damaged metadata"
+
+
+def _check_format(path: Path, found: str | None) -> None:
+    """Raises an error for files of other programs and of later versions of rskip.
+
+    Image models published before "rskip-2" have no `format`. They are accepted if config.json is next to them.
+    """
+    beside = path.with_name(CONFIG)
+    if found in WHOLE or (found in (None, BESIDE) and beside.is_file()):
+        return
+    if found == BESIDE:
+        raise FileNotFoundError(f"{beside} is missing: {path.name} needs it")
+    if found is not None and found.startswith("rskip-"):
+        known = ", ".join(map(repr, sorted([*WHOLE, BESIDE])))
+        raise ValueError(f"{path} has the format {found!r}, but this rskip reads {known}: install a newer rskip")
+    raise ValueError(f"{path} is not a model of rskip: expected its metadata, or a {CONFIG} next to it")
