@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from rskip.checkpoint import Checkpoint, read_checkpoint, write_model
-from rskip.checkpoint.files import CONFIG, WEIGHTS
+from rskip.checkpoint.config_file import CONFIG, WEIGHTS
 from rskip.checkpoint.transformer import check_parameters
 from rskip.files.names import line_name
 from rskip.language_modeling.models import build_model

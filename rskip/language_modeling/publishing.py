@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rskip.checkpoint.files import WEIGHTS, read_config
+from rskip.checkpoint.config_file import WEIGHTS, read_config
 from rskip.connections import ConnectionSpec, Paper, parse_connection
 from rskip.corpora import TEXT_CORPORA
 from rskip.language_modeling.model_file import load_language_model, write_language_model

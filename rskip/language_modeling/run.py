@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rskip.checkpoint.files import WEIGHTS
+from rskip.checkpoint.config_file import WEIGHTS
 from rskip.language_modeling.recipe import LanguageModelingSettings
 from rskip.language_modeling.run_data import data_folder, ensure_data
 from rskip.language_modeling.settings import TrainingSettings

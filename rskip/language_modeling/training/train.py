@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from rskip.checkpoint.files import WEIGHTS
+from rskip.checkpoint.config_file import WEIGHTS
 from rskip.language_modeling.data import TextData
 from rskip.language_modeling.settings import TrainingSettings
 from rskip.language_modeling.training.checkpoint import read_training_checkpoint
