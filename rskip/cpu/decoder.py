@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rskip.cpu.library import WORK_TO_SHARE, Library
-from rskip.cpu.program import CpuStack, Program, unpadded
-from rskip.cpu.structures import TYPES, Attention, Decoding, Embedding, Seen, addresses, kind_of
+from rskip.cpu.decoding import CpuDecoding, Step
+from rskip.cpu.encoding import Projection, unpadded
+from rskip.cpu.library import Library
+from rskip.cpu.module_program import CpuStack, ModuleProgram
 from rskip.cpu.tensors import checked_indices
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.encoder import Memory
@@ -37,7 +37,7 @@ class CpuState:
         self.memory = memory  # per layer, (places, S, C)
         self.target: list[KeysValues] = []  # per layer, (places, slots, C)
         self.places = torch.arange(sentences, dtype=torch.int32)  # (B) each sentence's index in these
-        self.source_slots, self.source_counts = unpadded(padding)
+        self.source_slots, self.source_counts = map(torch.from_numpy, unpadded(padding.numpy()))
         self.slots = torch.zeros(sentences, 1, _FIRST_SLOTS, dtype=torch.int32)  # (B, K, room); `length` are used
         self.length = 0
         self.wants_attention = attention
@@ -104,7 +104,8 @@ class CpuDecoder(CpuStack["_Step"]):
 
     def decoding(self, state: CpuState, beams: int) -> CpuDecoding | None:
         """What the compiled search needs to run all steps from a new state; None if modules compute parts of a step."""
-        return self.program(len(state.places) * beams).decoding(state)
+        step = self.program(len(state.places) * beams)
+        return step.decoding(state.memory, state.source_slots.numpy(), state.source_counts.numpy())
 
     def _open_slots(self, state: CpuState, sentences: int, beams: int) -> None:
         """Assigns a slot to the next position of each beam."""
@@ -120,53 +121,27 @@ class CpuDecoder(CpuStack["_Step"]):
         state.length += 1
 
 
-class _MemoryStack(CpuStack["_MemoryMaps"]):
+class _MemoryStack(CpuStack[Projection]):
     """Computes each layer's keys and values of the memory."""
 
     def __init__(self, decoder: Decoder, library: Library) -> None:
         super().__init__(decoder, library)
         self.decoder = decoder
 
-    def build(self, rows: int) -> _MemoryMaps:
+    def build(self, rows: int) -> Projection:
         """The maps of this number of positions."""
-        return _MemoryMaps(self.decoder, self.library, rows)
+        weight = self.decoder.embed_tokens.weight
+        return Projection(ModuleProgram(self.library, weight, rows), self.decoder, weight, rows)
 
     def compute(self, states: Tensor) -> list[KeysValues]:
         """Keys and values (B, S, C) of each layer, from the memory's states (B, S, C)."""
         sentences, length, _ = states.shape
         if states.numel():
-            found = self.program(sentences * length).compute(states)
-            if found is not None:
-                return found
+            program = self.program(sentences * length)
+            if program.suits and states.dtype == program.x.dtype and states.size(2) == program.x.size(1):
+                return program.compute(states)
         projected = [layer.encoder_attn.project(states) for layer in self.decoder.decoder_layers()]
         return [(_joined(each.key), _joined(each.value)) for each in projected]
-
-
-class _MemoryMaps:
-    """The maps of up to this number of positions of the memory, if kernels compute all of them."""
-
-    def __init__(self, decoder: Decoder, library: Library, rows: int) -> None:
-        layers = [layer.encoder_attn for layer in decoder.decoder_layers()]
-        weight = decoder.embed_tokens.weight
-        self.program = program = Program(library, weight, rows)
-        self.x = weight.new_empty(rows, layers[0].k_proj.in_features)
-        self.features = layers[0].k_proj.out_features
-        self.maps = [program.last_map(each, self.x) for layer in layers for each in (layer.k_proj, layer.v_proj)]
-        is_plain = all(layer.key_norm is None and layer.value_norm is None for layer in layers)
-        self.suits = is_plain and all(each is not None for each in self.maps)
-
-    def compute(self, states: Tensor) -> list[KeysValues] | None:
-        """As `_MemoryStack.compute`; None if modules must compute them."""
-        sentences, length, features = states.shape
-        if not self.suits or states.dtype != self.x.dtype or features != self.x.size(1):
-            return None
-        self.x[: sentences * length].view_as(states).copy_(states)
-        found = self.x.new_empty(len(self.maps), sentences, length, self.features)
-        for number, each in enumerate(self.maps):
-            assert each is not None
-            each.output = found.data_ptr() + number * found.stride(0) * found.element_size()
-        self.program.run(sentences, length)
-        return list(zip(found[::2], found[1::2], strict=True))
 
 
 def _joined(heads: Tensor) -> Tensor:
@@ -180,53 +155,12 @@ def _with_slots(like: KeysValues, count: int, *, kept: int = 0) -> KeysValues:
     return key, value
 
 
-class CpuDecoding:
-    """A decoder's arguments for the compiled search, from the state before the first token."""
-
-    def __init__(self, arguments: Decoding, embedding: Embedding, positions: Any, words: int) -> None:
-        self.arguments, self.words = arguments, words
-        self._embedding, self._positions = embedding, positions
-
-    def know(self, length: int) -> None:
-        """Makes sure that the table of positions has this number of tokens, which is the same in all calls or grows."""
-        self.arguments.known = length
-        if self._positions is not None:
-            self._positions.grow(length)
-            self._embedding.point("positions", self._positions.rows)
-
-
-class _Step:
-    """A step with up to this number of rows."""
+class _Step(Step):
+    """A step whose logits PyTorch's search receives."""
 
     def __init__(self, decoder: Decoder, library: Library, rows: int) -> None:
-        self.config, self.positions = decoder.config, decoder.embed_positions
+        super().__init__(ModuleProgram(library, decoder.embed_tokens.weight, rows), decoder)
         self.projection = decoder.output_projection
-        weight = decoder.embed_tokens.weight
-        self.type, self.words = weight.dtype, weight.size(0)
-        self.seen_target, self.seen_memory = Seen(), Seen()
-        self.target: list[Attention] = []
-        self.memory: list[Attention] = []
-        self.program = program = Program(library, weight, rows)
-        room = program.room(weight.size(1), decoder.config.decoder_ffn_embed_dim)
-        self.embedding = program.embed(decoder, room.x)
-        program.enter(decoder.stack_connection, room)
-        for layer in decoder.decoder_layers():
-            over_target = program.self_attention(layer, self.seen_target, room)
-            over_target.point("new_key", room.key)
-            over_target.point("new_value", room.value)
-            self.target.append(over_target)
-            cross, connection = layer.encoder_attn, layer.encoder_attn_connection
-            program.query(cross, program.branch_input(connection, room), room)
-            self.memory.append(program.attend(self.seen_memory, room.query, room.query, cross.heads))
-            program.attention_output(cross, room)
-            program.join(connection, room)
-            program.feed_forward(layer, room)
-        program.leave(decoder.stack_connection, room)
-        program.norm(decoder.layer_norm, room.x)
-        self.logits = program.last_map(self.projection, room.x)
-        self.places = torch.empty(rows, dtype=torch.int64)
-        self.embedding.point("places", self.places)
-        self.x = room.x
 
     def compute(self, tokens: Tensor, state: CpuState) -> Tensor:
         """Logits (B, K, V) for the token after `tokens` (B, K)."""
@@ -236,34 +170,16 @@ class _Step:
         if self.logits is None:
             self.program.run(sentences, beams)
             return self.projection(self.x[:rows]).view(sentences, beams, self.projection.out_features)
-        logits = torch.empty(sentences, beams, self.logits.outputs, dtype=self.type)
+        logits = torch.empty(sentences, beams, self.logits.outputs, dtype=self.x.dtype)
         self.logits.output = logits.data_ptr()
         self.program.run(sentences, beams)
         return logits
-
-    def decoding(self, state: CpuState) -> CpuDecoding | None:
-        """See `CpuDecoder.decoding`."""
-        whole, logits = self.program.whole(), self.logits
-        if whole is None or logits is None or logits.outputs != self.words:
-            return None
-        operations, work = whole
-        keys, values = (addresses([each[part] for each in state.memory]) for part in (0, 1))
-        arguments = Decoding(
-            program=operations, embedding=self.embedding, places=self.places, target=self.seen_target,
-            memory=self.seen_memory, targets=addresses(self.target), memories=addresses(self.memory), keys=keys,
-            values=values, source_slots=state.source_slots, source_counts=state.source_counts, layers=len(keys),
-            features=self.x.size(1), source=state.source_slots.size(1), first_place=self.config.padding_index,
-            rows_to_share=-(-WORK_TO_SHARE // max(work, 1)), type=TYPES[kind_of(self.x)],
-        )  # fmt: skip
-        arguments.output = ctypes.addressof(logits) + type(logits).output.offset  # `embedding` and others keep it alive
-        arguments.step = self
-        return CpuDecoding(arguments, self.embedding, self.positions, logits.outputs)
 
     def _embed(self, tokens: Tensor, length: int) -> None:
         self.embedding.point("tokens", tokens)
         if self.positions is not None:
             self.positions.grow(length)
-            self.places.fill_(self.config.padding_index + length)
+            self.places.fill(self.padding + length)
             self.embedding.point("positions", self.positions.rows)
 
     def _see(self, state: CpuState) -> None:

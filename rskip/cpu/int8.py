@@ -6,15 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from rskip.connections.linear import LinearMap
 from rskip.cpu.library import Library, find_library
-from rskip.cpu.linear import linear_work
-from rskip.cpu.structures import Linear8, Packing8
+from rskip.cpu.packing import PackedWeight8
+from rskip.cpu.structures import Linear8, linear_work
 
-_ZERO_POINT = 128  # of 8-bit rows
-_MOST_AT_ONCE = 32  # maximum number of output features at a time
 _QUANTISED_AT_ONCE = 2**22  # number of weights
 _TINY = torch.finfo(torch.float32).tiny
 
@@ -82,32 +79,6 @@ class Int8Linear(nn.Module):
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
-
-
-class PackedWeight8:
-    """A weight (out, in) of 8-bit integers with its scales (out,) and bias, in the layout that the kernel reads."""
-
-    def __init__(self, library: Library, weight: Tensor, scales: Tensor, bias: Tensor | None) -> None:
-        self.outputs, self.inputs = weight.shape
-        self.weight = torch.empty(library.packed_bytes8(self.inputs, self.outputs), dtype=torch.uint8)
-        offsets = _ZERO_POINT * weight.sum(1, dtype=torch.int32)
-        self.scales, self.offsets = _padded(scales), _padded(offsets)
-        self.bias = None if bias is None else _padded(bias)
-        weight = weight.contiguous()
-        library.pack8(Packing8(weight=weight, packed=self.weight, inputs=self.inputs, outputs=self.outputs))
-
-    def arguments(self, x: Tensor) -> Linear8:
-        """Arguments of the product with x (R, in), float32 and contiguous, without the output."""
-        if x.size(-1) != self.inputs:
-            raise ValueError(f"x has {x.size(-1)} features: expected {self.inputs}")
-        return Linear8(
-            x=x, weight=self.weight, scales=self.scales, bias=self.bias, offsets=self.offsets,
-            inputs=self.inputs, outputs=self.outputs,
-        )  # fmt: skip
-
-
-def _padded(values: Tensor) -> Tensor:
-    return functional.pad(values, (0, -len(values) % _MOST_AT_ONCE))
 
 
 def native_linear8(library: Library, arguments: Linear8, rows: int) -> Tensor:

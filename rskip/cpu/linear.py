@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from rskip.connections.linear import LinearMap
 from rskip.cpu.library import Library
-from rskip.cpu.structures import Linear, Linear8, Packing
+from rskip.cpu.packing import linear_arguments, pack_weight
+from rskip.cpu.structures import Linear, linear_work
 from rskip.cpu.tensors import native_library
-
-_PRODUCTS_A_NUMBER = 16  # number of products that take as long as reading one value
 
 
 class PackedLinear(nn.Linear):
@@ -32,14 +30,14 @@ class PackedLinear(nn.Linear):
         self._unpack()
 
     def _unpack(self) -> None:
-        self.packed: dict[str, Tensor] = {}  # a new dictionary when the weight may have changed
+        self.packed: dict[str, Any] = {}  # a new dictionary when the weight may have changed
 
     def native_arguments(self, x: Tensor) -> Linear | None:
         """The kernel's arguments for this map of x (R, in), without the output's address; None if no kernel fits."""
         library = None if x.requires_grad else native_library(self.weight)
         return None if library is None else linear_arguments(x, self.weight, self._packed(library), self.bias)
 
-    def _packed(self, library: Library) -> Tensor:
+    def _packed(self, library: Library) -> Any:
         if "native" not in self.packed:
             self.packed.setdefault("native", pack_weight(library, self.weight))  # keeps a faster thread's
         return self.packed["native"]
@@ -67,30 +65,7 @@ class PackedLinear(nn.Linear):
         return native_linear(library, x, self.weight, self._packed(library), self.bias)
 
 
-def pack_weight(library: Library, weight: Tensor) -> Tensor:
-    """A contiguous weight in the layout that this processor's products read."""
-    outputs, inputs = weight.shape
-    packing = Packing(weight=weight, inputs=inputs, outputs=outputs)
-    packed = torch.empty(library.packed_bytes(inputs, outputs, packing.type), dtype=torch.uint8)
-    packing.point("packed", packed)
-    library.pack(packing)
-    return packed
-
-
-def linear_arguments(x: Tensor, weight: Tensor, packed: Tensor, bias: Tensor | None) -> Linear:
-    """Arguments of xWᵀ + b without the output. All tensors are contiguous and of one type."""
-    outputs, inputs = weight.shape
-    if x.size(-1) != inputs or x.dtype != weight.dtype:
-        raise ValueError(f"x has {x.size(-1)} features of {x.dtype}: expected {inputs} of {weight.dtype}")
-    return Linear(x=x, weight=packed, bias=bias, inputs=inputs, outputs=outputs)
-
-
-def linear_work(arguments: Linear | Linear8) -> int:
-    """The cost of one row, in values read."""
-    return arguments.inputs * arguments.outputs // _PRODUCTS_A_NUMBER
-
-
-def native_linear(library: Library, x: Tensor, weight: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+def native_linear(library: Library, x: Tensor, weight: Tensor, packed: Any, bias: Tensor | None) -> Tensor:
     """xWᵀ + b. Shape: (..., in) -> (..., out)."""
     x = x.contiguous()
     output = x.new_empty(*x.shape[:-1], weight.size(0))

@@ -12,11 +12,11 @@ from rskip.connections.linear import Linear, LinearMap
 from rskip.cpu.int8 import Int8Linear, in_int8, largest_int8_weight
 from rskip.cpu.library import find_library
 from rskip.cpu.linear import PackedLinear
+from rskip.cpu.packing import FEWEST_INT8_WEIGHTS
 
 Model = TypeVar("Model", bound=nn.Module)
 
 PRECISIONS = ("float32", "bfloat16", "int8")
-_FEWEST_INT8_WEIGHTS = 2**10  # smaller linear maps gain nothing in int8 and stay in float32 (docs/speed.md)
 
 
 def set_precision(model: Model, precision: str) -> Model:
@@ -51,7 +51,7 @@ def set_precision(model: Model, precision: str) -> Model:
 
 
 def _in_int8(linear: nn.Linear | LinearMap) -> nn.Module:
-    if linear.weight.numel() >= _FEWEST_INT8_WEIGHTS:
+    if linear.weight.numel() >= FEWEST_INT8_WEIGHTS:
         return Int8Linear(linear)
     return linear if isinstance(linear, PackedLinear) else PackedLinear(linear)
 

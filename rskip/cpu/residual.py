@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
-from rskip.connections.first_gain import kind_of
-from rskip.cpu.structures import Residual, addresses
+from rskip.cpu.structures import Residual, addresses, kind_of
 from rskip.kernel_forms import NormalisedSum
 
 
-def residual_arguments(
-    stated: NormalisedSum, x: Tensor, f: Tensor | None, output: Tensor, *, parts: int = 1
-) -> Residual:
+def residual_arguments(stated: NormalisedSum, x: Any, f: Any, output: Any, *, parts: int = 1) -> Residual:
     """The kernel's arguments for x, f and output (R, C). The output may be x or f.
 
     Of the stated sum, they have the normalisations after the sum, the scales and the shares.
@@ -23,23 +18,26 @@ def residual_arguments(
     :param f: None means 0.
     :param parts: number of parts of a row, such as heads, which are computed one by one.
     """
-    norms: Sequence[Any] = stated.norms
-    features = x.size(1) // parts
+    norms = stated.norms
+    features = x.shape[1] // parts
     weights = [norm.weight for norm in norms]
-    biases = [norm.bias for norm in norms if issubclass(kind_of(norm), nn.LayerNorm)]
-    if any(each.dtype != x.dtype for each in (*weights, *biases)):
+    biases = [norm.bias for norm in norms if getattr(norm, "bias", None) is not None]
+    if any(kind_of(each) != kind_of(x) for each in (*weights, *biases)):
         raise TypeError(f"x is {x.dtype}, but the norms are of another type: convert the whole model to one type")
     (scale, scales), (branch_scale, branch_scales) = (
-        (1.0, _values(each, features)) if isinstance(each, Tensor) else (each, None)
+        (each, None) if isinstance(each, (int, float)) else (1.0, in_float32(each, features))
         for each in (stated.scale, stated.branch_scale)
     )
     return Residual(
         x=x, f=f, output=output, weights=addresses(weights), biases=addresses(biases) if biases else None,
         scales=scales, branch_scales=branch_scales, features=features, norms=len(weights), parts=parts, scale=scale,
-        shares=None if stated.shares is None else _values(stated.shares, len(weights)), branch_scale=branch_scale,
+        shares=None if stated.shares is None else in_float32(stated.shares, len(weights)), branch_scale=branch_scale,
         epsilon=norms[0].eps if norms else 0.0,
     )  # fmt: skip
 
 
-def _values(given: Tensor, count: int) -> Tensor:
-    return given.detach().to(torch.float32).expand(count).contiguous()
+def in_float32(values: Any, count: int) -> np.ndarray:
+    """One value or `count` values, an array or a tensor, as `count` values in float32."""
+    if hasattr(values, "detach"):
+        values = values.detach().float().numpy()
+    return np.ascontiguousarray(np.broadcast_to(np.asarray(values, np.float32), (count,)))

@@ -28,6 +28,13 @@ def address(array: Any) -> int:
     return found
 
 
+def room(like: Any, *shape: int) -> Any:
+    """Memory of this shape for values of the same type, as a tensor if `like` is one."""
+    if hasattr(like, "new_empty"):
+        return like.new_empty(shape)
+    return type(like)(shape, like.dtype)  # an array of NumPy
+
+
 def is_plain(array: Any) -> bool:
     """Whether the values are contiguous and on the CPU."""
     if hasattr(array, "data_ptr"):
@@ -203,6 +210,15 @@ class Linear8(Arguments):
         | _pointers("offsets", "int32") | _pointers("output", "float32")
     )  # fmt: skip
     _fields_ = _fields(_pointers, "inputs outputs activation")
+
+
+_PRODUCTS_A_NUMBER = 16  # number of products that take as long as reading one value
+
+
+def linear_work(arguments: Linear | Linear8) -> int:
+    """The cost of one row, in values read."""
+    work: int = arguments.inputs * arguments.outputs // _PRODUCTS_A_NUMBER
+    return work
 
 
 ATTEND, RESIDUAL, MAP, EMBED, MAP8, JOIN, GATE = range(7)

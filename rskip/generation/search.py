@@ -13,7 +13,7 @@ from torch import Tensor
 from rskip.cpu import find_library, native_library
 from rskip.cpu.search import NOT_A_NUMBER
 from rskip.generation.candidates import MAX_CANDIDATES, Candidates, NativeScan, Scan, on_host
-from rskip.generation.compiled import compiled_search
+from rskip.generation.compiled_steps import compiled_search
 from rskip.generation.decoder import StepDecoder
 from rskip.generation.hypothesis import Hypothesis
 from rskip.generation.options import SearchOptions

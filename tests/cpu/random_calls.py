@@ -23,9 +23,10 @@ folder, calls = Path(sys.argv[1]), int(sys.argv[2])
 rskip.cpu.library.__file__ = str(folder / "library.py")
 
 from rskip.cpu import CpuTransformer, find_library, for_inference  # noqa: E402
-from rskip.cpu.int8 import PackedWeight8, native_linear8  # noqa: E402
-from rskip.cpu.linear import native_linear, pack_weight  # noqa: E402
+from rskip.cpu.int8 import native_linear8  # noqa: E402
+from rskip.cpu.linear import native_linear  # noqa: E402
 from rskip.cpu.loss import cross_entropy_, log_softmax  # noqa: E402
+from rskip.cpu.packing import PackedWeight8, pack_weight  # noqa: E402
 from rskip.generation import SearchOptions, SpecialTokens, beam_search  # noqa: E402
 from rskip.generation.candidates import NativeScan  # noqa: E402
 from rskip.transformer import Transformer, TransformerConfig  # noqa: E402

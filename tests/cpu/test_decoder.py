@@ -14,8 +14,7 @@ import torch
 
 from rskip.cpu import CpuTransformer, find_library, for_inference, int8, linear, program, set_precision
 from rskip.cpu.decoder import CpuState
-from rskip.cpu.linear import linear_work
-from rskip.cpu.structures import EMBED
+from rskip.cpu.structures import EMBED, linear_work
 from rskip.transformer.encoder import Memory
 
 pytestmark = pytest.mark.skipif(find_library().library is None, reason="the kernels are not compiled here")

@@ -22,10 +22,11 @@ import rskip.cpu.library
 import rskip.cpu.structures
 from rskip.connections import NormalisedSum
 from rskip.cpu import find_library
-from rskip.cpu.int8 import PackedWeight8, native_linear8
+from rskip.cpu.int8 import native_linear8
 from rskip.cpu.library import Found, Library
-from rskip.cpu.linear import linear_arguments, native_linear, pack_weight
+from rskip.cpu.linear import native_linear
 from rskip.cpu.loss import cross_entropy_, log_softmax
+from rskip.cpu.packing import PackedWeight8, linear_arguments, pack_weight
 from rskip.cpu.residual import residual_arguments
 from rskip.cpu.structures import Arguments, Attention, LogSoftmax, Seen
 from rskip.settings.errors import SettingError

@@ -92,7 +92,7 @@ def test_int8_of_zeros_is_the_bias():
     [("float32", 1e-5), ("bfloat16", 0.1), pytest.param("int8", 0.1, marks=needs_int8)],
 )
 def test_model_in_each_precision(build, source, prefix, name, tolerance, monkeypatch):
-    monkeypatch.setattr(precision, "_FEWEST_INT8_WEIGHTS", 0)
+    monkeypatch.setattr(precision, "FEWEST_INT8_WEIGHTS", 0)
     model = build("2rskip+ln").float()
     exact = model(source, prefix).detach()
     converted = set_precision(model, name)
@@ -127,7 +127,7 @@ def test_int8_is_for_large_maps():
 
 @needs_int8
 def test_int8_after_another_precision(build, source, prefix, monkeypatch):
-    monkeypatch.setattr(precision, "_FEWEST_INT8_WEIGHTS", 0)
+    monkeypatch.setattr(precision, "FEWEST_INT8_WEIGHTS", 0)
     direct = set_precision(build("2rskip+ln").float(), "int8")
     packed_first = set_precision(set_precision(build("2rskip+ln").float(), "float32"), "int8")
     assert torch.equal(direct(source, prefix), packed_first(source, prefix))

@@ -148,7 +148,7 @@ def test_targets_beyond_the_known_positions_and_slots(changes, monkeypatch):
 
 
 def test_many_sentences_are_shared_among_threads(models, monkeypatch):
-    monkeypatch.setattr("rskip.cpu.decoder.WORK_TO_SHARE", 1)
+    monkeypatch.setattr("rskip.cpu.decoding.WORK_TO_SHARE", 1)
     source = torch.randint(4, SOURCE_WORDS, (13, 6), generator=torch.Generator().manual_seed(0))
     options = SearchOptions(nbest=4, no_repeat_ngram=2, max_length_b=20, token_scores=True, attention=True)
     arguments = (models["float32"], source, None, options, SpecialTokens(), monkeypatch)
@@ -164,7 +164,7 @@ def test_many_sentences_are_shared_among_threads(models, monkeypatch):
 @pytest.mark.parametrize("settings", [{}, {"top_k": 9}, {"top_p": 0.8}, {"top_k": 20, "top_p": 0.9}], ids=str)
 def test_samples_depend_on_the_seed_and_the_sentence_only(models, settings, monkeypatch):
     """Neither the other sentences of a batch nor threads change them."""
-    monkeypatch.setattr("rskip.cpu.decoder.WORK_TO_SHARE", 1)
+    monkeypatch.setattr("rskip.cpu.decoding.WORK_TO_SHARE", 1)
     source = torch.randint(4, SOURCE_WORDS, (9, 6), generator=torch.Generator().manual_seed(0))
     options = SearchOptions(nbest=4, max_length_b=20, sampling=True, seed=2**63 - 1, token_scores=True, **settings)
 

@@ -1,0 +1,120 @@
+"""A Transformer that the kernels compute completely, from the weights of a file. It needs NumPy, but no PyTorch.
+
+B sentences, K beams, S source length, C features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from rskip.cpu.decoding import CpuDecoding, Step
+from rskip.cpu.encoding import Encoding, Projection, Sources, sentences_at_once
+from rskip.cpu.library import Library, find_library
+from rskip.cpu.program import Program, Programs, Steps
+from rskip.cpu.structures import room
+from rskip.cpu.weights import read_stacks
+from rskip.kernel_forms import NoKernelForm
+
+LONGEST_SOURCE = 4096  # the kernels' attention does not pay beyond
+
+
+class KernelMemory(NamedTuple):
+    """The decoder's keys and values (B, S, C) of each layer, and the positions of the sources; see `Sources`."""
+
+    keys_values: list[tuple[Any, Any]]
+    slots: np.ndarray
+    counts: np.ndarray
+
+
+class KernelTransformer:
+    """Encodes sources and prepares the compiled search. Threads may share one.
+
+    :param settings: see `rskip.cpu.weights.read_stacks`.
+    :param parameters: arrays by the names of `Transformer`'s parameters.
+    :param precision: "float32", "bfloat16" or "int8".
+    :raises NoKernelForm: the kernels are missing or can't compute the model, so only PyTorch can.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], parameters: Mapping[str, np.ndarray], precision: str) -> None:
+        found = find_library()
+        if found.library is None:
+            raise NoKernelForm(f"the compiled kernels are missing: {found.problem}")
+        if precision == "int8" and not found.library.largest_weight:
+            raise NoKernelForm("the kernels have no exact 8-bit products on this processor")
+        self.library: Library = found.library
+        self.precision = precision
+        stacks = read_stacks(self.library, settings, parameters, precision)
+        self.config, encoder, decoder = stacks.config, stacks.encoder, stacks.decoder
+        self._like = encoder.embed_tokens.weight
+        self._vocabulary = len(self._like)
+        self._features = self._like.shape[1]
+        library, like = self.library, self._like
+        self._encodings = _Programs(lambda rows: Encoding(Program(library, like, rows), encoder))
+        self._projections = _Programs(lambda rows: Projection(Program(library, like, rows), decoder, like, rows))
+        self._steps = _Programs(lambda rows: Step(Program(library, like, rows), decoder))
+        for each in (self._encodings, self._projections, self._steps):
+            each.program(1)  # what the kernels can't compute shows here
+
+    @property
+    def connection(self) -> str:
+        """The spec of its connections; if they differ, "encoder's / decoder's"."""
+        return " / ".join(dict.fromkeys((self.config.encoder_connection, self.config.decoder_connection)))
+
+    @property
+    def max_positions(self) -> int | None:
+        """The maximum target length in tokens, including the end symbol; None without a limit."""
+        return self.config.max_target_positions if self.config.decoder_learned_pos else None
+
+    @property
+    def max_source_positions(self) -> int | None:
+        """The maximum source length in tokens, including the end symbol; None without a limit."""
+        return self.config.max_source_positions if self.config.encoder_learned_pos else None
+
+    @property
+    def trained_source_positions(self) -> int:
+        """The longest source that fairseq would have trained on."""
+        return int(self.config.max_source_positions)
+
+    @property
+    def target_start(self) -> Literal["end", "begin"]:
+        """The token of the dictionary that targets start with."""
+        start: Literal["end", "begin"] = self.config.start
+        return start
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> KernelMemory:
+        """Encodes source tokens of any lengths, which include the end.
+
+        :raises IndexError: a token is not in the vocabulary.
+        """
+        length, padding = max(map(len, sources)), self.config.padding_index
+        tokens = np.full((len(sources), length), padding, np.int64)
+        for row, source in zip(tokens, sources, strict=True):
+            row[: len(source)] = source
+        if tokens.min() < 0 or tokens.max() >= self._vocabulary:
+            raise IndexError(f"tokens include {tokens.min()} or {tokens.max()}: expected 0 to {self._vocabulary - 1}")
+        given, at_once = Sources.of(tokens, padding), sentences_at_once(length)
+        states = room(self._like, len(sources), length, self._features)
+        encoding = self._encodings.program(min(at_once, len(sources)) * length)
+        for first in range(0, len(sources), at_once):
+            encoding.compute(given.part(first, first + at_once), states[first : first + at_once])
+        keys_values = self._projections.program(tokens.size).compute(states)
+        return KernelMemory(keys_values, given.slots, given.counts)
+
+    def decoding(self, memory: KernelMemory, beams: int) -> CpuDecoding:
+        """What the compiled search needs to run all steps."""
+        decoding = self._steps.program(len(memory.counts) * beams).decoding(*memory)
+        assert decoding is not None
+        return decoding
+
+
+class _Programs(Programs[Steps]):
+    def __init__(self, build: Callable[[int], Steps]) -> None:
+        super().__init__()
+        self._build = build
+
+    def build(self, rows: int) -> Steps:
+        """See `Programs`."""
+        return self._build(rows)

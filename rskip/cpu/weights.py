@@ -1,0 +1,352 @@
+"""A Transformer's stacks from the weights of a file, for programs of kernels. It needs NumPy, but no PyTorch.
+
+The stacks have the members of `rskip.transformer`'s modules that `rskip.cpu.program` reads. Members that a stack of
+kernels never has are None.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from threading import Lock
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rskip.cpu.library import Library
+from rskip.cpu.packing import FEWEST_INT8_WEIGHTS, Int8Map, PackedMap
+from rskip.kernel_forms import GatedSum, NoKernelForm, NormalisedSum
+from rskip.transformer.config import TransformerConfig
+
+_EPS = 1e-5
+_KERNEL_ACTIVATIONS = ("relu", "tanh")
+_SPEC = re.compile(
+    r"(?P<factor>[+-]?[\d.]+(?:e[+-]?\d+)?)?(?P<family>[a-z]\w*)(?:\+(?P<norm>\w+))?(?::(?P<options>.*))?"
+)
+# Families with a kernel form, and their options that it covers. No class of a user can replace these families.
+_FAMILIES: dict[str, tuple[str, ...]] = {
+    "xskip": ("branch_scale",), "rskip": (), "prenorm": (), "highway": ("gate", "bias"),
+    "sas": ("gate", "gamma", "norm_term", "alpha_bias", "beta_bias", "host"),
+}  # fmt: skip
+# Settings that the stacks below follow, or that have no effect on a finished model. Others must have their defaults.
+_FOLLOWED = {
+    *(f"{side}_{name}" for side in ("encoder", "decoder") for name in (
+        "embed_dim", "ffn_embed_dim", "attention_heads", "layers", "learned_pos", "connection", "layerdrop"
+    )),
+    "activation_fn", "dropout", "attention_dropout", "activation_dropout", "checkpoint_activations",
+    "share_decoder_input_output_embed", "share_all_embeddings", "no_scale_embedding", "no_token_positional_embeddings",
+    "layernorm_embedding", "max_source_positions", "max_target_positions", "output_bias", "start", "padding_index",
+}  # fmt: skip
+_FIRST_POSITIONS = 256
+_growing = Lock()
+
+
+class Norm(NamedTuple):
+    """Layer normalisation with weight (C) and bias (C), or without bias a division by the root mean square."""
+
+    weight: np.ndarray
+    bias: np.ndarray | None
+    eps: float
+
+
+class Positions:
+    """A table of positions (P, C): learned, or sine and cosine, which grows. See `rskip.transformer.positions`.
+
+    :param learned: number of learned positions; None: the table grows.
+    """
+
+    def __init__(
+        self, rows: np.ndarray, padding: int, learned: int | None, as_rows: Callable[[np.ndarray], Any]
+    ) -> None:
+        self.rows, self._padding, self._learned, self._as_rows = rows, padding, learned, as_rows
+
+    @classmethod
+    def sinusoidal(cls, features: int, padding: int, as_rows: Callable[[np.ndarray], Any]) -> Positions:
+        """A table of sine and cosine."""
+        return cls(as_rows(_waves(_FIRST_POSITIONS, features, padding)), padding, None, as_rows)
+
+    def grow(self, length: int) -> None:
+        """Enlarges the table for sentences of `length` tokens. Raises ValueError if its positions are learned."""
+        needed = length + self._padding + 1
+        if self._learned is not None:
+            if length > self._learned:
+                raise ValueError(
+                    f"a sentence has {length} tokens, but this model has only {self._learned} learned positions: "
+                    "split or shorten the sentence"
+                )
+        elif needed > len(self.rows):
+            with _growing:
+                if needed > len(self.rows):
+                    rows = _waves(max(needed, 2 * len(self.rows)), self.rows.shape[1], self._padding)
+                    self.rows = self._as_rows(rows)
+
+
+def _waves(length: int, features: int, padding: int) -> np.ndarray:
+    """The table of `rskip.transformer.positions.SinusoidalPositions`, whose frequencies and angles are in float32."""
+    half = features // 2
+    powers = np.arange(half, dtype=np.float32) * np.float32(-(math.log(10000) / max(half - 1, 1)))
+    frequencies = np.exp(powers.astype(np.float64)).astype(np.float32)
+    angles = (np.arange(length, dtype=np.float32)[:, None] * frequencies).astype(np.float64)
+    table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+    table[padding] = 0
+    return table
+
+
+def to_bfloat16(values: np.ndarray) -> np.ndarray:
+    """float32 values rounded to the nearest bfloat16, as 16-bit integers."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = ((bits + (0x7FFF + (bits >> 16 & 1))) >> 16).astype(np.uint16)
+    return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)
+
+
+@dataclass(frozen=True)
+class _Spec:
+    family: str
+    factor: float | None
+    norm: str | None
+    options: dict[str, str]
+
+    @classmethod
+    def read(cls, text: str) -> _Spec:
+        match = _SPEC.fullmatch(text)
+        if match is None:
+            raise NoKernelForm(f"the kernels don't know the connection {text!r}")
+        pairs = (item.partition("=") for item in (match["options"] or "").split(",") if item)
+        options = {name: value for name, _, value in pairs}
+        if not options.keys() <= {*_FAMILIES.get(match["family"], ())}:
+            raise NoKernelForm(f"the kernels don't compute the connection {text}")
+        factor = None if match["factor"] is None else float(match["factor"])
+        return cls(match["family"], factor, match["norm"], options)
+
+
+class Weights:
+    """The parameters of a model by name, each taken once.
+
+    :param parameters: arrays of floats by the names of `Transformer`'s parameters.
+    :param precision: number format of the computation: "float32", "bfloat16" or "int8".
+    """
+
+    def __init__(self, library: Library, parameters: Mapping[str, np.ndarray], precision: str) -> None:
+        self.library, self._parameters, self.precision = library, parameters, precision
+        self._left = set(parameters)
+
+    def values(self, name: str, *shape: int | None) -> np.ndarray:
+        """The parameter in the rows' type.
+
+        :param shape: the expected sizes; None: any.
+        :raises NoKernelForm: it is missing, or has another shape.
+        """
+        return self._as_rows(self._take(name, shape))
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a parameter."""
+        return name in self._parameters
+
+    def positions(self, name: str, length: int, features: int, padding: int, *, learned: bool) -> Positions:
+        """The table of positions, for `length` tokens if they are learned."""
+        if not learned:
+            return Positions.sinusoidal(features, padding, self._as_rows)
+        rows = self.values(f"{name}.weight", length + padding + 1, features)
+        return Positions(rows, padding, length, self._as_rows)
+
+    def linear(self, name: str, inputs: int, outputs: int) -> PackedMap | Int8Map:
+        """The linear map with these members `weight` and `bias`, if it has one."""
+        weight = self._take(f"{name}.weight", (outputs, inputs))
+        bias = self._take(f"{name}.bias", (outputs,)) if self.has(f"{name}.bias") else None
+        if self.precision == "int8" and weight.size >= FEWEST_INT8_WEIGHTS:
+            return Int8Map(self.library, weight, bias)
+        return PackedMap(self.library, self._as_rows(weight), None if bias is None else self._as_rows(bias))
+
+    def norm(self, name: str, kind: str | None, features: int) -> Norm:
+        """The normalisation of this kind, ln or rms."""
+        if kind not in ("ln", "rms"):
+            raise NoKernelForm(f"the kernels don't know the normalisation {kind}")
+        bias = self.values(f"{name}.bias", features) if kind == "ln" else None
+        return Norm(self.values(f"{name}.weight", features), bias, _EPS)
+
+    def check_all_taken(self) -> None:
+        """Raises NoKernelForm if a parameter was not taken, so that no part of a model is ignored."""
+        if self._left:
+            raise NoKernelForm(f"the kernels can't compute {min(self._left)}")
+
+    def _take(self, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
+        found = self._parameters.get(name)
+        if found is None:
+            raise NoKernelForm(f"its weights lack {name}")
+        if len(found.shape) != len(shape) or any(
+            size not in (None, given) for size, given in zip(shape, found.shape, strict=True)
+        ):
+            raise NoKernelForm(f"{name} has the shape {found.shape}, but its settings describe {shape}")
+        self._left.discard(name)
+        return np.ascontiguousarray(found, np.float32)
+
+    def _as_rows(self, values: np.ndarray) -> np.ndarray:
+        return to_bfloat16(values) if self.precision == "bfloat16" else values
+
+
+@dataclass(frozen=True)
+class _Connections:
+    """Builds the forms of one stack's connections."""
+
+    weights: Weights
+    spec: _Spec
+    features: int
+
+    def form(self, name: str) -> NormalisedSum | GatedSum:
+        """The connection with this name, such as `encoder.layers.0.ffn_connection`."""
+        if self.spec.family not in _FAMILIES:
+            raise NoKernelForm(f"the kernels don't compute the connection {self.spec.family}")
+        built: NormalisedSum | GatedSum = getattr(self, f"_{self.spec.family}")(name)
+        return built
+
+    @property
+    def closing_norm(self) -> str | None:
+        """The kind of the normalisation that closes the stack, or None."""
+        closes = self.spec.family == "prenorm" or self._option("host", "postnorm") == "prenorm"
+        return self._norm_kind if closes else None
+
+    @property
+    def _norm_kind(self) -> str | None:
+        return self.spec.norm or ("ln" if self.spec.family == "sas" else None)
+
+    @property
+    def _factor(self) -> float:
+        if self.spec.factor is None:
+            raise NoKernelForm(f"the connection {self.spec.family} has no factor")
+        return self.spec.factor
+
+    def _option(self, name: str, default: str) -> str:
+        return self.spec.options.get(name, default)
+
+    def _norm(self, name: str) -> Norm:
+        return self.weights.norm(name, self._norm_kind, self.features)
+
+    def _xskip(self, name: str) -> NormalisedSum:
+        norms = [self._norm(f"{name}.norm")] if self.spec.norm else []
+        return NormalisedSum(norms=norms, scale=self._factor, branch_scale=float(self._option("branch_scale", "1")))
+
+    def _rskip(self, name: str) -> NormalisedSum:
+        return NormalisedSum(norms=[self._norm(f"{name}.norms.{each}") for each in range(int(self._factor))])
+
+    def _prenorm(self, name: str) -> NormalisedSum:
+        return NormalisedSum(branch_norm=self._norm(f"{name}.norm"))
+
+    def _sas(self, name: str) -> GatedSum:
+        full = self._option("gate", "full") == "full"
+        gates = [f"{each}_gate" for each in ("alpha", "beta")]
+        alpha, beta = (self._gate(f"{name}.{each}", 2 * self.features, 1, hidden=full) for each in gates)
+        free, norm = self._option("gamma", "tied") == "free", self._option("norm_term", "true") == "true"
+        prenorm = self._option("host", "postnorm") == "prenorm"
+        return GatedSum(
+            form="scaling", over="both", alpha=alpha, beta=beta,
+            gamma=self._gate(f"{name}.gamma_gate", 2 * self.features, 1, hidden=full) if free else None,
+            norm=self._norm(f"{name}.norm") if norm else None,
+            branch_norm=self._norm(f"{name}.branch_norm") if prenorm else None,
+        )  # fmt: skip
+
+    def _highway(self, name: str) -> GatedSum:
+        kind = self._option("gate", "transform")
+        both = kind in ("single", "full")
+        inputs, outputs = (2 * self.features, 1) if both else (self.features, self.features)
+        gate = self._gate(f"{name}.gate", inputs, outputs, hidden=kind == "full")
+        form: Any = "shortcut" if kind == "shortcut" else "highway"
+        return GatedSum(form=form, over="both" if both else "x", alpha=gate)
+
+    def _gate(self, name: str, inputs: int, outputs: int, *, hidden: bool) -> SimpleNamespace:
+        first = self.weights.linear(f"{name}.hidden", inputs, self.features) if hidden else None
+        last = self.weights.linear(f"{name}.output", self.features if hidden else inputs, outputs)
+        return SimpleNamespace(hidden=first, output=last)
+
+
+class Stacks(NamedTuple):
+    """An encoder and a decoder for `rskip.cpu.encoding` and `rskip.cpu.decoding`, with all settings of the model."""
+
+    encoder: Any
+    decoder: Any
+    config: Any
+
+
+def read_stacks(
+    library: Library, settings: Mapping[str, Any], parameters: Mapping[str, np.ndarray], precision: str,
+    *, padding: int = 1,
+) -> Stacks:  # fmt: skip
+    """The stacks of a Transformer.
+
+    :param settings: those of `TransformerConfig`, apart from the vocabularies; the others are its defaults.
+    :param parameters: arrays of floats by the names of `Transformer`'s parameters; tied ones have several names.
+    :param precision: "float32", "bfloat16" or "int8".
+    :raises NoKernelForm: the kernels can't compute the model, or weights are missing or have other shapes.
+    """
+    known = {field.name: field.default for field in fields(TransformerConfig)}
+    given = {name: value for name, value in settings.items() if name in known and value is not None}
+    config = SimpleNamespace(**{**known, **given, "padding_index": padding})
+    if config.activation_fn not in _KERNEL_ACTIVATIONS:
+        raise NoKernelForm(f"the kernels don't compute the activation {config.activation_fn}")
+    for name in known.keys() - _FOLLOWED:
+        if name in given and given[name] != known[name] and not name.endswith("_vocabulary"):
+            raise NoKernelForm(f"the kernels don't compute {name}={given[name]}")
+    weights = Weights(library, parameters, precision)
+    encoder = _stack(weights, config, "encoder", config.encoder_learned_pos, config.max_source_positions)
+    decoder = _stack(weights, config, "decoder", config.decoder_learned_pos, config.max_target_positions)
+    words, features = decoder.embed_tokens.weight.shape
+    decoder.output_projection = weights.linear("decoder.output_projection", features, words)
+    weights.check_all_taken()
+    return Stacks(encoder, decoder, config)
+
+
+def _stack(weights: Weights, config: Any, side: str, learned: bool, length: int) -> Any:
+    features: int = getattr(config, f"{side}_embed_dim")
+    layers: int = getattr(config, f"{side}_layers")
+    spec = _Spec.read(getattr(config, f"{side}_connection"))
+    connections = _Connections(weights, spec, features)
+    table = weights.values(f"{side}.embed_tokens.weight", None, features)
+    closing = connections.closing_norm
+    return SimpleNamespace(
+        config=config,
+        embed_tokens=SimpleNamespace(weight=table),
+        embed_scale=1.0 if config.no_scale_embedding else math.sqrt(features),
+        embed_positions=None
+        if config.no_token_positional_embeddings
+        else weights.positions(
+            f"{side}.embed_positions", length, features, config.padding_index, learned=learned
+        ),
+        layernorm_embedding=weights.norm(f"{side}.layernorm_embedding", "ln", features)
+        if config.layernorm_embedding
+        else None,
+        layers=[_layer(weights, config, side, f"{side}.layers.{number}", connections) for number in range(layers)],
+        stack_connection=None,
+        layer_norm=None if closing is None else weights.norm(f"{side}.layer_norm", closing, features),
+    )
+
+
+def _layer(weights: Weights, config: Any, side: str, name: str, connections: _Connections) -> Any:
+    features, inner = connections.features, getattr(config, f"{side}_ffn_embed_dim")
+    heads = getattr(config, f"{side}_attention_heads")
+    if features % heads:
+        raise NoKernelForm(f"{features} features can't be divided among {heads} heads")
+    layer = SimpleNamespace(
+        self_attn=_attention(weights, f"{name}.self_attn", features, features, heads),
+        self_attn_connection=connections.form(f"{name}.self_attn_connection"),
+        fc1=weights.linear(f"{name}.fc1", features, inner),
+        fc2=weights.linear(f"{name}.fc2", inner, features),
+        ffn_connection=connections.form(f"{name}.ffn_connection"),
+        activation=config.activation_fn,
+        hidden_norm=None,
+    )
+    if side == "decoder":
+        memory = config.encoder_embed_dim
+        layer.encoder_attn = _attention(weights, f"{name}.encoder_attn", features, memory, heads)
+        layer.encoder_attn_connection = connections.form(f"{name}.encoder_attn_connection")
+    return layer
+
+
+def _attention(weights: Weights, name: str, features: int, memory: int, heads: int) -> Any:
+    inputs = {"q_proj": features, "k_proj": memory, "v_proj": memory, "out_proj": features}
+    maps = {each: weights.linear(f"{name}.{each}", size, features) for each, size in inputs.items()}
+    nothing = dict.fromkeys(
+        ("query_norm", "key_norm", "value_norm", "heads_norm", "output_norm", "head_scale", "value_residual")
+    )
+    return SimpleNamespace(heads=heads, **maps, **nothing)
