@@ -14,7 +14,7 @@ import torch
 
 from rskip.cpu import CpuTransformer, find_library, for_inference, int8, linear, program, set_precision
 from rskip.cpu.decoder import CpuState
-from rskip.cpu.structures import EMBED, linear_work
+from rskip.cpu.structures import EMBED, address, linear_work
 from rskip.transformer.encoder import Memory
 
 pytestmark = pytest.mark.skipif(find_library().library is None, reason="the kernels are not compiled here")
@@ -258,5 +258,5 @@ def test_threads_that_use_a_fresh_model_at_once_read_the_same_weights(build, sou
     assert all(torch.equal(memory.states, expected) for memory in found)
     modules = model.model.encoder.modules()
     packed = [each.packed["native"] for each in modules if "native" in getattr(each, "packed", {})]
-    kept = [getattr(each, "weight", each).data_ptr() for each in packed]
+    kept = [address(getattr(each, "weight", each)) for each in packed]
     assert len(kept) == 12 and sorted(read) == sorted(2 * kept)
