@@ -13,17 +13,24 @@ from rskip.connections.admin import Admin, admin_profiling, is_profiled
 from rskip.connections.attnres import AttnRes
 from rskip.connections.b2t import B2T
 from rskip.connections.connection import HOST_NEEDS, Connection, StackConnection, State
+from rskip.connections.deep_delta import DeepDelta
 from rskip.connections.deepnorm import DeepNorm
 from rskip.connections.denseformer import DenseFormer
 from rskip.connections.former_options import Choice, Flag, Number, Whole
+from rskip.connections.frac import FracConnection
+from rskip.connections.gpas import GPAS
 from rskip.connections.highway import Highway
 from rskip.connections.hybridnorm import HybridNorm
 from rskip.connections.hyper import HyperConnection, ManifoldHyperConnection
 from rskip.connections.laurel import Laurel
+from rskip.connections.mhc_lite import MHCLite
 from rskip.connections.mixing import Mixing, mixing_of
+from rskip.connections.mudd import MUDD
+from rskip.connections.ngpt import NGPT
 from rskip.connections.normformer import NormFormer
 from rskip.connections.norms import build_norm
 from rskip.connections.options import Bounds, Option, Positive
+from rskip.connections.orthogonal import Orthogonal
 from rskip.connections.place import Place
 from rskip.connections.prenorm import PreNorm
 from rskip.connections.prenorm_by_depth import Keel, LayerNormScaling, MixLN
@@ -42,6 +49,7 @@ from rskip.connections.spec import (
     parse_connection,
 )
 from rskip.connections.subln import SubLN
+from rskip.connections.x0 import X0
 from rskip.kernel_forms import NormalisedSum
 from rskip.settings.paper import Paper
 
@@ -103,4 +111,12 @@ __all__ = [
     "Mixing",
     "NormalisedSum",
     "mixing_of",
+    "X0",
+    "GPAS",
+    "Orthogonal",
+    "NGPT",
+    "MUDD",
+    "DeepDelta",
+    "FracConnection",
+    "MHCLite",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,15 @@ from rskip.connections.norms import build_norm
 from rskip.connections.place import Place
 from rskip.connections.registry import register_connection
 from rskip.settings.paper import Paper
+
+
+def averaged(outputs: Sequence[Tensor], weights: Sequence[Tensor]) -> State:
+    """The state after a layer: Σ_j weights_j·outputs_j, then the outputs X_0 to X_l."""
+    first, *others = weights
+    average = first * outputs[0]
+    for weight, output in zip(others, outputs[1:], strict=True):
+        average = torch.addcmul(average, weight, output)
+    return average.to(outputs[0].dtype), *outputs
 
 
 class DenseFormerStack(StackConnection):
@@ -76,14 +85,7 @@ class DenseFormer(Connection):
         check_output(f, kept[0].shape, self)
         x, *outputs = kept
         x = x + f
-        if self.weights is None:
-            return x, *outputs
-        outputs.append(x)
-        first, *others = self.weights.unbind()
-        average = first * outputs[0]
-        for weight, output in zip(others, outputs[1:], strict=True):
-            average = torch.addcmul(average, weight, output)
-        return average.to(x.dtype), *outputs
+        return (x, *outputs) if self.weights is None else averaged([*outputs, x], self.weights.unbind())
 
     def as_mixing(self, state: State) -> Mixing:
         kept = torch.eye(self.outputs)

@@ -16,6 +16,8 @@ from rskip.connections.options import Bounds
 from rskip.connections.place import Place
 from rskip.connections.registry import register_connection
 from rskip.connections.sinkhorn import sinkhorn
+from rskip.connections.spec import ConnectionSpec
+from rskip.settings.errors import SettingError
 from rskip.settings.paper import Paper
 
 Streams = Annotated[int, Bounds(1, 64)]
@@ -46,12 +48,14 @@ class StreamsConnection(Connection):
     streams: int
 
     def weights(self, streams: Tensor) -> tuple[Tensor, Tensor]:
-        """α and R, concatenated (..., n, 1 + n), and β (..., n), for h (..., n, C)."""
+        """α and R, concatenated (..., n, 1 + n), and β (..., n), for h (..., n, C). Only α, if R is the identity."""
         raise NotImplementedError
 
     def as_mixing(self, state: State) -> Mixing:
         weights, outputs = self.weights(streams_of(state, self))
-        return Mixing(reads=weights[..., 0], carries=weights[..., 1:].transpose(-1, -2), adds=outputs)
+        reads, mixes = weights[..., 0], weights[..., 1:]
+        carries = mixes.transpose(-1, -2) if mixes.size(-1) else torch.eye(self.streams, dtype=weights.dtype)
+        return Mixing(reads=reads, carries=carries, adds=outputs)
 
     def parts(self, state: State) -> Tensor:
         return streams_of(state, self)
@@ -64,13 +68,15 @@ class StreamsConnection(Connection):
         """The result of `before`: the branch's input, and what `after` needs.
 
         :param streams: h (..., n, C).
-        :param weights: α and R, concatenated (..., n, 1 + n).
+        :param weights: α and R, concatenated (..., n, 1 + n); or α (..., n, 1), if R is the identity.
         :param outputs: β (..., n).
         """
         dtype = torch.promote_types(weights.dtype, streams.dtype)
         with without_autocast(streams.device):
             sums = _Sums.apply(weights.to(dtype), streams.to(dtype)).to(streams.dtype)
         x, mixed = sums.split([1, sums.size(-2) - 1], dim=-2)
+        if not mixed.size(-2):
+            mixed = streams
         return self.norm(x.squeeze(-2).contiguous()), (mixed, outputs)  # a view would keep all sums in memory
 
     def after(self, kept: State, f: Tensor) -> State:
@@ -193,45 +199,22 @@ class HyperConnection(StreamsConnection):
         return f"streams={self.streams}, form={self.form}, {super().extra_repr()}"
 
 
-@register_connection(
-    "mhc",
-    formula="hyper's, with α = σ(u), β = 2σ(v), R = sinkhorn(w), and u, v, w linear in all streams' values",
-    source="Xie et al. 2025, with the orientation of DeepSeek's kernels; initial biases 0 as in Megatron",
-    norms=("ln", "rms"),
-    default_norm="ln",
-    closing_norm=True,
-    stack=CopiedStreams,
-    paper=Paper(
-        title="mHC: Manifold-Constrained Hyper-Connections",
-        authors="Zhenda Xie et al.",
-        url="https://arxiv.org/abs/2512.24880",
-    ),
-)
-class ManifoldHyperConnection(StreamsConnection):
-    """h_k ← Σ_j R_jk·h_j + β_k·f, where f = F(norm(Σ_j α_j·h_j)) and α = σ(u), β = 2σ(v), R = sinkhorn(w).
+class ManifoldStreams(StreamsConnection):
+    """hyper's formula with α = σ(u), β = 2σ(v) and R from w, where (u, v, w) = a·RMS(h_1, ..., h_n)·φ + b.
 
-    (u, v, w) = a·RMS(h_1, ..., h_n)·φ + b, where RMS divides all nC values by their root mean square. u, v and w have
-    n, n and n² values per position, in float32 or better. sinkhorn makes exp(w) doubly stochastic: it divides rows,
-    then columns, by their sums, `iterations` times. Initially a = 0.01 and b = 0, so α is about 1/2, β about 1 and R
-    about 1/n: on copied streams this is nearly the pre-norm block. φ is drawn at random, so the streams diverge.
-    Members: `norm`, `mixing` (φ, rows for outputs), `scale` (a, 3), `bias` (b).
+    RMS divides all nC values by their root mean square. u, v and w are computed per position, in float32 or better.
+    Members: `norm`, `mixing` (φ, rows for outputs), `scale` (a, one each for u, v and w), `bias` (b).
+
+    :param logits: number of values in w; 0: R is the identity.
     """
 
-    def __init__(
-        self,
-        features: int,
-        *,
-        norm: str,
-        streams: Streams = 4,
-        iterations: Annotated[int, Bounds(1, 1000)] = 20,
-        feature_dim: int = -1,
-    ) -> None:
+    def __init__(self, features: int, *, norm: str, streams: int, logits: int, feature_dim: int) -> None:
         super().__init__(features, feature_dim=feature_dim)
-        self.streams, self.iterations, self.eps = streams, iterations, EPS
+        self.streams, self.logits, self.eps = streams, logits, EPS
         self.norm = build_norm(norm, features, feature_dim)
-        self.mixing = nn.Parameter(torch.empty(streams * (streams + 2), streams * features))
-        self.scale = nn.Parameter(torch.empty(3))
-        self.bias = nn.Parameter(torch.empty(streams * (streams + 2)))
+        self.mixing = nn.Parameter(torch.empty(2 * streams + logits, streams * features))
+        self.scale = nn.Parameter(torch.empty(3 if logits else 2))
+        self.bias = nn.Parameter(torch.empty(2 * streams + logits))
         self._start(nn.init.xavier_uniform_)
 
     def _start(self, weight_init: Callable[[Tensor], object]) -> None:
@@ -243,17 +226,75 @@ class ManifoldHyperConnection(StreamsConnection):
         super().reset_parameters(weight_init)
         self._start(weight_init)
 
+    def residual_weights(self, w: Tensor) -> Tensor:
+        """R (..., n, n) from w (..., logits)."""
+        raise NotImplementedError
+
     def weights(self, streams: Tensor) -> tuple[Tensor, Tensor]:
-        n = self.streams
+        sizes = [self.streams, self.streams, self.logits]
         values = at_least_float32(streams.flatten(-2))  # (..., nC)
         root = torch.rsqrt(values.square().mean(-1, keepdim=True) + self.eps)
         found = at_least_float32(nn.functional.linear(values, self.mixing.to(values.dtype))) * root
-        u, v, w = found.split([n, n, n * n], dim=-1)
-        of_u, of_v, of_w = self.bias.split([n, n, n * n])
-        inputs = torch.sigmoid(self.scale[0] * u + of_u)
+        u, v, w = found.split(sizes, dim=-1)
+        of_u, of_v, of_w = self.bias.split(sizes)
+        weights = torch.sigmoid(self.scale[0] * u + of_u).unsqueeze(-1)
         outputs = 2 * torch.sigmoid(self.scale[1] * v + of_v)
-        mixes = sinkhorn((self.scale[2] * w + of_w).unflatten(-1, (n, n)), self.iterations)  # (..., n, n)
-        return torch.cat([inputs.unsqueeze(-1), mixes], dim=-1), outputs
+        if self.logits:
+            weights = torch.cat([weights, self.residual_weights(self.scale[2] * w + of_w)], dim=-1)
+        return weights, outputs
+
+
+def _check_mhc(spec: ConnectionSpec) -> None:
+    options = dict(spec.options)
+    if options.get("residual") == "identity" and "iterations" in options:
+        expected = "iterations only with residual=sinkhorn, since residual=identity has none"
+        raise SettingError.of_value("connection", str(spec), expected, advice="leave iterations out")
+
+
+@register_connection(
+    "mhc",
+    formula="hyper's, with α = σ(u), β = 2σ(v), R = sinkhorn(w), and u, v, w linear in all streams' values",
+    source="Xie et al. 2025, with the orientation of DeepSeek's kernels; initial biases 0 as in Megatron; "
+    "residual=identity: Identity HC, tylerromero.com/translations/zhihu/your-deepseek-mhc-might-not-need-the-m",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    closing_norm=True,
+    stack=CopiedStreams,
+    check=_check_mhc,
+    paper=Paper(
+        title="mHC: Manifold-Constrained Hyper-Connections",
+        authors="Zhenda Xie et al.",
+        url="https://arxiv.org/abs/2512.24880",
+    ),
+)
+class ManifoldHyperConnection(ManifoldStreams):
+    """h_k ← Σ_j R_jk·h_j + β_k·f, where f = F(norm(Σ_j α_j·h_j)) and α = σ(u), β = 2σ(v), R = sinkhorn(w).
+
+    (u, v, w) = a·RMS(h_1, ..., h_n)·φ + b, where RMS divides all nC values by their root mean square. u, v and w have
+    n, n and n² values per position, in float32 or better. sinkhorn makes exp(w) doubly stochastic: it divides rows,
+    then columns, by their sums, `iterations` times. With residual="identity" R is the identity, without w. Initially
+    a = 0.01 and b = 0, so α is about 1/2, β about 1 and R about 1/n: on copied streams this is nearly the pre-norm
+    block. φ is drawn at random, so the streams diverge.
+    Members: `norm`, `mixing` (φ, rows for outputs), `scale` (a, one each for u, v and w), `bias` (b).
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        norm: str,
+        streams: Streams = 4,
+        residual: Literal["sinkhorn", "identity"] = "sinkhorn",
+        iterations: Annotated[int, Bounds(1, 1000)] = 20,
+        feature_dim: int = -1,
+    ) -> None:
+        logits = streams * streams if residual == "sinkhorn" else 0
+        super().__init__(features, norm=norm, streams=streams, logits=logits, feature_dim=feature_dim)
+        self.iterations = iterations
+
+    def residual_weights(self, w: Tensor) -> Tensor:
+        return sinkhorn(w.unflatten(-1, (self.streams, self.streams)), self.iterations)
 
     def extra_repr(self) -> str:
-        return f"streams={self.streams}, iterations={self.iterations}, {super().extra_repr()}"
+        mixing = f"iterations={self.iterations}" if self.logits else "residual=identity"
+        return f"streams={self.streams}, {mixing}, {super().extra_repr()}"

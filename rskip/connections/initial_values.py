@@ -47,7 +47,7 @@ def is_loaded(tensor: Tensor) -> bool:
     return _transformers_initialises() and getattr(tensor, "_is_hf_initialized", False)
 
 
-def fill(parameter: Any, values: Tensor | Sequence[float]) -> None:
+def fill(parameter: Any, values: Tensor | Sequence[float] | Sequence[Sequence[float]]) -> None:
     """Sets a parameter to these values. The parameter may be distributed (a DTensor)."""
     if is_loaded(parameter):
         return

@@ -41,7 +41,10 @@ def mixing_of(connection: Connection) -> Callable[[State], Mixing] | None:
     if states_own_formula(connection, "as_mixing"):
         return connection.as_mixing
     stated = normalised_sum(connection)
-    if stated is None or stated.norms:
+    if stated is None or stated.norms or stated.added or stated.output_norm or stated.input_scale != 1:
         return None
-    reads, carries, adds = torch.ones(1), torch.tensor([[stated.scale]]), torch.tensor([stated.branch_scale])
+    factors = [torch.as_tensor(factor).detach().reshape(-1) for factor in (stated.scale, stated.branch_scale)]
+    if any(len(factor) > 1 for factor in factors):  # one per feature
+        return None
+    reads, carries, adds = torch.ones(1), factors[0][None], factors[1]
     return lambda state: Mixing(reads=reads, carries=carries, adds=adds)

@@ -60,6 +60,11 @@ class Place:
         return self.branch == ("encoder_attn" if crosses else "self_attn")
 
     @property
+    def begins_layer(self) -> bool:
+        """Whether the block is the first of its layer."""
+        return (self.sublayer - 1) * self.layers == (self.layer - 1) * self.sublayers
+
+    @property
     def ends_layer(self) -> bool:
         """Whether the block is the last of its layer."""
         return self.sublayer * self.layers == self.layer * self.sublayers

@@ -19,7 +19,7 @@ from rskip.connections import (
 )
 
 Run = Callable[[Callable[[State, int], State], State, int], State]
-FEATURES = 5
+FEATURES = 8
 BRANCHES = {"encoder": ("self_attn", "ffn"), "decoder": ("self_attn", "encoder_attn", "ffn")}
 
 

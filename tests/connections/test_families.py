@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -161,6 +162,112 @@ def mhc(w: Written, x: Tensor, *, n: int) -> Tensor:
     return w.norm("closing", streams.sum(-2))
 
 
+def streams_with(w: Written, x: Tensor, n: int, residual: Callable[[Tensor], Tensor]) -> Tensor:
+    """mhc's formula as sums over streams; `residual` computes R (..., n, n) from w, h_k ← Σ_j R_jk h_j + β_k f."""
+    h = [x] * n
+    for k in w.blocks():
+        at = f"connections.{k}."
+        flat = torch.cat(h, -1)
+        values = flat @ w.p(at + "mixing").T / torch.sqrt((flat * flat).mean(-1, keepdim=True) + 1e-5)
+        scale, bias = w.p(at + "scale"), w.p(at + "bias")
+        pre = 1 / (1 + torch.exp(-(scale[0] * values[..., :n] + bias[:n])))
+        post = 2 / (1 + torch.exp(-(scale[1] * values[..., n : 2 * n] + bias[n : 2 * n])))
+        matrix = residual(scale[-1] * values[..., 2 * n :] + bias[2 * n :])
+        f = w.f(k, w.of(k, sum(pre[..., j, None] * h[j] for j in range(n))))
+        h = [sum(matrix[..., j, i, None] * h[j] for j in range(n)) + post[..., i, None] * f for i in range(n)]
+    return w.norm("closing", sum(h))
+
+
+def mixture_of_permutations(logits: Tensor, n: int) -> Tensor:
+    shares = torch.exp(logits) / torch.exp(logits).sum(-1, keepdim=True)
+    matrix = torch.zeros(*logits.shape[:-1], n, n, dtype=logits.dtype)
+    for number, permutation in enumerate(itertools.permutations(range(n))):
+        for k, j in enumerate(permutation):
+            matrix[..., j, k] = matrix[..., j, k] + shares[..., number]
+    return matrix
+
+
+def identity_of(logits: Tensor, n: int) -> Tensor:
+    return torch.eye(n, dtype=logits.dtype).expand(*logits.shape[:-1], n, n)
+
+
+def frac(w: Written, k: int, x: Tensor, *, m: int, dynamic: bool) -> Tensor:
+    """Eq. 8 and 11 to 14 of the paper, part by part."""
+    at, size = f"connections.{k}.", x.size(-1) // m
+    parts = [x[..., i * size : (i + 1) * size] for i in range(m)]
+    weights = [[w.p(at + "part_weights")[j, i] for i in range(2 * m)] for j in range(m)]
+    beta = list(w.p(at + "output_weights"))
+    if dynamic:
+        for j, part in enumerate(parts):
+            n = w.of(k, part, "part_norm")
+            found = w.p(at + "mixing_scale") * torch.tanh(n @ w.p(at + "mixing"))
+            weights[j] = [weights[j][i] + found[..., i, None] for i in range(2 * m)]
+            beta[j] = beta[j] + w.p(at + "output_scale") * torch.tanh(n @ w.p(at + "output_mixing"))
+    mixed = [sum(weights[j][i] * parts[j] for j in range(m)) for i in range(2 * m)]
+    f = w.f(k, w.of(k, torch.cat(mixed[:m], -1)))
+    return torch.cat([mixed[m + i] + beta[i] * f[..., i * size : (i + 1) * size] for i in range(m)], -1)
+
+
+def x0(w: Written, x: Tensor, *, rate: float = 1) -> Tensor:
+    first = x
+    for k in w.blocks():
+        place = w.places[k]
+        if k % len(BRANCHES[place.stack]) == 0:
+            start = 1.15 - 0.10 * (place.layer - 1) / (place.layers - 1)
+            factor = start + rate * (w.p(f"connections.{k}.skip_weight") - start)
+            x = factor * x + w.p(f"connections.{k}.input_weight") * first
+        x = x + w.f(k, w.of(k, x))
+    return w.norm("closing", x)
+
+
+def gpas(w: Written, k: int, x: Tensor) -> Tensor:
+    g = w.p(f"connections.{k}.damping")
+    z = x + w.f(k, w.of(k, x))
+    return z - g / (1 + torch.exp(-g)) * z.detach()
+
+
+def orthogonal(x: Tensor, f: Tensor) -> Tensor:
+    share = torch.einsum("btc,btc->bt", x, f) / (torch.einsum("btc,btc->bt", x, x) + 1e-6)
+    return x + f - share[..., None] * x
+
+
+def ngpt(w: Written, k: int, x: Tensor) -> Tensor:
+    """The code's formula, at its scale: vectors of norm 1, up to eps."""
+    def unit(z: Tensor) -> Tensor:
+        return z / torch.sqrt((z * z).sum(-1, keepdim=True) + z.size(-1) * 1e-5)
+
+    root = math.sqrt(x.size(-1))
+    alpha = (w.p(f"connections.{k}.step_weight") * (0.05 * root)).abs()
+    h, step = unit(x), unit(w.f(k, root * unit(x)))
+    y = h + alpha * (step - h)
+    return root * y / torch.sqrt((y * y).sum(-1, keepdim=True) + 1e-5)
+
+
+def deep_delta(w: Written, k: int, x: Tensor) -> Tensor:
+    def sigmoid_of(name: str, z: Tensor) -> Tensor:
+        weight, bias = w.p(f"connections.{k}.{name}.weight")[0], w.p(f"connections.{k}.{name}.bias")
+        return 1 / (1 + torch.exp(-((z * weight).sum(-1, keepdim=True) + bias)))
+
+    normalised = w.of(k, x)
+    f = w.f(k, normalised)
+    direction = f / torch.sqrt((f * f).sum(-1, keepdim=True) + 1e-10)
+    beta, target = 2 * sigmoid_of("step", normalised), 4 * sigmoid_of("target", x)
+    return x + beta * (target - (direction * x).sum(-1, keepdim=True)) * direction
+
+
+def mudd(w: Written, x: Tensor) -> Tensor:
+    outputs = [x]
+    for k in w.blocks():
+        x = x + w.f(k, w.of(k, x))
+        if (k + 1) % len(BRANCHES[w.places[k].stack]) == 0:
+            outputs.append(x)
+            z = x / torch.sqrt((x * x).mean(-1, keepdim=True) + 1e-5) @ w.p(f"connections.{k}.down.weight").T
+            weights = (z * (1 + torch.erf(z / math.sqrt(2))) / 2) @ w.p(f"connections.{k}.up.weight").T
+            weights = weights + w.p(f"connections.{k}.weights")
+            x = sum(weights[..., j, None] * output for j, output in enumerate(outputs))
+    return w.norm("closing", x)
+
+
 def hybridnorm(w: Written, k: int, x: Tensor, *, first_is_prenorm: bool) -> Tensor:
     place = w.places[k]
     if first_is_prenorm and place.layer == 1:
@@ -258,6 +365,18 @@ FORMULAS: dict[str, Formula] = {
     "attnres:blocks=2": lambda w, x: attnres(w, x, sizes={6: [3, 3], 9: [4, 5]}),
     "attnres+rms": lambda w, x: attnres(w, x, sizes={6: [1] * 6, 9: [1] * 7 + [2]}),
     "mhc:streams=3": lambda w, x: mhc(w, x, n=3),
+    "mhc:residual=identity,streams=3": lambda w, x: streams_with(w, x, 3, functools.partial(identity_of, n=3)),
+    "mhc_lite:streams=3": lambda w, x: streams_with(w, x, 3, functools.partial(mixture_of_permutations, n=3)),
+    "frac": each_block(functools.partial(frac, m=4, dynamic=True), closes=True),
+    "frac+rms:form=static,parts=2": each_block(functools.partial(frac, m=2, dynamic=False), closes=True),
+    "x0": x0,
+    "x0+rms:rate=0.01": functools.partial(x0, rate=0.01),
+    "gpas": each_block(gpas, closes=True),
+    "orthogonal": each_block(lambda w, k, x: orthogonal(x, w.f(k, x)), closes=False),
+    "orthogonal+ln": each_block(lambda w, k, x: orthogonal(x, w.f(k, w.of(k, x))), closes=True),
+    "ngpt": each_block(ngpt, closes=False),
+    "ddl": each_block(deep_delta, closes=True),
+    "mudd": mudd,
     # what is inside the branch: tests/transformer/test_inner_norms.py
     "subln": each_block(lambda w, k, x: x + w.f(k, w.of(k, x)), closes=True),
     "hybridnorm": each_block(lambda w, k, x: hybridnorm(w, k, x, first_is_prenorm=False), closes=True),
@@ -289,7 +408,7 @@ def test_every_family_that_needs_a_place_or_a_state_is_here():
     assert written >= {each.name for each in list_connections() if each.needs_place or each.passes != "x" or each.stack}
 
 
-STARTS_AS = {  # another connection, which it equals as it starts, up to the norm's eps
+STARTS_AS = {  # another connection, which it equals as it starts, if the norms' eps is 0
     "laurel+ln": "prenorm+ln",
     "laurel:form=rw": "1xskip",
     "hyper": "prenorm+ln",
@@ -300,14 +419,22 @@ STARTS_AS = {  # another connection, which it equals as it starts, up to the nor
     "rezero:init=1": "1xskip",
     "admin": "1xskip+ln",
     "layerscale+ln:init=1": "prenorm+ln",
+    "gpas": "prenorm+ln",
+    "mudd": "prenorm+ln",
+    "frac": "prenorm+ln",
+    "frac:form=static,parts=2": "prenorm+ln",
+    "attnres": "prenorm+ln",
+    "attnres:blocks=2": "prenorm+ln",
 }
 
 
 @pytest.mark.parametrize("spec", STARTS_AS)
 def test_what_it_starts_as(spec):
     torch.manual_seed(0)
-    x = drawn_input()
-    torch.testing.assert_close(Stack(spec)(x), Stack(STARTS_AS[spec])(x), rtol=0, atol=1e-4)
+    x, stacks = drawn_input(), [Stack(spec), Stack(STARTS_AS[spec])]
+    for module in [each for stack in stacks for each in stack.modules()]:
+        module.eps = 0.0
+    torch.testing.assert_close(stacks[0](x), stacks[1](x), rtol=1e-12, atol=1e-12)
 
 
 def test_rezero_starts_as_the_identity_and_mixln_is_post_norm_where_all_layers_are():
@@ -324,6 +451,83 @@ def test_mhc_starts_near_a_pre_norm_block():
         nn.init.zeros_(connection.mixing)
     x = drawn_input()
     torch.testing.assert_close(model(x), Stack("prenorm+ln")(x), rtol=0, atol=1e-4)
+
+
+def test_mhc_lite_starts_with_the_blocks_own_stream_and_nearly_the_identity():
+    for sublayer, own in ((1, 0), (2, 1), (6, 2)):
+        connection: Any = build_connection("mhc_lite:streams=3", 4, place=places_of("encoder", 3, 0)[sublayer - 1])
+        expected = [1.0 if stream == own else -1.0 for stream in range(3)]
+        assert connection.bias.tolist() == [*expected, *expected, 0, -8, -8, -8, -8, -8]
+        assert not connection.mixing.any() and connection.scale.tolist() == pytest.approx([0.01] * 3)
+        matrix = connection.residual_weights(connection.bias[6:])
+        torch.testing.assert_close(matrix, torch.eye(3), rtol=0, atol=2e-3)
+
+
+def test_a_mixture_of_permutations_is_doubly_stochastic():
+    connection: Any = build_connection("mhc_lite", 4, place=places_of("encoder", 3, 0)[0])
+    logits = 3 * torch.randn(7, 24, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    matrix = connection.residual_weights(logits)
+    assert (matrix >= 0).all()
+    for dimension in (-1, -2):
+        torch.testing.assert_close(matrix.sum(dimension), torch.ones(7, 4, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("layers", "scales", "inputs"), [
+    (1, [1.15], [0.2]), (3, [1.15, 1.10, 1.05], [0.2, 0.125, 0.05])])  # fmt: skip
+def test_x0_starts_as_in_nanochat(layers, scales, inputs):
+    """Its loops over layers, 1.15 - 0.10·i/(n - 1) and 0.20 - 0.15·i/(n - 1), by hand."""
+    for stack, blocks_a_layer in (("encoder", 2), ("decoder", 3)):
+        connections: Any = Stack("x0", stack, layers=layers).connections
+        assert [each.skip_weight.item() for each in connections[::blocks_a_layer]] == pytest.approx(scales)
+        assert [each.input_weight.item() for each in connections[::blocks_a_layer]] == pytest.approx(inputs)
+        others = [each for number, each in enumerate(connections) if number % blocks_a_layer]
+        assert all(each.skip_weight is each.input_weight is None for each in others)
+
+
+def test_gpas_scales_the_output_and_not_the_gradient(assert_same):
+    """1 - silu(1) = 1 - 1/(1 + e⁻¹) = 1/(1 + e)."""
+    connection: Any = build_connection("gpas", 4).double()
+    nn.init.ones_(connection.damping)
+    x, f = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_(), 1.0
+    y = connection(x, torch.full_like(x, f))
+    torch.testing.assert_close(y, (x + f) / (1 + math.e), rtol=1e-12, atol=0)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(gradient, torch.ones_like(x))
+
+
+def test_an_orthogonal_update_keeps_the_part_along_x():
+    x, f = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    update = build_connection("orthogonal", 5)(x, f) - x
+    assert ((update * x).sum(-1).abs() < 1e-5).all() and (update.norm(dim=-1) <= f.norm(dim=-1)).all()
+    torch.testing.assert_close(build_connection("orthogonal", 5)(x, 2 * x), x, rtol=1e-5, atol=1e-5)
+    as_images = build_connection("orthogonal", 5, feature_dim=1)
+    torch.testing.assert_close(as_images(x[..., None, None], f[..., None, None])[..., 0, 0], x + update)
+
+
+def test_ngpt_moves_on_the_sphere():
+    connection: Any = build_connection("ngpt", 16).double()
+    x, f = torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    y = connection(x, f)
+    torch.testing.assert_close(y.square().mean(-1), torch.ones(3, dtype=torch.float64), rtol=1e-4, atol=0)
+    unit_x, unit_f = x / x.norm(dim=-1, keepdim=True), f / f.norm(dim=-1, keepdim=True)
+    expected = unit_x + 0.05 * (unit_f - unit_x)
+    torch.testing.assert_close(y / 4, expected / expected.norm(dim=-1, keepdim=True), rtol=1e-4, atol=1e-5)
+    nn.init.zeros_(connection.step_weight)
+    torch.testing.assert_close(connection(x, f), connection.branch_input(x), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize(("init", "beta"), [(1, 1), (0.5, 0.5), (1.9, 1.9)])
+def test_deep_delta_replaces_the_part_of_x_along_f(init, beta):
+    """With w = u = 0: β is `init`, v = 2, so k·y = k·x + β(2 - k·x), and what is orthogonal to f stays."""
+    connection: Any = build_connection(f"ddl:init={init}", 5).double()
+    nn.init.zeros_(connection.step.weight)
+    nn.init.zeros_(connection.target.weight)
+    x, f = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    k = f / f.norm(dim=-1, keepdim=True)
+    y = connection(x, f)
+    before, after = (k * x).sum(-1, keepdim=True), (k * y).sum(-1, keepdim=True)
+    torch.testing.assert_close(after, before + beta * (2 - before), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(y - after * k, x - before * k, rtol=1e-6, atol=1e-6)
 
 
 def test_sinkhorn_is_doubly_stochastic_and_keeps_what_is_uniform():
@@ -443,6 +647,13 @@ REFUSED = [  # spec, feature_dim, what is expected in its place
     ("hyper:form=fast", -1, "form to be dynamic or static"),
     ("askip+ln:form=depth,rate=1", -1, "rate only with form=learned, not with form=depth; leave rate out"),
     ("sas:host=prenorm", 1, f"{MAPS} sas:host=prenorm works only on {SEQUENCES}"),
+    ("x0", 1, f"{MAPS} x0 passes on several streams and works only on {SEQUENCES}"),
+    ("mudd", 1, f"{MAPS} mudd passes on earlier layers' outputs and works only on {SEQUENCES}"),
+    ("frac", 1, f"{MAPS} frac works only on {SEQUENCES}"),
+    ("ddl", 1, f"{MAPS} ddl works only on {SEQUENCES}"),
+    ("mhc_lite:streams=7", -1, "streams to be a whole number from 1 to 6"),
+    ("mhc:iterations=5,residual=identity", -1,
+     "iterations only with residual=sinkhorn, since residual=identity has none; leave iterations out"),
     ("rezero+ln", -1, "rezero without a normalisation; write 'rezero'"),
 ]
 
@@ -472,7 +683,9 @@ def test_a_place_that_cannot_be_is_refused(changes, expected):
     assert str(error.value) == expected
 
 
-@pytest.mark.parametrize("spec", ["siamese", "residual_dual", "denseformer", "attnres", "hyper", "mhc"])
+@pytest.mark.parametrize(
+    "spec", ["siamese", "residual_dual", "denseformer", "attnres", "hyper", "mhc", "mhc_lite", "x0", "mudd"]
+)
 def test_the_stacks_input_itself_is_no_state(spec):
     connection = build_connection(spec, 4, place=Place("encoder", "ffn", 2, 4, 1, 2, 2))
     x = torch.zeros(2, 3, 4)
@@ -509,6 +722,17 @@ COUNTS: dict[str, tuple[Callable[[int], int], Callable[[int], int]]] = {  # of a
     "hyper": (lambda h: 10 * h + 26, lambda h: 0),
     "hyper:form=static": (lambda h: 2 * h + 24, lambda h: 0),
     "mhc": (lambda h: 98 * h + 27, lambda h: 0),
+    "mhc:residual=identity": (lambda h: 34 * h + 10, lambda h: 0),
+    "mhc_lite": (lambda h: 130 * h + 35, lambda h: 0),
+    "x0": (lambda h: 2 * h + 2, lambda h: 0),  # of a layer's first block
+    "gpas": (lambda h: 2 * h + 1, lambda h: 0),
+    "orthogonal": (lambda h: 0, lambda h: 0),
+    "orthogonal+ln": (lambda h: 2 * h, lambda h: 0),
+    "ngpt": (lambda h: h, lambda h: 0),
+    "ddl": (lambda h: 4 * h + 2, lambda h: 0),
+    "mudd": (lambda h: 2 * h, lambda h: 0),  # of a layer's first block
+    "frac:parts=1": (lambda h: 7 * h + 5, lambda h: 0),
+    "frac:form=static,parts=1": (lambda h: 2 * h + 3, lambda h: 0),
     "subln": (lambda h: 2 * h, lambda h: 0),
     "normformer": (lambda h: 2 * h, lambda h: 0),
     "hybridnorm": (lambda h: 2 * h, lambda h: 0),  # of the block before the feed-forward

@@ -38,6 +38,7 @@ PARTS = [
     ",", "gate", "single", "init", "branch_scale", "9" * 30, "true", " ", "λ", "deepnorm", "layerscale", "mixln",
     "laurel", "hyper", "mhc", "b2t", "denseformer", "attnres", "blocks", "streams", "form", "static", "rw", "ratio",
     "rank", "3", "subln", "normformer", "res_scale", "hybridnorm", "first",
+    "mhc_lite", "x0", "gpas", "orthogonal", "ngpt", "ddl", "mudd", "frac", "parts", "residual", "identity",
 ]  # fmt: skip
 PLACE = Place("encoder", "ffn", 2, 4, 1, 2, 2)
 specs = st.lists(st.sampled_from(PARTS), max_size=8).map("".join) | st.text(string.printable, max_size=30)

@@ -16,6 +16,7 @@ LIMITS = {torch.float64: 1e-9, torch.float32: 2e-4, torch.float16: 1e-2, torch.b
 CONNECTIONS = ["1xskip+ln", "2rskip+ln", "sas", "prenorm+ln"]  # in each type
 OTHERS = ["wskip+ln", "askip+ln", "highway", "deepnorm", "admin", "b2t", "residual_dual", "siamese", "keel", "mixln",
           "sandwich", "periln", "lns", "rezero", "layerscale+ln", "laurel+ln", "hyper", "mhc", "denseformer", "attnres",
+          "mhc_lite", "x0", "gpas", "orthogonal+ln", "ngpt", "ddl", "mudd", "frac",
           "subln", "normformer", "hybridnorm"]  # fmt: skip
 
 

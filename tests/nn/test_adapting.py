@@ -45,7 +45,7 @@ class Case:
 WIDTH = 16
 # these need norms inside the branch, gains of initial weights, or a pass over data
 NEEDY = frozenset({"subln", "normformer", "hybridnorm", "deepnorm", "admin"})
-PRE_NORM = ("laurel+ln", "layerscale+ln:init=1", "denseformer", "hyper")
+PRE_NORM = ("laurel+ln", "layerscale+ln:init=1", "denseformer", "hyper", "gpas", "mudd", "frac")
 POST_NORM = ("1rskip+ln", "wskip+ln")
 ENCODER, DECODER = "torch.nn.TransformerEncoderLayer", "torch.nn.TransformerDecoderLayer"
 

@@ -16,8 +16,9 @@ from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.stack import compile_layers
 from tests.transformer.conftest import small
 
-STREAMS = ["residual_dual", "b2t", "siamese", "hyper:streams=2", "mhc:streams=2,iterations=5"]
-HISTORY = ["denseformer", "attnres:blocks=3"]
+STREAMS = ["residual_dual", "b2t", "siamese", "hyper:streams=2", "mhc:streams=2,iterations=5",
+           "mhc_lite:streams=2", "x0"]  # fmt: skip
+HISTORY = ["denseformer", "attnres:blocks=3", "mudd"]
 STATES = [*STREAMS, *HISTORY]
 
 
@@ -104,7 +105,7 @@ FAMILIES = [
     "1xskip", "2xskip+ln", "2rskip+ln", "wskip+ln", "sas", "highway", "prenorm+ln",
     "deepnorm", "rezero", "layerscale+ln", "sandwich", "periln", "lns", "mixln:ratio=0.5", "keel", "laurel+ln", *STATES,
     "admin", "askip+ln", "askip+ln:form=recursive", "askip+ln:form=mixture", "subln",
-    "normformer:res_scale=true", "hybridnorm",
+    "normformer:res_scale=true", "hybridnorm", "gpas", "orthogonal+ln", "ngpt", "ddl", "frac:parts=2",
 ]  # fmt: skip
 
 

@@ -1,0 +1,69 @@
+"""Deep delta learning: each block rewrites x along the direction of its branch's output."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+
+from rskip.connections.linear import LinearMap
+from rskip.connections.norms import at_least_float32
+from rskip.connections.options import Bounds
+from rskip.connections.prenorm import PreNorm
+from rskip.connections.registry import register_connection
+from rskip.settings.paper import Paper
+
+EPS = 1e-5  # the code's value: 1e-10/C is added to the mean square of f
+HIGHEST = 4  # v's upper bound in the code
+
+
+@register_connection(
+    "ddl",
+    formula="x + β(v - k·x)k, k = f/‖f‖, f = F(norm(x)), β = 2σ(w·norm(x) + b), v = 4σ(u·x + c); "
+    "one normalisation closes the stack",
+    source="Zhang et al. 2026, one value per position, as in its code (yifanzhang-pro/deep-delta-learning, DDL-vdim1)",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    closing_norm=True,
+    paper=Paper(
+        title="Deep Delta Learning",
+        authors="Yifan Zhang, Yifeng Liu, Mengdi Wang, Quanquan Gu",
+        url="https://arxiv.org/abs/2601.00417",
+    ),
+)
+class DeepDelta(PreNorm):
+    """y = x + β(v - k·x)k with k = f/‖f‖, f = F(norm(x)), β = 2σ(w·norm(x) + b) and v = 4σ(u·x + c).
+
+    β and v are one number per position, in float32 or better. So y has v as its part along k for β = 1, and x's part
+    for β = 0. b starts at the value with 2σ(b) = `init`, and c at 0.
+    Members: `norm`, `step` (w, b), `target` (u, c).
+    """
+
+    def __init__(
+        self, features: int, *, norm: str, init: Annotated[float, Bounds(1e-6, 2 - 1e-6)] = 1, feature_dim: int = -1
+    ) -> None:
+        super().__init__(features, norm=norm, feature_dim=feature_dim)
+        self.init = init
+        bias = math.log(init / (2 - init))  # 2σ(bias) = init
+        self.step = LinearMap(features, 1, first_weight=nn.init.xavier_uniform_, first_bias=bias)
+        self.target = LinearMap(features, 1, first_weight=nn.init.xavier_uniform_, first_bias=0)
+        self.reset_parameters()
+
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+        super().reset_parameters(weight_init)
+        self.step.reset_parameters(weight_init)
+        self.target.reset_parameters(weight_init)
+
+    def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        beta = 2 * torch.sigmoid(at_least_float32(self.step(self.norm(x))))
+        target = HIGHEST * torch.sigmoid(at_least_float32(self.target(x)))
+        output = at_least_float32(f)
+        k = output * torch.rsqrt(output.square().sum(-1, keepdim=True) + EPS**2)
+        along = (k * x).sum(-1, keepdim=True)
+        return torch.addcmul(x, beta * (target - along), k)
+
+    def extra_repr(self) -> str:
+        return f"init={self.init}, {super().extra_repr()}"

@@ -1,0 +1,115 @@
+"""Fractional connections: hyper-connections between the parts of x, without more memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor, nn
+
+from rskip.connections.connection import Connection
+from rskip.connections.hyper import SMALL
+from rskip.connections.initial_values import fill
+from rskip.connections.norms import build_norm, without_autocast
+from rskip.connections.options import Bounds
+from rskip.connections.registry import register_connection
+from rskip.settings.errors import SettingError
+from rskip.settings.paper import Paper
+
+
+@register_connection(
+    "frac",
+    formula="y_k = Σ_j A_jk·x_j + β_k·f_k, f = F(norm([Σ_j Y_jk·x_j]_k)), x_1 to x_m the parts of x, A, Y, β learned; "
+    "one normalisation closes the stack",
+    source="Zhu et al. 2025 (Frac-Connections), Eq. 7 to 15",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    closing_norm=True,
+    paper=Paper(
+        title="Frac-Connections: Fractional Extension of Hyper-Connections",
+        authors="Defa Zhu, Hongzhi Huang, Jundong Zhou, Zihao Huang, Yutao Zeng, et al.",
+        url="https://arxiv.org/abs/2503.14125",
+    ),
+)
+class FracConnection(Connection):
+    """y_k = Σ_j A_jk·x_j + β_k·f_k, where f = F(norm(z)) and z_k = Σ_j Y_jk·x_j. x_1 to x_m are m equal parts of x.
+
+    f and z have the same parts. Y and A (m, m) and β (m) are learned. With form="dynamic" a data-dependent term
+    a·tanh(n_j·W) is added to each, where n_j are the normalised values of part j. Initially Y and A are the identity,
+    β = 1, a = 0.01 and W = 0: this is the pre-norm block.
+    Members: `norm`, `part_weights` ([Y, A], (m, 2m)), `output_weights` (β); dynamic: `part_norm`, `mixing` (C/m, 2m)
+    and `output_mixing` (C/m, 1) for W, `mixing_scale` and `output_scale` for a.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        norm: str,
+        parts: Annotated[int, Bounds(1, 64)] = 4,
+        form: Literal["dynamic", "static"] = "dynamic",
+        feature_dim: int = -1,
+    ) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        if features % parts:
+            divisors = [each for each in range(1, 65) if features % each == 0]
+            expected = f"a divisor of the {features} features: {', '.join(map(str, divisors))}"
+            raise SettingError.of_value("parts", parts, expected)
+        self.count, self.form = parts, form
+        self.norm = build_norm(norm, features, feature_dim)
+        self.part_weights = nn.Parameter(torch.empty(parts, 2 * parts))
+        self.output_weights = nn.Parameter(torch.empty(parts))
+        if form == "dynamic":
+            self.part_norm = build_norm(norm, features // parts, feature_dim)
+            self.mixing = nn.Parameter(torch.empty(features // parts, 2 * parts))
+            self.output_mixing = nn.Parameter(torch.empty(features // parts, 1))
+            self.mixing_scale = nn.Parameter(torch.empty(1))
+            self.output_scale = nn.Parameter(torch.empty(1))
+        self._start()
+
+    @property
+    def no_weight_decay(self) -> frozenset[str]:
+        """Includes Y and A: only the data-dependent W takes decay (Zhu et al. 2025, section 4.3)."""
+        return super().no_weight_decay | {"part_weights"}
+
+    def _start(self) -> None:
+        fill(self.part_weights, torch.eye(self.count).repeat(1, 2))
+        nn.init.ones_(self.output_weights)
+        if self.form == "dynamic":
+            nn.init.zeros_(self.mixing)
+            nn.init.zeros_(self.output_mixing)
+            nn.init.constant_(self.mixing_scale, SMALL)
+            nn.init.constant_(self.output_scale, SMALL)
+
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+        super().reset_parameters(weight_init)
+        self._start()
+
+    def branch_input(self, x: Tensor) -> Tensor:
+        return self.norm(self._mixed(x, slice(0, self.count)))
+
+    def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        weights: Tensor = self.output_weights
+        if self.form == "dynamic":
+            values = self.part_norm(self._split(x)) @ self.output_mixing
+            weights = weights + self.output_scale * torch.tanh(values).squeeze(-1)
+        mixed = self._mixed(x, slice(self.count, None))
+        return mixed + (weights.unsqueeze(-1) * self._split(f)).flatten(-2)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.count, -1))
+
+    def _mixed(self, x: Tensor, columns: slice) -> Tensor:
+        """Σ_j w_jk·x_j for all k (..., C); w are these columns of [Y, A]."""
+        parts, weights = self._split(x), self.part_weights[:, columns]
+        if self.form == "dynamic":
+            values = self.part_norm(parts) @ self.mixing[:, columns]
+            weights = weights + self.mixing_scale * torch.tanh(values)  # (..., m, m)
+        dtype = torch.promote_types(weights.dtype, parts.dtype)
+        with without_autocast(x.device):
+            mixed = weights.to(dtype).transpose(-1, -2) @ parts.to(dtype)
+        return mixed.to(x.dtype).flatten(-2)
+
+    def extra_repr(self) -> str:
+        return f"parts={self.count}, form={self.form}, {super().extra_repr()}"

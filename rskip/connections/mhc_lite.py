@@ -1,0 +1,82 @@
+"""mHC-lite: hyper-connections whose residual matrix is a mixture of permutations, without Sinkhorn iterations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import permutations
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+
+from rskip.connections.hyper import SMALL, CopiedStreams, ManifoldStreams
+from rskip.connections.initial_values import fill
+from rskip.connections.options import Bounds
+from rskip.connections.place import Place
+from rskip.connections.registry import register_connection
+from rskip.settings.paper import Paper
+
+_OTHERS = -8.0  # initial logit of every permutation except the identity, whose logit starts at 0
+
+
+@register_connection(
+    "mhc_lite",
+    formula="mhc's, with R = Σ_p softmax(w)_p·P_p over all n! permutations of the streams",
+    source="Yang and Gao 2026 (mHC-lite), initial values as in its code (FFTYYY/mhc-lite)",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    closing_norm=True,
+    stack=CopiedStreams,
+    paper=Paper(
+        title="mHC-lite: You Don't Need 20 Sinkhorn-Knopp Iterations",
+        authors="Yongyi Yang, Jianyang Gao",
+        url="https://arxiv.org/abs/2601.05732",
+    ),
+)
+class MHCLite(ManifoldStreams):
+    """mhc's formula with h_k ← Σ_p s_p·h_p(k) + β_k·f, s = softmax(w) over all n! permutations p of the streams.
+
+    The matrix R of these weights is doubly stochastic. Initially φ = 0 and a = 0.01; b is 1 for α and β of stream
+    (number of the block - 1) modulo n and -1 for the other streams, 0 for the identity and -8 for other permutations.
+    Members: `norm`, `mixing` (φ, rows for outputs), `scale` (a, 3), `bias` (b), `matrices` (n!, n²; not saved).
+    """
+
+    matrices: Tensor
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        norm: str,
+        streams: Annotated[int, Bounds(1, 6)] = 4,
+        place: Place,
+        feature_dim: int = -1,
+    ) -> None:
+        self._first = (place.sublayer - 1) % streams
+        count = math.factorial(streams)
+        super().__init__(features, norm=norm, streams=streams, logits=count, feature_dim=feature_dim)
+        self.register_buffer("matrices", torch.empty(count, streams * streams), persistent=False)
+        self._fill_matrices()
+
+    def _start(self, weight_init: Callable[[Tensor], object]) -> None:
+        nn.init.zeros_(self.mixing)
+        nn.init.constant_(self.scale, SMALL)
+        own = [1.0 if stream == self._first else -1.0 for stream in range(self.streams)]
+        logits = [0.0] + [_OTHERS] * (self.logits - 1)  # permutations() begins with the identity
+        fill(self.bias, own + own + logits)
+
+    def _fill_matrices(self) -> None:
+        """One row per permutation p: the matrix R with R_jk = 1 for j = p(k), and 0 elsewhere."""
+        streams = range(self.streams)
+        fill(self.matrices, [[float(j == p[k]) for j in streams for k in streams] for p in permutations(streams)])
+
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+        super().reset_parameters(weight_init)
+        self._fill_matrices()
+
+    def residual_weights(self, w: Tensor) -> Tensor:
+        return (w.softmax(-1) @ self.matrices.to(w.dtype)).unflatten(-1, (self.streams, self.streams))
+
+    def extra_repr(self) -> str:
+        return f"streams={self.streams}, {super().extra_repr()}"

@@ -1,0 +1,70 @@
+"""MUDD's residual form: DenseFormer's weighted sums, with weights that depend on the position's own values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rskip.connections.connection import State, check_output
+from rskip.connections.denseformer import DenseFormer, DenseFormerStack, averaged
+from rskip.connections.linear import LinearMap
+from rskip.connections.norms import EPS, at_least_float32
+from rskip.connections.place import Place
+from rskip.connections.registry import register_connection
+from rskip.settings.paper import Paper
+
+
+@register_connection(
+    "mudd",
+    formula="denseformer's, with a_j + w_j in place of a_j, w = W₂·gelu(W₁·RMS(X_l)) at each position",
+    source="Xiao et al. 2025, the residual stream's connection alone; initial W₁: ours",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    closing_norm=True,
+    passes="history",
+    stack=DenseFormerStack,
+    paper=Paper(
+        title="MUDDFormer: Breaking Residual Bottlenecks in Transformers via Multiway Dynamic Dense Connections",
+        authors="Da Xiao, Qingye Meng, Shengping Li, Xingyuan Yuan",
+        url="https://arxiv.org/abs/2502.12170",
+    ),
+)
+class MUDD(DenseFormer):
+    """y = x + f, where f = F(norm(x)). After layer l's last block x = Σ_j (a_j + w_j)·X_j for j from 0 to l.
+
+    w = W₂·gelu(W₁·RMS(X_l)) has one value per j and position; RMS has no gain. X_0 is the embedding; X_l is layer l's
+    output before that sum. W₂ starts at 0 and a one-hot on X_l, so the stack starts as pre-norm.
+    Members: `norm`, and in a layer's last block `weights` (a, l + 1), `down` (W₁, l + 1 rows), `up` (W₂).
+    """
+
+    def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:
+        super().__init__(features, norm=norm, place=place, feature_dim=feature_dim)
+        self.eps = EPS
+        if self.weights is not None:
+            count = len(self.weights)
+            self.down = LinearMap(features, count, first_weight=nn.init.xavier_uniform_, first_bias=None)
+            self.up = LinearMap(count, count, first_weight=nn.init.zeros_, first_bias=None)
+            self.down.reset_parameters()
+            self.up.reset_parameters()
+
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+        super().reset_parameters(weight_init)
+        if self.weights is not None:
+            self.down.reset_parameters(weight_init)
+            self.up.reset_parameters()
+
+    def after(self, kept: State, f: Tensor) -> State:
+        check_output(f, kept[0].shape, self)
+        x, *outputs = kept
+        x = x + f
+        return (x, *outputs) if self.weights is None else averaged([*outputs, x], self._weights_at(x))
+
+    def _weights_at(self, x: Tensor) -> Sequence[Tensor]:
+        """a_j + w_j (..., 1) for each j."""
+        values = at_least_float32(x)
+        normalised = values * torch.rsqrt(values.square().mean(-1, keepdim=True) + self.eps)
+        hidden = functional.gelu(self.down(normalised.to(self.down.weight.dtype)))
+        return (self.weights + self.up(hidden)).unsqueeze(-2).unbind(-1)

@@ -1,0 +1,57 @@
+"""nGPT's residual update: a step on the sphere from x towards f."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from rskip.connections.connection import Connection
+from rskip.connections.norms import EPS, at_least_float32
+from rskip.connections.options import Positive
+from rskip.connections.registry import register_connection
+from rskip.settings.paper import Paper
+
+
+@register_connection(
+    "ngpt",
+    formula="n(h + |α| ⊙ (n(f) - h)), f = F(h), h = n(x), n divides by the root mean square, α learned",
+    source="Loshchilov et al. 2024, only the residual update, as in the code (NVIDIA/ngpt), vectors √C times as long",
+    text_only=True,
+    paper=Paper(
+        title="nGPT: Normalized Transformer with Representation Learning on the Hypersphere",
+        authors="Ilya Loshchilov, Cheng-Ping Hsieh, Simeng Sun, Boris Ginsburg",
+        url="https://arxiv.org/abs/2410.01131",
+    ),
+)
+class NGPT(Connection):
+    """y = n(h + |α| ⊙ (n(f) - h)) with h = n(x) and f = F(h). n(z) divides z by its root mean square, without a gain.
+
+    α has one value per feature and starts at `init`. It is p·init·√C, where p starts at 1/√C and is learned, as in
+    nGPT. nGPT's n has norm 1 instead of root mean square 1: its y is ours divided by √C.
+    Members: `step_weight` (p, C).
+    """
+
+    def __init__(self, features: int, *, init: Positive = 0.05, feature_dim: int = -1) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.init, self.eps = init, EPS
+        self.step_weight = nn.Parameter(torch.full((features,), features**-0.5))
+
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+        nn.init.constant_(self.step_weight, self.features**-0.5)
+
+    def branch_input(self, x: Tensor) -> Tensor:
+        return self._normalised(x).to(x.dtype)
+
+    def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        h, step = self._normalised(x), self._normalised(f)
+        alpha = at_least_float32(self.step_weight).abs() * (self.init * self.features**0.5)
+        return self._normalised(h + alpha * (step - h))
+
+    def _normalised(self, z: Tensor) -> Tensor:
+        z = at_least_float32(z)
+        return z * torch.rsqrt(z.square().mean(-1, keepdim=True) + self.eps)
+
+    def extra_repr(self) -> str:
+        return f"init={self.init}, {super().extra_repr()}"

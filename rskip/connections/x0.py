@@ -1,0 +1,104 @@
+"""x0 scalars: before each layer, the stack's input is added to x with a learned weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from rskip.connections.connection import Connection, StackConnection, State, check_output, opened, tensors
+from rskip.connections.mixing import Mixing
+from rskip.connections.norms import build_norm
+from rskip.connections.options import Positive
+from rskip.connections.place import Place
+from rskip.connections.registry import register_connection
+from rskip.settings.paper import Paper
+
+# Initial values in nanochat, from the first layer to the last.
+_LAMBDA = (1.15, 1.05)
+_MU = (0.20, 0.05)
+
+
+class X0Stack(StackConnection):
+    """The state is x and the stack's input x_0."""
+
+    def __init__(self, features: int, *, norm: str, rate: float) -> None:
+        super().__init__()
+
+    def enter(self, x: Tensor) -> State:
+        return opened(x, x)
+
+    def leave(self, state: State) -> Tensor:
+        return tensors(state, self, 2)[0]
+
+
+@register_connection(
+    "x0",
+    formula="x + F(norm(x)), before each layer x ← λx + μx_0 with the stack's input x_0, λ and μ learned; "
+    "one normalisation closes the stack",
+    source="nanochat's resid_lambdas and x0_lambdas (karpathy/nanochat, 2026), first in modded-nanogpt; rate is ours",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    closing_norm=True,
+    stack=X0Stack,
+    paper=Paper(title="nanochat", authors="Andrej Karpathy", url="https://github.com/karpathy/nanochat"),
+)
+class X0(Connection):
+    """y = x + f, where f = F(norm(x)). In a layer's first block x is replaced by λx + μx_0 first.
+
+    λ falls from 1.15 in the first layer to 1.05 in the last, μ from 0.20 to 0.05, both linearly. Let p be
+    `skip_weight`, p₀ its initial value and c `rate`. Then λ = p₀ + c(p - p₀), so λ = p with c = 1. Adam moves λ at c
+    times the learning rate, and SGD at c² times.
+    Members: `norm`, and in a layer's first block `skip_weight` (p) and `input_weight` (μ), each (1).
+    """
+
+    def __init__(self, features: int, *, norm: str, rate: Positive = 1, place: Place, feature_dim: int = -1) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.rate = rate
+        depth = (place.layer - 1) / max(place.layers - 1, 1)
+        self.first_lambda, self.first_mu = (start + depth * (end - start) for start, end in (_LAMBDA, _MU))
+        self.norm = build_norm(norm, features, feature_dim)
+        self.skip_weight = nn.Parameter(torch.empty(1)) if place.begins_layer else None
+        self.input_weight = nn.Parameter(torch.empty(1)) if place.begins_layer else None
+        self._start()
+
+    def _start(self) -> None:
+        if self.skip_weight is not None and self.input_weight is not None:
+            nn.init.constant_(self.skip_weight, self.first_lambda)
+            nn.init.constant_(self.input_weight, self.first_mu)
+
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+        super().reset_parameters(weight_init)
+        self._start()
+
+    def _weights(self) -> tuple[Tensor, Tensor] | None:
+        """λ and μ, each (1), in a layer's first block."""
+        if self.skip_weight is None or self.input_weight is None:
+            return None
+        weight: Tensor = self.skip_weight
+        if self.rate != 1:
+            weight = self.first_lambda + self.rate * (weight - self.first_lambda)
+        return weight, self.input_weight
+
+    def before(self, state: State) -> tuple[Tensor, State]:
+        x, first = tensors(state, self, 2)
+        weights = self._weights()
+        if weights is not None:
+            x = torch.addcmul(weights[0] * x, weights[1], first).to(x.dtype)
+        return self.norm(x), (x, first)
+
+    def after(self, kept: State, f: Tensor) -> State:
+        x, first = kept
+        check_output(f, x.shape, self)
+        return (x + f).to(x.dtype), first
+
+    def as_mixing(self, state: State) -> Mixing:
+        reads, weights = torch.tensor([1.0, 0.0]), self._weights()
+        if weights is not None:
+            reads = torch.cat(weights)
+        carries = torch.stack([reads, reads.new_tensor([0.0, 1.0])])
+        return Mixing(reads=reads, carries=carries, adds=reads.new_tensor([1.0, 0.0]))
+
+    def extra_repr(self) -> str:
+        return f"rate={self.rate}, {super().extra_repr()}"
