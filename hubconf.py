@@ -1,4 +1,4 @@
-"""Defines torch.hub's entries: each pretrained model in checkpoints.json under its name, and three architectures.
+"""Defines torch.hub's entries: each pretrained model in checkpoints.json under its name, and four architectures.
 
 torch.hub.load("OWNER/rskip", "transformer_tiny_2rskip_ln.multi30k.en-de") returns a translator. For a clone use
 torch.hub.load(FOLDER, NAME, source="local"). torch.hub.help describes an entry.

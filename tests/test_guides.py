@@ -23,6 +23,7 @@ GUIDES: dict[str, dict[str, Path]] = {  # and the models that the page's command
     "export": {},
     "vision": {},
     "captioning": {},
+    "language_models": {},
     "captioning_reference": {},
     "corpora": {},
     "recipes": {},

@@ -29,6 +29,7 @@ class LanguageModelingTask(Task[Any]):
     measures = {"loss": "loss, nats per token", "perplexity": "perplexity"}
     precisions = ("float32", "bfloat16")
     model_files = ("config.json", "dict.txt", "tokens.json", "*.model")
+    reads_checkpoints = True
     recorded = _Recorded
     example = """\
 import rskip

@@ -114,6 +114,7 @@ class Task(ABC, Generic[SettingsT]):
     :cvar model_files: files of a published model in addition to its weights, as shell patterns.
     :cvar published_dtype: number format of published weights.
     :cvar recorded: the type of a run record's config, with the keys that rskip reads. A record may have others.
+    :cvar reads_checkpoints: whether `load` also reads a checkpoint of fairseq, given its path.
     :cvar removed: dotted keys of settings of earlier versions, none of which changed a result.
     :cvar example: Python code that uses a loaded model; `{name}` is replaced by the model's name.
     """
@@ -129,6 +130,7 @@ class Task(ABC, Generic[SettingsT]):
     model_files: ClassVar[tuple[str, ...]] = ()
     published_dtype: ClassVar[str] = "float32"
     recorded: ClassVar[Any] = dict[str, Any]
+    reads_checkpoints: ClassVar[bool] = False
     removed: ClassVar[tuple[str, ...]] = ()
     example: ClassVar[str] = 'import rskip\n\nmodel = rskip.load("{name}")'
 

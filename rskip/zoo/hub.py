@@ -1,4 +1,4 @@
-"""Defines torch.hub's entries: every pretrained model, and three architectures without weights."""
+"""Defines torch.hub's entries: every pretrained model, and four architectures without weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rskip.zoo.registry import FILE_NAME, ModelEntry, read_registry
 
 if TYPE_CHECKING:
     from rskip.captioning.model import CaptioningTransformer
-    from rskip.transformer import Transformer
+    from rskip.transformer import LanguageModel, Transformer
     from rskip.vision import PreActResNet
 
 
@@ -22,7 +22,7 @@ def entry_points(*, root: Path) -> dict[str, Callable[..., Any]]:
     :param root: root of the checkout that torch.hub loads, even if another rskip is imported.
     """
     models = {name: _entry_point(entry, root) for name, entry in read_registry(root / FILE_NAME).items()}
-    architectures: list[Callable[..., Any]] = [transformer, captioning_transformer, preact_resnet]
+    architectures: list[Callable[..., Any]] = [transformer, captioning_transformer, language_model, preact_resnet]
     return {**{each.__name__: each for each in architectures}, **models}
 
 
@@ -75,6 +75,19 @@ def captioning_transformer(
     connections = {"encoder_connection": connection, "decoder_connection": connection}
     sizes = {"vocabulary": vocabulary, "feature_dim": feature_dim}
     return CaptioningTransformer(CaptioningConfig.from_dict({**sizes, **connections, **settings}))
+
+
+def language_model(vocabulary: int, connection: str = "prenorm+ln", **settings: Any) -> LanguageModel:
+    """A decoder-only language model without trained weights, with `connection` in every block.
+
+    :param vocabulary: number of tokens.
+    :param connection: as for `transformer`.
+    :param settings: other fields of `rskip.transformer.LanguageModelConfig`, such as decoder_layers=4.
+    :raises ValueError: a connection or setting is unknown. Suggests the closest known one.
+    """
+    from rskip.transformer import LanguageModel, LanguageModelConfig
+
+    return LanguageModel(LanguageModelConfig.from_dict({"decoder_connection": connection, **settings}), vocabulary)
 
 
 def preact_resnet(

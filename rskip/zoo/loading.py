@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from rskip.captioning.captioner import Captioner
+    from rskip.language_modeling import TextGenerator
     from rskip.translation import Translator
     from rskip.vision import Classifier
 
@@ -26,9 +27,9 @@ def load(
     *,
     source_language: str | None = None,
     target_language: str | None = None,
-) -> Translator | Classifier | Captioner:
-    """Loads a trained model in eval mode: a `rskip.translation.Translator`, a `rskip.vision.Classifier`, or a
-    `rskip.captioning.captioner.Captioner`::
+) -> Translator | Classifier | Captioner | TextGenerator:
+    """Loads a trained model in eval mode: a `rskip.translation.Translator`, a `rskip.vision.Classifier`, a
+    `rskip.captioning.captioner.Captioner`, or a `rskip.language_modeling.TextGenerator`::
 
         translator = rskip.load("transformer_tiny_2rskip_ln.multi30k.en-de")
         translator("A dog runs.")
@@ -40,13 +41,13 @@ def load(
     `rskip.zoo.files.model_folder` lists where they are searched. For your own task, the result is what the task's
     `load` returns.
 
-    :param name: one of `rskip.zoo.list_models()`; a folder that `rskip train`, `rskip vision train`, `rskip import` or
-        publishing wrote; or `hf:OWNER/NAME` (docs/other_models.md lists them). In a string, a model's name takes
-        precedence over a folder of that name.
+    :param name: one of `rskip.zoo.list_models()`; a folder that `rskip train`, `rskip vision train`, `rskip lm train`,
+        `rskip import` or publishing wrote; a checkpoint of a language model that fairseq trained; or `hf:OWNER/NAME`
+        (docs/other_models.md lists them). In a string, a model's name takes precedence over a folder of that name.
     :param device: the model's device (default: the CPU).
     :param dtype: number format of the computation, a torch.dtype or its name (default: float32, for any format of the
         weights). Translators and captioners: float32, bfloat16, or on a CPU "int8". Classifiers: float32, bfloat16 or
-        float16.
+        float16. Language models: float32 or bfloat16.
     :param source_language, target_language: languages of a multilingual translation model, which needs both; of any
         other translation model, its own.
     :raises ValueError: the name is unknown (the error suggests similar ones), the device or dtype is not possible, your
@@ -56,7 +57,7 @@ def load(
     """
     path = registry_file()
     models = read_registry(path)
-    model: Translator | Classifier | Captioner
+    model: Translator | Classifier | Captioner | TextGenerator
     languages = source_language, target_language
     if isinstance(name, os.PathLike) or (isinstance(name, str) and name not in models and _is_path(name)):
         model = load_folder(Path(name), device=device, dtype=dtype, languages=languages)
@@ -84,6 +85,7 @@ def load_folder(
     :raises FileNotFoundError: the folder does not exist, or it holds no model.
     :raises ValueError: as `load`.
     """
+    from rskip.checkpoint import read_checkpoint
     from rskip.checkpoint.config_file import read_config
     from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name
 
@@ -91,11 +93,16 @@ def load_folder(
         folder = hub_folder(folder)
     if folder_at(folder):
         return _translator(folder, device, dtype, languages)
+    if folder.suffix == ".pt" and folder.is_file():
+        task = _task(read_checkpoint(folder).config["task"], source=str(folder))
+        if task.reads_checkpoints:
+            precision, device = _checked(task, str(folder), device, dtype)
+            return task.load(folder, precision=precision, device=device)
     if not (folder / WEIGHTS).is_file():
         problem = f"holds no {WEIGHTS}" if folder.is_dir() else "is a file" if folder.exists() else "no such folder"
         raise FileNotFoundError(
-            f"{folder}: {problem}: expected a complete folder from `rskip train`, `rskip vision train` or "
-            "`rskip import`, or a name from `rskip zoo list`"
+            f"{folder}: {problem}: expected a complete folder from `rskip train`, `rskip vision train`, "
+            "`rskip lm train` or `rskip import`, or a name from `rskip zoo list`"
         )
     task = _task(read_config(folder / WEIGHTS)["task"], source=str(folder))
     if languages != (None, None):

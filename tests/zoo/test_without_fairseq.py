@@ -86,7 +86,8 @@ def test_list_help_and_load(clone: Path, classifier: PreActResNet, environment: 
     models = read_registry(clone / "checkpoints.json")
     listed = list_text(models[name] for name in sorted(models))
     assert found["command"] == f"{listed}\n{describe(models[TRANSLATOR])}\n"
-    assert found["list"] == sorted([*models, "captioning_transformer", "preact_resnet", "transformer"])
+    architectures = ["captioning_transformer", "language_model", "preact_resnet", "transformer"]
+    assert found["list"] == sorted([*models, *architectures])
     for part in (describe(models[TRANSLATOR]), ":param device:"):
         assert part in found["help"]
 

@@ -53,7 +53,8 @@ def _flags(model: Any) -> dict[str, str]:
     both = getattr(model, "connection", None)
     if both is None:
         return {}
-    sides = {f"--{side}-connection": getattr(model, f"{side}_connection", None) for side in ("encoder", "decoder")}
+    names = [name for name in ("encoder_connection", "decoder_connection") if hasattr(model, name)]
+    sides = {f"--{name.replace('_', '-')}": getattr(model, name) for name in names} or {"--connection": both}
     specs = {flag: _canonical(spec or both) for flag, spec in sides.items()}
     return {**specs, "--value-residual": getattr(model, "value_residual", "none")}
 
