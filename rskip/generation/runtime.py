@@ -1,0 +1,121 @@
+"""Translation models that run without PyTorch: the kernels compute the encoder, all steps and the search.
+
+B sentences, S source length, T target length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from rskip.checkpoint.config_file import opened, read_header
+from rskip.checkpoint.translation import EMBEDDINGS, check_translates, check_vocabulary, is_stock, transformer_settings
+from rskip.cpu.kernel_transformer import KernelTransformer
+from rskip.generation.compiled import CompiledSearch, EachStep
+from rskip.generation.hypothesis import Hypothesis
+from rskip.generation.options import SearchOptions
+from rskip.generation.special_tokens import SpecialTokens
+from rskip.kernel_forms import NoKernelForm
+
+_WITHOUT_NUMPY_TYPE = "BF16"  # in a safetensors file
+
+
+class CpuDevice(str):
+    """The CPU, for readers of `device`. PyTorch accepts it as a device."""
+
+    type: ClassVar[str] = "cpu"
+
+
+class RuntimeModel:
+    """The translation model of a .safetensors file, on the CPU. It can be pickled: a process then reads the file again.
+
+    :param precision: "float32", "bfloat16" or "int8".
+    :param source_words: size of the source dictionary, `target_words` of the target one.
+    :raises NoKernelForm: only PyTorch can run the model. The text says why.
+    :raises ValueError: as for `rskip.checkpoint.build_transformer`.
+    """
+
+    device = CpuDevice("cpu")
+
+    def __init__(self, file: Path, *, precision: str = "float32", source_words: int, target_words: int) -> None:
+        header = read_header(file)
+        check_translates(header.config, header.shapes)
+        for side, size in (("source", source_words), ("target", target_words)):
+            check_vocabulary(side, header.shapes[EMBEDDINGS[side]][0], size)
+        settings = transformer_settings(header.config)
+        if is_stock(settings) or "languages" in header.config or "pairs" in header.config:
+            raise NoKernelForm("it is one of fairseq's own models")
+        for side in ("encoder", "decoder"):
+            settings[f"{side}_connection"] = settings.get(f"{side}_connection") or settings.get("connection")
+        with opened(file, framework="np") as content:
+            parameters: dict[str, Any] = {}
+            for name in content.keys():  # noqa: SIM118
+                if content.get_slice(name).get_dtype() == _WITHOUT_NUMPY_TYPE:
+                    raise NoKernelForm(f"{name} is stored in bfloat16, which NumPy lacks")
+                parameters[name] = content.get_tensor(name)
+        parameters |= {name: parameters[stored] for name, stored in header.tied.items()}
+        self._made_of = file, precision, source_words, target_words
+        self._model = KernelTransformer(settings, parameters, precision)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, self._made_of
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._made_of[0])!r}, precision={self.precision!r})"
+
+    @property
+    def precision(self) -> str:
+        """The number format of its computations."""
+        return self._model.precision
+
+    @property
+    def connection(self) -> str:
+        """The spec of its connections; if they differ, "encoder's / decoder's"."""
+        return self._model.connection
+
+    @property
+    def max_positions(self) -> int | None:
+        """The maximum target length in tokens, including the end; None without a limit."""
+        return self._model.max_positions
+
+    @property
+    def max_source_positions(self) -> int | None:
+        """The maximum source length in tokens, including the end; None without a limit."""
+        return self._model.max_source_positions
+
+    @property
+    def trained_source_positions(self) -> int:
+        """The longest source that fairseq would have trained on."""
+        return self._model.trained_source_positions
+
+    @property
+    def target_start(self) -> Literal["end", "begin"]:
+        """The token of the dictionary that targets start with."""
+        return self._model.target_start
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        options: SearchOptions,
+        *,
+        prefixes: Sequence[Sequence[int]] | None = None,
+        special: SpecialTokens,
+        each_step: EachStep = None,
+    ) -> list[list[Hypothesis]]:
+        """The `options.nbest` best hypotheses of each source, with NumPy arrays. See `rskip.generation.beam_search`.
+
+        :param sources: token ids with the end.
+        :param prefixes: forced first tokens of each translation, padded at the end.
+        :raises ValueError: the model's logits are NaN.
+        """
+        if not sources:
+            return []
+        limits = [options.max_length(len(source), self.max_positions) for source in sources]
+        search = CompiledSearch(self._model.library, options, limits=limits, prefixes=prefixes, special=special)
+        search.run(self._model.decoding(self._model.encode(sources), options.beam), each_step)
+        return search.hypotheses()
+
+
+def _reopened(file: Path, precision: str, source_words: int, target_words: int) -> RuntimeModel:
+    return RuntimeModel(file, precision=precision, source_words=source_words, target_words=target_words)
