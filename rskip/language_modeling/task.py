@@ -52,6 +52,7 @@ model.score("To be, or not to be").bits_per_character"""
     export_weights = imported("rskip.language_modeling.publishing")
     describe = imported("rskip.language_modeling.publishing")
     load = imported("rskip.language_modeling.generator:load_published")
+    subject = imported("rskip.language_modeling.subject")
 
     def dataset(self, config: Mapping[str, Any]) -> str:
         return str(config["data"])
