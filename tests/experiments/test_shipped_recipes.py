@@ -125,6 +125,10 @@ GRIDS = {  # studies of our own, of every combination: all parts but the connect
         {f"lr{rate}": {"lr": float(rate)} for rate in ("2e-3", "1e-3", "4e-3")},
     ),
     "field_cifar10": ({f"lr{rate}": {"lr": rate} for rate in (0.2, 0.05, 0.8)},),
+    "lm_field": (
+        {"l4": {"layers": 4, "features": 128}, "l24": {"layers": 24, "features": 64}},
+        {f"lr{rate}": {"lr": float(rate), "final_lr": float(rate) / 10} for rate in ("1e-3", "3e-3")},
+    ),
 }
 FAST = ("1xskip", "2rskip_ln", "2rskip_ln_no_norm_decay", "2xskip_ln", "wskip_ln_init1", "sas")  # of cifar10_fast
 SHORT = ("1xskip", "2xskip", "0p5xskip", "1xskip_ln", "2xskip_ln", "2rskip_ln")  # of cifar10_short
@@ -186,8 +190,8 @@ def test_the_fields_studies_have_every_family_that_works_there_and_differ_in_wha
         names, settings = grid_names(study), []
         for name, said in names.items():
             train = dict(RECIPES[name].config["train"])
-            assert {key: train[key] for key in said} == said, name
-            varied = {*said, "connection", "value-residual", "weight-decay", "warmup-updates"}
+            assert {key: train[key] for key in said} == pytest.approx(said), name
+            varied = {*said, "connection", "value-residual", "weight-decay", "warmup-updates", "iterations"}
             settings.append({**RECIPES[name].config, "train": {k: v for k, v in train.items() if k not in varied}})
         assert len(settings) > 20 and all(each == settings[0] for each in settings), study
 
@@ -197,6 +201,7 @@ def test_the_fields_studies_have_every_family_that_works_there_and_differ_in_wha
 
     ours = [each for each in list_connections() if each.connection.__module__.startswith("rskip.")]
     assert families("field") == {each.name for each in ours}, "a family has no variant in recipes/field.yaml"
+    assert families("lm_field") == {each.name for each in ours if not each.needs_profile}, "it makes no pass over data"
     assert families("field_cifar10") == {each.name for each in ours if "images" in each.works_on}
 
 
