@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8000, metavar="N", help="port (default: %(default)s)")
     parser.add_argument("--precision", help="number format of the models, such as int8 (default: float32)")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cpu)")
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: PyTorch's)")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: one per core)")
     add_options(parser.add_argument_group("batches and limits"), ServerSettings)
 
     access = parser.add_argument_group("access")
@@ -65,11 +65,11 @@ def run(args: argparse.Namespace) -> None:
     listening = open_port(args.host, args.port)
     with listening:
         if args.threads is not None:
-            import torch
+            from rskip.cpu.threads import set_threads
 
             if not 1 <= args.threads <= 512:
                 raise ValueError(f"--threads is {args.threads}: expected 1 to 512")
-            torch.set_num_threads(args.threads)
+            set_threads(args.threads)
         from rskip.serving.access_log import to_stderr
         from rskip.serving.app import build_app
         from rskip.serving.guard import LOOPBACK

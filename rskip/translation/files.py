@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from rskip.cpu.threads import threads
 from rskip.files.journal import Journal
 from rskip.files.resumable import ResumableFile, merge_parts, part_path, write_all
 from rskip.files.windows import Window, read_windows
@@ -44,9 +45,7 @@ def worth_workers(jobs: Sequence[Job], translator: Translator) -> int:
     size = known_sum(job.size for job in jobs)
     if translator.device.type != "cpu" or size is None or size < LARGE:
         return 1
-    import torch
-
-    return min(torch.get_num_threads(), MAX_WORKERS)
+    return min(threads(), MAX_WORKERS)
 
 
 class Totals(NamedTuple):
@@ -249,19 +248,19 @@ def _translations(
         return
     from concurrent.futures import ThreadPoolExecutor
 
-    threads = ThreadPoolExecutor(ahead + 1)
+    pool = ThreadPoolExecutor(ahead + 1)
     pending: deque[tuple[Window, Future[Sequence[Translation]], float]] = deque()
     try:
         for found in _until_error(windows):
             if isinstance(found, Window):
-                pending.append((found, threads.submit(_translated, found, translate), time.perf_counter()))
+                pending.append((found, pool.submit(_translated, found, translate), time.perf_counter()))
             while pending and (len(pending) > ahead or not isinstance(found, Window)):
                 first, future, since = pending.popleft()
                 yield first, future.result(), since
             if isinstance(found, Exception):
                 raise found
     finally:
-        threads.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _until_error(windows: Iterable[Window]) -> Iterator[Window | Exception | None]:

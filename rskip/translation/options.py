@@ -49,7 +49,7 @@ class CpuSettings(Checked):
     """
 
     threads: Annotated[
-        Annotated[int, Meta(ge=1, le=512)] | None, Meta(description="CPU threads (default: PyTorch's)")
+        Annotated[int, Meta(ge=1, le=512)] | None, Meta(description="CPU threads (default: one per core)")
     ] = None
     workers: Annotated[
         Annotated[int, Meta(ge=1, le=128)] | None,

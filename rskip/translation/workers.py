@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from itertools import repeat
 
+from rskip.cpu.threads import set_threads, threads
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.generation.hypothesis import FlatBatch, flat, rebuilt
 from rskip.machine.workers import WorkerProcesses
@@ -19,7 +20,7 @@ _model: TranslationModel  # the worker's copy
 
 
 class Workers:
-    """A `Searcher` of `count` processes, each with a copy of a model on the CPU and its share of PyTorch's threads::
+    """A `Searcher` of `count` processes, each with a copy of a model on the CPU and its share of the threads::
 
         with Workers(translator.model, 4) as workers:
             translator.translate(sentences, searcher=workers)
@@ -36,11 +37,9 @@ class Workers:
             raise ValueError(f"{count} worker processes: expected at least 1")
         if (device := model.device).type != "cpu":
             raise ValueError(f"the model is on {device}, but worker processes need a model on the CPU: use 1 worker")
-        import torch
-
-        threads = max(1, torch.get_num_threads() // count)
+        share = max(1, threads() // count)
         # pickled here, since multiprocessing would move the parameters to shared memory, which is small in containers
-        self._processes = WorkerProcesses(count, _load_model, pickle.dumps(model), threads)
+        self._processes = WorkerProcesses(count, _load_model, pickle.dumps(model), share)
 
     def __call__(
         self, batches: Sequence[Sequence[Segment]], options: SearchOptions
@@ -68,13 +67,12 @@ class Workers:
         self.close()
 
 
-def _load_model(model: bytes, threads: int) -> None:
+def _load_model(model: bytes, share: int) -> None:
     global _model
     _keep_freed_memory()
-    import torch
-
-    torch.set_num_threads(threads)
+    set_threads(share)
     _model = pickle.loads(model)
+    set_threads(share)  # of PyTorch too, if the model needed it
 
 
 def _keep_freed_memory() -> None:

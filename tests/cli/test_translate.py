@@ -244,7 +244,7 @@ def test_help_names_the_flags_and_defaults_without_loading_torch(environment):
         "--sampling-topk K": "(default: 0)", "--sampling-topp P": "(default: 1)", "--seed N": "(default: 1)",
         "--max-tokens N": "(default: 4096)", "--buffer-size N": "(default: 2000)",
         "--too-long {cut,keep,split}": "(default: split)", "--max-source-positions N": "(default: the model's)",
-        "--threads N": "(default: PyTorch's)", "--workers N": "300 kB",
+        "--threads N": "(default: one per core)", "--workers N": "300 kB",
     }.items():  # fmt: skip
         assert told in words.partition(f" {flag} ")[2].partition(" --")[0], flag
     assert PRECISIONS == precision.PRECISIONS
