@@ -19,6 +19,7 @@ GUIDES: dict[str, dict[str, Path]] = {  # and the models that the page's command
     "own_text": {"model": MODEL},
     "translation": {},
     "translation_reference": {},
+    "serve": {},
     "other_models": {},
     "export": {},
     "vision": {},

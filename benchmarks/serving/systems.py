@@ -1,0 +1,60 @@
+"""Servers in processes of their own: rskip's, and the same server code around CTranslate2."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+
+from rskip.generation import SearchOptions
+from rskip.translation import TranslatedHypothesis, Translation, Translator
+from rskip.translation.segments import Source
+
+BENCHMARK = Path(__file__).resolve().parents[1] / "serve.py"
+
+
+class CTranslate2Translator(Translator):
+    """A translator that searches with CTranslate2. Long sentences are not split."""
+
+    def use(self, folder: Path, *, precision: str, threads: int) -> None:
+        self.engine = ctranslate2.Translator(
+            str(folder), device="cpu", compute_type=precision, inter_threads=1, intra_threads=threads
+        )
+
+    def search(
+        self, sources: Sequence[Source], options: SearchOptions, *, max_tokens: int = 4096, searcher: Any = None
+    ) -> list[Translation]:
+        segments = [[*each.segments[0]] for each in sources]
+        longest = max(map(len, segments), default=0) + 1
+        results = self.engine.translate_batch(
+            segments, max_batch_size=max_tokens, batch_type="tokens", beam_size=options.beam,
+            length_penalty=options.length_penalty, max_input_length=0, return_scores=True,
+            max_decoding_length=int(options.max_length_a * longest + options.max_length_b),
+        )  # fmt: skip
+        return [self._found(source, result) for source, result in zip(sources, results, strict=True)]
+
+    def _found(self, source: Source, result: Any) -> Translation:
+        tokens = tuple(result.hypotheses[0])
+        text = self.tokenizer.decode(map(self.tokenizer.target.index, tokens))
+        return Translation(source.sentence, (TranslatedHypothesis(text, result.scores[0], tokens),))
+
+
+@contextmanager
+def server(system: str, arguments: Sequence[str], *, threads: int) -> Iterator[tuple[int, int]]:
+    """The port and the process id of a server that runs within the block."""
+    command = [sys.executable, str(BENCHMARK), "--serve", system, *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    try:
+        yield int(process.stdout.readline()), process.pid
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
