@@ -29,6 +29,7 @@ _SPEC = re.compile(
 # Families with a kernel form, and their options that it covers. No class of a user can replace these families.
 _FAMILIES: dict[str, tuple[str, ...]] = {
     "xskip": ("branch_scale",), "rskip": (), "prenorm": (), "highway": ("gate", "bias"),
+    "wskip": ("init",),
     "sas": ("gate", "gamma", "norm_term", "alpha_bias", "beta_bias", "host"),
 }  # fmt: skip
 # Settings that the stacks below follow, or that have no effect on a finished model. Others must have their defaults.
@@ -145,6 +146,11 @@ class Weights:
         """Whether there is such a parameter."""
         return name in self._parameters
 
+    def numbers(self, name: str, *shape: int | None) -> np.ndarray:
+        """The parameter in float32, after rounding to the rows' type."""
+        values = self.values(name, *shape)
+        return (values.astype(np.uint32) << 16).view(np.float32) if values.dtype == np.uint16 else values
+
     def positions(self, name: str, length: int, features: int, padding: int, *, learned: bool) -> Positions:
         """The table of positions, for `length` tokens if they are learned."""
         if not learned:
@@ -230,6 +236,10 @@ class _Connections:
 
     def _rskip(self, name: str) -> NormalisedSum:
         return NormalisedSum(norms=[self._norm(f"{name}.norms.{each}") for each in range(int(self._factor))])
+
+    def _wskip(self, name: str) -> NormalisedSum:
+        scale = self.weights.numbers(f"{name}.skip_weight", self.features)
+        return NormalisedSum(norms=[self._norm(f"{name}.norm")], scale=scale)
 
     def _prenorm(self, name: str) -> NormalisedSum:
         return NormalisedSum(branch_norm=self._norm(f"{name}.norm"))

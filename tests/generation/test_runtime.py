@@ -1,0 +1,169 @@
+"""A model's file runs without PyTorch as the model does in PyTorch, or is refused with the reason."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rskip.checkpoint import Checkpoint, build_transformer, write_model
+from rskip.cpu import find_library, for_inference
+from rskip.cpu.weights import to_bfloat16
+from rskip.generation import SearchOptions, SpecialTokens, beam_search
+from rskip.generation.runtime import RuntimeModel
+from rskip.kernel_forms import NoKernelForm
+from rskip.settings.errors import SettingError
+from rskip.transformer import Transformer, TransformerConfig
+
+pytestmark = pytest.mark.skipif(find_library().library is None, reason="the kernels are not compiled here")
+
+WORDS = {"source_vocabulary": 40, "target_vocabulary": 90}
+SOURCES = [[5, 17, 30, 8, 2], [9, 2], [11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 2], [4, 4, 2]]
+OPTIONS = SearchOptions(beam=3, nbest=2, max_length_b=12, token_scores=True, attention=True)
+SPECS = [
+    "1xskip", "0.5xskip+ln:branch_scale=2", "2xskip+rms", "2rskip+ln", "3rskip+rms", "prenorm+ln", "prenorm+rms", "sas",
+    "sas:gate=single,gamma=free,host=prenorm", "sas+rms:norm_term=true", "sas:norm_term=false", "highway",
+    "highway:gate=full", "wskip+ln", "wskip+rms:init=2", "highway:gate=shortcut", "highway:gate=single,bias=-1",
+]  # fmt: skip
+
+
+def saved(folder, connection="2rskip+ln", *, words=WORDS, dtype=None, change=lambda model: None, **settings):
+    """A folder with a small model whose probabilities are uneven, and the model's checkpoint."""
+    torch.manual_seed(3)
+    sizes = {"embed_dim": 32, "ffn_embed_dim": 48, "attention_heads": 4, "layers": 2, "connection": connection}
+    sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+    config = TransformerConfig(**{**words, **sides, **settings})
+    model = Transformer(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name or "gate" in name:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+        model.decoder.output_projection.weight.mul_(3)
+        change(model)
+    values = {name: value for name, value in config.to_dict().items() if name not in words}
+    task = {"task": "translation", "arch": "transformer_tiny", "source_lang": "en", "target_lang": "de"}
+    checkpoint = Checkpoint(model=model.state_dict(), config={**task, "structured": True, "model": values})
+    write_model(folder, checkpoint, dtype=dtype)
+    return folder / "model.safetensors", checkpoint
+
+
+def opened(file, precision="float32", **words):
+    return RuntimeModel(file, precision=precision, **{"source_words": 40, "target_words": 90, **words})
+
+
+def in_torch(checkpoint, precision, options, words=WORDS):
+    """What PyTorch's model finds with the same kernels."""
+    model = for_inference(build_transformer(checkpoint, **words), precision)
+    longest = max(map(len, SOURCES))
+    padded = torch.tensor([[*source, *[1] * (longest - len(source))] for source in SOURCES])
+    lengths = torch.tensor([len(source) for source in SOURCES])
+    with torch.inference_mode():
+        return beam_search(model, model.encode(padded), options, source_lengths=lengths)
+
+
+def assert_equal(found, expected):
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [each.tokens.tolist() for each in ours] == [each.tokens.tolist() for each in theirs]
+        for own, other in zip(ours, theirs, strict=True):
+            assert own.score == pytest.approx(other.score, abs=1e-4)
+            assert torch.allclose(torch.from_numpy(own.token_scores), other.token_scores, atol=1e-3)
+            assert own.attention.shape == (len(own.tokens), other.attention.size(1))
+            assert torch.allclose(torch.from_numpy(own.attention), other.attention, atol=1e-3)
+
+
+@pytest.mark.parametrize("connection", SPECS)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_a_file_runs_as_its_model(tmp_path, connection, precision):
+    if precision == "int8" and not find_library().library.largest_weight:
+        pytest.skip("this processor has no exact 8-bit products")
+    file, checkpoint = saved(tmp_path, connection)
+    model = opened(file, precision)
+    assert (model.connection, model.precision, str(model.device)) == (connection, precision, "cpu")
+    assert_equal(model.search(SOURCES, OPTIONS, special=SpecialTokens()), in_torch(checkpoint, precision, OPTIONS))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"encoder_learned_pos": True, "decoder_learned_pos": True, "max_source_positions": 16},
+        {"no_token_positional_embeddings": True, "no_scale_embedding": True, "activation_fn": "tanh"},
+        {"layernorm_embedding": True, "output_bias": True, "start": "begin"},
+        {"share_all_embeddings": True, "words": {"source_vocabulary": 90, "target_vocabulary": 90}},
+        {"encoder_embed_dim": 64, "encoder_layers": 3, "decoder_attention_heads": 2, "dtype": torch.float16},
+        {"decoder_connection": "sas", "max_target_positions": 4},
+    ],
+    ids=str,
+)
+def test_settings(tmp_path, settings):
+    words = settings.get("words", WORDS)
+    file, checkpoint = saved(tmp_path, **settings)
+    if "dtype" in settings:
+        checkpoint.model = {name: value.half().float() for name, value in checkpoint.model.items()}
+    model = opened(file, source_words=words["source_vocabulary"])
+    reference = build_transformer(checkpoint, **words)
+    for name in ("max_positions", "max_source_positions", "trained_source_positions", "target_start", "connection"):
+        assert getattr(model, name) == getattr(reference, name)
+    options = replace(OPTIONS, max_length_b=300) if "max_target_positions" in settings else OPTIONS
+    expected = in_torch(checkpoint, "float32", options, words)
+    assert_equal(model.search(SOURCES, options, special=SpecialTokens()), expected)
+
+
+def test_prefixes_steps_and_copies(tmp_path):
+    file, _ = saved(tmp_path)
+    model, steps = opened(file), []
+    found = model.search(SOURCES, OPTIONS, prefixes=[[7, 8], [9, 1], [1, 1], [30, 1]], special=SpecialTokens())
+    for sentence, prefix in zip(found, ([7, 8], [9], [], [30]), strict=True):
+        assert sentence[0].tokens[: len(prefix)].tolist() == prefix
+    whole = model.search(SOURCES, OPTIONS, special=SpecialTokens(), each_step=steps.append)
+    assert steps == list(range(1, len(steps) + 1)) and len(steps) > 3
+    copied = pickle.loads(pickle.dumps(model)).search(SOURCES, OPTIONS, special=SpecialTokens())
+    assert [each[0].score for each in whole] == [each[0].score for each in copied]
+    assert model.search([], OPTIONS, special=SpecialTokens()) == []
+    with pytest.raises(IndexError, match="expected 0 to 39"):
+        model.search([[40, 2]], OPTIONS, special=SpecialTokens())
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"connection": "deepnorm"}, "the connection deepnorm"),
+        ({"connection": "hyper"}, "the connection hyper"),
+        ({"connection": "wskip+ln:rate=2"}, "the connection wskip"),
+        ({"activation_fn": "gelu"}, "the activation gelu"),
+        ({"value_residual": "fixed"}, "value_residual=fixed"),
+        ({"change": lambda model: model.register_parameter("more", torch.nn.Parameter(torch.ones(2)))}, "compute more"),
+        ({"dtype": torch.bfloat16}, "stored in bfloat16"),
+    ],
+    ids=str,
+)
+def test_what_only_pytorch_can_run_says_why(tmp_path, settings, reason):
+    with pytest.raises(NoKernelForm, match=reason):
+        opened(saved(tmp_path, **settings)[0])
+
+
+def test_bad_files(tmp_path):
+    file, _ = saved(tmp_path)
+    with pytest.raises(SettingError, match="the source one has 41 tokens"):
+        opened(file, source_words=41)
+    content = file.read_bytes()
+    for damaged in (content[:1000], content[:-4], b"", content[:8] + b"x" * len(content[8:])):
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match="truncated or damaged"):
+            opened(file)
+
+
+def test_weights_that_are_not_numbers(tmp_path):
+    file, _ = saved(tmp_path, change=lambda model: model.encoder.layers[0].fc1.weight[0, 0].fill_(math.nan))
+    for precision in ("float32", "bfloat16"):
+        with pytest.raises(ValueError, match="is not a number"):
+            opened(file, precision).search(SOURCES, OPTIONS, special=SpecialTokens())
+
+
+def test_bfloat16_is_rounded_as_in_pytorch():
+    values = torch.cat([torch.randn(1000), torch.tensor([math.inf, -math.inf, 0.0, -0.0, 1e-40, 3.3e38, math.nan])])
+    rounded = torch.from_numpy(to_bfloat16(values.numpy()).view("int16")).view(torch.bfloat16)
+    assert torch.equal(rounded.nan_to_num(7), values.bfloat16().nan_to_num(7))
