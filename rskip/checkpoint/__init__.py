@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from rskip.checkpoint.average import average_checkpoints, average_to_file, best_checkpoints, last_checkpoints
     from rskip.checkpoint.checkpoint import Checkpoint
     from rskip.checkpoint.files import read_checkpoint, write_checkpoint, write_model
+    from rskip.checkpoint.language_model import (
+        build_language_model,
+        language_model_checkpoint,
+        read_language_model,
+        untrained_language_model,
+    )
     from rskip.checkpoint.stock import from_stock, stock_connection, to_stock
     from rskip.checkpoint.transformer import build_transformer
 
@@ -18,12 +24,16 @@ __all__ = [
     "average_checkpoints",
     "average_to_file",
     "best_checkpoints",
+    "build_language_model",
     "build_transformer",
     "from_stock",
+    "language_model_checkpoint",
     "last_checkpoints",
     "read_checkpoint",
+    "read_language_model",
     "stock_connection",
     "to_stock",
+    "untrained_language_model",
     "write_checkpoint",
     "write_model",
 ]
@@ -32,7 +42,10 @@ _MEMBERS = {
     "average": ("average_checkpoints", "average_to_file", "best_checkpoints", "last_checkpoints"),
     "checkpoint": ("Checkpoint",),
     "files": ("read_checkpoint", "write_checkpoint", "write_model"),
+    "language_model": (
+        "build_language_model", "language_model_checkpoint", "read_language_model", "untrained_language_model",
+    ),
     "stock": ("from_stock", "stock_connection", "to_stock"),
     "transformer": ("build_transformer",),
-}
+}  # fmt: skip
 __getattr__ = imported_on_use(__name__, {name: module for module, names in _MEMBERS.items() for name in names})

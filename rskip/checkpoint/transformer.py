@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,8 +23,11 @@ from rskip.connections.registry import UnknownFamily
 from rskip.files.torch_file import weights_difference
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
-from rskip.transformer.config import StackConfig
+from rskip.transformer.config import DecoderConfig
+from rskip.transformer.model import DecodingModel
 from rskip.transformer.undrawn import undrawn
+
+Model = TypeVar("Model", bound=DecodingModel)
 
 
 def build_transformer(
@@ -54,7 +57,7 @@ def build_transformer(
     for side, size in (("source", source_vocabulary), ("target", target_vocabulary)):
         check_vocabulary(side, shapes[EMBEDDINGS[side]][0], size)
     connections = _stock_connections(settings) if stock else _own_connections(settings)
-    _check_connections(connections)
+    check_connections(connections)
     known = {field.name for field in fields(TransformerConfig)}
     values = {name: value for name, value in settings.items() if name in known and value is not None}
     dictionaries = {
@@ -71,9 +74,19 @@ def build_transformer(
         tied = config.share_all_embeddings or config.share_decoder_input_output_embed
         parameters = from_stock(from_old_stock(parameters, tied_output=tied))
     described = f"the Transformer that its settings describe ({config.encoder_connection}, {config.decoder_connection})"
+    return load_parameters(model, parameters, described, as_stored=as_stored)
+
+
+def load_parameters(model: Model, parameters: Mapping[str, Tensor], described: str, *, as_stored: bool) -> Model:
+    """The model with these parameters, in eval mode and without gradients.
+
+    :param described: the model in words, for errors.
+    :param as_stored: as for `build_transformer`.
+    :raises SettingError: a parameter is missing or differs in shape.
+    """
     check_parameters(model.state_dict(), parameters, described)
     model.load_state_dict(dict(parameters), assign=True)
-    if config.output_is_embedding:  # assigning has untied them
+    if model.config.output_is_embedding:  # assigning has untied them
         model.decoder.embed_tokens.weight = model.decoder.output_projection.weight
     if not as_stored:
         model._apply(_own_float32)
@@ -97,7 +110,11 @@ def _stock_connections(settings: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _check_connections(connections: Mapping[str, str]) -> None:
+def check_connections(connections: Mapping[str, str]) -> None:
+    """Checks the connections of a checkpoint, by the name of their setting.
+
+    :raises SettingError: a connection is not valid, or not registered.
+    """
     for name, spec in connections.items():
         try:
             parse_connection(spec)
@@ -108,12 +125,12 @@ def _check_connections(connections: Mapping[str, str]) -> None:
             raise error.named(name) from None
 
 
-def check_sizes(config: StackConfig, parameters: Mapping[str, Tensor]) -> None:
+def check_sizes(config: DecoderConfig, parameters: Mapping[str, Tensor]) -> None:
     """Checks that a configuration does not have more or larger layers than the parameters, before building the model.
 
     :raises SettingError: a size is larger. The error names the first one.
     """
-    for side in ("encoder", "decoder"):
+    for side in config.stacks:
         beginning = f"{side}.layers."
         layers = {name.removeprefix(beginning).partition(".")[0] for name in parameters if name.startswith(beginning)}
         widths = tuple(parameters[f"{beginning}0.fc1.weight"].shape) if f"{beginning}0.fc1.weight" in parameters else ()

@@ -76,11 +76,11 @@ class DecoderConfig(Checked):
     max_target_positions: Positions = 1024
     checkpoint_activations: bool = False
     value_residual: Literal["none", "fixed", "learned"] = "none"
-    _stacks: ClassVar[tuple[str, ...]] = ("decoder",)
+    stacks: ClassVar[tuple[str, ...]] = ("decoder",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for side in self._stacks:
+        for side in self.stacks:
             self._check_stack(side)
         self._check_sinusoidal("decoder_embed_dim", learned=self.decoder_learned_pos)
         if self.activation_fn not in ACTIVATIONS:
@@ -146,7 +146,7 @@ class StackConfig(DecoderConfig):
     encoder_layers: Layers = 6
     encoder_connection: str = "1xskip+ln"
     encoder_layerdrop: Probability = 0.0
-    _stacks = ("encoder", "decoder")
+    stacks = ("encoder", "decoder")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -101,12 +102,21 @@ def find_reader(folder: Folder) -> Reader:
 
     :raises SettingError: another model type. The message lists the known ones.
     """
+    reader: Reader = import_module(READERS[check_known(folder, READERS, "a translation model")]).read
+    return reader
+
+
+def check_known(folder: Folder, readers: Mapping[str, str], what: str) -> str:
+    """The model type of a folder, which must be one of `readers`.
+
+    :param what: the kind of model that they read, for the error.
+    :raises SettingError: another model type, or a mixture of experts.
+    """
     source, kind = str(folder.path / CONFIG), folder.model_type
-    known = f"a translation model: one of {', '.join(sorted(READERS))}"
+    known = f"{what}: one of {', '.join(sorted(readers))}"
     if any(folder.config.get(name) for name in _EXPERTS):
         problem = f"has a mixture of experts ({shown(kind)}), which rskip can't compute"
         raise SettingError("", problem, expected=known, source=source)
-    if kind not in READERS:
+    if kind is None or kind not in readers:
         raise SettingError("model_type", f"is {shown(kind)}", expected=known, source=source)
-    reader: Reader = import_module(READERS[kind]).read
-    return reader
+    return kind

@@ -17,7 +17,8 @@ from rskip.text.dictionary import Dictionary
 
 MOST_UNNAMED = 127  # rows behind the vocabulary's, of an embedding that was filled up to a round size
 SHARED, OUTPUT, BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
-_ACTIVATIONS = {
+_OF_ACTIVATION = ("activation_function", "hidden_act")
+ACTIVATIONS = {
     **{name: name for name in ("relu", "gelu", "tanh", "linear", "swish")},
     "silu": "swish",
     **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), "gelu_accurate"),
@@ -47,7 +48,7 @@ class StackSettings(msgspec.Struct, kw_only=True):
     eos_token_id: int = 2
 
 
-T = TypeVar("T", bound=StackSettings)
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 def read_settings(folder: Folder, kind: type[T]) -> T:
@@ -64,9 +65,9 @@ def read_settings(folder: Folder, kind: type[T]) -> T:
             raise
         advice = "the folder is incomplete or damaged: get all files of the model again"
         raise SettingError(error.name, error.problem, expected=error.expected, advice=advice, source=source) from None
-    if config.activation_function not in _ACTIVATIONS:
-        expected = f"one of {', '.join(_ACTIVATIONS)}"
-        raise SettingError.of_value("activation_function", config.activation_function, expected, source=source)
+    for name in _OF_ACTIVATION:
+        if hasattr(config, name) and (value := getattr(config, name)) not in ACTIVATIONS:
+            raise SettingError.of_value(name, value, f"one of {', '.join(ACTIVATIONS)}", source=source)
     return config
 
 
@@ -102,7 +103,7 @@ def stack_settings(config: StackSettings, *, connection: str, learned_positions:
     }
     return {
         **sides,
-        "activation_fn": _ACTIVATIONS[config.activation_function],
+        "activation_fn": ACTIVATIONS[config.activation_function],
         "no_scale_embedding": not config.scale_embedding,
         "max_source_positions": config.max_position_embeddings,
         "max_target_positions": config.max_position_embeddings,
