@@ -10,7 +10,8 @@ from typing import Any
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.config_file import WEIGHTS
 from rskip.checkpoint.files import read_checkpoint
-from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name, read_hugging_face_language_model
+from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name
+from rskip.checkpoint.hugging_face.language_models import read_hugging_face_language_model
 from rskip.checkpoint.transformer import check_connections, check_sizes, load_parameters
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError

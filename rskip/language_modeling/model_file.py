@@ -9,16 +9,13 @@ from typing import Any
 
 from torch import Tensor
 
-from rskip.checkpoint import Checkpoint, read_checkpoint, write_model
+from rskip.checkpoint import Checkpoint, build_language_model, read_checkpoint, write_model
 from rskip.checkpoint.config_file import CONFIG, WEIGHTS
-from rskip.checkpoint.transformer import check_parameters
 from rskip.files.names import line_name
-from rskip.language_modeling.models import build_model
 from rskip.language_modeling.tokens import DICTIONARY, SETTINGS, TextTokens
 from rskip.settings.errors import SettingError
 from rskip.tasks.registry import task_name
 from rskip.transformer import LanguageModel, LanguageModelConfig
-from rskip.transformer.undrawn import undrawn
 
 TASK = "language_modeling"
 _PLACES = ("", "training")  # of a model in a folder: the second in a run's
@@ -30,7 +27,7 @@ class LoadedModel:
     """A language model and its tokens.
 
     :param model: in float32 and evaluation mode, on the CPU.
-    :param config: the argument of `build_model`.
+    :param config: the argument of `untrained_language_model`.
     :param corpus: the name of the text that it was trained on; empty if unknown.
     """
 
@@ -74,18 +71,12 @@ def load_language_model(path: str | Path, *, tokens: str | Path | None = None) -
         if (size := config.get("vocabulary")) != len(read.dictionary):
             problem = f"has {len(read.dictionary):,} tokens, and the model {size}"
             raise SettingError("", f"{folder / DICTIONARY} {problem}", advice="give the folder of its data")
-        with undrawn():
-            model = build_model(config)
-        weights = {name: tensor.float() if tensor.is_floating_point() else tensor
-                   for name, tensor in checkpoint.model.items()}  # fmt: skip
-        check_parameters(model.state_dict(), weights, f"the language model of its settings ({model.connection})")
+        checkpoint.config["model"] = config
+        model = build_language_model(checkpoint)
     except SettingError as error:
         raise error.within(source=source) from None
-    model.load_state_dict(weights)
     corpus = str(checkpoint.config.get("corpus") or "")
-    return LoadedModel(
-        model=model.requires_grad_(False).eval(), config=config, tokens=read, corpus=corpus, path=found
-    )
+    return LoadedModel(model=model, config=config, tokens=read, corpus=corpus, path=found)
 
 
 def find_language_model(path: str | Path) -> Path:

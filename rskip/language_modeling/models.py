@@ -1,21 +1,17 @@
-"""Builds language models from plain values, which config.json and checkpoints hold."""
+"""Describes the model of a training by plain values, which config.json and checkpoints hold."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from rskip.language_modeling.settings import TrainingSettings
-from rskip.settings.check import convert
-from rskip.settings.errors import SettingError
-from rskip.settings.kinds import Size
-from rskip.transformer import LanguageModel, LanguageModelConfig
+from rskip.transformer import LanguageModelConfig
 
 _INNER_MULTIPLE = 32  # Llama's FFN dimension is 8/3 of the features, rounded up to a multiple
 
 
 def model_config(settings: TrainingSettings, vocabulary: int) -> dict[str, Any]:
-    """The config of a training's model: the fields of `LanguageModelConfig`, and `vocabulary`.
+    """The config of a training's model, for `rskip.checkpoint.untrained_language_model`.
 
     :param vocabulary: size of the dictionary.
     """
@@ -48,17 +44,3 @@ def model_config(settings: TrainingSettings, vocabulary: int) -> dict[str, Any]:
             "biases": False,
         }
     return {"vocabulary": vocabulary, **LanguageModelConfig(**common, **of_shape).to_dict()}
-
-
-def build_model(config: Mapping[str, Any]) -> LanguageModel:
-    """The model of a config.
-
-    :param config: the fields of `LanguageModelConfig`, `vocabulary`, and `padding` if the model has a padding token.
-    :raises SettingError: a value is wrong, or a key is unknown.
-    """
-    own = dict(config)
-    if "vocabulary" not in own:
-        raise SettingError("vocabulary", "is missing")
-    vocabulary = convert(own.pop("vocabulary"), Size, name="vocabulary")
-    padding = convert(own.pop("padding", None), int | None, name="padding")  # type: ignore[arg-type]
-    return LanguageModel(LanguageModelConfig.from_dict(own), vocabulary, padding)

@@ -11,13 +11,14 @@ from typing import Any, TypedDict
 import msgspec
 import torch
 
+from rskip.checkpoint import untrained_language_model
 from rskip.files.state import read_state
 from rskip.files.whole import atomic_file
 from rskip.language_modeling.data import TextData
 from rskip.language_modeling.evaluation import TextLoss, token_losses
 from rskip.language_modeling.generator import TextGenerator
 from rskip.language_modeling.model_file import load_language_model
-from rskip.language_modeling.models import build_model, model_config
+from rskip.language_modeling.models import model_config
 from rskip.language_modeling.recipe import LanguageModelingSettings
 from rskip.language_modeling.run import scored_file, training_folder
 from rskip.language_modeling.run_data import ensure_data
@@ -77,7 +78,7 @@ def _outcome(
         speed = round(fmean(point.tokens_per_second for point in curve), 1)
         training = {"seconds": last.seconds, "iterations": last.iteration, "tokens_per_second": speed}
     with torch.device("meta"):
-        model = build_model(model_config(run.settings.train, len(data.tokens.dictionary)))
+        model = untrained_language_model(model_config(run.settings.train, len(data.tokens.dictionary)))
     return Outcome(
         metrics={name: round(value, DECIMALS) for name, value in figures.items()},
         signatures={},

@@ -20,12 +20,12 @@ import torch.distributed as distributed
 
 from rskip.analysis.observer import TraceObserver
 from rskip.analysis.trace import read_updates
-from rskip.checkpoint import read_checkpoint
+from rskip.checkpoint import read_checkpoint, untrained_language_model
 from rskip.connections import list_connections
 from rskip.language_modeling.data import load_data
 from rskip.language_modeling.evaluation import text_loss
 from rskip.language_modeling.model_file import load_language_model
-from rskip.language_modeling.models import build_model, model_config
+from rskip.language_modeling.models import model_config
 from rskip.language_modeling.settings import TrainingSettings, learning_rate
 from rskip.language_modeling.training import read_curve, train
 from rskip.language_modeling.training.batches import TrainingBatches, iteration_seed
@@ -86,7 +86,7 @@ def test_the_learning_rate_rises_and_falls_as_nanogpts() -> None:
 
 def test_only_matrices_decay_and_the_initial_weights_are_gpt2s() -> None:
     settings = TrainingSettings()
-    model = build_model(model_config(settings, 68))
+    model = untrained_language_model(model_config(settings, 68))
     decayed, free = parameter_groups(model, settings)
     assert {each.dim() for each in decayed["params"]} == {2} and {each.dim() for each in free["params"]} == {1}
     assert (decayed["weight_decay"], free["weight_decay"]) == (0.1, 0.0)
@@ -195,7 +195,7 @@ def test_every_family_takes_a_step(family: Any, prepared: Path) -> None:
     spec = ("2" if family.factor is not None else "") + family.name + ("" if norm is None else f"+{norm}")
     settings = TrainingSettings(connection=spec, layers=2, heads=2, features=16, context=8, batch_size=4)
     data, cpu = load_data(prepared), torch.device("cpu")
-    model = build_model(model_config(settings, len(data.tokens.dictionary)))
+    model = untrained_language_model(model_config(settings, len(data.tokens.dictionary)))
     batches = TrainingBatches(data.splits["train"], batch_size=4, context=8, seed=1, device=cpu, ranks=Ranks())
     inputs, targets = batches.batch(0)
     loss = torch.nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())

@@ -12,13 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from rskip.checkpoint import untrained_language_model
 from rskip.connections.norms import at_least_float32
 from rskip.files.torch_file import weights_difference
 from rskip.files.whole import atomic_file, naming
 from rskip.language_modeling.data import TextData
 from rskip.language_modeling.evaluation import OutputsNotFinite, text_loss
 from rskip.language_modeling.model_file import write_language_model
-from rskip.language_modeling.models import build_model, model_config
+from rskip.language_modeling.models import model_config
 from rskip.language_modeling.settings import TrainingSettings, learning_rate
 from rskip.language_modeling.training.batches import TrainingBatches, iteration_seed
 from rskip.language_modeling.training.checkpoint import (
@@ -69,7 +70,7 @@ class TrainingRun:
         )
         torch.manual_seed(seed)
         self._config = model_config(settings, len(data.tokens.dictionary))
-        self.model = build_model(self._config).to(device).train()
+        self.model = untrained_language_model(self._config).to(device).train()
         self._trained: nn.Module = self.model
         if ranks.count > 1:
             gpu = [device] if device.type == "cuda" else None
