@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rskip.checkpoint import untrained_language_model
 from rskip.connections import ConnectionSpec
 from rskip.language_modeling.data import SPLITS, TextData, load_data
 from rskip.language_modeling.model_file import load_language_model
-from rskip.language_modeling.models import build_model, model_config
+from rskip.language_modeling.models import model_config
 from rskip.language_modeling.settings import TrainingSettings
 from rskip.language_modeling.tokens import TextTokens
 from rskip.settings.errors import SettingError
@@ -46,7 +47,7 @@ def _at_initialisation(spec: ConnectionSpec, layers: int | None, conditions: Con
     settings = default if layers is None else TrainingSettings(connection=str(spec), layers=layers)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(conditions.seed)
-        return build_model(model_config(settings, len(_find_data(conditions).tokens.dictionary)))
+        return untrained_language_model(model_config(settings, len(_find_data(conditions).tokens.dictionary)))
 
 
 def _batches(model: LanguageModel, tokens: TextTokens | None, conditions: Conditions) -> Iterator[Batch]:
