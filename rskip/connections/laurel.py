@@ -24,6 +24,9 @@ def _check(spec: ConnectionSpec) -> None:
     if options.get("form") == "rw" and "rank" in options:
         expected = "rank only with form=lr, since form=rw has no low-rank map"
         raise SettingError.of_value("connection", str(spec), expected, advice="leave rank out")
+    if options.get("form") != "rw" and "bound" in options:
+        expected = "bound only with form=rw, since form=lr has no weights of f and x"
+        raise SettingError.of_value("connection", str(spec), expected, advice="leave bound out")
 
 
 @register_connection(
@@ -43,8 +46,10 @@ class Laurel(Connection):
     """y = x + BAx + f with form="lr", or y = αf + βx with form="rw".
 
     A has `rank` rows; α and β are one number each per block. With a normalisation (sequences only) f = F(norm(x)).
-    Every block starts as x + f: B = 0, or α = β = 1.
-    Members: `down` (A) and `up` (B), or `branch_scale` (α) and `skip_scale` (β), each (1); `norm` (if given).
+    α and β are learned as they are, or, with `bound`, as the softmax of two learned numbers or as the sigmoid of each.
+    A block starts as x + f: B = 0, or α = β = 1. With `bound` it starts as (x + f)/2.
+    Members: `down` (A) and `up` (B), or `branch_scale` (α) and `skip_scale` (β), each (1), before softmax or sigmoid;
+    `norm` (if given).
     """
 
     def __init__(
@@ -54,17 +59,19 @@ class Laurel(Connection):
         norm: str | None,
         form: Literal["lr", "rw"] = "lr",
         rank: Annotated[int, Bounds(1, 4096)] = 16,
+        bound: Literal["none", "softmax", "sigmoid"] = "none",
         feature_dim: int = -1,
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)
-        self.form = form
+        self.form, self.bound = form, bound
         if form == "lr":
             self.down = LinearMap(features, rank, first_weight=None, first_bias=None)
             self.up = LinearMap(rank, features, first_weight=nn.init.zeros_, first_bias=None)
             self.up.reset_parameters()
         else:
-            self.branch_scale = nn.Parameter(torch.ones(1))
-            self.skip_scale = nn.Parameter(torch.ones(1))
+            self.branch_scale = nn.Parameter(torch.empty(1))
+            self.skip_scale = nn.Parameter(torch.empty(1))
+            self._start_weights()
         self.norm = None if norm is None else build_norm(norm, features, feature_dim)
 
     def reset_parameters(self, weight_init: Callable[[Tensor], object] | None = None) -> None:
@@ -74,21 +81,37 @@ class Laurel(Connection):
             self.down.reset_parameters(weight_init)
             self.up.reset_parameters()
         else:
-            nn.init.ones_(self.branch_scale)
-            nn.init.ones_(self.skip_scale)
+            self._start_weights()
+
+    def _start_weights(self) -> None:
+        for each in (self.branch_scale, self.skip_scale):
+            nn.init.constant_(each, 1.0 if self.bound == "none" else 0.0)
+
+    @property
+    def weights(self) -> tuple[Tensor, Tensor]:
+        """α and β of form="rw", each (1)."""
+        alpha, beta = self.branch_scale, self.skip_scale
+        if self.bound == "sigmoid":
+            return torch.sigmoid(alpha), torch.sigmoid(beta)
+        if self.bound == "softmax":
+            share = torch.sigmoid(alpha - beta)
+            return share, 1 - share
+        return alpha, beta
 
     def branch_input(self, x: Tensor) -> Tensor:
         return x if self.norm is None else self.norm(x)
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         if self.form == "rw":
-            return self.branch_scale * f + self.skip_scale * x
+            alpha, beta = self.weights
+            return alpha * f + beta * x
         mapped = self.up(self.down(x.movedim(self.feature_dim, -1))).movedim(-1, self.feature_dim)
         return x + mapped + f
 
     def as_norms(self) -> NormalisedSum:
         if self.form == "rw":
-            return NormalisedSum(scale=self.skip_scale, branch_scale=self.branch_scale, branch_norm=self.norm)
+            alpha, beta = self.weights
+            return NormalisedSum(scale=beta, branch_scale=alpha, branch_norm=self.norm)
         return NormalisedSum(added=(self.down, self.up), branch_norm=self.norm)
 
     def extra_repr(self) -> str:

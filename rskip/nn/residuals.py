@@ -251,13 +251,17 @@ class Residuals(nn.Module):
                 assert isinstance(residual, Residual)
                 yield residual.connection
 
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] | None = None) -> None:
         """Sets every parameter to its initial value. Call it after `to_empty`, or after your model's initialiser.
 
-        :param weight_init: fills the weights of gates' linear maps; pass your model's own initialisation.
+        :param weight_init: fills the weights of linear maps inside connections, such as gates; pass your model's own
+            initialisation. None: they start as they were built, in most families by Xavier's uniform values.
         """
         for connection in self.connections():
-            connection.reset_parameters(weight_init)
+            if weight_init is None:
+                connection.reset_parameters()
+            else:
+                connection.reset_parameters(weight_init)
         self.stack.reset_parameters()
         if self.closing_norm is not None:
             self.closing_norm.reset_parameters()

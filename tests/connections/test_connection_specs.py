@@ -115,6 +115,7 @@ def specs(draw) -> ConnectionSpec:
     options = {name: draw(values(option)) for name, option in family.options.items() if draw(st.booleans())}
     assume(family.name != "sas" or options.get("norm_term", True))
     assume(options.get("form") != "rw" or "rank" not in options)
+    assume(options.get("form") == "rw" or "bound" not in options)
     assume(options.get("residual") != "identity" or "iterations" not in options)
     assume(not options.get("floor") or options.get("init", 1) > options["floor"])
     norm = draw(st.sampled_from(family.norms))

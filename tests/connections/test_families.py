@@ -97,6 +97,13 @@ def laurel(w: Written, k: int, x: Tensor) -> Tensor:
     return x + low + w.f(k, w.of(k, x))
 
 
+def laurel_bounded(w: Written, k: int, x: Tensor, *, softmax: bool) -> Tensor:
+    alpha, beta = (torch.exp(w.p(f"connections.{k}.{name}_scale")) for name in ("branch", "skip"))
+    if softmax:  # with a norm
+        return (alpha * w.f(k, w.of(k, x)) + beta * x) / (alpha + beta)
+    return alpha / (1 + alpha) * w.f(k, x) + beta / (1 + beta) * x
+
+
 def residual_dual(w: Written, x: Tensor) -> Tensor:
     r = x
     for k in w.blocks():
@@ -356,6 +363,8 @@ FORMULAS: dict[str, Formula] = {
         lambda w, k, x: w.p(f"connections.{k}.branch_scale") * w.f(k, x) + w.p(f"connections.{k}.skip_scale") * x,
         closes=False,
     ),
+    "laurel+ln:bound=softmax,form=rw": each_block(functools.partial(laurel_bounded, softmax=True), closes=True),
+    "laurel:bound=sigmoid,form=rw": each_block(functools.partial(laurel_bounded, softmax=False), closes=False),
     "residual_dual": residual_dual,
     "b2t+rms": b2t,
     "siamese": siamese,
@@ -411,6 +420,8 @@ def test_every_family_that_needs_a_place_or_a_state_is_here():
 STARTS_AS = {  # another connection, which it equals as it starts, if the norms' eps is 0
     "laurel+ln": "prenorm+ln",
     "laurel:form=rw": "1xskip",
+    "laurel:bound=softmax,form=rw": "0.5xskip:branch_scale=0.5",
+    "laurel:bound=sigmoid,form=rw": "0.5xskip:branch_scale=0.5",
     "hyper": "prenorm+ln",
     "hyper:form=static,streams=2": "prenorm+ln",
     "mixln:ratio=0": "prenorm+ln",
@@ -644,6 +655,7 @@ REFUSED = [  # spec, feature_dim, what is expected in its place
     ("mhc:iterations=1.5", -1, "iterations to be a whole number from 1 to 1000"),
     ("mixln:ratio=1.5", -1, "ratio to be a number from 0 to 1"),
     ("laurel:form=rw,rank=3", -1, "rank only with form=lr, since form=rw has no low-rank map; leave rank out"),
+    ("laurel:bound=softmax", -1, "bound only with form=rw, since form=lr has no weights of f and x; leave bound out"),
     ("hyper:form=fast", -1, "form to be dynamic or static"),
     ("askip+ln:form=depth,rate=1", -1, "rate only with form=learned, not with form=depth; leave rate out"),
     ("sas:host=prenorm", 1, f"{MAPS} sas:host=prenorm works only on {SEQUENCES}"),

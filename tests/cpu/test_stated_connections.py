@@ -28,7 +28,7 @@ STATED = [
     "hybridnorm", "hybridnorm+rms:first=prenorm", "wskip+ln", "wskip+rms:rate=0.1,floor=0.5", "admin", "askip+ln",
     "askip+rms:form=depth", "askip+ln:form=recursive", "askip+rms:form=mixture", "rezero:init=0.5", "layerscale",
     "layerscale+ln", "lns", "lns+rms", "mixln", "mixln:ratio=0.9", "keel", "sandwich", "periln+rms", "laurel",
-    "laurel+ln:form=rw", "laurel+rms:rank=2", "normformer:res_scale=true", "gpas",
+    "laurel+ln:form=rw", "laurel+ln:bound=softmax,form=rw", "laurel+rms:rank=2", "normformer:res_scale=true", "gpas",
 ]  # fmt: skip
 GATED = [
     "sas", "sas+rms", "sas:gamma=free", "sas:gate=single", "sas:norm_term=false", "sas:host=prenorm", "highway",

@@ -14,6 +14,7 @@ from rskip.connections import HOST_NEEDS, admin_profiling, list_connections, par
 from rskip.nn import Residuals, adapt, adaptation, no_weight_decay
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
+from tests.connections.test_initial_values import assert_starts_as_built
 
 FEATURES = 16
 TUPLES = {"siamese", "residual_dual", "denseformer", "attnres", "mudd", "x0"}
@@ -122,6 +123,11 @@ def test_every_parameter_gets_a_gradient_and_reset_restores_the_initial_values(d
         drawn = "gate" in name or name.endswith(("down.weight", "mixing", "step.weight", "target.weight"))
         assert drawn or torch.equal(value, first[name]), name
         assert not (value == 7).any() or name.endswith("_extra_state")
+
+
+def test_reset_restores_the_distribution_of_drawn_values(spec):
+    """Also of LAuReL's A, which starts as an `nn.Linear`."""
+    assert_starts_as_built(lambda: Residuals(spec, 32, layers=2, host_supplies=HOST_NEEDS), spec)
 
 
 @pytest.mark.slow
