@@ -28,7 +28,7 @@ class LanguageModelingTask(Task[Any]):
     more_figures = (Column("perplexity", "perplexity"),)
     measures = {"loss": "loss, nats per token", "perplexity": "perplexity"}
     precisions = ("float32", "bfloat16")
-    model_files = ("config.json", "dict.txt", "tokens.json", "*.model")
+    model_files = ("config.json", "dict.txt", "tokens.json")
     reads_checkpoints = True
     recorded = _Recorded
     example = """\

@@ -11,12 +11,16 @@ import yaml
 
 import rskip
 from rskip.cli.main import main
+from rskip.corpora import TEXT_CORPORA
+from rskip.corpora.corpus import TextCorpus, UpstreamFile
 from rskip.files.checksum import sha256_file
 from rskip.language_modeling.data import load_data
 from rskip.language_modeling.generator import TextGenerator
 from rskip.records import read_record
 from rskip.tasks import find_task
 from rskip.tasks.run import Run
+from rskip.zoo.loading import load_entry
+from rskip.zoo.registry import read_registry
 
 
 @pytest.fixture
@@ -65,6 +69,29 @@ def test_exported_weights_have_the_loss_of_the_run(project: Path) -> None:
     run = Run(name="mine", seed=3, settings=task.read_settings({k: v for k, v in record.config.items() if k != "kind"}))
     assert task.export_weights(run, record, project / "out") == {"loss": record.metrics["loss"]}
     assert isinstance(rskip.load(project / "out"), TextGenerator)
+
+
+def test_a_run_on_a_corpus_is_published_and_loaded_by_name(
+    project: Path, prepared: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = {"homepage": "https://cats.org", "licence": "public domain", "citation": "Cat (2026): Texts"}
+    file = UpstreamFile(name="cats.txt", url="https://cats.org/cats.txt")
+    monkeypatch.setitem(TEXT_CORPORA, "cat-text", TextCorpus(name="cat-text", folder="cats", file=file, **about))
+    recipe = Path("mine.yaml")
+    recipe.write_text(recipe.read_text().replace(f"data: {prepared}", "data: cat-text"))
+    assert main(["run", "mine.yaml", "--gpus", "0", "--seeds", "3", "--mirror", str(text.parent)]) == 0
+    record = read_record(project / "results/mine/3.json")
+    Path("recipes").mkdir()
+    recipe.rename("recipes/mine.yaml")  # where a run's recipe is looked for
+    again = ["run", "recipes/mine.yaml", "--gpus", "0", "--seeds", "3", "--mirror", str(text.parent)]
+    assert main([*again, "--publish"]) == 0
+    assert main(["zoo", "publish", "mine", "--seed", "3"]) == 0
+    ((name, entry),) = read_registry(Path("checkpoints.json")).items()
+    assert name == "gpt2_2x16_2rskip_ln.cat_text" and entry.task == "language_modeling"
+    assert entry.figures[0].value == pytest.approx(record.metrics["loss"], abs=1e-4)
+    assert f'rskip.load("{name}")' in (Path(entry.folder) / "README.md").read_text()
+    model = load_entry(entry, root=project)
+    assert isinstance(model, TextGenerator) and model.corpus == "cat-text"
 
 
 def test_the_commands_of_a_run_train_the_same(project: Path) -> None:
