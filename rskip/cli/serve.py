@@ -35,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8000, metavar="N", help="port (default: %(default)s)")
     parser.add_argument("--precision", help="number format of the models, such as int8 (default: float32)")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cpu)")
+    parser.add_argument("--source-lang", metavar="LANG", help="source language of requests that name none; a "
+                        "multilingual model needs it and --target-lang")  # fmt: skip
+    parser.add_argument("--target-lang", metavar="LANG", help="target language of requests that name none")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: one per core)")
     add_options(parser.add_argument_group("batches and limits"), ServerSettings)
 
@@ -76,7 +79,8 @@ def run(args: argparse.Namespace) -> None:
         from rskip.serving.models import load_models
         from rskip.serving.service import Service
 
-        models = load_models(args.model, precision=args.precision, device=args.device)
+        languages = args.source_lang, args.target_lang
+        models = load_models(args.model, precision=args.precision, device=args.device, languages=languages)
         hosts = [*args.allowed_host, *(LOOPBACK if args.allowed_host or is_loopback(args.host) else ())]
         app = build_app(
             Service(models, settings, keys=keys),

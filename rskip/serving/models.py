@@ -129,20 +129,23 @@ def _no_pair(source: str | None, target: str | None, directions: dict[str, list[
 
 
 def load_models(
-    given: Sequence[str], *, precision: str | None = None, device: str | None = None
+    given: Sequence[str],
+    *,
+    precision: str | None = None,
+    device: str | None = None,
+    languages: tuple[str | None, str | None] = (None, None),
 ) -> Models:
     """Loads models.
 
     :param given: names or folders as for `rskip.load`, each also as NAME=MODEL.
+    :param languages: source and target language of requests to a multilingual model that name none.
     :raises ValueError: as `rskip.load`, or two models have the same name.
     :raises OSError: as `rskip.load`.
     """
-    from rskip.zoo.loading import load
-
     places = [_parted(each) for each in given]
     models = []
     for (name, place), public in zip(places, _public_names(places), strict=True):
-        model = load(place, device=device, dtype=precision)
+        model = _load(place, languages, device=device, dtype=precision)
         if not any(hasattr(model, method) for method in _CAN.values()):
             raise ValueError(f"{place}: a model of a task that the server doesn't know: expected {', '.join(_CAN)}")
         if hasattr(model, "backbone"):
@@ -152,6 +155,17 @@ def load_models(
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"two models are called {twice}: give each its own name, --model NAME=MODEL")
     return Models(models)
+
+
+def _load(place: str, languages: tuple[str | None, str | None], **settings: str | None) -> Any:
+    from rskip.zoo.loading import load
+
+    try:
+        return load(place, **settings)
+    except SettingError as error:
+        if error.name not in ("source_language", "target_language") or languages == (None, None):
+            raise
+    return load(place, source_language=languages[0], target_language=languages[1], **settings)
 
 
 def _parted(given: str) -> tuple[str, str]:

@@ -1,0 +1,51 @@
+"""A multilingual model over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+from rskip.settings.errors import SettingError
+
+pytest.importorskip("fastapi", reason="needs the extra serve")
+
+from rskip.serving.languages import language_name, short_code  # noqa: E402
+from rskip.serving.models import load_models  # noqa: E402
+
+
+def test_requests_choose_among_the_models_languages(serving, tmp_path):
+    families = pytest.importorskip("tests.checkpoint.hugging_face.families", reason="needs transformers")
+    family = families.FAMILIES["nllb"]
+    folder = family.write(tmp_path / "nllb")
+    with pytest.raises(SettingError, match="source_language must be given"):
+        load_models([str(folder)])
+    models = load_models([str(folder)], languages=family.languages)
+    service = serving(models=models)
+    codes = [each["code"] for each in service.send("GET", "/languages").json()]
+    assert {*family.languages} <= {*codes} and len(codes) > 2
+    (translator,) = [each.model for each in models]
+    for source, target in ((codes[0], codes[1]), (codes[1], codes[2])):
+        expected = translator.translate(["the dog runs"], source_language=source, target_language=target)[0].text
+        for pair in ((source, target), (short_code(source), short_code(target))):
+            asked = dict(zip(("source", "target"), pair, strict=True))
+            ours = service.send("POST", "/v1/translate", json={"text": "the dog runs", **asked}).json()
+            assert (ours["source"], ours["target"], ours["translations"][0]["text"]) == (source, target, expected)
+            libre = service.send("POST", "/translate", json={"q": "the dog runs", **asked}).json()
+            assert libre["translatedText"] == expected
+    wrong = service.send("POST", "/v1/translate", json={"text": "a", "source": codes[0], "target": codes[0]})
+    assert wrong.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("code", "short", "name"),
+    [
+        ("de", "de", "German"),
+        ("de_DE", "de", "German"),
+        ("deu_Latn", "de", "German"),
+        ("srp_Cyrl", "sr", "Serbian (Cyrl)"),
+        ("pt-BR", "pt", "Portuguese"),
+        ("xx", "xx", "xx"),
+        ("dyu_Latn", "dyu_Latn", "dyu_Latn"),
+    ],
+)
+def test_codes_and_names_of_languages(code, short, name):
+    assert (short_code(code), language_name(code)) == (short, name)
