@@ -70,11 +70,18 @@ class Guard:
         length, host, origin = (headers.get(name, "") for name in ("content-length", "host", "origin"))
         if length.isdecimal() and int(length[:20]) > self.settings.max_body:
             raise _too_large(self.settings)
-        name = urlsplit(f"//{host}").hostname if host.isascii() else None
-        if self.hosts and name not in self.hosts:
+        if self.hosts and _host_name(host) not in self.hosts:
             raise RequestError(421, "this server has another name: expected one of its --allowed-host in the address")
-        if origin and origin not in self.origins and origin.partition("://")[2] != host:
+        if origin and not {origin, "*"} & {*self.origins} and origin.partition("://")[2] != host:
             raise RequestError(403, "requests of other web pages are not allowed: start the server with --cors ORIGIN")
+
+
+def _host_name(host: str) -> str | None:
+    """The name in a Host header, without its port; None if there is none."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
 
 
 class _Body:

@@ -99,7 +99,7 @@ async def _translate(service: Service, request: Request, fields: dict[str, Any])
     source, target = _text(fields["source"], "source"), _text(fields["target"], "target")
     form = fields.get("format") or "text"
     if form not in _FORMATS:
-        raise RequestError(400, f"{form} format is not supported")
+        raise RequestError(400, f"{str(form)[:80]} format is not supported")
     alternatives = _count(fields.get("alternatives") or 0, "alternatives")
     service.check_size(characters=sum(map(len, texts)), sentences=len(texts))
     documents = await run_in_threadpool(lambda: [(Fragment if form == "html" else SplitText)(each) for each in texts])
@@ -157,7 +157,7 @@ def _detected(service: Service, documents: Sequence[SplitText | Fragment], targe
     wanted = short_code(target)
     among = [source for source, targets in directions.items() if wanted in map(short_code, targets)]
     if not among:
-        raise RequestError(400, f"{target} is not supported")
+        raise RequestError(400, f"{target[:80]} is not supported")
     best = [detect(" ".join(each.sentences), among)[0] for each in documents]
     return [{"confidence": _percent(probability), "language": code} for code, probability in best]
 

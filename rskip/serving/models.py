@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rskip.serving.errors import RequestError, wrong_request
 from rskip.serving.languages import language_name, short_code
-from rskip.settings.errors import SettingError, did_you_mean
+from rskip.settings.errors import SettingError, did_you_mean, shown
 
 if TYPE_CHECKING:
     from rskip.translation import Translator
@@ -63,7 +63,8 @@ class Models:
         if name not in known:
             what = f"no model for {kind} is served"
             if name is not None and known:
-                what = f"no model for {kind} is called {name!r}{did_you_mean(name, known)}: expected {', '.join(known)}"
+                what = f"no model for {kind} is called {shown(name)}{did_you_mean(name, known)}"
+                what = f"{what}: expected {', '.join(known)}"
             raise RequestError(404, what)
         return self._models[name]
 
@@ -123,7 +124,7 @@ def _no_pair(source: str | None, target: str | None, directions: dict[str, list[
     known = {*directions, *(code for targets in directions.values() for code in targets)}
     for code in (source, target):
         if code is not None and _same(code, [*known]) is None:
-            return f"{code} is not supported"
+            return f"{code[:80]} is not supported"
     names = [f"{language_name(code)} ({code})" if code else "the model's language" for code in (source, target)]
     return f"{names[1]} is not available as a target language from {names[0]}"
 

@@ -31,6 +31,7 @@ def test_bodies_hosts_and_origins(serving):
     assert status(b"x" * 101) == 413
     assert status(parts()) == 413, "a body without a length"
     assert status(Host="evil.example:8000") == 421
+    assert status(Host="[") == status(Host="") == 421
     assert status(Host="localhost:8000", Origin="http://localhost:8000") == 200
     assert status(Origin="https://good.example") == 200
     assert status(Origin="https://evil.example") == 403

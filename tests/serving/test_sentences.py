@@ -39,6 +39,13 @@ def test_a_text_that_would_take_hours_in_quadratic_time_is_split(text):
     assert split.joined(split.sentences) == text
 
 
+@pytest.mark.parametrize("text", ["<", "<!--", "<a ", '<a "', "<a '>", "</", "&#", "<script></", "<pre>", "<p no"])
+def test_html_that_takes_quadratic_time_in_pythons_parser_is_split(text):
+    source = text * 30_000
+    fragment = Fragment(source)
+    assert fragment.joined(fragment.sentences)
+
+
 @pytest.mark.parametrize(
     ("source", "sentences", "result"),
     [
@@ -47,8 +54,11 @@ def test_a_text_that_would_take_hours_in_quadratic_time_is_split(text):
          '<p class="x">A &lt;DOG&gt;</p> <br/>B<!-- no -->'),
         ("<b>a</b><code>b &amp; c</code><i translate=no>d<u>e</u></i>f", ["a", "f"],
          "<b>A</b><code>b &amp; c</code><i translate=no>d<u>e</u></i>F"),
+        ('<a title="x > y">b</a><PRE>c<pre>d</pre>e</PRE>f', ["b", "f"],
+         '<a title="x > y">B</a><PRE>c<pre>d</pre>e</PRE>F'),
+        ("<!-- a <b> --> c <!-- d", ["c"], "<!-- a <b> --> C <!-- d"),
         ("<script>if (a < b) {}</script>x", ["x"], "<script>if (a < b) {}</script>X"),
-        ("<!DOCTYPE html><img src=a>t</div>u<", ["t", "u", "<"], "<!DOCTYPE html><img src=a>T</div>U&lt;"),
+        ("<!DOCTYPE html><img src=a>t</div>u<", ["t", "u<"], "<!DOCTYPE html><img src=a>T</div>U&lt;"),
     ],
 )  # fmt: skip
 def test_tags_of_html_stay(source, sentences, result):
