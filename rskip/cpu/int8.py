@@ -92,7 +92,7 @@ def native_linear8(library: Library, arguments: Linear8, rows: int) -> Tensor:
 def largest_int8_weight() -> int:
     """The largest 8-bit weight whose products with activations this processor adds exactly; 0: it has no such product.
 
-    It is 127, or on x86 without VNNI 64 (7 bits): there two products are added in 16 bits, which hold 2 · 255 · 64.
+    It is 127, or on x86 without VNNI 64 (7 bits): there four products are added in 16 bits, which hold 4 · 127 · 64.
     """
     library = find_library().library
     return 0 if library is None else library.largest_weight

@@ -86,6 +86,7 @@ class Library:
         )
         functions.rskip_choose(most)
         self.largest_weight: int = _declared(functions, "largest_weight", [], c_int64)()  # for 8-bit products
+        self.largest_row: int = _declared(functions, "largest_row", [], c_int64)()  # that a row's values become
         self.instructions: str = functions.rskip_instructions().decode()
 
 

@@ -94,7 +94,9 @@ static void eight_bits(int64_t rows, int64_t in, int64_t out) {
     }
     struct packing packing = {.weight = weight, .packed = malloc(rskip_packed_bytes8(in, out)), .inputs = in, .outputs = out};
     rskip_pack8(&packing);
-    struct linear8 map = {.x = numbers(rows * in, FLOAT32), .weight = packing.packed, .scales = numbers(padded, FLOAT32),
+    float *x = numbers(rows * in, FLOAT32);
+    for (int64_t i = 0; i < rows * in; i++) x[i] = x[i] < -0.3f ? -1 : x[i] < 0.3f ? 0 : 1; /* exact with rows of 7 and 8 bits */
+    struct linear8 map = {.x = x, .weight = packing.packed, .scales = numbers(padded, FLOAT32),
                           .bias = numbers(padded, FLOAT32), .offsets = offsets, .output = numbers(rows * out, FLOAT32),
                           .inputs = in, .outputs = out};
     rskip_map8(&map, rows, 1);

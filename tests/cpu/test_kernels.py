@@ -186,10 +186,10 @@ def test_linear_maps_in_8_bits(library):
         weight = torch.randint(-library.largest_weight, library.largest_weight + 1, (outputs, inputs)).to(torch.int8)
         scales, bias = torch.rand(outputs), torch.randn(outputs)
         for rows, given in ((1, bias), (29, None)):
-            x = torch.randint(-127, 128, (rows, inputs)).float()
-            x[:, -1] = 127.0  # so that rows are their own integers
+            x = torch.randint(-library.largest_row, library.largest_row + 1, (rows, inputs)).float()
+            x[:, -1] = library.largest_row  # so that rows are their own integers
             if rows > 1:
-                x[1], weight[-1] = 127, library.largest_weight
+                x[1], weight[-1] = library.largest_row, library.largest_weight
             packed = PackedWeight8(library, weight, scales, given)
             expected = x.double() @ weight.double().T * scales + (0 if given is None else given)
             found = native_linear8(library, packed.arguments(x), rows)

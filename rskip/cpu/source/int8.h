@@ -13,10 +13,17 @@ INLINE bytes lowest_bytes(words x) {
 #endif
 }
 
+/* The numbers of a row are from ZERO - LARGEST to ZERO + LARGEST, those of a weight from -LARGEST_WEIGHT on. */
 #ifdef SIGNED_PRODUCTS
 #define ZERO 0
-#else
-#define ZERO 128 /* the 8-bit numbers of a row are unsigned, those of a weight signed */
+#define LARGEST 127
+#elif LANES == 4 || defined(BFLOAT16_PRODUCTS) /* the numbers of a row are unsigned */
+#define ZERO 128
+#define LARGEST 127
+#else /* and of 7 bits where four products are added in 16 bits, which hold 4·127·64 */
+#define FOUR_PRODUCTS
+#define ZERO 64
+#define LARGEST 63
 #endif
 
 /* Converts a row x of `count` numbers to 8 bits: x is about scale·(output - ZERO). Returns the scale. */
@@ -33,7 +40,7 @@ INLINE float quantise(const float *x, int64_t count, uint8_t *output) {
         const uint32_t size = as_bits(x[i]) & 0x7fffffff;
         maximum = size > maximum ? size : maximum;
     }
-    const float step = as_float(maximum) / 127, scale = step < FLT_MIN ? FLT_MIN : step, factor = 1 / scale;
+    const float step = as_float(maximum) / LARGEST, scale = step < FLT_MIN ? FLT_MIN : step, factor = 1 / scale;
     /* adding 1.5·2^23 leaves the nearest integer in the last bits */
     for (i = 0; i + LANES <= count; i += LANES) {
         const words whole = (words)(load(x, i, FLOAT32) * factor + (12582912.0f + ZERO));
@@ -58,15 +65,27 @@ INLINE integers add_products(integers total, integers x, integers weight) { retu
 INLINE integers add_products(integers total, integers x, integers weight) {
     return (integers)_mm512_dpbusd_epi32((__m512i)total, (__m512i)x, (__m512i)weight);
 }
-#elif LANES == 16 /* two products are added in 16 bits, which hold 2 * 255 * 64 */
+#elif LANES == 16
 #define LARGEST_WEIGHT 64
-INLINE integers add_products(integers total, integers x, integers weight) {
-    return total + (integers)_mm512_madd_epi16(_mm512_maddubs_epi16((__m512i)x, (__m512i)weight), _mm512_set1_epi16(1));
-}
+INLINE integers in_pairs(integers x, integers weight) { return (integers)_mm512_maddubs_epi16((__m512i)x, (__m512i)weight); }
+INLINE integers sum_pairs(integers x) { return (integers)_mm512_madd_epi16((__m512i)x, _mm512_set1_epi16(1)); }
+INLINE integers add_pairs(integers x, integers y) { return (integers)_mm512_add_epi16((__m512i)x, (__m512i)y); }
 #else
 #define LARGEST_WEIGHT 64
-INLINE integers add_products(integers total, integers x, integers weight) {
-    return total + (integers)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)x, (__m256i)weight), _mm256_set1_epi16(1));
+INLINE integers in_pairs(integers x, integers weight) { return (integers)_mm256_maddubs_epi16((__m256i)x, (__m256i)weight); }
+INLINE integers sum_pairs(integers x) { return (integers)_mm256_madd_epi16((__m256i)x, _mm256_set1_epi16(1)); }
+INLINE integers add_pairs(integers x, integers y) { return (integers)_mm256_add_epi16((__m256i)x, (__m256i)y); }
+#endif
+#ifdef FOUR_PRODUCTS
+#define ROWS8 4 /* at once, so that the weights of two steps stay in registers too */
+INLINE integers add_products(integers total, integers x, integers weight) { return total + sum_pairs(in_pairs(x, weight)); }
+INLINE integers add_two(integers total, integers x0, integers weight0, integers x1, integers weight1) {
+    return total + sum_pairs(add_pairs(in_pairs(x0, weight0), in_pairs(x1, weight1)));
+}
+#else
+#define ROWS8 ROWS
+INLINE integers add_two(integers total, integers x0, integers weight0, integers x1, integers weight1) {
+    return add_products(add_products(total, x0, weight0), x1, weight1);
 }
 #endif
 
@@ -88,25 +107,44 @@ INLINE vector rescaled(const struct linear8 *a, integers sums, int64_t out, floa
     if (ZERO) {
         integers offsets;
         memcpy(&offsets, a->offsets + out, sizeof offsets);
-        products -= offsets;
+        products -= offsets / (128 / ZERO);
     }
     vector y = __builtin_convertvector(products, vector) * (scale * load(a->scales, out, FLOAT32));
     if (a->bias) y += load(a->bias, out, FLOAT32);
     return activated(y, a->activation);
 }
 
+/* four 8-bit numbers, in each lane */
+INLINE integers four_numbers(const uint8_t *x) {
+    int32_t numbers;
+    memcpy(&numbers, x, sizeof numbers);
+    return numbers - (integers){0};
+}
+
+INLINE integers of_weight(const int8_t *weight) {
+    integers numbers;
+    memcpy(&numbers, weight, sizeof numbers);
+    return numbers;
+}
+
 INLINE void product8(const struct linear8 *a, const uint8_t *x, const float *scales, int64_t row, int64_t panel, const int rows) {
-    integers total[ROWS][2] = {{{0}}};
+    integers total[ROWS8][2] = {{{0}}};
     const int64_t in = in_fours(a->inputs), out = panel * PANEL;
     const int8_t *weight = (const int8_t *)a->weight + out * in;
-    for (int64_t i = 0; i < in; i += 4) {
-        integers w0, w1;
-        memcpy(&w0, weight + i * PANEL, sizeof w0);
-        memcpy(&w1, weight + i * PANEL + 4 * LANES, sizeof w1);
+    int64_t i = 0;
+    for (; i + 8 <= in; i += 8) {
+        const integers w0 = of_weight(weight + i * PANEL), w1 = of_weight(weight + i * PANEL + 4 * LANES);
+        const integers w2 = of_weight(weight + i * PANEL + 8 * LANES), w3 = of_weight(weight + i * PANEL + 12 * LANES);
         for (int r = 0; r < rows; r++) {
-            int32_t four_numbers;
-            memcpy(&four_numbers, x + r * in + i, sizeof four_numbers);
-            const integers both = four_numbers - (integers){0};
+            const integers x0 = four_numbers(x + r * in + i), x1 = four_numbers(x + r * in + i + 4);
+            total[r][0] = add_two(total[r][0], x0, w0, x1, w2);
+            total[r][1] = add_two(total[r][1], x0, w1, x1, w3);
+        }
+    }
+    for (; i < in; i += 4) {
+        const integers w0 = of_weight(weight + i * PANEL), w1 = of_weight(weight + i * PANEL + 4 * LANES);
+        for (int r = 0; r < rows; r++) {
+            const integers both = four_numbers(x + r * in + i);
             total[r][0] = add_products(total[r][0], both, w0);
             total[r][1] = add_products(total[r][1], both, w1);
         }
@@ -127,11 +165,16 @@ static void map8(const struct linear8 *a, int64_t first, int64_t last) {
     float *scales = numbers(last - first + 1);
     if (!x) abort();
     for (int64_t row = 0; row < last - first; row++) scales[row] = quantise(a->x + (first + row) * a->inputs, a->inputs, x + row * in);
-    for (int64_t panel = 0; panel < panels(a->outputs); panel++) {
+    const int64_t all = panels(a->outputs), rows = last - first, at_once = panels_at_once(PANEL * in);
+    for (int64_t start = 0, end; start < all; start = end) {
         int64_t row = 0;
-        for (; row + ROWS <= last - first; row += ROWS) product8(a, x + row * in, scales + row, first + row, panel, ROWS);
-        for (; row + 4 <= last - first; row += 4) product8(a, x + row * in, scales + row, first + row, panel, 4);
-        for (; row < last - first; row++) product8(a, x + row * in, scales + row, first + row, panel, 1);
+        end = start + at_once < all ? start + at_once : all;
+        for (; row + ROWS8 <= rows; row += ROWS8)
+            for (int64_t panel = start; panel < end; panel++) product8(a, x + row * in, scales + row, first + row, panel, ROWS8);
+        for (; row + 4 <= rows; row += 4)
+            for (int64_t panel = start; panel < end; panel++) product8(a, x + row * in, scales + row, first + row, panel, 4);
+        for (; row < rows; row++)
+            for (int64_t panel = start; panel < end; panel++) product8(a, x + row * in, scales + row, first + row, panel, 1);
     }
     free(x);
     free(scales);

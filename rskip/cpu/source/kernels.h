@@ -238,6 +238,7 @@ struct kernels {
     void (*pack8)(const struct packing *);
     int64_t (*packed_bytes8)(int64_t in, int64_t out);
     int64_t largest_weight; /* of 8 bits, that products with 8-bit rows are exact of; 0 without such products */
+    int64_t largest_row;    /* the largest number that a row is converted to */
 };
 
 extern const struct kernels rskip_plain, rskip_neon_dot, rskip_avx2, rskip_avx512, rskip_avx512bf16;

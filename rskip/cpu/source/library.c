@@ -116,6 +116,7 @@ EXPORT int64_t rskip_packed_bytes(int64_t in, int64_t out, int64_t type) { retur
 EXPORT void rskip_pack8(const struct packing *a) { chosen->pack8(a); }
 EXPORT int64_t rskip_packed_bytes8(int64_t in, int64_t out) { return chosen->packed_bytes8(in, out); }
 EXPORT int64_t rskip_largest_weight(void) { return chosen->largest_weight; }
+EXPORT int64_t rskip_largest_row(void) { return chosen->largest_row; }
 
 void run_share(const void *arguments, int64_t first, int64_t last) {
     const struct program *a = arguments;

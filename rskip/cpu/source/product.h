@@ -14,6 +14,13 @@ INLINE int64_t panel_inputs(int64_t in, int type) { return type == FLOAT32 ? in 
 
 INLINE int64_t panels(int64_t out) { return (out + PANEL - 1) / PANEL; }
 
+/* Panels of this size that stay in the cache while all rows are multiplied with them. Their rows of y are written piece by
+   piece: with one panel at a time, each write would be on another page of memory. */
+#ifndef CACHED_WEIGHTS
+#define CACHED_WEIGHTS (1 << 17)
+#endif
+INLINE int64_t panels_at_once(int64_t panel_bytes) { return panel_bytes < CACHED_WEIGHTS ? CACHED_WEIGHTS / panel_bytes : 1; }
+
 static int64_t packed_bytes(int64_t in, int64_t out, int64_t type) {
     const int packed = PACKED_TYPE((int)type);
     return panels(out) * PANEL * panel_inputs(in, packed) * (packed == FLOAT32 ? 4 : 2);
@@ -98,11 +105,17 @@ INLINE void map_typed(const struct linear *a, int64_t first, int64_t last, const
         for (int64_t i = 0; i < (last - first) * a->inputs; i++) converted[i] = get(a->x, first * a->inputs + i, type);
         x = converted - first * a->inputs;
     }
-    for (int64_t panel = 0; panel < panels(a->outputs); panel++) {
+    const int packed = PACKED_TYPE(type);
+    const int64_t all = panels(a->outputs), at_once = panels_at_once(PANEL * panel_inputs(a->inputs, packed) * (packed == FLOAT32 ? 4 : 2));
+    for (int64_t start = 0, end; start < all; start = end) {
         int64_t row = first;
-        for (; row + ROWS <= last; row += ROWS) product(a, x, row, panel, ROWS, type);
-        for (; row + 4 <= last; row += 4) product(a, x, row, panel, 4, type);
-        for (; row < last; row++) product(a, x, row, panel, 1, type);
+        end = start + at_once < all ? start + at_once : all;
+        for (; row + ROWS <= last; row += ROWS)
+            for (int64_t panel = start; panel < end; panel++) product(a, x, row, panel, ROWS, type);
+        for (; row + 4 <= last; row += 4)
+            for (int64_t panel = start; panel < end; panel++) product(a, x, row, panel, 4, type);
+        for (; row < last; row++)
+            for (int64_t panel = start; panel < end; panel++) product(a, x, row, panel, 1, type);
     }
     free(converted);
 }
