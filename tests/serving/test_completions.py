@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
-from rskip.serving.models import Models, ServedModel  # noqa: E402
+from rskip.serving.models import Models, ServedModel, load_models  # noqa: E402
 
 
 class Counting:
@@ -56,3 +56,31 @@ def test_errors_and_time_outs_have_openais_form(serving):
     ):
         answer = service.send("POST", "/v1/completions", json=fields)
         assert answer.status_code == status and message in answer.json()["error"]["message"]
+
+
+def test_a_trained_language_model_completes_as_offline(serving, tmp_path):
+    from rskip.language_modeling.data import load_data
+    from rskip.language_modeling.preparation import TextOptions, prepare_text
+    from rskip.language_modeling.settings import TrainingSettings
+    from rskip.language_modeling.training import train
+
+    text, data, folder = tmp_path / "cats.txt", tmp_path / "data", tmp_path / "model"
+    text.write_text("the cat sat\non the mat\nthe dog ran\nto the cat; it sat.\n" * 12)
+    prepare_text(text, data, options=TextOptions(valid_share=0.2))
+    settings = TrainingSettings(
+        layers=1, heads=2, features=16, context=8, batch_size=2, iterations=2, warmup_iterations=1, evaluate_every=2
+    )
+    folder.mkdir()
+    train(settings, data=load_data(data), folder=folder, seed=1, device="cpu")
+    models = load_models([f"cats={folder}"])
+    asked = {"model": "cats", "prompt": ["the", "a"], "max_tokens": 12, "temperature": 0.7, "top_p": 0.9, "seed": 3}
+    answer = serving(models=models).send("POST", "/v1/completions", json={**asked, "n": 2}).json()
+    generator = models.named("cats", "completion").model
+    expected = [
+        generator.generate(prompt, length=12, temperature=0.7, top_p=0.9, seed=seed)
+        for prompt in ("the", "a")
+        for seed in (3, 4)
+    ]
+    assert [each["text"] for each in answer["choices"]] == expected
+    wrong = serving(models=models).send("POST", "/v1/completions", json={**asked, "prompt": "the cat sat on the mat"})
+    assert wrong.status_code == 422 and "expected at most 8" in wrong.json()["error"]["message"]
