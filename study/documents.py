@@ -13,10 +13,12 @@ from pathlib import Path
 
 from rskip.experiments.comparisons import Comparisons
 from rskip.experiments.overview import overview, results_table
+from rskip.experiments.recipe import all_recipes
 from rskip.experiments.results import Results
 from rskip.records.tables import fill_in, markdown_text, outdated_documents
 from study.claims import PAGE, claims_page, judge_claims
 from study.costs import Costs
+from study.lm_field import PREFIX, read_fields
 
 OVERVIEW, TABLES = Path("study", "results", "README.md"), Path("docs", "tables.md")
 _TABLES_HEADER = """\
@@ -68,6 +70,8 @@ def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str
     def table(name: str) -> str:
         if name in costs.tables:
             return costs.table(name).render("markdown")
+        if name.startswith(PREFIX):
+            return read_fields(results, all_recipes(root))[name.removeprefix(PREFIX)].markdown(root)
         if name in results.names:
             return results.table(name).render("markdown")
         return results_table(r for r in results.records if not r.overrides and fnmatchcase(r.address, name))

@@ -19,12 +19,14 @@ from rskip.analysis.charts import Chart, View, chart, joined, learning_curves
 from rskip.analysis.figures import draw_chart
 from rskip.analysis.measurement import Measurement, read_measurement
 from rskip.analysis.trace import read_trace
+from rskip.experiments.recipe import all_recipes
 from rskip.experiments.results import Results
 from rskip.files.whole import atomic_file
 from rskip.records import read_record
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.settings.text import read_yaml
+from study.lm_field import read_fields
 
 FIGURES, LIST = Path("docs", "figures"), Path("study", "figures.yaml")
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]+$", extra={"expected": "a name of a-z, 0-9 and _"})]
@@ -37,7 +39,8 @@ class Figure(View, frozen=True, kw_only=True):
 
     :param source: files from the project's folder, as shell patterns: measurements in docs/figures/, or records
         results/RUN/SEED.json for their learning curves, or probes results/RUN/SEED.probe.jsonl. All are overlaid.
-    :param grid: the name of a grid's table.
+    :param grid: the name of a grid's table; with `kind: times` a depth of recipes/lm_field.yaml. That figure is left
+        out as long as it has no records.
     """
 
     source: Annotated[_Source | tuple[_Source, ...], msgspec.Meta(extra={"expected": _SOURCES})] = ()
@@ -111,7 +114,14 @@ def figures(root: Path, results: Results) -> list[FigureFiles]:
     made = []
     for name, figure in chosen.items():
         try:
-            if figure.grid:
+            if figure.kind == "times":
+                comparison = read_fields(results, all_recipes(root)).get(figure.grid)
+                if comparison is None or not comparison.measurement().rows:
+                    continue
+                measurement = comparison.measurement()
+                records = [record for family in comparison.families.values() for record in family.records]
+                sources = [record.path.relative_to(root) for record in records]
+            elif figure.grid:
                 grids = results.grids
                 if figure.grid not in grids.names:
                     raise SettingError.of_value("grid", figure.grid, ", ".join(grids.names))

@@ -16,7 +16,7 @@ from rskip.records import Record
 from rskip.settings.check import check
 from rskip.settings.errors import SettingError, nearest
 
-Kind = Literal["blocks", "histogram", "updates", "heat_map", "sources", "curves", "dots", "cells"]
+Kind = Literal["blocks", "histogram", "updates", "heat_map", "sources", "curves", "dots", "cells", "times"]
 Row = dict[str, Any]
 MEAN = "mean"  # stands in for a seed in rows that are means over seeds
 
@@ -38,6 +38,7 @@ _KINDS: Mapping[str, tuple[Kind, ...]] = {
     "trace": ("heat_map", "updates"),
     "curves": ("curves",),
     "grid": ("dots", "cells"),
+    "times": ("times",),
 }
 
 
@@ -63,6 +64,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         curves                       curves: values over epochs or updates, one panel per quantity
         grid                         dots: one line per model, one point per seed, marked by setting, one panel per
                                      quantity; cells: models × settings, means over seeds
+        times                        times: means with intervals over the time of a training
     """
 
     kind: Annotated[Kind | None, _description("None: the default for the analysis")] = None
@@ -137,6 +139,8 @@ def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008
             return Chart(kind, _cells(rows), "setting", "model", (), ("quantity",), colour="value")
         rows = [row for row in rows if row["model"] in trained]
         return Chart(kind, rows, "value", "model", ("quantity",), (), marker="setting")
+    if kind == "times":
+        return Chart(kind, rows, "time", "value", ("quantity",), (), line="model")
     if kind == "heat_map":
         return Chart(kind, rows, "update", "block", ("model", "seed"), ("quantity",), colour="value")
     if kind == "updates":
@@ -163,7 +167,8 @@ def learning_curves(records: Iterable[Record]) -> Measurement:
         for entry in record.curve:
             update = entry.get("update", entry.get("iteration"))
             figures = {key: value for key, value in entry.items() if key not in ("epoch", "update", "iteration")}
-            rows.append({"model": record.run, "seed": record.seed, "epoch": entry["epoch"], "update": update} | figures)
+            place = {"model": record.run, "seed": record.seed, "epoch": entry.get("epoch"), "update": update}
+            rows.append(place | figures)
     if not rows:
         raise SettingError("", "no record has a learning curve", expected="a record with one entry per epoch")
     keys = list(dict.fromkeys(key for row in rows for key in row))
@@ -194,7 +199,7 @@ def joined(measurements: Sequence[Measurement]) -> Measurement:
 
 def _points(measurement: Measurement, view: View) -> list[Row]:
     """One row per value: where it was measured, `quantity`, `value`, and for ratios the quartiles."""
-    if measurement.analysis == "grid":  # its absent values mean that a seed diverged or is missing
+    if measurement.analysis in ("grid", "times"):  # a grid's absent values mean that a seed diverged or is missing
         return [dict(row) for row in measurement.rows]
     rows: list[Row] = []
     for row in measurement.rows:

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from rskip.analysis.charts import MEAN, Chart, Row, View, chart
-from rskip.analysis.grid_drawing import Drawn, draw_dots, draw_grid_cells, grid_height
+from rskip.analysis.grid_drawing import Drawn, draw_dots, draw_grid_cells, draw_times, grid_height
 from rskip.analysis.measurement import Measurement
 from rskip.analysis.style import (
     COLOUR_MAP,
@@ -55,7 +55,11 @@ _TOGETHER = {
 }
 _BOUNDED = {"alpha", "beta", "gamma", "transform"}  # between 0 and 1
 _LINEAR = _BOUNDED | {"similarity", "stream_similarity"}
-_OF_GRIDS: Mapping[str, Callable[[Figure, Chart], list[Drawn]]] = {"dots": draw_dots, "cells": draw_grid_cells}
+_OF_GRIDS: Mapping[str, Callable[[Figure, Chart], list[Drawn]]] = {
+    "dots": draw_dots,
+    "cells": draw_grid_cells,
+    "times": draw_times,
+}
 
 
 def draw(measurement: Measurement, path: Path, view: View = View()) -> None:  # noqa: B008  (frozen)

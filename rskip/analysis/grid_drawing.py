@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LINE, _CELL, _AROUND = 0.17, 0.32, 0.9  # inches: heights of a line of points, a cell, and the margins
+_OF_TIMES = 3.6  # inches
 _APART = 0.03  # distance between marks of diverged seeds, as a part of the panel's width
 _DARK = 0.5  # a cell's text is white up to this part of the colour scale
 
@@ -22,6 +23,8 @@ Drawn = tuple["Axes", Row, tuple[float, float, float, float]]  # a value, and it
 
 def grid_height(shown: Chart) -> float:
     """In inches."""
+    if shown.kind == "times":
+        return _OF_TIMES
     models = len(_in_order(shown.rows, "model"))
     if shown.kind == "dots":
         return _LINE * models + _AROUND
@@ -98,6 +101,35 @@ def draw_grid_cells(figure: Figure, shown: Chart) -> list[Drawn]:
         axes.set_xticks(range(len(settings)), settings)
         axes.set_yticks(range(len(models)), models)
         figure.colorbar(image, ax=axes, label=word(quantity), pad=0.01, aspect=12)
+    return drawn
+
+
+def draw_times(figure: Figure, shown: Chart) -> list[Drawn]:
+    """A point with its interval per model. Those that no other one beats in both time and value are named.
+
+    The models of the first group are joined by a line.
+    """
+    axes = figure.subplots()
+    groups = _in_order(shown.rows, "group")
+    drawn: list[Drawn] = []
+    for at, group in enumerate(groups):
+        rows = sorted((row for row in shown.rows if row["group"] == group), key=lambda row: row["time"])
+        colour = COLOURS[at % len(COLOURS)]
+        style: dict[str, Any] = {"color": colour, "marker": MARKERS[at % len(MARKERS)]}
+        style["linestyle"] = "-" if at == 0 else ""
+        axes.plot([row["time"] for row in rows], [row["value"] for row in rows], label=group, **style)
+        for row in rows:
+            if row["lower"] is not None:
+                axes.plot([row["time"]] * 2, [row["lower"], row["upper"]], color=colour, linewidth=0.7, alpha=0.6)
+            drawn.append((axes, row, (row["time"], row["value"]) * 2))
+    for row in shown.rows:
+        beaten = (o["time"] <= row["time"] and o["value"] <= row["value"] and o is not row for o in shown.rows)
+        if not any(beaten):
+            where = (row["time"], row["value"])
+            axes.annotate(row["model"], where, xytext=(3, -8), textcoords="offset points", fontsize=7)
+    axes.set_xlabel(word("time_of_training"))
+    axes.set_ylabel(word(shown.rows[0]["quantity"]))
+    figure.legend(loc="outside lower center", ncols=len(groups))
     return drawn
 
 

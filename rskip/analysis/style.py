@@ -88,6 +88,8 @@ _WORDS = {
     "valid_ppl": "validation perplexity",
     "valid_cider": "validation CIDEr",
     "time": "time of a step, ×",
+    "time_of_training": "time of the training, × that of the baseline",
+    "loss_second_half": "loss on the second half of the validation text",
     "calls": "operator calls, ×",
     "memory": "memory kept, ×",
     "cosine": "cosine, untrained",

@@ -79,6 +79,54 @@ def compare(
     return found
 
 
+class Welch(Struct, frozen=True, kw_only=True):
+    """The difference of two means whose standard deviations may differ.
+
+    :param mean: the second mean minus the first.
+    :param interval: its confidence interval, for this comparison alone.
+    :param p: corrected p-value.
+    """
+
+    mean: float
+    interval: tuple[float, float]
+    p: float
+
+    @property
+    def detected(self) -> bool:
+        """Whether the corrected test detects a difference."""
+        return self.p < 1 - CONFIDENCE
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        p = "p < 0.0001" if self.p < 1e-4 else f"p = {self.p:.2g}"
+        return f"{self.mean:+.4f} [{low:+.4f}, {high:+.4f}], {p}"
+
+
+def welch(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[Welch]:
+    """Welch's two-sided t-tests of the second scores of each pair against the first, with Holm's correction over all.
+
+    :raises ValueError: a side has fewer than two scores, or no pair of scores differs within both sides.
+    """
+    stats = _scipy("stats")
+    found = []
+    for first, second in pairs:
+        if min(len(first), len(second)) < 2 or not variance(first) + variance(second):
+            raise ValueError(f"Welch's test of {list(first)} and {list(second)}: expected two different scores each")
+        test = stats.ttest_ind(second, first, equal_var=False)
+        low, high = test.confidence_interval(CONFIDENCE)
+        found.append((fmean(second) - fmean(first), (float(low), float(high)), float(test.pvalue)))
+    corrected = holm([p for _, _, p in found])
+    return [Welch(mean=mean, interval=both, p=p) for (mean, both, _), p in zip(found, corrected, strict=True)]
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """The mean and its confidence interval, which one value does not have."""
+    if len(values) < 2:
+        return values[0], None, None
+    half = _scipy("stats").t.isf((1 - CONFIDENCE) / 2, len(values) - 1) * stdev(values) / sqrt(len(values))
+    return fmean(values), fmean(values) - float(half), fmean(values) + float(half)
+
+
 def holm(p: Sequence[float]) -> list[float]:
     """Corrects p-values for multiple comparisons (Holm 1979), in the same order.
 

@@ -1,0 +1,201 @@
+"""The comparison of connections in a language model, as recipes/lm_field.yaml announced it before the first run.
+
+`lm_field.l4` is the table of the variants with 4 layers, and a figure with `kind: times` shows its losses
+against the time of a training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+from rskip.analysis.measurement import Measurement, Value
+from rskip.experiments.recipe import Recipe
+from rskip.experiments.results import Results
+from rskip.records import Record
+from rskip.records.statistics import CONFIDENCE, Welch, mean_interval, welch
+from rskip.records.tables import Table
+
+RECIPE, BASELINE = "lm_field", "prenorm_ln"
+CHOSEN_BY, REPORTED = "loss_first_half", "loss_second_half"
+MARGIN = 0.01  # a difference of fewer nats is not a win
+SAME_TIME = 1.05  # up to this time per update, 2,000 updates of the baseline are of equal time
+SEEDS = 3  # minimum number of seeds of a test
+PREFIX = f"{RECIPE}."
+
+
+@dataclass(kw_only=True)
+class Family:
+    """The records of a connection at one depth, by learning rate."""
+
+    name: str
+    updates: int
+    rates: dict[str, list[Record]] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> str | None:
+        """The rate with the lowest mean loss on the first half, among those at which no seed diverged."""
+        ended = {
+            rate: fmean(record.metrics[CHOSEN_BY] for record in records)
+            for rate, records in self.rates.items()
+            if records and all(CHOSEN_BY in record.metrics for record in records)
+        }
+        return min(ended, key=lambda rate: ended[rate]) if ended else None
+
+    @property
+    def losses(self) -> dict[int, float]:
+        """The losses on the second half at that rate, by seed."""
+        return {} if self.rate is None else {each.seed: each.metrics[REPORTED] for each in self.rates[self.rate]}
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for records in self.rates.values() for record in records]
+
+    def seconds(self, cpu: object) -> float | None:
+        """Seconds per token of its fastest run on this processor."""
+        speeds = [each.training.get("tokens_per_second") for each in self.records if each.machine.get("cpu") == cpu]
+        return 1 / max(found) if (found := [each for each in speeds if each]) else None
+
+
+class LanguageModelField:
+    """The comparison at one depth.
+
+    :param depth: the first part of the variants' names, such as l4.
+    """
+
+    def __init__(self, recipes: Sequence[Recipe], records: Mapping[str, Sequence[Record]], depth: str) -> None:
+        self.depth, self.rates = depth, list(dict.fromkeys(recipe.parts[-1] for recipe in recipes))
+        self.families: dict[str, Family] = {}
+        for recipe in recipes:
+            if recipe.parts[0] == depth:
+                family = self.families.setdefault(
+                    recipe.parts[1], Family(name=recipe.parts[1], updates=recipe.config["train"]["iterations"])
+                )
+                family.rates[recipe.parts[-1]] = list(records.get(recipe.address, ()))
+        self.baseline = self.families[BASELINE]
+        self.lengths = [each for name, each in self.families.items() if name.startswith(f"{BASELINE}_") and
+                        each.updates != self.baseline.updates]  # fmt: skip
+        cpus = [record.machine.get("cpu") for record in self.baseline.records]
+        self.cpu = max(cpus, key=cpus.count) if cpus else None
+        others = [each for each in self.families.values() if each is not self.baseline and each not in self.lengths]
+        self.others = sorted(others, key=lambda each: fmean(each.losses.values()) if each.losses else 9.0)
+
+    def time(self, family: Family) -> float | None:
+        """The time of a whole training over that of the baseline's 2,000 updates."""
+        own, base = family.seconds(self.cpu), self.baseline.seconds(self.cpu)
+        if family in self.lengths:
+            return family.updates / self.baseline.updates
+        return None if own is None or base is None else own / base
+
+    def same_time(self, family: Family) -> Family | None:
+        """The shortest training of the baseline that takes at least as long; None if none does, or without times."""
+        time = self.time(family)
+        if time is None:
+            return None
+        if time <= SAME_TIME:
+            return self.baseline
+        longer = [each for each in self.lengths if each.updates >= time * self.baseline.updates]
+        return min(longer, key=lambda each: each.updates, default=None)
+
+    def tests(self, *, equal_time: bool) -> dict[str, Welch]:
+        """Welch's tests of all families with SEEDS seeds, corrected together."""
+        pairs = {}
+        for family in self.others:
+            base = self.same_time(family) if equal_time else self.baseline
+            if base is not None and min(len(family.losses), len(base.losses)) >= SEEDS:
+                pairs[family.name] = (list(base.losses.values()), list(family.losses.values()))
+        return dict(zip(pairs, welch(list(pairs.values())), strict=True)) if pairs else {}
+
+    def verdict(self, family: Family, updates: Welch | None, time: Welch | None) -> str:
+        if family.records and family.rate is None:
+            return "diverged at every rate"
+        if updates is None:
+            return "too few seeds" if family.losses else ""
+        if not updates.detected:
+            return "not detected"
+        if updates.mean > 0:
+            return "worse"
+        if updates.mean > -MARGIN:
+            return f"lower by less than {MARGIN:g}"
+        return "win" if time and time.detected and time.mean <= -MARGIN else "better per update"
+
+    def table(self) -> Table:
+        updates, times = self.tests(equal_time=False), self.tests(equal_time=True)
+        rows = []
+        for family in (self.baseline, *self.lengths, *self.others):
+            if not family.records:
+                continue
+            losses, time = list(family.losses.values()), self.time(family)
+            mean, low, high = mean_interval(losses) if losses else (None, None, None)
+            one, other = updates.get(family.name), times.get(family.name)
+            is_baseline = family not in self.others
+            rows.append(
+                [
+                    family.name,
+                    family.rate or "-",
+                    str(len(losses)),
+                    "-" if mean is None else f"{mean:.4f}" + (f" [{low:.4f}, {high:.4f}]" if low is not None else ""),
+                    "-" if time is None else f"{time:.2f}",
+                    str(one) if one else "-",
+                    str(other) if other else "-",
+                    "" if is_baseline else self.verdict(family, one, other),
+                ]
+            )
+        missing = sum(not each.records for each in self.families.values())
+        notes = [
+            "Loss: nats per character on the second half of the validation text, at the rate that is best on the first "
+            f"half; mean [{CONFIDENCE:.0%} interval]. Time: of the whole training, relative to {BASELINE}.",
+            f"Differences from {BASELINE}, with {CONFIDENCE:.0%} intervals that hold one by one: Welch's t-test; p is "
+            f"corrected for {len(updates)} comparisons at equal updates and {len(times)} at equal time (Holm). "
+            f"A win is detected in both and at least {MARGIN:g} lower.",
+            f"{missing} of {len(self.families)} families have no record yet.",
+        ]
+        wins = [row[0] for row in rows if row[-1] == "win"]
+        if updates:
+            notes.append(f"Wins: {', '.join(wins)}." if wins else "No family wins by these rules.")
+        headings = ["variant", "rate", "seeds", "loss", "time", "at equal updates", "at equal time", "result"]
+        return Table(
+            name=f"{PREFIX}{self.depth}", title=self.depth, headings=headings, rows=rows, notes=notes,
+            bold=[(at, len(headings) - 1) for at, row in enumerate(rows) if row[-1] == "win"],
+        )  # fmt: skip
+
+    def markdown(self, root: Path) -> str:
+        """The table for a page in docs/, below its figure if study/figures.yaml has one and it is drawn."""
+        if not any(family.records for family in self.families.values()):
+            return "No run has a record yet.\n"
+        name = f"{RECIPE}_{self.depth}"
+        figures = root / "study" / "figures.yaml"
+        has_figure = figures.is_file() and f"\n{name}:" in figures.read_text(encoding="utf-8")
+        shown = f"![Loss against the time of the training](figures/{name}.svg)\n\n"
+        drawn = has_figure and bool(self.measurement().rows)
+        return (shown if drawn else "") + self.table().render("markdown")
+
+    def measurement(self) -> Measurement:
+        """One row per family with a loss and a time: mean and interval."""
+        rows: list[dict[str, Value]] = []
+        for family in (self.baseline, *self.lengths, *self.others):
+            time = self.time(family)
+            if family.losses and time is not None:
+                mean, low, high = mean_interval(list(family.losses.values()))
+                is_baseline = family not in self.others
+                group = "prenorm+ln, 2,000 to 6,000 updates" if is_baseline else "other families, 2,000 updates"
+                place: dict[str, Value] = {"model": family.name, "group": group, "time": time, "quantity": REPORTED}
+                rows.append({**place, "value": mean, "lower": low, "upper": high})
+        return Measurement(analysis="times", conditions={}, rows=rows)
+
+
+def read_fields(results: Results, recipes: Sequence[Recipe]) -> dict[str, LanguageModelField]:
+    """The comparisons by depth; empty without the recipe.
+
+    :raises ValueError: a record was made with other settings than its variant has now.
+    """
+    own = [recipe for recipe in recipes if recipe.path.stem == RECIPE]
+    found: dict[str, list[Record]] = {}
+    by_address = {recipe.address: recipe for recipe in own}
+    for record in results.records:
+        if record.run in by_address and not record.overrides:
+            by_address[record.run].check_record(record)
+            found.setdefault(record.run, []).append(record)
+    return {depth: LanguageModelField(own, found, depth) for depth in dict.fromkeys(each.parts[0] for each in own)}

@@ -1,0 +1,101 @@
+"""The comparison of connections in a language model: rates, tests and verdicts as its recipe announced them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+from rskip.analysis.figures import draw
+from rskip.experiments.recipe import all_recipes
+from rskip.records import Record
+from rskip.records.statistics import holm, mean_interval, welch
+from study.lm_field import LanguageModelField
+
+NOISE = (-0.002, -0.001, 0.0, 0.001, 0.002)
+
+
+@pytest.fixture
+def field(root: Path, make_record: Callable[..., Record]) -> Callable[..., LanguageModelField]:
+    """The comparison with 4 layers of given losses: (variant, rate) -> mean, or (first half, second half, speed)."""
+    recipes = [each for each in all_recipes(root) if each.path.stem == "lm_field"]
+
+    def build(losses: dict[tuple[str, str], tuple[float, float, float] | None], seeds: int = 5) -> LanguageModelField:
+        records = {}
+        for (name, rate), given in losses.items():
+            variant = f"l4_{name}_lr{rate}"
+            records[f"lm_field/{variant}"] = [
+                make_record(
+                    recipe="lm_field", variant=variant, kind="language_modeling", seed=seed, overrides={},
+                    metrics={} if given is None else {
+                        "loss": 2.0, "loss_first_half": given[0] + noise, "loss_second_half": given[1] + noise
+                    },
+                    signatures={}, curve=[], machine={"cpu": "one", "threads": 1},
+                    **({"checkpoint_sha256": None} if given is None else {}),
+                    training={"seconds": 1.0, "pieces": 1, "tokens_per_second": given and given[2]},
+                )
+                for seed, noise in zip(range(1, seeds + 1), NOISE, strict=False)
+            ]  # fmt: skip
+        return LanguageModelField(recipes, records, "l4")
+
+    return build
+
+
+def test_the_rate_is_chosen_on_the_first_half_and_reported_on_the_second(field):
+    made = field({("prenorm_ln", "1e-3"): (1.9, 1.8, 100.0), ("prenorm_ln", "3e-3"): (1.95, 1.7, 100.0)})
+    assert made.baseline.rate == "lr1e-3"
+    assert list(made.baseline.losses.values()) == pytest.approx([1.8 + noise for noise in NOISE])
+
+
+def test_verdicts(field):
+    made = field(
+        {
+            ("prenorm_ln", "1e-3"): (1.9, 1.9, 100.0),
+            ("prenorm_ln_2500", "1e-3"): (1.8, 1.8, 100.0),
+            ("prenorm_ln_3000", "1e-3"): (1.7, 1.7, 100.0),
+            ("lns", "1e-3"): (1.85, 1.85, 99.0),  # as fast, lower
+            ("hyper", "1e-3"): (1.75, 1.75, 70.0),  # lower per update, but 1.43 times the time
+            ("mhc", "1e-3"): (1.6, 1.6, 70.0),  # lower than 3,000 updates too
+            ("attnres", "1e-3"): (1.5, 1.5, 10.0),  # too slow for any length
+            ("siamese", "1e-3"): (1.9, 1.9001, 100.0),
+            ("keel", "1e-3"): (1.9, 1.894, 100.0),  # detected, but smaller than the margin
+            ("highway", "1e-3"): (2.5, 2.5, 100.0),
+            ("rezero", "1e-3"): None,
+            ("rezero", "3e-3"): None,
+            ("sandwich", "1e-3"): None,
+            ("sandwich", "3e-3"): (1.85, 1.85, 100.0),
+        }
+    )
+    table = made.table()
+    assert {row[0]: row[-1] for row in table.rows} == {
+        "prenorm_ln": "", "prenorm_ln_2500": "", "prenorm_ln_3000": "", "lns": "win", "hyper": "better per update",
+        "mhc": "win", "attnres": "better per update", "siamese": "not detected", "keel": "lower by less than 0.01",
+        "highway": "worse", "rezero": "diverged at every rate", "sandwich": "win",
+    }  # fmt: skip
+    assert made.same_time(made.families["hyper"]) is made.families["prenorm_ln_3000"]
+    assert made.same_time(made.families["lns"]) is made.baseline
+    assert made.same_time(made.families["attnres"]) is None
+    assert "Wins: mhc, sandwich, lns." in table.notes[-1] and "8 comparisons at equal updates" in table.notes[1]
+
+
+def test_two_seeds_are_no_test_and_no_records_no_rows(field, tmp_path):
+    made = field({("prenorm_ln", "1e-3"): (1.9, 1.9, 100.0), ("lns", "1e-3"): (1.8, 1.8, 100.0)}, seeds=2)
+    assert [row[-1] for row in made.table().rows] == ["", "too few seeds"]
+    assert field({}).table().rows == [] and not field({}).measurement().rows
+    pytest.importorskip("matplotlib")
+    draw(made.measurement(), tmp_path / "times.svg")
+    assert (tmp_path / "times.svg").stat().st_size > 5000
+
+
+def test_welchs_test_equals_scipys():
+    first, second, third = [1.0, 1.1, 0.9, 1.05], [1.3, 1.2, 1.6], [1.0, 1.2, 0.8]
+    found = welch([(first, second), (first, third)])
+    plain = [stats.ttest_ind(each, first, equal_var=False) for each in (second, third)]
+    assert [each.p for each in found] == pytest.approx(holm([float(each.pvalue) for each in plain]))
+    assert found[0].interval == pytest.approx(tuple(plain[0].confidence_interval(0.95)))
+    assert mean_interval([1.0, 2.0, 3.0]) == pytest.approx((2.0, 2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5))
+    assert mean_interval([1.5]) == (1.5, None, None)
+    with pytest.raises(ValueError, match="expected two different scores each"):
+        welch([([1.0, 1.0], [1.0, 1.0])])
