@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import PurePath
@@ -35,10 +35,13 @@ class ServedModel:
 
     @property
     def connection(self) -> str | None:
-        """The spec of its connections, if it has one."""
+        """The spec of its connections; None if it doesn't tell."""
         inner = getattr(self.model, "model", None)
-        found = getattr(inner, "connection", None)
-        return found if isinstance(found, str) else None
+        config = getattr(inner, "config", None)
+        sides = [getattr(config, f"{side}_connection", None) for side in ("encoder", "decoder")]
+        known = config.get("connection") if isinstance(config, Mapping) else getattr(config, "connection", None)
+        found = getattr(inner, "connection", None) or known or " / ".join(dict.fromkeys(filter(None, sides)))
+        return found if found and isinstance(found, str) else None
 
 
 class Models:

@@ -64,6 +64,7 @@ def test_images_are_captioned_and_classified(serving, seeing, drawn):
     found = service.send("POST", "/v1/classify?count=3", content=png(picture), headers=headers).json()
     expected = seeing.named(None, "classification").model.classify(picture.resize((32, 32)))[0]
     assert found["classes"][0] == {"name": expected.name, "probability": pytest.approx(expected.score)}
+    assert seeing.named(None, "classification").connection == "2rskip+ln"
     assert len(found["classes"]) == 3 and found["model"] == "preact20_2rskip_ln"
 
 
