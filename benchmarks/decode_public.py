@@ -24,9 +24,9 @@ from typing import Any
 import torch
 from decoding.processes import SystemProcess
 from decoding.public import SEARCH, SHAPES, Shape, random_dictionary, write_models
+from decoding.random_text import random_sentences
 from decoding.rounds import ratios, report, take_turns
 from decoding.speed import median_min_max
-from decoding.workloads import random_sentences
 from measuring.record import append_record
 
 OURS = {precision: f"stored {precision}" for precision in ("float32", "int8")}

@@ -42,7 +42,7 @@ def build_systems(workload: Workload, folder: Path, device: str) -> dict[str, Sy
 
     systems = {name: build(name, STOCK) for name in ("fairseq float32", BASELINE)}
     for connection in (STOCK, RECURSIVE):
-        systems |= {our_name(connection, each): build(f"ours {each}", connection) for each in OUR_PRECISIONS}
+        systems |= {our_name(connection, each): build(f"PyTorch {each}", connection) for each in OUR_PRECISIONS}
     return systems
 
 

@@ -4,8 +4,8 @@
 
 It uses a random model (256 features, FFN dimension 1024, 4 heads, 3+3 layers) and beam 4; source and target have
 `length` tokens. Prints one JSON object: `peak_mib` is the peak resident memory during translation, and `growth_mib` is
-its increase over the memory after loading the model. Every process imports torch and fairseq, so compare growths, not
-peaks.
+its increase over the memory after loading the model. "ours" and CTranslate2 run without PyTorch; "PyTorch" is our
+model there, with the same kernels.
 """
 
 from __future__ import annotations
@@ -20,19 +20,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-SYSTEMS = ("fairseq float32", "CTranslate2 float32", "ours float32")
+SYSTEMS = ("fairseq float32", "CTranslate2 float32", "ours float32", "PyTorch float32")
 POINTS = ((1, 31), (16, 31), (64, 31), (256, 31), (16, 64), (16, 128), (16, 256))  # sentences, tokens of each
 _SIZES = (256, 1024, 4, 3)
 
 
 def measure_memory(folder: Path, points: Sequence[tuple[int, int]], threads: int) -> list[dict[str, Any]]:
     """Peak memory of every system at every point. `folder` is for CTranslate2's model."""
+    from decoding.random_text import random_dictionary
     from decoding.rounds import report
-    from decoding.workloads import STOCK, random_dictionary, random_model
+    from decoding.speed import write_ours
+    from decoding.workloads import STOCK, random_model
     from rskip.translation.ctranslate2_model import write_ctranslate2
 
     dictionary = random_dictionary()
-    write_ctranslate2(random_model(_SIZES, STOCK), folder, source=dictionary, target=dictionary)
+    write_ctranslate2(random_model(_SIZES, STOCK), folder / "ct2", source=dictionary, target=dictionary)
+    write_ours(random_model(_SIZES, STOCK), folder / "ours")
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     rows = []
     for batch, length in points:
@@ -57,18 +60,22 @@ def print_memory(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from decoding.random_text import random_dictionary, random_sentences
     from decoding.systems import Search, build_system
-    from decoding.workloads import STOCK, random_dictionary, random_model, random_sentences
 
     point = json.loads(sys.argv[1])
-    dictionary = random_dictionary()
+    dictionary, model, place = random_dictionary(), None, "ours" if point["system"].startswith("ours") else "ct2"
+    if place == "ct2" and not point["system"].startswith("CTranslate2"):
+        from decoding.workloads import STOCK, random_model
+
+        model = random_model(_SIZES, STOCK)
     system = build_system(
         point["system"],
-        random_model(_SIZES, STOCK),
+        model,
         dictionary,
         dictionary,
         Search(beam=4, length=point["length"] - 1),
-        folder=Path(point["folder"]),
+        folder=Path(point["folder"], place),
         threads=point["threads"],
     )
     system.translate(random_sentences(1, (2, 2)), 1)  # first use loads and builds things

@@ -44,12 +44,14 @@ class SystemProcess:
 def _serve(
     connection: Connection, name: str, model: Any, source: Any, target: Any, search: Any, settings: dict[str, Any]
 ) -> None:
-    import torch
+    from rskip.cpu.threads import set_threads
 
-    torch.set_num_threads(settings["threads"])
     on_gpu = settings.get("device", "cpu") != "cpu"
     if on_gpu:
+        import torch
+
         torch.cuda.set_device(settings["device"])
+    set_threads(settings["threads"])
     system = build_system(name, model, source, target, search, **settings)
     connection.send("ready")
     try:

@@ -13,6 +13,7 @@ from decoding.rounds import Times, ratios, report, take_turns
 from decoding.systems import Tokens
 from decoding.workloads import RECURSIVE, STOCK, Workload
 from rskip.cpu.int8 import largest_int8_weight
+from rskip.transformer import Transformer
 
 FAIRSEQ, CT2, CT2_INT8 = "fairseq float32", "CTranslate2 float32", "CTranslate2 int8"
 BASELINES = {"fairseq_float32": FAIRSEQ, "ct2_float32": CT2, "ct2_int8": CT2_INT8}
@@ -26,20 +27,36 @@ def our_name(connection: str, precision: str) -> str:
     return f"ours {connection} {precision}"
 
 
+def in_pytorch(precision: str) -> str:
+    """The name of the row of our model in PyTorch, with the same kernels."""
+    return f"ours {STOCK} {precision}, in PyTorch"
+
+
 def build_systems(workload: Workload, folder: Path, threads: int) -> dict[str, SystemProcess]:
-    """All systems, by name. `folder` is for CTranslate2's model."""
+    """All systems, by name. `folder` is for their models."""
     from rskip.translation.ctranslate2_model import write_ctranslate2
 
-    def build(name: str, connection: str) -> SystemProcess:
-        model = workload.models[connection]()
+    def build(name: str, place: str, connection: str | None = None) -> SystemProcess:
+        model = None if connection is None else workload.models[connection]()
         dictionaries = workload.source, workload.target
-        return SystemProcess(name, model, *dictionaries, workload.search, folder=folder, threads=threads)
+        return SystemProcess(name, model, *dictionaries, workload.search, folder=folder / place, threads=threads)
 
-    write_ctranslate2(workload.models[STOCK](), folder, source=workload.source, target=workload.target)
-    systems = {name: build(name, STOCK) for name in BASELINES.values()}
+    write_ctranslate2(workload.models[STOCK](), folder / "ct2", source=workload.source, target=workload.target)
+    systems = {name: build(name, "ct2", STOCK) for name in BASELINES.values()}
     for connection in (STOCK, RECURSIVE):
+        write_ours(workload.models[connection](), folder / connection)
         systems.update({our_name(connection, each): build(f"ours {each}", connection) for each in PRECISIONS})
+    systems.update({in_pytorch(each): build(f"PyTorch {each}", STOCK, STOCK) for each in ("float32", PRECISIONS[-1])})
     return systems
+
+
+def write_ours(model: Transformer, folder: Path) -> None:
+    """Writes a model folder without dictionaries."""
+    from rskip.checkpoint import Checkpoint, write_model
+
+    settings = {name: value for name, value in model.config.to_dict().items() if "vocabulary" not in name}
+    about = {"task": "translation", "arch": "benchmark", "source_lang": "a", "target_lang": "b", "model": settings}
+    write_model(folder, Checkpoint(model=model.state_dict(), config=about))
 
 
 def measure_speed(workload: Workload, systems: dict[str, SystemProcess], rounds: int) -> dict[str, Any]:

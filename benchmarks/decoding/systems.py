@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import torch
-
-from rskip.cpu import for_inference
 from rskip.text import Dictionary
-from rskip.transformer import Transformer
+
+if TYPE_CHECKING:
+    from rskip.transformer import Transformer
 
 Tokens = list[int]
 _LONGEST = 200  # max target length, as fairseq-generate's --max-len-b
@@ -58,11 +57,15 @@ def build_system(
     threads: int,
     device: str = "cpu",
 ) -> System:
-    """A system by name, such as "fairseq float32", "CTranslate2 int8" or "ours bfloat16".
+    """A system by name: of fairseq and CTranslate2 such as "CTranslate2 int8", of ours with these kinds:
 
-    :param model: a float32 model. Our system takes it over and changes its precision. None: all is in `folder`.
-    :param folder: the same model for CTranslate2, in float32, the graphs for a system such as "ONNX float32", or the
-        model folder for one such as "stored float32", which is ours too.
+    - "ours": without PyTorch, from a model folder.
+    - "PyTorch": the same model in PyTorch, with our kernels.
+    - "stored": what `Translator` chooses for a model folder.
+    - "ONNX": our search over ONNX graphs.
+
+    :param model: a float32 model, which "PyTorch" takes over. None: all is in `folder`.
+    :param folder: the model for CTranslate2, in float32, the model folder or the graphs.
     :param device: "cpu", or a GPU for fairseq and ours.
     """
     # imported here, so that a process loads only its own system's libraries
@@ -83,10 +86,19 @@ def build_system(
 
         stored = Translator.from_pretrained(folder, text="tokens", precision=precision).model
         return Ours(stored, search, threads=threads)
+    if kind == "ours":
+        from rskip.generation.runtime import RuntimeModel
+
+        file, words = folder / "model.safetensors", {"source_words": len(source), "target_words": len(target)}
+        return Ours(RuntimeModel(file, precision=precision, **words), search, threads=threads)
     if kind == "ONNX":
         from rskip.translation.onnx_decoder import ONNX_FILE, OnnxTransformer, read_settings
 
         return Ours(OnnxTransformer(folder, read_settings(folder / ONNX_FILE)), search, threads=threads)
+    import torch
+
+    from rskip.cpu import for_inference
+
     assert model is not None
     model.move(torch.device(device))
     return Ours(for_inference(model, precision), search, threads=threads)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from decoding.random_text import VOCABULARY, random_dictionary, random_sentences
 from decoding.systems import Search, Tokens
 from rskip.checkpoint import build_transformer, read_checkpoint
 from rskip.corpora import find_corpus
@@ -20,7 +20,6 @@ from rskip.translation.metrics import score
 
 STOCK, RECURSIVE = "1xskip+ln", "2rskip+ln"
 CHECKPOINTS = Path(__file__).resolve().parents[2] / "checkpoints"
-VOCABULARY = 8_000
 
 
 @dataclass(frozen=True)
@@ -108,20 +107,6 @@ def random_model(sizes: tuple[int, int, int, int], connection: str) -> Transform
     )
     torch.manual_seed(1)
     return Transformer(config).requires_grad_(False).eval()
-
-
-def random_dictionary() -> Dictionary:
-    """VOCABULARY tokens."""
-    return Dictionary(f"token{index}" for index in range(VOCABULARY - 4))
-
-
-def random_sentences(count: int, lengths: tuple[int, int], *, vocabulary: int = VOCABULARY) -> list[Tokens]:
-    """Sentences of random tokens with random lengths within these bounds, including the end symbol."""
-    generator = random.Random(1)
-    return [
-        [generator.randrange(4, vocabulary) for _ in range(generator.randint(*lengths) - 1)] + [Dictionary.eos_index]
-        for _ in range(count)
-    ]
 
 
 def _random(
