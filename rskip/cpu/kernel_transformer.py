@@ -18,8 +18,6 @@ from rskip.cpu.structures import room
 from rskip.cpu.weights import read_stacks
 from rskip.kernel_forms import NoKernelForm
 
-LONGEST_SOURCE = 4096  # the kernels' attention does not pay beyond
-
 
 class KernelMemory(NamedTuple):
     """The decoder's keys and values (B, S, C) of each layer, and the positions of the sources; see `Sources`."""

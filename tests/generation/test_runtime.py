@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -125,6 +126,23 @@ def test_prefixes_steps_and_copies(tmp_path):
     assert model.search([], OPTIONS, special=SpecialTokens()) == []
     with pytest.raises(IndexError, match="expected 0 to 39"):
         model.search([[40, 2]], OPTIONS, special=SpecialTokens())
+
+
+def test_threads_share_a_model(tmp_path):
+    """Sources of up to 1,500 tokens from 8 threads, whose tables of positions grow while others read them."""
+    lengths = [3, 1500, 40, 7, 700, 256, 257, 12, 90, 1100, 5, 300, 31, 900, 2, 120]
+    options = SearchOptions(beam=2, max_length_a=0.1, max_length_b=4, min_length=4)
+
+    def translated(model, length):
+        source = [4 + (7 * position + length) % 36 for position in range(length - 1)] + [2]
+        found = model.search([source, source[length // 2 :]], options, special=SpecialTokens())
+        return [(each[0].tokens.tolist(), each[0].score) for each in found]
+
+    file, _ = saved(tmp_path)
+    alone, shared = opened(file), opened(file)
+    expected = [translated(alone, length) for length in lengths]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda length: translated(shared, length), lengths)) == expected
 
 
 @pytest.mark.parametrize(
