@@ -49,11 +49,15 @@ KERNELS = Extension(
     optional=True,
 )
 
-# The packages of each extra. torchvision requires Pillow and NumPy too.
-TRANSLATION = ["numpy", "PyYAML", "sacremoses", "subword-nmt", "sentencepiece", "sacrebleu>=2", "tqdm"]
-VISION = ["numpy", "pillow", "PyYAML", "torchvision", "tqdm"]
+# The packages of each extra. Only "translate" works without PyTorch: it translates with models in our format on a CPU
+# with compiled kernels.
+TORCH = ["torch>=2.6"]
+TRANSLATE = ["sacremoses", "subword-nmt", "sentencepiece", "tqdm"]
+TRANSLATION = [*TORCH, *TRANSLATE, "PyYAML", "sacrebleu>=2"]
+VISION = [*TORCH, "pillow", "PyYAML", "torchvision", "tqdm"]
 EXTRAS = {
-    "torch": ["torch>=2.6"],
+    "torch": TORCH,
+    "translate": TRANSLATE,
     "translation": TRANSLATION,
     "vision": VISION,
     "captioning": [
@@ -63,9 +67,9 @@ EXTRAS = {
     "fairseq": [
         *TRANSLATION, "bitarray", "cffi", "cython", "hydra-core>=1.3,<1.4", "omegaconf>=2.3,<2.4", "regex",
     ],
-    "ct2": ["ctranslate2>=4.8,<5"],
-    "onnx": ["onnx>=1.18", "onnxscript>=0.5", "onnxruntime>=1.20"],
-    "huggingface": ["huggingface_hub>=0.34,<3"],
+    "ct2": [*TORCH, "ctranslate2>=4.8,<5"],
+    "onnx": [*TORCH, "onnx>=1.18", "onnxscript>=0.5", "onnxruntime>=1.20"],
+    "huggingface": [*TORCH, "huggingface_hub>=0.34,<3"],
     "serve": ["fastapi>=0.115", "prometheus-client>=0.20", "py3langid>=0.4,<0.5", "uvicorn>=0.30"],
     "numbers": ["num2words"],
     "langid": ["py3langid>=0.4,<0.5"],
@@ -102,7 +106,7 @@ setup(
     package_data={"rskip": ["py.typed"], "fairseq_compat": ["site_files/*"], "rskip.corpora": ["corpora.yaml"], "rskip.serving": ["page_files/*"]},
     ext_modules=[KERNELS],
     python_requires=">=3.10",
-    install_requires=["torch>=2.6", "safetensors", "msgspec>=0.20"],
+    install_requires=["numpy", "safetensors", "msgspec>=0.20"],
     extras_require={
         **EXTRAS,
         "all": sorted({each for brought in EXTRAS.values() for each in brought}),

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+PRECISIONS = ("float32", "bfloat16", "int8")  # number formats of inference
+
 
 class NoKernelForm(ValueError):
     """The kernels can't compute a model, so PyTorch must."""

@@ -26,6 +26,7 @@ from rskip.cli._model import (
     model_settings,
     saying_what_is_assumed,
 )
+from rskip.kernel_forms import PRECISIONS
 
 if TYPE_CHECKING:
     from rskip.generation import SearchOptions
@@ -40,7 +41,6 @@ EXAMPLES = """examples:
   rskip translate --model MODEL --interactive
   torchrun --nproc_per_node 4 -m rskip translate --model MODEL --device cuda big.en --output big.de"""
 
-PRECISIONS = ("float32", "bfloat16", "int8")
 # PyTorch and oneDNN cache kernels per batch shape. With their defaults, memory grows for 100,000 lines.
 KERNEL_CACHES, KERNEL_CACHE_SIZE = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"), "128"
 MANY_UNKNOWN = 0.05  # share of unknown tokens from which on a warning is printed

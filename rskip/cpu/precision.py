@@ -13,10 +13,10 @@ from rskip.cpu.int8 import Int8Linear, in_int8, largest_int8_weight
 from rskip.cpu.library import find_library
 from rskip.cpu.linear import PackedLinear
 from rskip.cpu.packing import FEWEST_INT8_WEIGHTS
+from rskip.kernel_forms import PRECISIONS
 
 Model = TypeVar("Model", bound=nn.Module)
 
-PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 def set_precision(model: Model, precision: str) -> Model:

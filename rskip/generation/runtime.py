@@ -65,6 +65,11 @@ class RuntimeModel:
         return f"{type(self).__name__}({str(self._made_of[0])!r}, precision={self.precision!r})"
 
     @property
+    def file(self) -> Path:
+        """The .safetensors file."""
+        return self._made_of[0]
+
+    @property
     def precision(self) -> str:
         """The number format of its computations."""
         return self._model.precision

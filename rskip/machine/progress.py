@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 from rskip.machine.extras import extra
 
-with extra("translation", "vision", "captioning", what="a progress bar"):
+with extra("translate", "translation", "vision", "captioning", what="a progress bar"):
     from tqdm import tqdm
 
 _BEGINNING, _LATER = "{desc}: {total:,}{unit}", "{desc}: {n:,} of {total:,}{unit}"

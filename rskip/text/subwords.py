@@ -62,7 +62,7 @@ class BytePairEncoding:
     separator: str | None = None
 
     def __init__(self, codes: str) -> None:
-        with extra("translation"):
+        with extra("translate", what="translation"):
             from subword_nmt.apply_bpe import BPE
 
         first, *merges = codes.rstrip("\n").split("\n")
@@ -90,7 +90,7 @@ class BytePairEncoding:
 
         :raises ValueError: the text has no pair to merge.
         """
-        with extra("translation"):
+        with extra("translate", what="translation"):
             from tqdm import tqdm
 
         codes = io.StringIO()
@@ -174,7 +174,7 @@ class SentencePiece:
     training: Mapping[str, Any] = {"model_type": "unigram", "character_coverage": 1.0}
 
     def __init__(self, model: bytes) -> None:
-        with extra("translation"):
+        with extra("translate", what="translation"):
             from sentencepiece import SentencePieceProcessor
 
         self._model = model
@@ -186,7 +186,7 @@ class SentencePiece:
 
         :raises ValueError: SentencePiece refuses the size for this text.
         """
-        with extra("translation"):
+        with extra("translate", what="translation"):
             from sentencepiece import SentencePieceTrainer
 
         model = io.BytesIO()

@@ -46,7 +46,7 @@ def _letters_compiled_as_ranges() -> Iterator[None]:
 @cache
 def _sacremoses() -> ModuleType:
     """The module, which takes a third of a second to import: models with SentencePiece don't need it."""
-    with extra("translation"), _letters_compiled_as_ranges():
+    with extra("translate", what="translation"), _letters_compiled_as_ranges():
         import sacremoses
 
     return sacremoses

@@ -18,6 +18,9 @@ from rskip.checkpoint.fairseq_languages import language_tokens, of_pair
 from rskip.checkpoint.hugging_face import Folder, folder_at, is_hub_name, read_hugging_face
 from rskip.checkpoint.translation import check_translates, check_vocabulary
 from rskip.files.checksum import sha256_file
+from rskip.generation.runtime import RuntimeModel
+from rskip.kernel_forms import PRECISIONS, NoKernelForm
+from rskip.machine.device import is_cpu
 from rskip.machine.extras import require_torch
 from rskip.settings.errors import SettingError
 from rskip.text import TextPipeline, Tokenizer
@@ -125,11 +128,14 @@ class StoredWeights:
     config: its `Checkpoint.config`.
     """
 
+    _kernels_can_read = False
+
     def __init__(self, file: Path) -> None:
         self.file = file
         if file.suffix == ".safetensors":
             header = read_header(file)
             self.config, shapes = header.config, header.shapes
+            self._kernels_can_read = PAIRS not in self.config
         else:
             self.config, shapes = self.checkpoint.config, self.checkpoint.shapes
         with _errors_about(file):
@@ -159,7 +165,20 @@ class StoredWeights:
         return find_tokenizer(self.file, settings, own_languages=own, data=data)
 
     def build(self, tokenizer: Tokenizer, *, precision: str | None, device: str | torch.device) -> TranslationModel:
-        """The model on the device. Its vocabularies must match the tokenizer."""
+        """The model on the device. Its vocabularies must match the tokenizer.
+
+        On a CPU the compiled kernels compute it without PyTorch, if they can.
+        """
+        if not is_cpu(device) or not self._kernels_can_read:
+            return self.build_in_torch(tokenizer, precision=precision, device=device)
+        if precision not in (None, *PRECISIONS):
+            raise ValueError(f"unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
+        words = {"source_words": len(tokenizer.source), "target_words": len(tokenizer.target)}
+        try:
+            with _errors_about(self.file):
+                return RuntimeModel(self.file, precision=precision or "float32", **words)
+        except NoKernelForm as error:
+            require_torch(f"{self.file} ({error})")
         return self.build_in_torch(tokenizer, precision=precision, device=device)
 
     def build_in_torch(self, tokenizer: Tokenizer, *, precision: str | None, device: str | torch.device) -> TorchModel:

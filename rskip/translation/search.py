@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from rskip.generation import Hypothesis, SearchOptions, SpecialTokens
 from rskip.generation.decoder import StepDecoder
+from rskip.generation.runtime import RuntimeModel
 from rskip.machine.torch_errors import out_of_memory
 from rskip.text import Dictionary
 
@@ -29,8 +30,8 @@ class TranslationModel(Protocol):
     """The interface of a `Translator`'s model, which can be pickled."""
 
     @property
-    def device(self) -> torch.device:
-        """The model's device."""
+    def device(self) -> Any:
+        """The model's device: a `torch.device`, or a `CpuDevice` of the same name and `type`."""
         ...
 
     @property
@@ -173,6 +174,8 @@ def search_batch(
     prefixes = padded([segment.prefix for segment in segments]) if any(each.prefix for each in segments) else None
     sources = [segment.source for segment in segments]
     try:
+        if isinstance(model, RuntimeModel):
+            return model.search(sources, options, prefixes=prefixes, special=special, each_step=each_step)
         from rskip.translation.torch_search import search
 
         torch_model = cast(TorchModel, model)

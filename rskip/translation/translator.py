@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from rskip.checkpoint.hugging_face import hub_folder, is_hub_name
 from rskip.generation import Hypothesis, SearchOptions, SpecialTokens
-from rskip.machine.device import usable_device
+from rskip.generation.runtime import RuntimeModel
+from rskip.machine.device import is_cpu, usable_device
 from rskip.settings.errors import SettingError
 from rskip.text import Dictionary, TextPipeline, Tokenizer
 from rskip.text.finding import TokenizerSettings
-from rskip.translation.model_files import open_model
+from rskip.translation.model_files import StoredWeights, open_model
 from rskip.translation.options import DEFAULT_OPTIONS, MAX_TOKENS, TooLong
 from rskip.translation.search import ModelSearcher, Searcher, Segment, TorchModel, TranslationModel, search_segments
 from rskip.translation.segments import LengthRule, Source, join_segments, read_source
@@ -106,8 +107,8 @@ class Translator:
                 steps=text_settings or {},
             )
         )
-        model = stored.build(tokenizer, precision=precision, device=usable_device(device))
-        translator = cls(model, tokenizer)
+        where = "cpu" if is_cpu(device) else usable_device(device)
+        translator = cls(stored.build(tokenizer, precision=precision, device=where), tokenizer)
         translator.file = stored.file
         return translator
 
@@ -151,8 +152,19 @@ class Translator:
 
     def to(self, device: str | torch.device) -> Translator:
         """Moves the model, while no other thread translates. Raises `ValueError` if the device does not exist."""
-        cast(TorchModel, self.model).move(usable_device(device))
+        if not (isinstance(self.model, RuntimeModel) and is_cpu(device)):
+            place = usable_device(device)
+            self.model = self.in_torch().model
+            cast(TorchModel, self.model).move(place)
         return self
+
+    def in_torch(self) -> Translator:
+        """A translator whose `model` is a module of PyTorch. On a CPU, kernels compute without PyTorch otherwise."""
+        if not isinstance(self.model, RuntimeModel):
+            return self
+        stored, other = StoredWeights(self.model.file), copy.copy(self)
+        other.model = stored.build_in_torch(self.tokenizer, precision=self.precision, device="cpu")
+        return other
 
     def __call__(self, sentence: str, **settings: Any) -> str:
         """The best translation of one sentence. `settings` are those of `translate`."""

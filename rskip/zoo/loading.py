@@ -123,10 +123,20 @@ def load_entry(
 
     :param root: root of the checkout whose registry has the entry.
     """
-    from rskip.connections import parse_connection  # imports PyTorch
-
     task = _task(entry.task, source=entry.name)
     precision, device = _checked(task, entry.name, device, dtype)
+    folder = model_folder(entry, root=root)
+    try:
+        return task.load(folder, precision=precision, device=device)
+    except SettingError:
+        _check_registered(entry)
+        raise
+
+
+def _check_registered(entry: ModelEntry) -> None:
+    """Raises SettingError if the entry's connection is not registered."""
+    from rskip.connections import parse_connection  # imports PyTorch, which a translator may do without
+
     try:
         parse_connection(entry.connection)
     except SettingError as error:
@@ -134,7 +144,6 @@ def load_entry(
         raise SettingError(
             error.name, error.problem, expected=error.expected, advice=advice, source=entry.name
         ) from None
-    return task.load(model_folder(entry, root=root), precision=precision, device=device)
 
 
 def _translator(

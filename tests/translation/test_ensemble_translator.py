@@ -52,7 +52,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 
 def expected_scores(paths: list[Path], temperature: float = 1.0) -> list[list[float]]:
-    translators = [Translator.from_pretrained(path, text="tokens") for path in paths]
+    translators = [Translator.from_pretrained(path, text="tokens").in_torch() for path in paths]
     decoder = EnsembleDecoder([each.model for each in translators], temperature=temperature)
     scores = []
     for sentence in SENTENCES:

@@ -24,9 +24,8 @@ def translator(root: Path) -> Translator:
     [
         {"prefixes": ["Ein Hund", None, "Eine"], "beam": 5, "nbest": 5, "attention": True, "token_scores": True},
         {"no_repeat_ngram": 2, "length_penalty_kind": "gnmt", "min_length": 8, "max_length_a": 0.0, "max_length_b": 9},
-        {"sampling": True, "top_k": 5, "top_p": 0.9, "temperature": 1.3, "beam": 3, "unknown_penalty": 2.0},
     ],
-    ids=["prefixes", "limits", "sampling"],
+    ids=["prefixes", "limits"],
 )
 def test_texts_are_those_of_the_cpu(translator, settings, emulated_cuda):
     expected = translator.translate(SENTENCES, **settings)
@@ -44,6 +43,16 @@ def test_texts_are_those_of_the_cpu(translator, settings, emulated_cuda):
     of_steps = sum(count for place, count in waits.items() if place.endswith("synchronize"))
     assert of_steps == len(steps)
     assert waits.total() - of_steps <= 2, "lengths and prefixes, once a batch"
+
+
+def test_samples_on_a_device_come_from_the_seed(translator, emulated_cuda):
+    """The draws are PyTorch's there, other than those of the compiled search."""
+    there = Translator(deepcopy(translator.model), translator.tokenizer).to("cuda")
+    settings = {"sampling": True, "top_k": 5, "top_p": 0.9, "temperature": 1.3, "beam": 3, "unknown_penalty": 2.0}
+    first, again, other = (
+        [each.text for each in there.translate(SENTENCES, seed=seed, **settings)] for seed in (1, 1, 2)
+    )
+    assert first == again != other
 
 
 def test_what_is_for_cpus_is_refused(translator, root, emulated_cuda):

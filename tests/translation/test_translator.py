@@ -139,7 +139,7 @@ def test_worker_processes_give_the_same_in_the_same_order_and_one_that_is_killed
     ],
 )
 def test_workers_that_make_no_sense(translator: Translator, device: str, count: int, message: str) -> None:
-    model = deepcopy(translator.model)
+    model = deepcopy(translator.in_torch().model)
     model.move(torch.device(device))
     with pytest.raises(ValueError, match=message), Workers(model, count):
         pass
@@ -150,7 +150,7 @@ def test_blank_sentences_stay_blank_without_the_model(translator: Translator, mo
     assert [each.text for each in mixed] == ["", HUND, "", ""]
     assert [len(each.hypotheses) for each in mixed] == [1, 2, 1, 1]
     assert mixed[0].score == 0 and mixed[0].hypotheses[0].tokens == ()
-    monkeypatch.setattr(translator.model, "encode", None)
+    monkeypatch.setattr(translator.model, "search", None)
     assert [each.text for each in translator.translate(["", "  "], prefixes=["", "Ein"])] == ["", ""]
     assert translator.translate([]) == []
 

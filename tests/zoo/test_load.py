@@ -40,7 +40,7 @@ def test_translator_of_the_repository(hub: Path, root: Path) -> None:
     translator = rskip.load(TRANSLATOR)
     assert isinstance(translator, Translator)
     assert translator("A dog runs through the tall grass.") == "Ein Hund rennt durch das hohe Gras."
-    model = getattr(translator.model, "model", translator.model)  # of a CpuTransformer
+    model = translator.in_torch().model
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert not model.training
     assert not hub.exists()
@@ -95,7 +95,9 @@ def test_a_path_that_holds_no_model(
     in_registry: Path, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    expected = "expected a complete folder from `rskip train`, `rskip vision train` or `rskip import`, or a "
+    expected = (
+        "expected a complete folder from `rskip train`, `rskip vision train`, `rskip lm train` or `rskip import`, or a "
+    )
     (tmp_path / "empty").mkdir()
     wrong: list[tuple[Any, str]] = [
         ("runs/none", "runs/none: no such folder: "),

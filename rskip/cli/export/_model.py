@@ -35,7 +35,7 @@ def load(args: argparse.Namespace) -> tuple[Translator, Transformer]:
     path = find_one(args.model)
     check_one_pair(path, open_model(path))
     with saying_what_is_assumed():
-        translator = Translator.from_pretrained(path, **model_settings(args))
+        translator = Translator.from_pretrained(path, **model_settings(args)).in_torch()
     model = translator.model.model if isinstance(translator.model, CpuTransformer) else translator.model
     assert isinstance(model, Transformer)
     return translator, model
