@@ -123,6 +123,14 @@ class _Spec:
         return cls(match["family"], factor, match["norm"], options)
 
 
+def is_known(connection: str) -> bool:
+    """Whether this is the spec of a family that the kernels know, so that a model may run without PyTorch."""
+    try:
+        return _Spec.read(connection).family in _FAMILIES
+    except NoKernelForm:
+        return False
+
+
 class Weights:
     """The parameters of a model by name, each taken once.
 

@@ -123,19 +123,18 @@ def load_entry(
 
     :param root: root of the checkout whose registry has the entry.
     """
+    from rskip.cpu.weights import is_known
+
     task = _task(entry.task, source=entry.name)
     precision, device = _checked(task, entry.name, device, dtype)
-    folder = model_folder(entry, root=root)
-    try:
-        return task.load(folder, precision=precision, device=device)
-    except SettingError:
+    if not is_known(entry.connection):
         _check_registered(entry)
-        raise
+    return task.load(model_folder(entry, root=root), precision=precision, device=device)
 
 
 def _check_registered(entry: ModelEntry) -> None:
     """Raises SettingError if the entry's connection is not registered."""
-    from rskip.connections import parse_connection  # imports PyTorch, which a translator may do without
+    from rskip.connections import parse_connection  # imports PyTorch
 
     try:
         parse_connection(entry.connection)
