@@ -15,7 +15,7 @@ _SUFFIX = "_connection"
 _ORDER = ("self_attn", "encoder_attn", "ffn")  # within a Transformer layer
 
 OnCall = Callable[["Block", Tensor, Tensor, Tensor], None]
-OnStep = Callable[["Block", State, State], None]
+OnStep = Callable[["Block", State, Tensor, State], None]
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def watching(blocks: Sequence[Block], on_call: OnCall) -> Iterator[None]:
 def watching_states(
     blocks: Sequence[Block], stacks: Sequence[StackConnection], on_enter: Callable[[], None], on_step: OnStep
 ) -> Iterator[None]:
-    """A context in which `on_step(block, state, new)` is called after each block, whatever its state consists of.
+    """A context in which `on_step(block, state, f, new)` is called after each block, whatever its state consists of.
 
     `on_enter()` is called where a stack begins. PyTorch has hooks for `forward` only, so the methods are wrapped.
     """
@@ -104,7 +104,7 @@ def watching_states(
 
         def telling(kept: State, f: Tensor) -> State:
             new = after(kept, f)
-            on_step(block, states.pop(block.number), new)
+            on_step(block, states.pop(block.number), f, new)
             return new
 
         return {"before": noting, "after": telling}

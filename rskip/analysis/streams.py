@@ -93,7 +93,7 @@ class StreamRecorder:
         def on_enter() -> None:
             self._depth = None
 
-        def on_step(block: Block, state: State, new: State) -> None:
+        def on_step(block: Block, state: State, f: Tensor, new: State) -> None:
             mask = masks.get(block.stage) if masks else None
             if not block.connection.passes_x:
                 parts = block.connection.parts(new).double()
@@ -102,7 +102,7 @@ class StreamRecorder:
                 self._add(block, "effective_rank", effective_rank(parts), mask)
             describe = self._mixing[block.number]
             if describe is not None:
-                given = describe(state)
+                given = describe(state, f)
                 mixing = Mixing(reads=given.reads.double(), carries=given.carries.double(), adds=given.adds.double())
                 self._follow(block, mixing, mask)
 

@@ -121,7 +121,7 @@ class AttnRes(Connection):
         check_output(f, kept[0].shape, self)
         return (*kept, f) if self.begins else (*kept[:-1], kept[-1] + f)
 
-    def as_mixing(self, state: State) -> Mixing:
+    def as_mixing(self, state: State, f: Tensor) -> Mixing:
         values = at_least_float32(self.parts(tensors(state, self, self.values)))
         reads = values.new_ones(1) if self.attention is None else self.attention.weights(values)
         kept = torch.eye(self.values + self.begins)

@@ -115,7 +115,7 @@ class Connection(SelfInitialised):
         """The formula as gates, sums and a normalisation, for the compiled kernels; None if it has another form."""
         return None
 
-    def as_mixing(self, state: State) -> Mixing:
+    def as_mixing(self, state: State, f: Tensor) -> Mixing:
         """The step as weighted sums of the state's parts and f, for analyses. See `Mixing`; few families have it."""
         raise NotImplementedError(f"{type(self).__name__} does not define as_mixing")
 

@@ -87,9 +87,16 @@ class DenseFormer(Connection):
         x = x + f
         return (x, *outputs) if self.weights is None else averaged([*outputs, x], self.weights.unbind())
 
-    def as_mixing(self, state: State) -> Mixing:
+    def as_mixing(self, state: State, f: Tensor) -> Mixing:
         kept = torch.eye(self.outputs)
         if self.weights is None:
             return Mixing(reads=kept[0], carries=kept, adds=kept[0])
-        carries = torch.cat([self.weights.roll(1)[None], kept.roll(-1, 0)])  # then X_0 to X_{l-1}, then x
-        return Mixing(reads=kept[0], carries=carries, adds=torch.cat([self.weights[-1:], kept[-1]]))
+        return self._mixing(self.weights)
+
+    def _mixing(self, weights: Tensor) -> Mixing:
+        """The step of a layer's last block with the weights of X_0 to X_l, where X_l is x + f: (..., l + 1)."""
+        kept = torch.eye(self.outputs, dtype=weights.dtype)
+        outputs = kept.roll(-1, 0).expand(*weights.shape[:-1], -1, -1)  # X_0 to X_{l-1}, then x
+        carries = torch.cat([weights.roll(1, -1).unsqueeze(-2), outputs], dim=-2)
+        added = kept[-1].expand(*weights.shape[:-1], -1)
+        return Mixing(reads=kept[0], carries=carries, adds=torch.cat([weights[..., -1:], added], dim=-1))

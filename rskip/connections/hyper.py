@@ -51,7 +51,7 @@ class StreamsConnection(Connection):
         """α and R, concatenated (..., n, 1 + n), and β (..., n), for h (..., n, C). Only α, if R is the identity."""
         raise NotImplementedError
 
-    def as_mixing(self, state: State) -> Mixing:
+    def as_mixing(self, state: State, f: Tensor) -> Mixing:
         weights, outputs = self.weights(streams_of(state, self))
         reads, mixes = weights[..., 0], weights[..., 1:]
         carries = mixes.transpose(-1, -2) if mixes.size(-1) else torch.eye(self.streams, dtype=weights.dtype)

@@ -33,8 +33,8 @@ class Mixing:
     adds: Tensor
 
 
-def mixing_of(connection: Connection) -> Callable[[State], Mixing] | None:
-    """The function that returns the connection's weights for a state; None if its step has another form.
+def mixing_of(connection: Connection) -> Callable[[State, Tensor], Mixing] | None:
+    """The connection's weights as a function of its state and the sublayer output; None if its step has another form.
 
     A class that overrides one of the formula's methods must define its own `as_mixing`; an inherited one is ignored.
     """
@@ -47,4 +47,4 @@ def mixing_of(connection: Connection) -> Callable[[State], Mixing] | None:
     if any(len(factor) > 1 for factor in factors):  # one per feature
         return None
     reads, carries, adds = torch.ones(1), factors[0][None], factors[1]
-    return lambda state: Mixing(reads=reads, carries=carries, adds=adds)
+    return lambda state, f: Mixing(reads=reads, carries=carries, adds=adds)

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rskip.connections.connection import State, check_output
+from rskip.connections.connection import State, check_output, tensors
 from rskip.connections.denseformer import DenseFormer, DenseFormerStack, averaged
 from rskip.connections.linear import LinearMap
+from rskip.connections.mixing import Mixing
 from rskip.connections.norms import EPS, at_least_float32
 from rskip.connections.place import Place
 from rskip.connections.registry import register_connection
@@ -68,3 +69,8 @@ class MUDD(DenseFormer):
         normalised = values * torch.rsqrt(values.square().mean(-1, keepdim=True) + self.eps)
         hidden = functional.gelu(self.down(normalised.to(self.down.weight.dtype)))
         return (self.weights + self.up(hidden)).unsqueeze(-2).unbind(-1)
+
+    def as_mixing(self, state: State, f: Tensor) -> Mixing:
+        if self.weights is None:
+            return super().as_mixing(state, f)
+        return self._mixing(torch.cat(list(self._weights_at(tensors(state, self, self.outputs)[0] + f)), dim=-1))

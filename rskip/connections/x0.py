@@ -93,7 +93,7 @@ class X0(Connection):
         check_output(f, x.shape, self)
         return (x + f).to(x.dtype), first
 
-    def as_mixing(self, state: State) -> Mixing:
+    def as_mixing(self, state: State, f: Tensor) -> Mixing:
         reads, weights = torch.tensor([1.0, 0.0]), self._weights()
         if weights is not None:
             reads = torch.cat(weights)

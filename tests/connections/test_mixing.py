@@ -11,7 +11,7 @@ from tests.connections.stack import FEATURES, Stack
 
 SPECS = [spec for family in list_connections() for spec in specs_on_text(family.name)]
 # other families may be, these must be
-DESCRIBED = {"attnres", "denseformer", "hyper", "mhc", "mhc_lite", "prenorm", "x0", "xskip"}
+DESCRIBED = {"attnres", "denseformer", "hyper", "mhc", "mudd", "mhc_lite", "prenorm", "x0", "xskip"}
 
 
 def described(spec: str, stack: str) -> int:
@@ -26,7 +26,7 @@ def described(spec: str, stack: str) -> int:
         new = connection.after(kept, f)
         if mixing is not None:
             count += 1
-            equals(connection, mixing(state), state, given, f, new)
+            equals(connection, mixing(state, f), state, given, f, new)
         state = new if number % 2 else model.block(state, number)
     return count
 
