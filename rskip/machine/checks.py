@@ -68,13 +68,13 @@ def check_extras(findings: Findings) -> None:
 
 def check_pytorch(findings: Findings) -> bool:
     """Checks PyTorch's devices and whether torchvision fits. Returns whether PyTorch can be imported."""
-    if installed_version("torch") is None:
-        needed = "translation on a CPU works without it, everything else needs the extra torch"
-        findings.show("PyTorch", f"not installed: {needed} ({install_command('torch')})")
-        return False
     try:
         import torch
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            needed = "translation on a CPU works without it, everything else needs the extra torch"
+            findings.show("PyTorch", f"not installed: {needed} ({install_command('torch')})")
+            return False
         findings.wrong.append(
             f"PyTorch can't be imported ({error}): pip install --force-reinstall torch torchvision"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,10 +22,12 @@ def is_cpu(device: str | torch.device) -> bool:
 
 def finds_gpu() -> bool:
     """Whether PyTorch finds a GPU. It imports torch only where the system has a GPU's driver."""
-    if "torch" not in sys.modules and (find_spec("torch") is None or not _has_driver()):
+    if "torch" not in sys.modules and not _has_driver():
         return False
-    import torch
-
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return False
     return torch.cuda.is_available()
 
 

@@ -133,7 +133,7 @@ def test_extras_are_shown_and_a_missing_one_is_not_wrong(installed, root):
     assert found.wrong == found.notes == []
     extras, others = found.lines
     assert {"vision", "plots", "onnx", "zstd"} < {*re.split(", | +", extras)}
-    assert others == f'{"other extras":<20} translation, captioning, fairseq: pip install -e "{root}[EXTRA]"'
+    assert others == f'{"other extras":<20} translate, translation, captioning, fairseq: pip install -e "{root}[EXTRA]"'
 
 
 def test_newer_python_is_worth_knowing_and_not_wrong(monkeypatch):
