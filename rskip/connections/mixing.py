@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rskip.connections.normalised_sum import normalised_sum, states_own_formula
+from rskip.connections.normalised_sum import states_own_formula
 
 if TYPE_CHECKING:
     from rskip.connections.connection import Connection, State
@@ -40,7 +40,7 @@ def mixing_of(connection: Connection) -> Callable[[State, Tensor], Mixing] | Non
     """
     if states_own_formula(connection, "as_mixing"):
         return connection.as_mixing
-    stated = normalised_sum(connection)
+    stated = connection.as_norms() if states_own_formula(connection, "as_norms") else None
     if stated is None or stated.norms or stated.added or stated.output_norm or stated.input_scale != 1:
         return None
     factors = [torch.as_tensor(factor).detach().reshape(-1) for factor in (stated.scale, stated.branch_scale)]
