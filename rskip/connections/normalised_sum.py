@@ -35,8 +35,7 @@ def normalised_sum(connection: Connection) -> NormalisedSum | None:
 def is_plain_norm(norm: nn.Module) -> bool:
     """Whether it is one of the norms that the kernels compute."""
     is_known = type(norm) in (LayerNorm, RMSNorm, FirstGain) and kind_of(norm) in (LayerNorm, RMSNorm)
-    has_bias = is_known and (kind_of(norm) is RMSNorm or norm.bias is not None)
-    return has_bias and norm.__dict__["feature_dim"] == -1
+    return is_known and norm.__dict__["feature_dim"] == -1
 
 
 def states_own_formula(connection: Connection, method: str) -> bool:

@@ -82,13 +82,17 @@ class ModuleProgram(Program):
             self._put_part(compute)
 
     def form(self, connection: Connection) -> NormalisedSum | GatedSum | None:
-        """See `Program.form`. None too if the form has linear maps that are not packed for the kernels."""
+        """See `Program.form`. None too if the form has maps that are not packed, or norms without a kernel."""
+        stated: NormalisedSum | GatedSum | None
         if (stated := normalised_sum(connection)) is not None:
-            return stated if all(map(_is_packed, stated.added or ())) else None
-        if (gated := gated_sum(connection)) is None:
+            maps, norms = list(stated.added or ()), [*stated.norms, stated.branch_norm, stated.output_norm]
+        elif (stated := gated_sum(connection)) is not None:
+            maps = [each for gate in (stated.alpha, stated.beta, stated.gamma) if gate for each in gate.children()]
+            norms = [stated.norm, stated.branch_norm]
+        else:
             return None
-        maps = [each for gate in (gated.alpha, gated.beta, gated.gamma) if gate for each in gate.children()]
-        return gated if all(map(_is_packed, maps)) else None
+        has_kernels = all(map(_is_packed, maps)) and all(norm is None or self.has_kernel(norm) for norm in norms)
+        return stated if has_kernels else None
 
     def other_branch_input(self, connection: Connection, room: Room) -> Tensor:
         """See `Program.other_branch_input`."""
