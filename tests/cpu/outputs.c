@@ -1,4 +1,4 @@
-/* Prints what the kernels compute from pseudo-random numbers, which are the same on every processor.
+/* Prints what the kernels and searches compute from pseudo-random numbers, which are the same on every processor.
 
    outputs MOST: one line of numbers for each kernel, shape and type, with the instructions up to level MOST. */
 #include <stdio.h>
@@ -20,6 +20,13 @@ void rskip_pack(const struct packing *);
 void rskip_pack8(const struct packing *);
 int64_t rskip_packed_bytes(int64_t, int64_t, int64_t);
 int64_t rskip_packed_bytes8(int64_t, int64_t);
+struct search;
+struct search *rskip_search_new(const struct search_settings *);
+void rskip_search_free(struct search *);
+int rskip_search_step(struct search *, void *, int64_t, const float *, int64_t);
+void rskip_search_view(const struct search *, struct search_view *);
+int64_t rskip_search_found(const struct search *, int64_t);
+void rskip_search_hypothesis(const struct search *, int64_t, int64_t, struct hypothesis *);
 
 static uint32_t state;
 
@@ -123,6 +130,48 @@ static void words(int64_t beams, int64_t count, int64_t width, int type) {
     print("log-softmax", softmax.log_probabilities, rows * width, FLOAT32);
 }
 
+/* A whole search with random logits, of two sentences that end after different numbers of steps. */
+static void search(struct search_settings settings, int type) {
+    int64_t limits[] = {12, 7}, prefixes[] = {9, settings.padding, 8, 7};
+    settings.limits = limits;
+    settings.prefixes = prefixes;
+    settings.sentences = settings.prefix = 2;
+    struct search *search = rskip_search_new(&settings);
+    int status = GOES_ON;
+    while (status == GOES_ON) {
+        struct search_view view;
+        rskip_search_view(search, &view);
+        float *logits = numbers(view.count * view.width * settings.words, type), *attention = numbers(view.count * view.width * settings.source, FLOAT32);
+        for (int64_t i = 0; type == FLOAT32 && i < view.count * view.width * settings.words; i++) logits[i] *= 5;
+        status = rskip_search_step(search, logits, type, attention, 2);
+    }
+    for (int64_t sentence = 0; sentence < 2; sentence++)
+        for (int64_t number = 0; number < rskip_search_found(search, sentence); number++) {
+            int64_t tokens[20];
+            float scores[20];
+            struct hypothesis found = {.tokens = tokens, .token_scores = scores};
+            rskip_search_hypothesis(search, sentence, number, &found);
+            printf("search %d %.9g", status, found.score);
+            for (int64_t i = 0; i < found.length; i++) printf(" %lld %.9g", (long long)tokens[i], scores[i]);
+            printf("\n");
+        }
+    rskip_search_free(search);
+}
+
+static void searches(int type) {
+    struct search_settings settings = {.beams = 4, .words = 150, .start = 2, .end = 2, .padding = 1, .unknown = 3, .min_length = 2,
+                                       .ngram = 3, .source = 5, .length_penalty = 0.6, .unknown_penalty = 0.5, .temperature = 1.3,
+                                       .top_p = 1, .seed = 7};
+    search(settings, type);
+    settings.sampling = 1;
+    search(settings, type);
+    settings.top_k = 20;
+    search(settings, type);
+    settings.top_p = 0.7;
+    settings.gnmt = 1;
+    search(settings, type);
+}
+
 int main(int count, char **arguments) {
     const int level = rskip_choose(count > 1 ? atoi(arguments[1]) : 0);
     fprintf(stderr, "%s\n", rskip_instructions());
@@ -133,6 +182,7 @@ int main(int count, char **arguments) {
         rows(13, 19, 7, type);
         words(4, 8, 300, type);
         words(1, 2, 63, type);
+        searches(type);
     }
     if (level) {
         eight_bits(5, 32, 70);

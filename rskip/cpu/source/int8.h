@@ -104,11 +104,11 @@ static void pack8(const struct packing *a) {
 
 INLINE vector rescaled(const struct linear8 *a, integers sums, int64_t out, float scale) {
     integers products = sums;
-    if (ZERO) {
-        integers offsets;
-        memcpy(&offsets, a->offsets + out, sizeof offsets);
-        products -= offsets / (128 / ZERO);
-    }
+#if ZERO
+    integers offsets;
+    memcpy(&offsets, a->offsets + out, sizeof offsets);
+    products -= offsets / (128 / ZERO);
+#endif
     vector y = __builtin_convertvector(products, vector) * (scale * load(a->scales, out, FLOAT32));
     if (a->bias) y += load(a->bias, out, FLOAT32);
     return activated(y, a->activation);
