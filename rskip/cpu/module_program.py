@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rskip.connections import Connection, StackConnection, State
+from rskip.connections.first_gain import kind_of
 from rskip.connections.gated_sum import gated_sum
 from rskip.connections.normalised_sum import normalised_sum
 from rskip.connections.norms import RMSNorm
@@ -53,7 +54,8 @@ class ModuleProgram(Program):
 
     def has_kernel(self, norm: nn.Module) -> bool:
         """See `Program.has_kernel`."""
-        return isinstance(norm, RMSNorm) or (isinstance(norm, nn.LayerNorm) and norm.bias is not None)
+        kind = kind_of(norm)
+        return issubclass(kind, RMSNorm) or (issubclass(kind, nn.LayerNorm) and norm.bias is not None)
 
     def enter(self, stack: StackConnection, room: Room) -> None:
         """See `Program.enter`."""
