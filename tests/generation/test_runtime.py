@@ -156,7 +156,7 @@ def test_threads_share_a_model(tmp_path):
         ({"change": lambda model: model.register_parameter("more", torch.nn.Parameter(torch.ones(2)))}, "compute more"),
         ({"dtype": torch.bfloat16}, "stored in bfloat16"),
     ],
-    ids=str,
+    ids=["deepnorm", "hyper", "wskip", "gelu", "value_residual", "more", "bfloat16"],
 )
 def test_what_only_pytorch_can_run_says_why(tmp_path, settings, reason):
     with pytest.raises(NoKernelForm, match=reason):
