@@ -264,6 +264,7 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     from rskip.cli._options import with_flags
     from rskip.cpu.threads import set_threads
     from rskip.machine.device import bfloat16_is_slow, finds_gpu, usable_device
+    from rskip.machine.extras import has_torch
     from rskip.translation import Translator
     from rskip.translation.model_files import find_model_files, model_parts
     from rskip.translation.onnx_settings import ONNX_FILE
@@ -284,7 +285,8 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     device = args.device or ("cuda" if not on_cpu and finds_gpu() else "cpu")
     if device == "cuda" and ranks.count > 1:
         device = f"cuda:{ranks.local_rank}"
-    if args.precision == "bfloat16" and not args.quiet and bfloat16_is_slow(usable_device(device)):
+    may_be_slow = args.precision == "bfloat16" and not args.quiet and has_torch()  # the check needs PyTorch
+    if may_be_slow and bfloat16_is_slow(usable_device(device)):
         if device.startswith("cuda"):  # of several GPUs one may be older
             print(f"{device} has no bfloat16 instructions: --precision float32 is faster on it", file=sys.stderr)
         elif ranks.first:

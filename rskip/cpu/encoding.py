@@ -108,7 +108,7 @@ class Projection:
         self.features = layers[0].k_proj.out_features
         self.maps = [program.last_map(each, self.x) for layer in layers for each in (layer.k_proj, layer.v_proj)]
         is_plain = all(layer.key_norm is None and layer.value_norm is None for layer in layers)
-        self.suits = is_plain and all(each is not None for each in self.maps)
+        self.suits = is_plain and all(each is not None and each.outputs == self.features for each in self.maps)
 
     def compute(self, states: Any) -> list[tuple[Any, Any]]:
         """Keys and values (B, S, C) of each layer, from the memory's states (B, S, C)."""

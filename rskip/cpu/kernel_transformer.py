@@ -86,7 +86,10 @@ class KernelTransformer:
         """Encodes source tokens of any lengths, which include the end.
 
         :raises IndexError: a token is not in the vocabulary.
+        :raises ValueError: a source is empty.
         """
+        if not all(sources):
+            raise ValueError("a source is empty: expected at least its end")
         length, padding = max(map(len, sources)), self.config.padding_index
         tokens = np.full((len(sources), length), padding, np.int64)
         for row, source in zip(tokens, sources, strict=True):

@@ -85,15 +85,14 @@ class Program:
 
     def run(self, sentences: int, beams: int) -> None:
         """Computes the rows of this number of sentences."""
-        operations, work = self._whole()
+        found = self.whole()
+        assert found is not None
+        operations, work = found
         operations.beams = beams
         self.library.run(operations, sentences, work=work * sentences * beams)
 
     def whole(self) -> tuple[Operations, int] | None:
         """The operations and their work per row if kernels compute all of the program."""
-        return self._whole()
-
-    def _whole(self) -> tuple[Operations, int]:
         if self._table is None:
             self._table = Operations(self._operations), self._work
         return self._table
@@ -116,6 +115,8 @@ class Program:
     def map(self, linear: Any, x: Any, output: Any, *, activation: Any = None) -> None:
         """output = activation(linear(x))."""
         if (native := self.last_map(linear, x)) is not None:
+            if native.outputs != output.shape[1]:
+                raise ValueError(f"a linear map has {native.outputs} outputs: expected {output.shape[1]}")
             native.point("output", output)
             native.activation = self.activations.get(activation, IDENTITY)
         else:

@@ -7,31 +7,23 @@ kernels never has are None.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from threading import Lock
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rskip.cpu.forms import Connections, Spec
 from rskip.cpu.library import Library
 from rskip.cpu.packing import FEWEST_INT8_WEIGHTS, Int8Map, PackedMap
-from rskip.kernel_forms import GatedSum, NoKernelForm, NormalisedSum
+from rskip.kernel_forms import NoKernelForm
+from rskip.settings.check import check
 from rskip.transformer.config import TransformerConfig
 
 _EPS = 1e-5
 _KERNEL_ACTIVATIONS = ("relu", "tanh")
-_SPEC = re.compile(
-    r"(?P<factor>[+-]?[\d.]+(?:e[+-]?\d+)?)?(?P<family>[a-z]\w*)(?:\+(?P<norm>\w+))?(?::(?P<options>.*))?"
-)
-# Families with a kernel form, and their options that it covers. No class of a user can replace these families.
-_FAMILIES: dict[str, tuple[str, ...]] = {
-    "xskip": ("branch_scale",), "rskip": (), "prenorm": (), "highway": ("gate", "bias"),
-    "wskip": ("init",),
-    "sas": ("gate", "gamma", "norm_term", "alpha_bias", "beta_bias", "host"),
-}  # fmt: skip
 # Settings that the stacks below follow, or that have no effect on a finished model. Others must have their defaults.
 _FOLLOWED = {
     *(f"{side}_{name}" for side in ("encoder", "decoder") for name in (
@@ -40,6 +32,7 @@ _FOLLOWED = {
     "activation_fn", "dropout", "attention_dropout", "activation_dropout", "checkpoint_activations",
     "share_decoder_input_output_embed", "share_all_embeddings", "no_scale_embedding", "no_token_positional_embeddings",
     "layernorm_embedding", "max_source_positions", "max_target_positions", "output_bias", "start", "padding_index",
+    "source_vocabulary", "target_vocabulary",
 }  # fmt: skip
 _FIRST_POSITIONS = 256
 _growing = Lock()
@@ -103,34 +96,6 @@ def to_bfloat16(values: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)
 
 
-@dataclass(frozen=True)
-class _Spec:
-    family: str
-    factor: float | None
-    norm: str | None
-    options: dict[str, str]
-
-    @classmethod
-    def read(cls, text: str) -> _Spec:
-        match = _SPEC.fullmatch(text)
-        if match is None:
-            raise NoKernelForm(f"the kernels don't know the connection {text!r}")
-        pairs = (item.partition("=") for item in (match["options"] or "").split(",") if item)
-        options = {name: value for name, _, value in pairs}
-        if not options.keys() <= {*_FAMILIES.get(match["family"], ())}:
-            raise NoKernelForm(f"the kernels don't compute the connection {text}")
-        factor = None if match["factor"] is None else float(match["factor"])
-        return cls(match["family"], factor, match["norm"], options)
-
-
-def is_known(connection: str) -> bool:
-    """Whether this is the spec of a family that the kernels know, so that a model may run without PyTorch."""
-    try:
-        return _Spec.read(connection).family in _FAMILIES
-    except NoKernelForm:
-        return False
-
-
 class Weights:
     """The parameters of a model by name, each taken once.
 
@@ -150,10 +115,6 @@ class Weights:
         """
         return self._as_rows(self._take(name, shape))
 
-    def has(self, name: str) -> bool:
-        """Whether there is such a parameter."""
-        return name in self._parameters
-
     def numbers(self, name: str, *shape: int | None) -> np.ndarray:
         """The parameter in float32, after rounding to the rows' type."""
         values = self.values(name, *shape)
@@ -162,14 +123,16 @@ class Weights:
     def positions(self, name: str, length: int, features: int, padding: int, *, learned: bool) -> Positions:
         """The table of positions, for `length` tokens if they are learned."""
         if not learned:
+            if features % 2:
+                raise NoKernelForm(f"{features} features can't be pairs of sine and cosine")
             return Positions.sinusoidal(features, padding, self._as_rows)
         rows = self.values(f"{name}.weight", length + padding + 1, features)
         return Positions(rows, padding, length, self._as_rows)
 
-    def linear(self, name: str, inputs: int, outputs: int) -> PackedMap | Int8Map:
-        """The linear map with these members `weight` and `bias`, if it has one."""
+    def linear(self, name: str, inputs: int, outputs: int, *, has_bias: bool = True) -> PackedMap | Int8Map:
+        """The linear map with these members `weight` and `bias`."""
         weight = self._take(f"{name}.weight", (outputs, inputs))
-        bias = self._take(f"{name}.bias", (outputs,)) if self.has(f"{name}.bias") else None
+        bias = self._take(f"{name}.bias", (outputs,)) if has_bias else None
         if self.precision == "int8" and weight.size >= FEWEST_INT8_WEIGHTS:
             return Int8Map(self.library, weight, bias)
         return PackedMap(self.library, self._as_rows(weight), None if bias is None else self._as_rows(bias))
@@ -194,89 +157,13 @@ class Weights:
             size not in (None, given) for size, given in zip(shape, found.shape, strict=True)
         ):
             raise NoKernelForm(f"{name} has the shape {found.shape}, but its settings describe {shape}")
+        if found.dtype.kind != "f":
+            raise NoKernelForm(f"{name} has the type {found.dtype}, not one of floats")
         self._left.discard(name)
         return np.ascontiguousarray(found, np.float32)
 
     def _as_rows(self, values: np.ndarray) -> np.ndarray:
         return to_bfloat16(values) if self.precision == "bfloat16" else values
-
-
-@dataclass(frozen=True)
-class _Connections:
-    """Builds the forms of one stack's connections."""
-
-    weights: Weights
-    spec: _Spec
-    features: int
-
-    def form(self, name: str) -> NormalisedSum | GatedSum:
-        """The connection with this name, such as `encoder.layers.0.ffn_connection`."""
-        if self.spec.family not in _FAMILIES:
-            raise NoKernelForm(f"the kernels don't compute the connection {self.spec.family}")
-        built: NormalisedSum | GatedSum = getattr(self, f"_{self.spec.family}")(name)
-        return built
-
-    @property
-    def closing_norm(self) -> str | None:
-        """The kind of the normalisation that closes the stack, or None."""
-        closes = self.spec.family == "prenorm" or self._option("host", "postnorm") == "prenorm"
-        return self._norm_kind if closes else None
-
-    @property
-    def _norm_kind(self) -> str | None:
-        return self.spec.norm or ("ln" if self.spec.family == "sas" else None)
-
-    @property
-    def _factor(self) -> float:
-        if self.spec.factor is None:
-            raise NoKernelForm(f"the connection {self.spec.family} has no factor")
-        return self.spec.factor
-
-    def _option(self, name: str, default: str) -> str:
-        return self.spec.options.get(name, default)
-
-    def _norm(self, name: str) -> Norm:
-        return self.weights.norm(name, self._norm_kind, self.features)
-
-    def _xskip(self, name: str) -> NormalisedSum:
-        norms = [self._norm(f"{name}.norm")] if self.spec.norm else []
-        return NormalisedSum(norms=norms, scale=self._factor, branch_scale=float(self._option("branch_scale", "1")))
-
-    def _rskip(self, name: str) -> NormalisedSum:
-        return NormalisedSum(norms=[self._norm(f"{name}.norms.{each}") for each in range(int(self._factor))])
-
-    def _wskip(self, name: str) -> NormalisedSum:
-        scale = self.weights.numbers(f"{name}.skip_weight", self.features)
-        return NormalisedSum(norms=[self._norm(f"{name}.norm")], scale=scale)
-
-    def _prenorm(self, name: str) -> NormalisedSum:
-        return NormalisedSum(branch_norm=self._norm(f"{name}.norm"))
-
-    def _sas(self, name: str) -> GatedSum:
-        full = self._option("gate", "full") == "full"
-        gates = [f"{each}_gate" for each in ("alpha", "beta")]
-        alpha, beta = (self._gate(f"{name}.{each}", 2 * self.features, 1, hidden=full) for each in gates)
-        free, norm = self._option("gamma", "tied") == "free", self._option("norm_term", "true") == "true"
-        prenorm = self._option("host", "postnorm") == "prenorm"
-        return GatedSum(
-            form="scaling", over="both", alpha=alpha, beta=beta,
-            gamma=self._gate(f"{name}.gamma_gate", 2 * self.features, 1, hidden=full) if free else None,
-            norm=self._norm(f"{name}.norm") if norm else None,
-            branch_norm=self._norm(f"{name}.branch_norm") if prenorm else None,
-        )  # fmt: skip
-
-    def _highway(self, name: str) -> GatedSum:
-        kind = self._option("gate", "transform")
-        both = kind in ("single", "full")
-        inputs, outputs = (2 * self.features, 1) if both else (self.features, self.features)
-        gate = self._gate(f"{name}.gate", inputs, outputs, hidden=kind == "full")
-        form: Any = "shortcut" if kind == "shortcut" else "highway"
-        return GatedSum(form=form, over="both" if both else "x", alpha=gate)
-
-    def _gate(self, name: str, inputs: int, outputs: int, *, hidden: bool) -> SimpleNamespace:
-        first = self.weights.linear(f"{name}.hidden", inputs, self.features) if hidden else None
-        last = self.weights.linear(f"{name}.output", self.features if hidden else inputs, outputs)
-        return SimpleNamespace(hidden=first, output=last)
 
 
 class Stacks(NamedTuple):
@@ -297,29 +184,53 @@ def read_stacks(
     :param parameters: arrays of floats by the names of `Transformer`'s parameters; tied ones have several names.
     :param precision: "float32", "bfloat16" or "int8".
     :raises NoKernelForm: the kernels can't compute the model, or weights are missing or have other shapes.
+    :raises SettingError: a setting has a wrong type or range.
     """
-    known = {field.name: field.default for field in fields(TransformerConfig)}
-    given = {name: value for name, value in settings.items() if name in known and value is not None}
-    config = SimpleNamespace(**{**known, **given, "padding_index": padding})
+    config = _checked(settings, parameters, padding)
     if config.activation_fn not in _KERNEL_ACTIVATIONS:
         raise NoKernelForm(f"the kernels don't compute the activation {config.activation_fn}")
-    for name in known.keys() - _FOLLOWED:
-        if name in given and given[name] != known[name] and not name.endswith("_vocabulary"):
-            raise NoKernelForm(f"the kernels don't compute {name}={given[name]}")
+    for field in fields(TransformerConfig):
+        value = getattr(config, field.name)
+        if field.name not in _FOLLOWED and value != field.default:
+            raise NoKernelForm(f"the kernels don't compute {field.name}={value}")
     weights = Weights(library, parameters, precision)
     encoder = _stack(weights, config, "encoder", config.encoder_learned_pos, config.max_source_positions)
     decoder = _stack(weights, config, "decoder", config.decoder_learned_pos, config.max_target_positions)
     words, features = decoder.embed_tokens.weight.shape
-    decoder.output_projection = weights.linear("decoder.output_projection", features, words)
+    output, table = "decoder.output_projection", parameters["decoder.embed_tokens.weight"]
+    shared = [f"{output}.weight"] * config.output_is_embedding
+    shared += ["encoder.embed_tokens.weight"] * config.share_all_embeddings
+    if any(parameters.get(name) is not table for name in shared):
+        raise NoKernelForm("its embeddings differ, though its settings say that they are shared")
+    decoder.output_projection = weights.linear(output, features, words, has_bias=config.output_has_bias)
     weights.check_all_taken()
     return Stacks(encoder, decoder, config)
+
+
+def _checked(settings: Mapping[str, Any], parameters: Mapping[str, np.ndarray], padding: int) -> TransformerConfig:
+    """The configuration, whose values have the right types and ranges.
+
+    `TransformerConfig` itself would also check the connections, for which it needs PyTorch.
+    """
+    words = {
+        f"{name}_vocabulary": len(parameters[f"{side}.embed_tokens.weight"])
+        for name, side in (("source", "encoder"), ("target", "decoder"))
+    }
+    config: TransformerConfig = object.__new__(TransformerConfig)
+    for field in fields(TransformerConfig):
+        value = settings.get(field.name)
+        object.__setattr__(config, field.name, field.default if value is None else value)
+    for name, value in {**words, "padding_index": padding}.items():
+        object.__setattr__(config, name, value)
+    check(config)
+    return config
 
 
 def _stack(weights: Weights, config: Any, side: str, learned: bool, length: int) -> Any:
     features: int = getattr(config, f"{side}_embed_dim")
     layers: int = getattr(config, f"{side}_layers")
-    spec = _Spec.read(getattr(config, f"{side}_connection"))
-    connections = _Connections(weights, spec, features)
+    spec = Spec.read(getattr(config, f"{side}_connection"))
+    connections = Connections(weights, spec, features)
     table = weights.values(f"{side}.embed_tokens.weight", None, features)
     closing = connections.closing_norm
     return SimpleNamespace(
@@ -340,7 +251,7 @@ def _stack(weights: Weights, config: Any, side: str, learned: bool, length: int)
     )
 
 
-def _layer(weights: Weights, config: Any, side: str, name: str, connections: _Connections) -> Any:
+def _layer(weights: Weights, config: Any, side: str, name: str, connections: Connections) -> Any:
     features, inner = connections.features, getattr(config, f"{side}_ffn_embed_dim")
     heads = getattr(config, f"{side}_attention_heads")
     if features % heads:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from rskip.checkpoint.checkpoint import LANGUAGES, PAIRS
 from rskip.checkpoint.config_file import opened, read_header
 from rskip.checkpoint.translation import EMBEDDINGS, check_translates, check_vocabulary, is_stock, transformer_settings
 from rskip.cpu.kernel_transformer import KernelTransformer
@@ -18,13 +19,14 @@ from rskip.generation.options import SearchOptions
 from rskip.generation.special_tokens import SpecialTokens
 from rskip.kernel_forms import NoKernelForm
 
-_WITHOUT_NUMPY_TYPE = "BF16"  # in a safetensors file
+_OF_NUMPY = ("F16", "F32", "F64")  # types in a safetensors file
 
 
 class CpuDevice(str):
     """The CPU, for readers of `device`. PyTorch accepts it as a device."""
 
     type: ClassVar[str] = "cpu"
+    index: ClassVar[None] = None  # type: ignore[assignment]
 
 
 class RuntimeModel:
@@ -44,18 +46,18 @@ class RuntimeModel:
         for side, size in (("source", source_words), ("target", target_words)):
             check_vocabulary(side, header.shapes[EMBEDDINGS[side]][0], size)
         settings = transformer_settings(header.config)
-        if is_stock(settings) or "languages" in header.config or "pairs" in header.config:
+        if is_stock(settings) or LANGUAGES in header.config or PAIRS in header.config:
             raise NoKernelForm("it is one of fairseq's own models")
         for side in ("encoder", "decoder"):
             settings[f"{side}_connection"] = settings.get(f"{side}_connection") or settings.get("connection")
         with opened(file, framework="np") as content:
             parameters: dict[str, Any] = {}
             for name in content.keys():  # noqa: SIM118
-                if content.get_slice(name).get_dtype() == _WITHOUT_NUMPY_TYPE:
-                    raise NoKernelForm(f"{name} is stored in bfloat16, which NumPy lacks")
+                if (kind := content.get_slice(name).get_dtype()) not in _OF_NUMPY:
+                    raise NoKernelForm(f"{name} is stored in {kind}, which NumPy lacks")
                 parameters[name] = content.get_tensor(name)
         parameters |= {name: parameters[stored] for name, stored in header.tied.items()}
-        self._made_of = file, precision, source_words, target_words
+        self._made_of = file.absolute(), precision, source_words, target_words
         self._model = KernelTransformer(settings, parameters, precision)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -55,6 +55,15 @@ def require_torch(what: str) -> None:
         raise missing_torch(what) from error
 
 
+def has_torch() -> bool:
+    """Whether PyTorch can be imported."""
+    try:
+        require_torch("")
+    except MissingExtra:
+        return False
+    return True
+
+
 def advice(*names: str) -> str:
     """The advice to install the extra, or one of several."""
     which = f"the extra {names[0]}" if len(names) == 1 else f"one of the extras {', '.join(names)}"

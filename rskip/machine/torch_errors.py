@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 
@@ -13,9 +14,8 @@ def out_of_memory(error: BaseException) -> bool:
     texts = "can't allocate memory", "Failed to allocate memory"  # from PyTorch and onnxruntime
     if isinstance(error, MemoryError) or any(text in str(error) for text in texts):
         return True
-    import torch
-
-    return isinstance(error, torch.OutOfMemoryError)
+    torch = sys.modules.get("torch")  # without it, its error can't occur
+    return torch is not None and isinstance(error, torch.OutOfMemoryError)
 
 
 def lost_rank(error: RuntimeError) -> bool:

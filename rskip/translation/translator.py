@@ -154,8 +154,11 @@ class Translator:
         """Moves the model, while no other thread translates. Raises `ValueError` if the device does not exist."""
         if not (isinstance(self.model, RuntimeModel) and is_cpu(device)):
             place = usable_device(device)
-            self.model = self.in_torch().model
-            cast(TorchModel, self.model).move(place)
+            if place.type != "cpu" and self.precision == "int8":
+                raise ValueError(f"an int8 model runs only on CPUs, not on {place}: load it in bfloat16 there")
+            model = cast(TorchModel, self.in_torch().model)
+            model.move(place)
+            self.model = model
         return self
 
     def in_torch(self) -> Translator:

@@ -123,7 +123,7 @@ def load_entry(
 
     :param root: root of the checkout whose registry has the entry.
     """
-    from rskip.cpu.weights import is_known
+    from rskip.cpu.forms import is_known
 
     task = _task(entry.task, source=entry.name)
     precision, device = _checked(task, entry.name, device, dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,8 @@ import pytest
 import torch
 
 from rskip.checkpoint import Checkpoint, build_transformer, write_model
-from rskip.cpu import find_library, for_inference
+from rskip.connections import find_family, spec
+from rskip.cpu import find_library, for_inference, forms
 from rskip.cpu.weights import to_bfloat16
 from rskip.generation import SearchOptions, SpecialTokens, beam_search
 from rskip.generation.runtime import RuntimeModel
@@ -148,19 +150,71 @@ def test_threads_share_a_model(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"connection": "deepnorm"}, "the connection deepnorm"),
-        ({"connection": "hyper"}, "the connection hyper"),
-        ({"connection": "wskip+ln:rate=2"}, "the connection wskip"),
+        ({"connection": "deepnorm"}, "the connection 'deepnorm' is not known"),
+        ({"connection": "hyper"}, "the connection 'hyper'"),
+        ({"connection": "wskip+ln:rate=2"}, "the connection 'wskip"),
         ({"activation_fn": "gelu"}, "the activation gelu"),
         ({"value_residual": "fixed"}, "value_residual=fixed"),
         ({"change": lambda model: model.register_parameter("more", torch.nn.Parameter(torch.ones(2)))}, "compute more"),
-        ({"dtype": torch.bfloat16}, "stored in bfloat16"),
+        ({"dtype": torch.bfloat16}, "stored in BF16"),
     ],
     ids=["deepnorm", "hyper", "wskip", "gelu", "value_residual", "more", "bfloat16"],
 )
 def test_what_only_pytorch_can_run_says_why(tmp_path, settings, reason):
     with pytest.raises(NoKernelForm, match=reason):
         opened(saved(tmp_path, **settings)[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "reason"),
+    [
+        ({"encoder_attention_heads": -8}, SettingError, "encoder_attention_heads is -8"),
+        ({"decoder_attention_heads": 0}, SettingError, "decoder_attention_heads is 0"),
+        ({"encoder_layers": "2"}, SettingError, "encoder_layers is '2'"),
+        ({"no_scale_embedding": "false"}, SettingError, "no_scale_embedding is 'false'"),
+        ({"encoder_connection": 7}, SettingError, "encoder_connection is 7"),
+        ({"start": "middle"}, SettingError, "start is 'middle'"),
+        ({"decoder_layers": 3}, NoKernelForm, "lack decoder.layers.2"),
+        ({"encoder_ffn_embed_dim": 47}, NoKernelForm, "has the shape"),
+        ({"output_bias": True}, NoKernelForm, "lack decoder.output_projection.bias"),
+        ({"share_all_embeddings": True}, NoKernelForm, "embeddings differ"),
+        *(
+            ({"encoder_connection": spec}, NoKernelForm, "the connection .* is not known")
+            for spec in (
+                "-1xskip+ln", "0rskip+ln", "2.5rskip+ln", "1.2.3xskip+ln", "1e999xskip+ln", "101rskip+ln",
+                "2prenorm+ln", "prenorm", "rskip+ln", "highway+ln", "1xskip+ln:branch_scale=-1", "1xskip+bn",
+                "1xskip+ln:branch_scale=a", "1xskip+ln:branch_scale=2,branch_scale=2", "2rskip+ln:", "sas:gate=half",
+                "2rskip+ln:more=1", "sas:norm_term=false,gamma=free", "x" * 501,
+            )
+        ),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_config_that_does_not_fit(tmp_path, changes, error, reason):
+    file, _ = saved(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["model"].update(changes)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(error, match=reason):
+        opened(file)
+
+
+def test_specs_are_read_as_elsewhere(tmp_path):
+    """In upper case, with spaces: fairseq's checkpoints keep the text of the command line."""
+    assert forms._SPEC.pattern == spec._SPEC.pattern
+    file, checkpoint = saved(tmp_path, "highway:gate=shortcut")
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["model"] |= dict.fromkeys(("encoder_connection", "decoder_connection"), " Highway:gate= SHORTCUT ")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = opened(file).search(SOURCES, OPTIONS, special=SpecialTokens())
+    assert_equal(found, in_torch(checkpoint, "float32", OPTIONS))
+    for family in forms._FAMILIES:
+        own, other = forms._FAMILIES[family], find_family(family)
+        assert set(own.norms) == {*other.norms} - {"gn1", "bn"} and own.default_norm == other.default_norm
+        assert own.options.keys() <= other.options.keys()
+        for name, option in other.options.items():
+            if name in own.options and option.words:
+                assert own.options[name] == option.words
 
 
 def test_bad_files(tmp_path):
