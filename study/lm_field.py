@@ -23,6 +23,7 @@ CHOSEN_BY, REPORTED = "loss_first_half", "loss_second_half"
 MARGIN = 0.01  # a difference of fewer nats is not a win
 SAME_TIME = 1.05  # up to this time per update, 2,000 updates of the baseline are of equal time
 SEEDS = 3  # minimum number of seeds of a test
+WINS_AT = "l4"  # the depth whose comparisons can be won
 PREFIX = f"{RECIPE}."
 
 
@@ -119,7 +120,9 @@ class LanguageModelField:
             return "worse"
         if updates.mean > -MARGIN:
             return f"lower by less than {MARGIN:g}"
-        return "win" if time and time.detected and time.mean <= -MARGIN else "better per update"
+        if not (time and time.detected and time.mean <= -MARGIN):
+            return "better per update"
+        return "win" if self.depth == WINS_AT else "better in both"
 
     def table(self) -> Table:
         updates, times = self.tests(equal_time=False), self.tests(equal_time=True)
@@ -144,17 +147,18 @@ class LanguageModelField:
                 ]
             )
         missing = sum(not each.records for each in self.families.values())
+        is_won = f"A win is significant and at least {MARGIN:g} lower in both."
+        rule = is_won if self.depth == WINS_AT else "These tests don't count as wins."
         notes = [
             "Loss: nats per character on the second half of the validation text, at the rate that is best on the first "
             f"half; mean [{CONFIDENCE:.0%} interval]. Time: of the whole training, relative to {BASELINE}.",
             f"Differences from {BASELINE}, with {CONFIDENCE:.0%} intervals that hold one by one: Welch's t-test; p is "
-            f"corrected for {len(updates)} comparisons at equal updates and {len(times)} at equal time (Holm). "
-            f"A win is detected in both and at least {MARGIN:g} lower.",
-            f"{missing} of {len(self.families)} families have no record yet.",
+            f"corrected for {len(updates)} comparisons at equal updates and {len(times)} at equal time (Holm). {rule}",
+            f"{missing} of {len(self.families)} variants have no record yet.",
         ]
         wins = [row[0] for row in rows if row[-1] == "win"]
-        if updates:
-            notes.append(f"Wins: {', '.join(wins)}." if wins else "No family wins by these rules.")
+        if updates and self.depth == WINS_AT:
+            notes.append(f"Wins: {', '.join(wins)}." if wins else "No connection wins by these rules.")
         headings = ["variant", "rate", "seeds", "loss", "time", "at equal updates", "at equal time", "result"]
         return Table(
             name=f"{PREFIX}{self.depth}", title=self.depth, headings=headings, rows=rows, notes=notes,
@@ -180,7 +184,7 @@ class LanguageModelField:
             if family.losses and time is not None:
                 mean, low, high = mean_interval(list(family.losses.values()))
                 is_baseline = family not in self.others
-                group = "prenorm+ln, 2,000 to 6,000 updates" if is_baseline else "other families, 2,000 updates"
+                group = "prenorm+ln, 2,000 to 6,000 updates" if is_baseline else "other connections, 2,000 updates"
                 place: dict[str, Value] = {"model": family.name, "group": group, "time": time, "quantity": REPORTED}
                 rows.append({**place, "value": mean, "lower": low, "upper": high})
         return Measurement(analysis="times", conditions={}, rows=rows)

@@ -42,8 +42,9 @@ def load(
     `load` returns.
 
     :param name: one of `rskip.zoo.list_models()`; a folder that `rskip train`, `rskip vision train`, `rskip lm train`,
-        `rskip import` or publishing wrote; a checkpoint of a language model that fairseq trained; or `hf:OWNER/NAME`
-        (docs/other_models.md lists them). In a string, a model's name takes precedence over a folder of that name.
+        `rskip import` or publishing wrote, or of a run that holds such a folder as `training`; a checkpoint of a
+        language model that fairseq trained; or `hf:OWNER/NAME` (docs/other_models.md lists them). In a string, a
+        model's name takes precedence over a folder of that name.
     :param device: the model's device (default: the CPU).
     :param dtype: number format of the computation, a torch.dtype or its name (default: float32, for any format of the
         weights). Translators and captioners: float32, bfloat16, or on a CPU "int8". Classifiers: float32, bfloat16 or
@@ -85,7 +86,6 @@ def load_folder(
     :raises FileNotFoundError: the folder does not exist, or it holds no model.
     :raises ValueError: as `load`.
     """
-    from rskip.checkpoint import read_checkpoint
     from rskip.checkpoint.config_file import read_config
     from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name
 
@@ -94,10 +94,14 @@ def load_folder(
     if folder_at(folder):
         return _translator(folder, device, dtype, languages)
     if folder.suffix == ".pt" and folder.is_file():
+        from rskip.checkpoint import read_checkpoint  # imports PyTorch
+
         task = _task(read_checkpoint(folder).config["task"], source=str(folder))
         if task.reads_checkpoints:
             precision, device = _checked(task, str(folder), device, dtype)
             return task.load(folder, precision=precision, device=device)
+    if not (folder / WEIGHTS).is_file() and (folder / "training" / WEIGHTS).is_file():
+        folder /= "training"  # of a run
     if not (folder / WEIGHTS).is_file():
         problem = f"holds no {WEIGHTS}" if folder.is_dir() else "is a file" if folder.exists() else "no such folder"
         raise FileNotFoundError(

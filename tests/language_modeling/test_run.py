@@ -44,7 +44,7 @@ def test_a_run_leaves_a_record_and_a_model(project: Path, prepared: Path, capsys
     assert "iteration     11   train loss" in printed and "--- sample 1" in printed
     record = read_record(project / "results/mine/3.json")
     assert record.kind == "language_modeling" and record.config["train"]["connection"] == "2rskip+ln"
-    model = rskip.load(project / "runs/mine/3/training")
+    model = rskip.load(project / "runs/mine/3")
     assert isinstance(model, TextGenerator)
     valid = load_data(prepared).splits["valid"]
     metrics, score = record.metrics, model.score(model.tokens.decode(valid.tolist()))

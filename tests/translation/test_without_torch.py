@@ -43,6 +43,7 @@ if __name__ == "__main__":
         shared = translator.translate(sentences, beam=5, nbest=2, prefixes=["Ein", None, None], searcher=workers)
     assert [each.text for each in shared] == [each.text for each in found]
     named = rskip.load("transformer_tiny_2rskip_ln.multi30k.en-de", dtype="int8")
+    assert rskip.load(sys.argv[1])("A man sleeps.") == named("A man sleeps.")
     print(translator.to("cpu")("A man sleeps."), named.precision, named("A man sleeps."), sep="|")
     assert "torch" not in sys.modules
 """

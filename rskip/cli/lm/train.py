@@ -23,7 +23,7 @@ EXAMPLES = """examples:
   rskip generate --model runs/shakespeare --prompt ROMEO:
 
 in several processes, which share each batch:
-  torchrun --standalone --nproc-per-node 2 -m rskip.cli.main lm train data-bin/shakespeare-char --output runs/two"""
+  torchrun --standalone --nproc-per-node 2 -m rskip lm train data-bin/shakespeare-char --output runs/two"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -39,7 +39,7 @@ EXAMPLES = """examples:
   rskip vision train --data photos --model resnet18 --size 128 --connection 2rskip+ln --output runs/photos18
 
 on several GPUs of this machine (on a CPU, leave out --sync-batch-norm); the batch size is that of all GPUs together:
-  torchrun --standalone --nproc-per-node 2 -m rskip.cli.main vision train RECIPE --sync-batch-norm --output runs/two"""
+  torchrun --standalone --nproc-per-node 2 -m rskip vision train RECIPE --sync-batch-norm --output runs/two"""
 
 # the settings that have flags; all have --set
 MODEL = ("dataset", "model", "size", "depth", "connection", "shortcut", "shortcut_input", "block")
