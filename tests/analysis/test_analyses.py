@@ -135,7 +135,7 @@ def test_sentences_are_padded_and_their_losses_are_means(few_pairs):
     conditions = Conditions(examples=1, data=str(few_pairs), seed=3)
     (subject,) = find_subjects([SAS], conditions)
     (batch,) = subject.batches(conditions)
-    translator = rskip.load(SAS)
+    translator = rskip.load(SAS).in_torch()
     (row,) = conditions.choose(4, "them")
     source = torch.tensor([[4, 5, 6, 2], [7, 2], [8, 9, 10, 11, 12, 2], [13, 14, 2]][row])
     target = torch.tensor([[15, 2], [16, 17, 18, 19, 2], [20, 21, 22, 2], [23, 24, 2]][row])
