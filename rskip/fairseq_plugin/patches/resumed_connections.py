@@ -53,8 +53,10 @@ def _flags(model: Any) -> dict[str, str]:
     both = getattr(model, "connection", None)
     if both is None:
         return {}
-    names = [name for name in ("encoder_connection", "decoder_connection") if hasattr(model, name)]
-    sides = {f"--{name.replace('_', '-')}": getattr(model, name) for name in names} or {"--connection": both}
+    if hasattr(model, "encoder_embed_dim"):
+        sides = {f"--{side}-connection": getattr(model, f"{side}_connection", None) for side in ("encoder", "decoder")}
+    else:  # a language model
+        sides = {"--connection": both}
     specs = {flag: _canonical(spec or both) for flag, spec in sides.items()}
     return {**specs, "--value-residual": getattr(model, "value_residual", "none")}
 
