@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="name from `rskip zoo list --task language_modeling`, the folder of a model or run, or a checkpoint of "
         "fairseq",
     )  # fmt: skip
-    parser.add_argument("--prompt", default="\n", metavar="TEXT", help="beginning of the text (default: a line end)")
+    parser.add_argument("--prompt", metavar="TEXT", help="beginning of the text (default: a line end)")
     parser.add_argument(
         "--score", type=Path, metavar="FILE", help="instead of generating, print the loss of the text in a file"
     )
@@ -33,18 +33,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from rskip.cli._options import given_options, said_of_flag
+    from rskip.cli._options import flag_of, given_options, said_of_flag
     from rskip.files.names import line_name
     from rskip.language_modeling.generator import GenerationOptions, TextGenerator
     from rskip.settings.errors import SettingError
     from rskip.zoo.registry import read_registry, registry_file
 
     options = given_options(args, GenerationOptions)
+    given = [*([] if args.prompt is None else ["--prompt"]), *(flag_of(GenerationOptions, name) for name in options)]
+    if args.score is not None and given:
+        raise ValueError(f"--score and {given[0]} are given: expected one of them, since --score generates nothing")
     try:
         GenerationOptions(**options)
     except SettingError as error:
         raise said_of_flag(error, GenerationOptions) from None
     if args.model in read_registry(registry_file()):
+        if args.tokens is not None:
+            raise ValueError("--tokens is only for a checkpoint of fairseq: leave it out")
         import rskip
 
         model: TextGenerator = rskip.load(args.model, device=args.device)  # type: ignore[assignment]
@@ -63,8 +68,9 @@ def run(args: argparse.Namespace) -> None:
             f"{found.bits_per_character:.4f} bits per character; {found.characters:,} characters"
         )
         return
-    sys.stdout.write(args.prompt.removeprefix("\n") if args.prompt == "\n" else args.prompt)
-    for part in model.stream(args.prompt, **options):
+    parts = model.stream("\n" if args.prompt is None else args.prompt, **options)  # checks the prompt
+    sys.stdout.write("" if args.prompt in (None, "\n") else args.prompt)
+    for part in parts:
         sys.stdout.write(part)
         sys.stdout.flush()
     sys.stdout.write("\n")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from rskip.machine.lazy import imported_on_use
 
 if TYPE_CHECKING:
-    from rskip.language_modeling.generator import GenerationOptions, TextGenerator, TextScore
+    from rskip.language_modeling.evaluation import TextScore
+    from rskip.language_modeling.generator import GenerationOptions, TextGenerator
 
 __all__ = ["GenerationOptions", "TextGenerator", "TextScore"]
 

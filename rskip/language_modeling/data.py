@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,7 @@ def load_data(folder: str | Path) -> TextData:
     record = made_record(folder, TextRecord)
     if (wrong := damage(folder, record)) is not None:
         raise ValueError(f"{folder} {wrong}: prepare it again with `rskip prepare`")
+    check_parts(record["tokens"], source=str(folder))
     made: Any = record
     kept = ("corpus", "format", "options", "tokens", "characters", "dictionary_size")
     return TextData(
@@ -75,6 +76,16 @@ def load_data(folder: str | Path) -> TextData:
         characters=dict(record["characters"]),
         described=describe_made(made, kept),
     )
+
+
+def check_parts(counts: Mapping[str, int], *, source: str) -> None:
+    """:raises ValueError: a part of a text has less than 2 tokens, one for each half of the validation."""
+    for split, count in counts.items():
+        if count < 2:
+            raise ValueError(
+                f"{source}: the {split} part has {count} tokens: expected 2 or more; prepare a longer text, or another "
+                "--valid-share"
+            )
 
 
 def write_tokens(prefix: Path, lines: Sequence[Sequence[int]], *, vocabulary: int) -> None:

@@ -44,9 +44,25 @@ class TextLoss:
         """The exponential of `loss`."""
         return math.exp(min(self.loss, 700.0))
 
-    def bits_per(self, characters: int) -> float:
-        """Bits per character of a text with this many characters."""
-        return self.nats / math.log(2) / characters
+
+@dataclass(frozen=True, kw_only=True)
+class TextScore(TextLoss):
+    """The probability of a text: its loss is the negative log-probability.
+
+    :param characters: number of characters that its tokens encode. Subwords drop repeated spaces.
+    """
+
+    characters: int
+
+    @property
+    def nats_per_token(self) -> float:
+        """The mean loss. Its exponential is the perplexity."""
+        return self.loss
+
+    @property
+    def bits_per_character(self) -> float:
+        """Comparable between models with different tokens."""
+        return self.nats / math.log(2) / self.characters
 
 
 def token_losses(model: nn.Module, tokens: Tensor, *, context: int, start: int, precision: str = "float32") -> Tensor:

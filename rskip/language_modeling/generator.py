@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -16,7 +16,7 @@ from torch import Tensor
 from rskip.connections.norms import at_least_float32
 from rskip.generation import SearchOptions
 from rskip.generation.sampling import sample
-from rskip.language_modeling.evaluation import text_loss
+from rskip.language_modeling.evaluation import TextScore, text_loss
 from rskip.language_modeling.model_file import load_language_model
 from rskip.language_modeling.tokens import TextTokens
 from rskip.machine.device import usable_device
@@ -35,7 +35,13 @@ class GenerationOptions(Checked):
 
     length: Annotated[Count, Meta(description="number of tokens to generate")] = 500
     temperature: Annotated[
-        float, Meta(ge=0, le=1e6, description="divide logits by it; 0: the most probable token", extra={"metavar": "T"})
+        float,
+        Meta(
+            ge=0,
+            le=1e6,
+            description="divide logits by it; below 1e-6: the most probable token",
+            extra={"metavar": "T"},
+        ),
     ] = 1.0
     top_k: Annotated[
         int, Meta(ge=0, le=10**8, description="draw from the K most probable tokens; 0 for all", extra={"metavar": "K"})
@@ -50,35 +56,6 @@ class GenerationOptions(Checked):
         ),
     ] = 1.0
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="random seed")] = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextScore:
-    """The probability of a text.
-
-    :param nats: its negative log-probability, in nats.
-    :param tokens: number of its tokens.
-    :param characters: number of its characters.
-    """
-
-    nats: float
-    tokens: int
-    characters: int
-
-    @property
-    def nats_per_token(self) -> float:
-        """The mean loss. Its exponential is the perplexity."""
-        return self.nats / self.tokens
-
-    @property
-    def bits_per_character(self) -> float:
-        """Comparable between models with different tokens."""
-        return self.nats / math.log(2) / self.characters
-
-    @property
-    def perplexity(self) -> float:
-        """The exponential of `nats_per_token`."""
-        return math.exp(min(self.nats_per_token, 700.0))
 
 
 class TextGenerator:
@@ -140,31 +117,42 @@ class TextGenerator:
         """
         return "".join(self.stream(prompt, **options))
 
-    def stream(self, prompt: str = "\n", **options: Any) -> Iterator[str]:
+    def stream(
+        self, prompt: str = "\n", *, each_step: Callable[[int], None] | None = None, **options: Any
+    ) -> Iterator[str]:
         """Like `generate`, but yields the text of characters one by one, and of subwords line by line.
 
         If the context is full, the model continues from its second half.
 
+        :param each_step: called after each token with their number so far. What it raises ends the generation.
         :raises SettingError: an option is unknown or has a wrong value.
-        :raises ValueError: the prompt is empty, is longer than the context, or has unknown characters.
+        :raises ValueError: the prompt has no tokens, is longer than the context, or has unknown characters.
         """
         known = list(GenerationOptions.__dataclass_fields__)
         for name in options:
             if name not in known:
                 raise SettingError.of_unknown_key("", name, known)
         settings = GenerationOptions(**options)
-        if not prompt:
-            raise ValueError("the prompt is empty: give at least one character, such as a line end")
-        tokens = self.tokens.encode(prompt, source="the prompt")
+        tokens = self._encoded(prompt, source="the prompt")
         if len(tokens) > self.context:
             raise ValueError(
                 f"the prompt has {len(tokens):,} {self.tokens.unit}s: expected at most {self.context:,}, which the "
                 "model reads at once; shorten it"
             )
-        return self._stream(tokens, settings)
+        return self._stream(tokens, settings, each_step or (lambda step: None))
 
-    def _stream(self, tokens: list[int], settings: GenerationOptions) -> Iterator[str]:
-        drawn = self._draw(tokens, settings)
+    def _encoded(self, text: str, *, source: str) -> list[int]:
+        if not text:
+            raise ValueError(f"{source} is empty: give at least one character, such as a line end")
+        tokens = self.tokens.encode(text, source=source)
+        if not tokens:
+            raise ValueError(f"{source} has only spaces, which the model's tokens drop: add a letter or a line end")
+        return tokens
+
+    def _stream(
+        self, tokens: list[int], settings: GenerationOptions, each_step: Callable[[int], None]
+    ) -> Iterator[str]:
+        drawn = self._draw(tokens, settings, each_step)
         if self.tokens.kind == "characters":
             yield from (self.tokens.decode([token]) for token in drawn)
             return
@@ -179,14 +167,16 @@ class TextGenerator:
                 line.append(token)
         yield self.tokens.decode(line)[told:]
 
-    def _draw(self, prompt: list[int], settings: GenerationOptions) -> Iterator[int]:
+    def _draw(
+        self, prompt: list[int], settings: GenerationOptions, each_step: Callable[[int], None]
+    ) -> Iterator[int]:
         device, dictionary = self.model.device, self.tokens.dictionary
         never = torch.tensor([dictionary.bos_index, dictionary.pad_index, dictionary.unk_index], device=device)
         generator = torch.Generator(device).manual_seed(settings.seed)
-        greedy = settings.temperature == 0
+        greedy = settings.temperature < 1e-6
         options = SearchOptions(beam=1, sampling=True, top_k=settings.top_k, top_p=settings.top_p)
         past, state, read = list(prompt), None, 0
-        for _ in range(settings.length):
+        for number in range(1, settings.length + 1):
             with torch.inference_mode():
                 if state is None or read == self.context:
                     if state is not None:
@@ -201,6 +191,7 @@ class TextGenerator:
                 else:
                     token = int(sample((scores / settings.temperature).log_softmax(2), options, generator)[0])
             past.append(token)
+            each_step(number)
             yield token
 
     def score(self, text: str, *, context: int | None = None) -> TextScore:
@@ -208,19 +199,18 @@ class TextGenerator:
 
         :param context: number of tokens that the model reads at once (default: `self.context`). The text is read in
             blocks of this length.
-        :raises ValueError: the text is empty or has unknown characters, or the context is longer than the model's.
+        :raises ValueError: the text has no tokens or unknown characters, or the context is longer than the model's.
         """
-        if not text:
-            raise ValueError("the text is empty: give at least one character")
         if context is None:
             context = self.context
         limit = self.model.max_positions
         if context < 1 or (limit is not None and context > limit):
             expected = "1 or more" if context < 1 else f"at most {limit:,}, the model's learned positions"
             raise SettingError.of_value("context", context, expected)
-        tokens = torch.tensor(self.tokens.encode(text))
-        found = text_loss(self.model, tokens, context=context, start=self.tokens.dictionary.eos_index)
-        return TextScore(nats=found.nats, tokens=found.tokens, characters=len(text))
+        tokens = self._encoded(text, source="the text")
+        start = self.tokens.dictionary.eos_index
+        found = text_loss(self.model, torch.tensor(tokens), context=context, start=start)
+        return TextScore(nats=found.nats, tokens=found.tokens, characters=len(self.tokens.decode(tokens)))
 
 
 def load_published(folder: Path, *, precision: str, device: torch.device) -> TextGenerator:

@@ -64,6 +64,8 @@ def load_language_model(path: str | Path, *, tokens: str | Path | None = None) -
     source = str(found.with_name(CONFIG) if published else found)
     if task_name(task := checkpoint.config["task"]) != TASK:
         raise SettingError.of_value("task", task, TASK, advice="give a language model", source=source)
+    if published and tokens is not None:
+        raise ValueError(f"{line_name(found.parent)} has its own tokens: --tokens is only for a checkpoint of fairseq")
     folder = found.parent if published else _tokens_of(checkpoint, found, tokens)
     read = TextTokens.load(folder)
     try:

@@ -18,7 +18,7 @@ from rskip.files.checksum import sha256_file
 from rskip.files.lock import one_at_a_time
 from rskip.files.names import line_name
 from rskip.files.whole import disk_space, whole_folder
-from rskip.language_modeling.data import SPLITS, TextRecord, write_tokens
+from rskip.language_modeling.data import SPLITS, TextRecord, check_parts, write_tokens
 from rskip.language_modeling.tokens import Kind, TextTokens
 from rskip.settings.check import check
 from rskip.settings.errors import SettingError
@@ -99,6 +99,7 @@ def prepare_text(
         with whole_folder(output) as folder:
             tokens.save(folder)
             encoded = {split: _lines(tokens, parts[split]) for split in SPLITS}
+            check_parts({split: sum(map(len, lines)) for split, lines in encoded.items()}, source=line_name(path))
             for split, lines in encoded.items():
                 write_tokens(folder / split, lines, vocabulary=len(tokens.dictionary))
             counts = {

@@ -15,7 +15,7 @@ from rskip.checkpoint import untrained_language_model
 from rskip.files.state import read_state
 from rskip.files.whole import atomic_file
 from rskip.language_modeling.data import TextData
-from rskip.language_modeling.evaluation import TextLoss, token_losses
+from rskip.language_modeling.evaluation import TextScore, token_losses
 from rskip.language_modeling.generator import TextGenerator
 from rskip.language_modeling.model_file import load_language_model
 from rskip.language_modeling.models import model_config
@@ -104,14 +104,15 @@ def evaluate_model(path: Path, *, data: TextData, gpus: int = 0) -> dict[str, fl
         context=found.model.config.max_target_positions,
         start=data.tokens.dictionary.eos_index,
     ).double()
-    whole = TextLoss(nats=float(losses.sum()), tokens=len(losses))
+    characters = len(data.tokens.decode(text.tolist()))
+    whole = TextScore(nats=float(losses.sum()), tokens=len(losses), characters=characters)
     half = len(losses) // 2
     return {
         "loss": whole.loss,
         "loss_first_half": float(losses[:half].mean()),
         "loss_second_half": float(losses[half:].mean()),
         "perplexity": whole.perplexity,
-        "bits_per_character": whole.bits_per(data.characters["valid"]),
+        "bits_per_character": whole.bits_per_character,
     }
 
 

@@ -13,7 +13,12 @@ import torch.nn.functional as F
 
 import rskip
 from rskip.cli.main import main
+from rskip.language_modeling.data import load_data
 from rskip.language_modeling.generator import TextGenerator
+from rskip.language_modeling.preparation import TextOptions, prepare_text
+from rskip.language_modeling.settings import TrainingSettings
+from rskip.language_modeling.training import train
+from tests.language_modeling.conftest import SETTINGS
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +50,7 @@ def test_samples_depend_on_the_seed_and_options_only(model: TextGenerator) -> No
     texts = [model.generate("the", length=60, seed=seed) for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2] and len(texts[0]) == 60
     assert model.generate("the", length=30, top_k=1, seed=3) == model.generate("the", length=30, temperature=0)
+    assert model.generate("the", length=30, temperature=1e-39) == model.generate("the", length=30, temperature=0)
     assert model.generate("the", length=30, top_p=1e-6) == model.generate("the", length=30, temperature=0)
     assert "".join(model.stream("the", length=60, seed=2)) == texts[2]
 
@@ -61,6 +67,32 @@ def test_a_score_is_the_sum_over_blocks_of_the_context(model: TextGenerator) -> 
     assert found.bits_per_character == pytest.approx(nats / math.log(2) / len(text), rel=1e-6)
     assert found.perplexity == pytest.approx(math.exp(nats / len(text)), rel=1e-6)
     assert model.score(text, context=3).nats != found.nats
+
+
+@pytest.fixture(scope="module")
+def subwords(train_here: Callable[..., None], text: Path, tmp_path_factory: pytest.TempPathFactory) -> TextGenerator:
+    folder = tmp_path_factory.mktemp("subwords")
+    prepare_text(text, folder / "data", options=TextOptions(tokens="subwords", text_size=300, valid_share=0.2))
+    settings = TrainingSettings(**{**SETTINGS, "iterations": 2})
+    (folder / "model").mkdir()
+    train(settings, data=load_data(folder / "data"), folder=folder / "model", seed=1, device="cpu")
+    return TextGenerator.from_pretrained(folder / "model")
+
+
+def test_subwords_report_each_step_and_count_the_characters_that_they_encode(subwords: TextGenerator) -> None:
+    steps: list[int] = []
+    for _ in subwords.stream("the cat", each_step=steps.append, length=5):
+        break
+    assert steps  # before the first line ends
+    steps.clear()
+    list(subwords.stream("the cat", each_step=steps.append, length=5))
+    assert steps == [1, 2, 3, 4, 5]
+    one, two = subwords.score("the cat sat"), subwords.score("the   cat  sat ")
+    assert one.characters == two.characters == 11 and one.bits_per_character == two.bits_per_character
+    with pytest.raises(ValueError, match="the prompt has only spaces, which the model's tokens drop"):
+        subwords.generate(" ")
+    with pytest.raises(ValueError, match="the text has only spaces, which the model's tokens drop"):
+        subwords.score("  ")
 
 
 def test_what_a_model_cant_take_is_told(model: TextGenerator) -> None:
@@ -127,5 +159,12 @@ def test_what_is_not_a_language_model_is_told_in_one_line(
         assert main(["generate", "--model", str(model)]) == 2
         printed = capsys.readouterr().err
         assert told in printed and printed.count("\n") == 1, printed
-    assert main(["generate", "--model", str(trained), "--top-p", "2"]) == 2
-    assert "--top-p is 2.0: expected" in capsys.readouterr().err
+    for words, told in (
+        (["--top-p", "2"], "--top-p is 2.0: expected"),
+        (["--prompt", "Zebra"], "the prompt has the character 'Z'"),
+        (["--score", "text", "--top-k", "2"], "--score and --top-k are given: expected one of them"),
+        (["--tokens", "data"], "has its own tokens: --tokens is only for a checkpoint of fairseq"),
+    ):
+        assert main(["generate", "--model", str(trained), *words]) == 2
+        printed = capsys.readouterr()
+        assert told in printed.err and not printed.out

@@ -86,13 +86,16 @@ def test_shakespeare_is_split_as_nanogpt_splits_it(shared: Path, tmp_path: Path,
         (["--text", "."], ".: is a folder: expected a text file in UTF-8"),
         (["--text", "latin.txt"], "latin.txt: byte 3 is not UTF-8: convert the text to UTF-8"),
         (["--text", "empty.txt"], "empty.txt has 0 characters: expected enough for train and valid"),
+        (["--text", "blank.txt", "--tokens", "subwords", "--text-size", "270"],
+         "blank.txt: the valid part has 0 tokens"),
+        (["--text", "a.txt", "--valid-share", "0.01"], "a.txt: the valid part has 1 tokens: expected 2 or more"),
         (["--text", "a.txt", "--source", "b"], "--text and --source are given: expected one of them"),
         (["--text", "a.txt", "--tokens", "words"], "--tokens is 'words': expected characters or subwords"),
         (["--text", "a.txt", "--max-words", "3"], "--max-words is not for texts in one language: leave it out"),
         (["multi30k-en-de", "--tokens", "characters"], "--tokens is only for texts in one language: leave it out"),
         (["flickr8k", "--valid-share", "0.2"], "--valid-share is only for texts in one language: leave it out"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_told_in_one_line(
     words: list[str], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,6 +103,7 @@ def test_bad_input_is_told_in_one_line(
     Path("latin.txt").write_bytes("caf\xe9\n".encode("latin-1"))
     Path("empty.txt").write_bytes(b"")
     Path("a.txt").write_text("abc\n" * 20)
+    Path("blank.txt").write_text("the cat sat\n" * 20 + " " * 60)
     assert main(["prepare", *words, "--output", "out"]) == 2
     printed = capsys.readouterr().err
     assert error in printed and printed.count("\n") == 1 and not Path("out").exists()

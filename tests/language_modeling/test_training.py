@@ -203,5 +203,16 @@ def test_every_family_takes_a_step(family: Any, prepared: Path) -> None:
     assert loss.isfinite() and all(each.grad is None or each.grad.isfinite().all() for each in model.parameters())
 
 
+def test_a_batch_that_does_not_fit_into_memory_is_told(
+    train_here: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def batch(self: TrainingBatches, iteration: int) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(TrainingBatches, "batch", batch)
+    with pytest.raises(ValueError, match="not enough memory for 4 sequences of 8 tokens: give a smaller batch_size"):
+        train_here(tmp_path)
+
+
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -210,8 +210,8 @@ class TrainingRun:
         except (RuntimeError, MemoryError) as error:
             if out_of_memory(error):
                 raise ValueError(
-                    f"not enough memory for {len(inputs):,} sequences of {self.settings.context:,} tokens: give a "
-                    f"smaller batch_size or context; {self._kept}"
+                    f"not enough memory for {self.settings.batch_size:,} sequences of {self.settings.context:,} "
+                    f"tokens: give a smaller batch_size or context; {self._kept}"
                 ) from error
             raise
         self.iteration += 1
