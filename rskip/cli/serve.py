@@ -61,10 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Loads the models and serves them."""
     from rskip.cli._options import with_flags
-    from rskip.serving.server import is_loopback, open_port, run_server
+    from rskip.serving.guard import LOOPBACK, allowed_host, allowed_origin
+    from rskip.serving.server import is_private, open_port, run_server
     from rskip.serving.settings import ServerSettings
 
     settings, keys = with_flags(ServerSettings(), args), read_keys(args.api_keys)
+    hosts, origins = [*map(allowed_host, args.allowed_host)], [*map(allowed_origin, args.cors)]
     listening = open_port(args.host, args.port)
     with listening:
         if args.threads is not None:
@@ -75,17 +77,16 @@ def run(args: argparse.Namespace) -> None:
             set_threads(args.threads)
         from rskip.serving.access_log import to_stderr
         from rskip.serving.app import build_app
-        from rskip.serving.guard import LOOPBACK
         from rskip.serving.models import load_models
         from rskip.serving.service import Service
 
         languages = args.source_lang, args.target_lang
         models = load_models(args.model, precision=args.precision, device=args.device, languages=languages)
-        hosts = [*args.allowed_host, *(LOOPBACK if args.allowed_host or is_loopback(args.host) else ())]
+        hosts += LOOPBACK if hosts or is_private(listening) else ()
         app = build_app(
             Service(models, settings, keys=keys),
             hosts=hosts,
-            origins=args.cors,
+            origins=origins,
             log=None if args.quiet else to_stderr,
             log_texts=args.log_texts,
         )
@@ -102,7 +103,7 @@ def read_keys(path: Path | None) -> list[str]:
     """
     if path is None:
         return []
-    keys = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    keys = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     if not keys:
         raise ValueError(f"{path} holds no API key: expected one per line")
     return keys

@@ -31,7 +31,7 @@ class Batcher:
     """
 
     def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
-        self.queue = JobQueue(settings.max_queue)
+        self.queue = JobQueue(settings.max_queue, most_tokens=settings.max_queue_tokens)
         self.settings, self.metrics = settings, metrics
         self._threads: list[Thread] = []
         self._speed = 0.0  # tokens per second of recent batches

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with a time limit for the header of a request."""
+"""uvicorn's HTTP protocol with time limits for the header of a request and for its answer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from rskip.machine.extras import extra
+from rskip.serving.settings import ServerSettings
 
 with extra("serve", what="a server"):
     import h11
@@ -13,10 +14,12 @@ with extra("serve", what="a server"):
 
 
 class TimedConnection(H11Protocol):
-    """Closes connections whose client doesn't complete a header in time. uvicorn itself waits for ever."""
+    """Closes connections whose client doesn't send a complete header or receive a complete answer in time. uvicorn
+    itself waits for ever."""
 
-    header_seconds = 20.0
+    header_seconds, answer_seconds = 20.0, 60.0
     _header_timer: asyncio.TimerHandle | None = None
+    _answer_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -31,7 +34,19 @@ class TimedConnection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        if self._answer_timer is not None:
+            self._answer_timer.cancel()
         super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._answer_timer is not None:
+            self._answer_timer.cancel()
+        self._answer_timer = self.loop.call_later(self.answer_seconds, self._check_received)
+
+    def _check_received(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
 
     def _stop_timer(self) -> None:
         if self._header_timer is not None:
@@ -39,6 +54,7 @@ class TimedConnection(H11Protocol):
             self._header_timer = None
 
 
-def timed(seconds: float) -> type[TimedConnection]:
-    """The protocol with this time limit."""
-    return type("Connection", (TimedConnection,), {"header_seconds": seconds})
+def timed(settings: ServerSettings) -> type[TimedConnection]:
+    """The protocol with the settings' time limits."""
+    limits = {"header_seconds": settings.read_timeout, "answer_seconds": settings.write_timeout}
+    return type("Connection", (TimedConnection,), limits)

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from rskip.machine.extras import extra
 from rskip.serving.errors import RequestError
 from rskip.serving.settings import ServerSettings
+from rskip.settings.errors import shown
 
 with extra("serve", what="a server"):
     from starlette.datastructures import Headers, MutableHeaders
@@ -44,9 +45,13 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
+        body = _Body(receive, self, Headers(scope=scope))
+
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                if not body.complete:
+                    headers["Connection"] = "close"  # nobody reads the rest of the body
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
                 if self.origins:
@@ -56,11 +61,8 @@ class Guard:
         try:
             self._check(Headers(scope=scope), scope)
         except RequestError as error:
-            headers = {"Connection": "close"}
-            response = JSONResponse({"error": error.message}, error.status, headers=headers)
-            await response(scope, receive, send_safely)
+            await JSONResponse({"error": error.message}, error.status)(scope, receive, send_safely)
             return
-        body = _Body(receive, self)
         try:
             await self.app(scope, body.receive, send_safely)
         finally:
@@ -76,6 +78,36 @@ class Guard:
             raise RequestError(403, "requests of other web pages are not allowed: start the server with --cors ORIGIN")
 
 
+def allowed_host(given: str) -> str:
+    """The name in a value of --allowed-host, as it appears in requests.
+
+    :raises ValueError: the value is not a name or an address.
+    """
+    name = _host_name(f"[{given}]" if given.count(":") > 1 and not given.startswith("[") else given)
+    if not name or {*given} & {*"/@?#*"} or given != given.strip():
+        raise ValueError(f"--allowed-host is {shown(given)}: expected a name or an address, such as example.org")
+    return name
+
+
+def allowed_origin(given: str) -> str:
+    """A value of --cors as browsers send it: without a path and without the scheme's usual port.
+
+    :raises ValueError: the value is not an origin.
+    """
+    if given == "*":
+        return given
+    try:
+        parts = urlsplit(given)
+        port, name = parts.port, parts.hostname
+    except ValueError:
+        port, name, parts = None, None, urlsplit("")
+    if not (parts.scheme and name) or parts.path not in ("", "/") or parts.query or parts.fragment or parts.username:
+        raise ValueError(f"--cors is {shown(given)}: expected a scheme and a name, such as https://example.org, or *")
+    name = f"[{name}]" if ":" in name else name
+    usual = {"http": 80, "https": 443}.get(parts.scheme)
+    return f"{parts.scheme}://{name}" + ("" if port in (None, usual) else f":{port}")
+
+
 def _host_name(host: str) -> str | None:
     """The name in a Host header, without its port; None if there is none."""
     try:
@@ -87,15 +119,15 @@ def _host_name(host: str) -> str | None:
 class _Body:
     """Receives a body within the limits of size, memory and time."""
 
-    def __init__(self, receive: Receive, guard: Guard) -> None:
+    def __init__(self, receive: Receive, guard: Guard, headers: Headers) -> None:
         self._receive, self._guard = receive, guard
         self._end = time.monotonic() + guard.settings.read_timeout
-        self._complete = False
+        self.complete = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
         self.size = 0
 
     async def receive(self) -> Message:
         """The next part of the body, and after its end what follows."""
-        if self._complete:
+        if self.complete:
             return await self._receive()
         settings = self._guard.settings
         try:
@@ -105,7 +137,7 @@ class _Body:
         size = len(message.get("body", b""))
         self.size += size
         self._guard.held += size
-        self._complete = not message.get("more_body", False)
+        self.complete = not message.get("more_body", False)
         if self.size > settings.max_body:
             raise _too_large(settings)
         if self._guard.held > settings.max_bodies:

@@ -41,10 +41,12 @@ class Job:
 
     def __init__(self, lane: Lane, items: Sequence[Any], sizes: Sequence[int]) -> None:
         self.lane, self.items, self.sizes = lane, items, sizes
+        self._count = len(items)
         self.future: Future[list[Any]] = Future()
         self._results: dict[int, Any] = {}
         if not items:
             self.future.set_result([])
+        self.future.add_done_callback(self._free_items)
 
     @property
     def wanted(self) -> bool:
@@ -58,5 +60,8 @@ class Job:
                 self.future.set_exception(result)
                 return
             self._results[number] = result
-            if len(self._results) == len(self.items):
-                self.future.set_result([self._results[index] for index in range(len(self.items))])
+            if len(self._results) == self._count:
+                self.future.set_result([self._results[index] for index in range(self._count)])
+
+    def _free_items(self, future: Future[list[Any]]) -> None:
+        self.items = ()

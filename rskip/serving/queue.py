@@ -23,37 +23,31 @@ class QueueClosed(Exception):
 class Waiting:
     """An item in the queue.
 
-    number: its number in the job. arrived: time by `time.monotonic`.
+    number: its number in the job. size: its tokens. arrived: time by `time.monotonic`.
     """
 
     job: Job
     number: int
+    content: Any
+    size: int
     arrived: float
-
-    @property
-    def content(self) -> Any:
-        return self.job.items[self.number]
-
-    @property
-    def size(self) -> int:
-        """Its tokens."""
-        return self.job.sizes[self.number]
 
 
 class JobQueue:
     """Holds items in the order of their arrival, and gives them out in batches of one lane. It is thread-safe.
 
     :param limit: maximum number of items that wait.
+    :param most_tokens: maximum tokens that wait; an empty queue takes any job.
     """
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, limit: int, *, most_tokens: int) -> None:
+        self.limit, self.most_tokens = limit, most_tokens
         self._lanes: dict[Lane, deque[Waiting]] = {}
         self._changed = Condition()
         self._closed = False
 
     def put(self, job: Job) -> None:
-        """Adds all items of a job.
+        """Adds all items of a job. They leave the queue if the job fails or is abandoned.
 
         :raises QueueFull: they don't fit. None of them was added.
         :raises QueueClosed: the queue was closed.
@@ -61,14 +55,15 @@ class JobQueue:
         with self._changed:
             if self._closed:
                 raise QueueClosed
-            if self._count() + len(job.items) > self.limit:
-                self._drop_unwanted()
-                if self._count() + len(job.items) > self.limit:
-                    raise QueueFull
+            waiting, more = self._tokens(), sum(job.sizes)
+            if self._count() + len(job.items) > self.limit or (waiting and waiting + more > self.most_tokens):
+                raise QueueFull
             now = time.monotonic()
-            waiting = self._lanes.setdefault(job.lane, deque()) if job.items else deque()
-            waiting.extend(Waiting(job, number, now) for number in range(len(job.items)))
+            items = [Waiting(job, *each, now) for each in zip(range(len(job.items)), job.items, job.sizes, strict=True)]
+            if items:
+                self._lanes.setdefault(job.lane, deque()).extend(items)
             self._changed.notify()
+        job.future.add_done_callback(lambda future: self._done(job))
 
     def take(self, *, tokens: int, wait: float) -> list[Waiting] | None:
         """Waits for a batch and removes it. The lane of the oldest item goes first. None: the queue is closed and
@@ -111,23 +106,24 @@ class JobQueue:
     def tokens(self) -> int:
         """The size of all items that wait."""
         with self._changed:
-            return sum(each.size for waiting in self._lanes.values() for each in waiting)
+            return self._tokens()
 
     def _count(self) -> int:
         return sum(map(len, self._lanes.values()))
 
-    def _drop_unwanted(self) -> None:
-        self._lanes = {
-            lane: deque(each for each in waiting if each.job.wanted) for lane, waiting in self._lanes.items()
-        }
+    def _tokens(self) -> int:
+        return sum(each.size for waiting in self._lanes.values() for each in waiting)
+
+    def _done(self, job: Job) -> None:
+        if job.future.cancelled() or job.future.exception() is not None:
+            with self._changed:
+                left = deque(each for each in self._lanes.get(job.lane, ()) if each.job is not job)
+                self._lanes[job.lane] = left
 
     def _next_batch(self, waiting: deque[Waiting], tokens: int) -> list[Waiting]:
         batch: list[Waiting] = []
         total = 0
         while waiting:
-            if not waiting[0].job.wanted:
-                waiting.popleft()
-                continue
             total += waiting[0].size
             if batch and total > tokens:
                 break

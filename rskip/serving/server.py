@@ -37,19 +37,16 @@ def open_port(host: str, port: int) -> socket.socket:
     return listening
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine reach the host."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def is_private(listening: socket.socket) -> bool:
+    """Whether only programs of this machine reach the socket."""
+    return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
 
 
 def run_server(app: ASGIApp, listening: socket.socket, settings: ServerSettings) -> None:
     """Serves until SIGTERM or Ctrl-C. Then it accepts no further connections and answers what it has accepted."""
     config = uvicorn.Config(
         app,
-        http=timed(settings.read_timeout),
+        http=timed(settings),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -60,10 +57,15 @@ def run_server(app: ASGIApp, listening: socket.socket, settings: ServerSettings)
         limit_concurrency=settings.max_connections,
         timeout_graceful_shutdown=int(settings.timeout) + 10,
     )
-    # uvicorn repeats the signal when it has shut down
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    server = uvicorn.Server(config)
+
+    def end(*_: object) -> None:
+        """Handles a signal before uvicorn does, and the signal that it repeats when it has shut down."""
+        server.should_exit = True
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        uvicorn.Server(config).run(sockets=[listening])
+        server.run(sockets=[listening])
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

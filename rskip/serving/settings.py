@@ -32,6 +32,7 @@ class ServerSettings(Checked):
     max_queue: Annotated[
         Count, Meta(description="maximum sentences that wait; the server refuses further requests with status 429")
     ] = 2000
+    max_queue_tokens: Annotated[Count, Meta(description="maximum source tokens that wait, likewise")] = 1_000_000
     max_sentences: Annotated[Count, Meta(description="maximum sentences per request")] = 1000
     max_characters: Annotated[Count, Meta(description="maximum characters per request")] = 100_000
     max_beam: Annotated[
@@ -39,13 +40,18 @@ class ServerSettings(Checked):
     ] = 16
     max_body: Annotated[Count, Meta(description="maximum bytes of a request's body")] = 10_000_000
     max_bodies: Annotated[Count, Meta(description="maximum bytes of all requests' bodies at a time")] = 200_000_000
-    max_connections: Annotated[Count, Meta(description="maximum open connections")] = 1000
+    max_connections: Annotated[
+        Count, Meta(description="open connections from which on the server answers requests with status 503")
+    ] = 1000
     timeout: Annotated[
         Seconds, Meta(description="seconds until an unanswered request fails with status 504 and its search ends")
     ] = 60.0
     read_timeout: Annotated[
         Seconds, Meta(description="seconds within which a client must send a request's header, and then its body")
     ] = 20.0
+    write_timeout: Annotated[
+        Seconds, Meta(description="seconds within which a client must receive a complete answer")
+    ] = 60.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

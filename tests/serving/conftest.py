@@ -61,7 +61,7 @@ def address(serving: Callable[..., Any]) -> Iterator[Callable[..., str]]:
     def run(**given: Any) -> str:
         service = serving(**given)
         listening = socket.create_server(("127.0.0.1", 0))
-        http = timed(service.settings.read_timeout)
+        http = timed(service.settings)
         config = uvicorn.Config(service.app, http=http, ws="none", lifespan="off", log_config=None, **FAST)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

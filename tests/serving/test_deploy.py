@@ -28,6 +28,7 @@ def test_the_container_serves_models_to_the_machine_only(root: Path) -> None:
     service = yaml.safe_load((root / "deploy/compose.yaml").read_text("utf-8"))["services"]["rskip"]
     args = parsed([*entry, *service["command"]])
     assert (args.model, args.host, args.port) == (["/models/en-de"], "0.0.0.0", 8000)
+    assert args.allowed_host == ["localhost"]
     assert service["ports"] == ["127.0.0.1:8000:8000"] and service["read_only"] and service["cap_drop"] == ["ALL"]
     ignored = (root / ".dockerignore").read_text("utf-8").split()
     needed = {"setup.py", "pyproject.toml", "checkpoints.json", "constraints.txt", "rskip", "fairseq_compat"}

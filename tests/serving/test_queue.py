@@ -46,7 +46,7 @@ def taken(queue, **given):
 
 
 def test_batches_are_of_one_lane_in_order_and_within_the_tokens():
-    queue, one, other = JobQueue(100), Doubling("one"), Doubling("other")
+    queue, one, other = JobQueue(100, most_tokens=200), Doubling("one"), Doubling("other")
     for lane, items, size in ((one, [1, 2], 4), (other, [5], 99), (one, [3, 4], 2)):
         queue.put(Job(lane, items, [size] * len(items)))
     assert (len(queue), queue.tokens) == (5, 111)
@@ -54,13 +54,16 @@ def test_batches_are_of_one_lane_in_order_and_within_the_tokens():
 
 
 def test_a_full_or_closed_queue_takes_no_part_of_a_job():
-    queue, lane = JobQueue(3), Doubling()
+    queue, lane = JobQueue(3, most_tokens=9), Doubling()
     first = Job(lane, [1, 2], [1, 1])
     queue.put(first)
     with pytest.raises(QueueFull):
         queue.put(Job(lane, [3, 4], [1, 1]))
+    with pytest.raises(QueueFull):
+        queue.put(Job(lane, [3], [8]))
     assert len(queue) == 2
     first.future.cancel()  # makes room
+    assert len(queue) == queue.tokens == 0 and not first.items
     queue.put(Job(lane, [3, 4], [1, 1]))
     queue.close()
     with pytest.raises(QueueClosed):
@@ -69,7 +72,7 @@ def test_a_full_or_closed_queue_takes_no_part_of_a_job():
 
 
 def test_an_item_waits_for_others_only_so_long():
-    queue, lane = JobQueue(10), Doubling()
+    queue, lane = JobQueue(10, most_tokens=99), Doubling()
     queue.put(Job(lane, [1], [1]))
     threading.Timer(0.02, queue.put, [Job(lane, [2], [1])]).start()
     assert taken(queue, wait=0.5) == [1, 2]

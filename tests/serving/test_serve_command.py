@@ -75,6 +75,8 @@ def test_shutdown_under_load_answers_every_accepted_request(root):
         (["--model", MODEL, "--api-keys", "empty"], "empty holds no API key: expected one per line"),
         (["--model", MODEL, "--api-keys", "none"], "none: No such file"),
         (["--model", MODEL, "--precision", "int3"], "can't compute in 'int3'"),
+        (["--model", MODEL, "--allowed-host", "http://a.org"], "--allowed-host is 'http://a.org': expected a name"),
+        (["--model", MODEL, "--cors", "example.org"], "--cors is 'example.org': expected a scheme and a name"),
         (["--model", MODEL, "--threads", "0"], "--threads is 0: expected 1 to 512"),
     ],
 )
@@ -87,8 +89,45 @@ def test_mistakes_are_one_line(root, tmp_path, monkeypatch, capsys, flags, messa
     assert error.count("\n") == 1 and message in error
 
 
-def test_only_a_loopback_address_is_private():
-    from rskip.serving.server import is_loopback
+@pytest.mark.parametrize(("host", "private"), [("127.0.0.1", True), ("127.1", True), ("0.0.0.0", False)])
+def test_a_socket_is_private_if_it_is_bound_to_a_loopback_address(host, private):
+    from rskip.serving.server import is_private, open_port
 
-    assert all(map(is_loopback, ("127.0.0.1", "localhost", "::1", "127.1.2.3")))
-    assert not any(map(is_loopback, ("0.0.0.0", "::", "example.org", "10.0.0.1", socket.gethostname())))
+    with open_port(host, 0) as listening:
+        assert is_private(listening) is private
+
+
+@pytest.mark.parametrize("given", ["Example.org", "example.org:8000", "EXAMPLE.org:"])
+def test_hosts_and_origins_are_compared_as_browsers_send_them(given):
+    from rskip.serving.guard import allowed_host, allowed_origin
+
+    assert allowed_host(given) == "example.org"
+    assert [*map(allowed_host, ("::1", "[::1]:80"))] == ["::1"] * 2
+    assert allowed_origin("HTTPS://Example.org:443/") == "https://example.org"
+    assert allowed_origin("http://[::1]:8000") == "http://[::1]:8000"
+    assert allowed_origin("moz-extension://0af") == "moz-extension://0af" and allowed_origin("*") == "*"
+
+
+def test_a_key_file_may_begin_with_a_byte_order_mark(tmp_path):
+    from rskip.cli.serve import read_keys
+
+    (tmp_path / "keys").write_bytes(b"\xef\xbb\xbfsecret\r\n")
+    assert read_keys(tmp_path / "keys") == ["secret"]
+
+
+def test_a_signal_before_the_server_runs_ends_it(monkeypatch):
+    import uvicorn
+
+    from rskip.serving.server import run_server
+    from rskip.serving.settings import ServerSettings
+
+    ended = []
+
+    def run(server, sockets):
+        signal.raise_signal(signal.SIGTERM)
+        ended.append(server.should_exit)
+
+    monkeypatch.setattr(uvicorn.Server, "run", run)
+    with socket.socket() as listening:
+        run_server(None, listening, ServerSettings())
+    assert ended == [True]
