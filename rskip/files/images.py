@@ -64,13 +64,14 @@ def read_image(source: Any, *, least_side: int = LEAST_SIDE) -> Image:
             return rgb(image)
 
 
-def image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
+def image_size(source: Any) -> tuple[int, int]:
     """Width and height of the image in a file, without decoding it and before the rotation of its EXIF.
 
+    :param source: a path or an open binary file.
     :raises ImageError: the file is not an image, or is damaged at its beginning.
     """
-    name = line_name(path)
-    with decoding(name), _opened(path, name) as image:
+    name = "an image" if hasattr(source, "read") else line_name(source)
+    with decoding(name), _opened(source, name) as image:
         width, height = image.size
         return width, height
 

@@ -100,6 +100,7 @@ def error_response(request: Request, status: int, message: str, retry_after: int
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
     error: Any = message
     if request.url.path == "/v1/completions":
+        status = {403: 401, 422: 400}.get(status, status)  # a wrong key, a prompt that can't be read
         kind = "invalid_request_error" if status < 500 else "server_error"
         error = {"message": message, "type": kind, "param": None, "code": None}
     return JSONResponse({"error": error}, status, headers=headers)

@@ -23,6 +23,10 @@ with extra("serve", what="a server"):
     from fastapi import APIRouter, Request
 
 _MOST_TOKENS = 10_000
+# parameters of OpenAI's that clients send although the values change nothing
+_NEUTRAL: dict[str, Any] = {
+    "frequency_penalty": 0, "presence_penalty": 0, "best_of": 1, "echo": False, "logit_bias": {},
+}  # fmt: skip
 _Texts = Annotated[list[str], Meta(description="one text is also accepted")]
 
 
@@ -51,35 +55,44 @@ class Prompt:
 
 
 @dataclass(frozen=True)
+class Completion:
+    """The text after a prompt, why it ended, and the number of tokens that were read and made."""
+
+    text: str
+    reason: str
+    read: int
+    made: int
+
+
+@dataclass(frozen=True, eq=False)
 class CompletionLane:
-    """Prompts for one language model."""
+    """One prompt for a language model. A lane equals only itself, so prompts are computed one by one."""
 
     model: str
     generator: Any
 
-    def compute(self, items: Sequence[Prompt], each_step: EachStep) -> list[tuple[str, str] | Exception]:
-        """The text after each prompt and why it ended, or the prompt's error."""
-        found: list[tuple[str, str] | Exception] = []
-        for item in items:
-            try:
-                found.append(self._completion(item, each_step))
-            except ValueError as error:
-                found.append(error)
-        return found
+    def compute(self, items: Sequence[Prompt], each_step: EachStep) -> list[Completion]:
+        """The completion of each prompt."""
+        return [self._completion(item, each_step) for item in items]
 
-    def _completion(self, item: Prompt, each_step: EachStep) -> tuple[str, str]:
-        text = ""
-        for step, part in enumerate(self.generator.stream(item.text, **item.options), start=1):
+    def _completion(self, item: Prompt, each_step: EachStep) -> Completion:
+        text, reason, made = "", "length", 0
+
+        def count(step: int) -> None:
+            nonlocal made
+            made = step
             each_step(step)
-            text += part
-            ends = [place for stop in item.stop if (place := text.find(stop)) >= 0]
-            if ends:
-                return text[: min(ends)], "stop"
-        return text, "length"
 
-    def produced(self, result: tuple[str, str]) -> int:
-        """The characters of the text, since a generator doesn't tell its tokens."""
-        return len(result[0])
+        for part in self.generator.stream(item.text, each_step=count, **item.options):
+            text += part
+            if ends := [place for stop in item.stop if (place := text.find(stop)) >= 0]:
+                text, reason = text[: min(ends)], "stop"
+                break
+        return Completion(text, reason, read=len(self.generator.tokens.encode(item.text)), made=made)
+
+    def produced(self, result: Completion) -> int:
+        """The tokens of the text."""
+        return result.made
 
 
 def completions_api(service: Service) -> APIRouter:
@@ -94,7 +107,11 @@ def completions_api(service: Service) -> APIRouter:
         for name in ("prompt", "stop"):
             if isinstance(content.get(name), str):
                 content[name] = [content[name]]
-        asked = typed({name: value for name, value in content.items() if value is not None}, CompletionRequest)
+        given = {
+            name: value for name, value in content.items()
+            if value is not None and not (name in _NEUTRAL and value == _NEUTRAL[name])
+        }  # fmt: skip
+        asked = typed(given, CompletionRequest)
         if asked.stream:
             raise RequestError(400, "stream is true: the server answers only in one piece; leave it out")
         return await _completions(service, request, asked)
@@ -119,15 +136,17 @@ async def _completions(service: Service, request: Request, asked: CompletionRequ
         for text in asked.prompt
         for draw in range(asked.n)
     ]  # fmt: skip
-    lane = CompletionLane(served.name, served.model)
-    found = await service.results(request, Job(lane, prompts, [asked.max_tokens] * len(prompts)))
+    jobs = [Job(CompletionLane(served.name, served.model), [each], [asked.max_tokens]) for each in prompts]
+    found: list[Completion] = await service.results(request, *jobs)
+    read, made = sum(each.read for each in found[:: asked.n]), sum(each.made for each in found)
     return {
         "id": f"cmpl-{uuid.uuid4().hex}",
         "object": "text_completion",
         "created": int(time.time()),
         "model": served.name,
         "choices": [
-            {"index": index, "text": text, "finish_reason": reason, "logprobs": None}
-            for index, (text, reason) in enumerate(found)
+            {"index": index, "text": each.text, "finish_reason": each.reason, "logprobs": None}
+            for index, each in enumerate(found)
         ],
+        "usage": {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made},
     }

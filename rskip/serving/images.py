@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rskip.files.images import read_image
+from rskip.files.images import MOST_PIXELS, image_size, read_image
 from rskip.generation.options import SearchOptions
 from rskip.machine.extras import extra
 from rskip.serving.access_log import note
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 with extra("serve", what="a server"):
     from fastapi import APIRouter, Request
+    from starlette.concurrency import run_in_threadpool
 
-_SIZE = 256  # tokens that an image counts as, which limits the images of a batch
+# tokens that an image counts as, which limits the images of a batch
+_LEAST_SIZE, _PIXELS_PER_TOKEN = 256, 4096
 _CIFAR = (32, 32)
 _BODY = {
     "requestBody": {
@@ -46,8 +48,11 @@ class CaptionLane:
 
     def compute(self, items: Sequence[bytes], each_step: EachStep) -> list[Caption | Exception]:
         """The captions of each image, or its error."""
-        read = self.captioner.read([io.BytesIO(each) for each in items])
-        each_step(1)
+        read = []
+        for number, item in enumerate(items, start=1):
+            each_step(number)
+            read += self.captioner.read([io.BytesIO(item)])
+        each_step(len(items))
         found = iter(self.captioner.search([each for each in read if not isinstance(each, Exception)], self.options))
         return [ValueError(each.reason) if isinstance(each, Exception) else next(found) for each in read]
 
@@ -121,5 +126,14 @@ async def _result(service: Service, request: Request, lane: CaptionLane | ClassL
         raise RequestError(415, f"{problem}: expected that of an image, such as image/jpeg")
     body = await request.body()
     note(request, model=lane.model, bytes=len(body))
-    (result,) = await service.results(request, Job(lane, [body], [_SIZE]))
+    (result,) = await service.results(request, Job(lane, [body], [await run_in_threadpool(_size, body)]))
     return result
+
+
+def _size(body: bytes) -> int:
+    """The tokens that an image counts as. One that can't be read counts little: it fails when it is decoded."""
+    try:
+        width, height = image_size(io.BytesIO(body))
+    except ValueError:
+        return _LEAST_SIZE
+    return max(_LEAST_SIZE, min(width * height, MOST_PIXELS) // _PIXELS_PER_TOKEN)

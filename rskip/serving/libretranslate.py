@@ -8,6 +8,7 @@ from typing import Any
 from rskip.machine.extras import extra
 from rskip.serving.access_log import note
 from rskip.serving.errors import RequestError
+from rskip.serving.jobs import Job
 from rskip.serving.languages import detect, language_name, short_code
 from rskip.serving.markup import Fragment
 from rskip.serving.reading import documented, read_fields
@@ -50,7 +51,7 @@ def libretranslate_api(service: Service) -> APIRouter:
         return await _translate(service, request, fields)
 
     @api.get("/languages")
-    async def languages(request: Request) -> list[dict[str, Any]]:
+    async def languages() -> list[dict[str, Any]]:
         """The languages of all models, each with the languages to which it is translated."""
         directions = service.models.directions()
         codes = dict.fromkeys([*directions, *(code for targets in directions.values() for code in targets)])
@@ -71,8 +72,7 @@ def libretranslate_api(service: Service) -> APIRouter:
     async def frontend_settings() -> dict[str, Any]:
         """Limits and defaults for a client."""
         directions = service.models.directions()
-        source = next(iter(directions), "")
-        target = directions[source][0] if source else ""
+        source, target = next(((code, targets[0]) for code, targets in directions.items() if targets), ("", ""))
         return {
             "charLimit": service.settings.max_characters,
             "frontendTimeout": 500,
@@ -110,11 +110,12 @@ async def _translate(service: Service, request: Request, fields: dict[str, Any])
         detected = await run_in_threadpool(_detected, service, documents, target)
         sources = [each["language"] for each in detected]
     found = await _translations(service, request, documents, sources, target, alternatives)
-    note(request, texts, characters=sum(map(len, texts)), sentences=count, source=source, target=target)
+    note(request, texts, characters=sum(map(len, texts)), sentences=count)
     ranked = [
-        [document.joined([each.hypotheses[rank].text for each in translations]) for rank in _ranks(translations)]
-        for document, translations in zip(documents, found, strict=True)
-    ]
+        [text] if translations is None
+        else [document.joined(_of_rank(translations, rank)) for rank in _ranks(translations)]
+        for text, document, translations in zip(texts, documents, found, strict=True)
+    ]  # fmt: skip
     answer: dict[str, Any] = {"translatedText": [each[0] for each in ranked]}
     if alternatives:
         answer["alternatives"] = [[*dict.fromkeys(each[1:])] for each in ranked]
@@ -130,19 +131,26 @@ async def _translations(
     sources: Sequence[str],
     target: str,
     alternatives: int,
-) -> list[list[Translation]]:
-    """The translations of each document's sentences. Documents in the same language share a job."""
-    found: list[list[Translation]] = [[] for _ in documents]
+) -> list[list[Translation] | None]:
+    """The translations of each document's sentences; None if it is in the target language already. Documents in the
+    same language share a job."""
+    found: list[list[Translation] | None] = [None] * len(documents)
+    jobs: list[Job] = []
+    order: list[int] = []
     for source in dict.fromkeys(sources):
+        if service.models.same_language(source, target):
+            continue
         numbers = [number for number, each in enumerate(sources) if each == source]
         name, translator = await run_in_threadpool(service.models.translator, None, source, target)
         options = search_options(translator, max_beam=service.settings.max_beam, nbest=alternatives + 1)
         lane = TranslationLane(name, translator, options, service.settings.batch_tokens)
-        note(request, model=name)
+        note(request, model=name, source=translator.source_language, target=translator.target_language)
         sentences = [sentence for number in numbers for sentence in documents[number].sentences]
-        results = iter(await service.results(request, await run_in_threadpool(translation_job, lane, sentences)))
-        for number in numbers:
-            found[number] = [next(results) for _ in documents[number].sentences]
+        jobs.append(await run_in_threadpool(translation_job, lane, sentences))
+        order += numbers
+    results = iter(await service.results(request, *jobs))
+    for number in order:
+        found[number] = [next(results) for _ in documents[number].sentences]
     return found
 
 
@@ -151,14 +159,19 @@ def _ranks(translations: Sequence[Translation]) -> range:
     return range(min((len(each.hypotheses) for each in translations if each.hypotheses[0].tokens), default=1))
 
 
+def _of_rank(translations: Sequence[Translation], rank: int) -> list[str]:
+    """The sentences of this rank. A blank sentence has only one hypothesis."""
+    return [each.hypotheses[min(rank, len(each.hypotheses) - 1)].text for each in translations]
+
+
 def _detected(service: Service, documents: Sequence[SplitText | Fragment], target: str) -> list[dict[str, Any]]:
-    """The most probable language of each document, among those that are translated to the target."""
+    """The most probable language of each document, among the target and those that are translated to it."""
     directions = service.models.directions()
     wanted = short_code(target)
     among = [source for source, targets in directions.items() if wanted in map(short_code, targets)]
     if not among:
         raise RequestError(400, f"{target[:80]} is not supported")
-    best = [detect(" ".join(each.sentences), among)[0] for each in documents]
+    best = [detect(" ".join(each.sentences), [*among, target])[0] for each in documents]
     return [{"confidence": _percent(probability), "language": code} for code, probability in best]
 
 

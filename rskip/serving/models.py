@@ -86,7 +86,8 @@ class Models:
             pair = _same(source, sources), _same(target, targets)
             if (source is not None and pair[0] is None) or (target is not None and pair[1] is None):
                 continue
-            if None not in pair and pair[0] == pair[1]:
+            given = source is not None or target is not None
+            if given and (pair[0] or each.model.source_language) == (pair[1] or each.model.target_language):
                 continue
             try:
                 return each.name, self._between(each.name, *pair)
@@ -102,6 +103,12 @@ class Models:
             for source in sources:
                 found.setdefault(source, {}).update(dict.fromkeys(code for code in targets if code != source))
         return {source: [*targets] for source, targets in found.items()}
+
+    def same_language(self, source: str, target: str) -> bool:
+        """Whether both are codes of one language that the models know."""
+        directions = self.directions()
+        known = [*dict.fromkeys([*directions, *(code for targets in directions.values() for code in targets)])]
+        return _same(source, known) == _same(target, known) is not None
 
     def _of(self, kind: str) -> list[ServedModel]:
         return [each for each in self._models.values() if each.kind == kind]

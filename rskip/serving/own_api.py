@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
+from rskip.generation.options import SearchOptions
 from rskip.machine.extras import extra
 from rskip.serving.access_log import note
+from rskip.serving.errors import RequestError
 from rskip.serving.languages import language_name
 from rskip.serving.models import languages_of
 from rskip.serving.reading import documented, read_json, typed
@@ -20,7 +23,9 @@ from rskip.translation.translation import TranslatedHypothesis, Translation
 with extra("serve", what="a server"):
     from fastapi import APIRouter, Request
     from starlette.concurrency import run_in_threadpool
+    from starlette.responses import Response
 
+_MOST_ATTENTION = 10_000_000  # values per answer
 
 class TranslateRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A request to /v1/translate."""
@@ -45,7 +50,7 @@ def own_api(service: Service) -> APIRouter:
     api = APIRouter(prefix="/v1", tags=["rskip"])
 
     @api.post("/translate", openapi_extra=documented(TranslateRequest))
-    async def translate(request: Request) -> dict[str, Any]:
+    async def translate(request: Request) -> Response:
         """Translates sentences, with scores, n-best lists, alignments and notes."""
         content = await read_json(request)
         service.check_key(request, content)
@@ -57,12 +62,12 @@ def own_api(service: Service) -> APIRouter:
     async def models(request: Request) -> dict[str, Any]:
         """The models that requests can name."""
         service.check_key(request)
-        return {"object": "list", "data": [_description(each) for each in service.models]}
+        return {"object": "list", "data": [_description(each, service.started) for each in service.models]}
 
     return api
 
 
-async def _translate(service: Service, request: Request, asked: TranslateRequest) -> dict[str, Any]:
+async def _translate(service: Service, request: Request, asked: TranslateRequest) -> Response:
     service.check_size(characters=sum(map(len, asked.text)), sentences=len(asked.text))
     name, translator = await run_in_threadpool(service.models.translator, asked.model, asked.source, asked.target)
     options = search_options(
@@ -81,21 +86,40 @@ async def _translate(service: Service, request: Request, asked: TranslateRequest
     service.check_size(characters=0, sentences=len(sentences))
     note(request, asked.text, model=name, characters=sum(map(len, asked.text)), sentences=len(sentences))
     lane = TranslationLane(name, translator, options, service.settings.batch_tokens)
-    results = await service.results(request, await run_in_threadpool(translation_job, lane, sentences))
-    found = iter(results)
+    job = await run_in_threadpool(translation_job, lane, sentences)
+    if options.attention:
+        _check_attention(job.sizes, options)
+    found = iter(await service.results(request, job))
     translations = [[next(found) for _ in part] for part in parts]
-    return {
-        "model": name,
-        "source": translator.source_language,
-        "target": translator.target_language,
-        "translations": [
+
+    def answer() -> bytes:
+        return msgspec.json.encode(
             {
-                "text": _joined(each, None if texts is None else texts[number]),
-                "sentences": [_sentence(translation, asked) for translation in each],
+                "model": name,
+                "source": translator.source_language,
+                "target": translator.target_language,
+                "translations": [
+                    {
+                        "text": _joined(each, None if texts is None else texts[number]),
+                        "sentences": [_sentence(translation, asked) for translation in each],
+                    }
+                    for number, each in enumerate(translations)
+                ],
             }
-            for number, each in enumerate(translations)
-        ],
-    }
+        )
+
+    return Response(await run_in_threadpool(answer), media_type="application/json")
+
+
+def _check_attention(sizes: Sequence[int], options: SearchOptions) -> None:
+    """Refuses a request whose attention could take too much memory."""
+    values = options.nbest * sum(size * (options.max_length(size) + 1) for size in sizes)
+    if values > _MOST_ATTENTION:
+        raise RequestError(
+            400,
+            f"alignment and attention need up to {values:,} values for this text: expected at most "
+            f"{_MOST_ATTENTION:,}; send fewer sentences, or ask for a smaller nbest",
+        )
 
 
 def _joined(translations: list[Translation], text: SplitText | None) -> str:
@@ -119,13 +143,12 @@ def _hypothesis(found: TranslatedHypothesis, asked: TranslateRequest) -> dict[st
     if asked.alignment:
         values["alignment"] = found.alignment
     if asked.attention:
-        rows = None if found.attention is None else found.attention.tolist()
-        values["attention"] = rows and [[round(each, 4) for each in row] for row in rows]
+        values["attention"] = None if found.attention is None else found.attention.astype(float).round(4).tolist()
     return values
 
 
-def _description(served: Any) -> dict[str, Any]:
-    values = {"id": served.name, "object": "model", "owned_by": "rskip", "kind": served.kind}
+def _description(served: Any, created: int) -> dict[str, Any]:
+    values = {"id": served.name, "object": "model", "created": created, "owned_by": "rskip", "kind": served.kind}
     if served.kind == "translation":
         sources, targets = languages_of(served.model)
         for side, codes in (("sources", sources), ("targets", targets)):

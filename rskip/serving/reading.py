@@ -56,7 +56,7 @@ async def read_fields(request: Request) -> dict[str, Any]:
         )
     try:
         return fields | dict(
-            parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100)
+            parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=100)
         )
     except ValueError as error:  # also invalid UTF-8
         raise RequestError(400, f"the body is not a form in UTF-8: {error}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -30,7 +31,7 @@ class Service:
 
     def __init__(self, models: Models, settings: ServerSettings, *, keys: Collection[str] = ()) -> None:
         self.models, self.settings = models, settings
-        self.metrics = Metrics()
+        self.metrics, self.started = Metrics(), int(time.time())
         self.batcher = Batcher(settings, self.metrics)
         self._keys = [_digest(key) for key in keys]
 
@@ -64,22 +65,25 @@ class Service:
             limit = settings.max_sentences
             raise RequestError(400, f"Invalid request: {sentences} sentences exceed the limit ({limit})")
 
-    async def results(self, request: Request, job: Job) -> list[Any]:
-        """The results of a job's items. The job ends if its client goes away or the time is up.
+    async def results(self, request: Request, *jobs: Job) -> list[Any]:
+        """The results of all items of the request's jobs. The jobs end if the client goes away or the time is up.
 
         :raises RequestError: the queue is full, the time is up, or an item has an error.
         """
-        self.batcher.submit(job)
-        future: asyncio.Future[Any] = asyncio.wrap_future(job.future)
+        found: asyncio.Future[Any] = asyncio.gather(*(asyncio.wrap_future(job.future) for job in jobs))
+        found.add_done_callback(lambda done: done.cancelled() or done.exception())  # or asyncio logs it
         gone: asyncio.Future[Any] = asyncio.create_task(_disconnected(request))
         try:
-            await asyncio.wait({future, gone}, timeout=self.settings.timeout, return_when=asyncio.FIRST_COMPLETED)
-            if future.done():
-                return future.result()
+            for job in jobs:
+                self.batcher.submit(job)
+            await asyncio.wait({found, gone}, timeout=self.settings.timeout, return_when=asyncio.FIRST_COMPLETED)
+            if found.done():
+                return [result for results in found.result() for result in results]
         except ValueError as error:
             raise RequestError(422, str(error)) from error
         finally:
-            job.future.cancel()
+            for job in jobs:
+                job.future.cancel()
             gone.cancel()
         if gone.done() and not gone.cancelled():
             raise RequestError(GONE, "the client has gone")

@@ -60,7 +60,7 @@ def search_options(model: Translator | Captioner, *, max_beam: int, **given: obj
     settings = {name: value for name, value in given.items() if value is not None}
     nbest = settings.get("nbest", 1)
     if "beam" not in settings and isinstance(nbest, int):
-        settings["beam"] = max(nbest, options.beam)
+        settings["beam"] = max(nbest, min(options.beam, max_beam))
     for name in ("nbest", "beam"):
         value = settings.get(name)
         if isinstance(value, int) and value > max_beam:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,13 +15,16 @@ from rskip.serving.models import Models, ServedModel, load_models  # noqa: E402
 class Counting:
     """A language model whose tokens are numbers."""
 
+    tokens = SimpleNamespace(encode=list)
+
     def generate(self): ...
 
-    def stream(self, prompt, *, length, temperature, top_p, seed):
+    def stream(self, prompt, *, each_step, length, temperature, top_p, seed):
         if not prompt:
             raise ValueError("the prompt is empty")
         for number in range(length):
             time.sleep(0.001)
+            each_step(number + 1)
             yield f" {prompt}{number + 100 * seed}"
 
 
@@ -34,28 +38,37 @@ def test_openais_client_completes_a_prompt(address):
     found = client.completions.create(**asked, max_tokens=3, n=2)
     assert [each.text for each in found.choices] == [" a0 a1 a2", " a100 a101 a102"]
     assert found.choices[0].finish_reason == "length"
+    assert (found.usage.prompt_tokens, found.usage.completion_tokens, found.usage.total_tokens) == (1, 6, 7)
+    client.completions.create(**asked, frequency_penalty=0, presence_penalty=0, best_of=1, echo=False, logprobs=None)
     (choice,) = client.completions.create(**asked, stop=["a3", "a2"]).choices
     assert (choice.text, choice.finish_reason) == (" a0 a1 ", "stop")
-    assert [each.id for each in client.models.list()] == ["counting"]
+    assert [(each.id, each.created > 1.7e9) for each in client.models.list()] == [("counting", True)]
     with pytest.raises(openai.BadRequestError, match="max_tokens is 0"):
         client.completions.create(**asked, max_tokens=0)
     with pytest.raises(openai.NotFoundError, match="no model for completion is called 'b'"):
         client.completions.create(model="b", prompt="a")
     client.api_key = "wrong"
-    with pytest.raises(openai.PermissionDeniedError, match="Invalid API key"):
+    with pytest.raises(openai.AuthenticationError, match="Invalid API key"):
         client.completions.create(**asked)
 
 
 def test_errors_and_time_outs_have_openais_form(serving):
     service = serving(models=MODELS, timeout=0.1)
     for fields, status, message in (
-        ({"prompt": ""}, 422, "the prompt is empty"),
+        ({"prompt": ["a", ""]}, 400, "the prompt is empty"),
         ({"prompt": "a", "stream": True}, 400, "stream is true"),
         ({"prompt": "a", "logprobs": 3}, 400, "unknown key logprobs"),
+        ({"prompt": "a", "echo": True}, 400, "unknown key echo"),
         ({"prompt": "a", "max_tokens": 10_000}, 504, "no result within 0.1 s"),
     ):
         answer = service.send("POST", "/v1/completions", json=fields)
         assert answer.status_code == status and message in answer.json()["error"]["message"]
+
+
+def test_each_prompt_is_a_batch(serving):
+    service = serving(models=MODELS)
+    service.send("POST", "/v1/completions", json={"prompt": ["a", "b"], "n": 2, "max_tokens": 2})
+    assert 'rskip_batch_items_bucket{le="1.0",model="counting"} 4.0' in service.metrics.text().decode()
 
 
 def test_a_trained_language_model_completes_as_offline(serving, tmp_path):
@@ -83,4 +96,4 @@ def test_a_trained_language_model_completes_as_offline(serving, tmp_path):
     ]
     assert [each["text"] for each in answer["choices"]] == expected
     wrong = serving(models=models).send("POST", "/v1/completions", json={**asked, "prompt": "the cat sat on the mat"})
-    assert wrong.status_code == 422 and "expected at most 8" in wrong.json()["error"]["message"]
+    assert wrong.status_code == 400 and "expected at most 8" in wrong.json()["error"]["message"]

@@ -68,6 +68,16 @@ def test_images_are_captioned_and_classified(serving, seeing, drawn):
     assert len(found["classes"]) == 3 and found["model"] == "preact20_2rskip_ln"
 
 
+def test_an_image_counts_by_its_pixels_and_captioning_stops_between_images(seeing, drawn):
+    from rskip.serving.images import CaptionLane, _size
+
+    assert [_size(png(drawn(size=size))) for size in ((60, 40), (2048, 1024))] == [256, 512]
+    assert (_size(bomb(7000, 7000)), _size(b"x")) == (11_962, 256)
+    lane, steps = CaptionLane("sizes", seeing.named("sizes", "captioning").model, CAPTION_OPTIONS), []
+    lane.compute([png(drawn())] * 3, steps.append)
+    assert steps[:3] == [1, 2, 3]
+
+
 def bomb(width, height):
     """A PNG of a few bytes that claims this size."""
 

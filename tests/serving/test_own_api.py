@@ -48,6 +48,21 @@ def test_whatever_the_batches_outputs_are_those_of_offline_translation(serving, 
         assert [each.json()["translations"][0]["text"] for each in answers] == expected
 
 
+def test_attention_has_a_limit_and_a_small_max_beam_caps_the_default(serving, models, monkeypatch):
+    from rskip.serving import own_api
+
+    asked = {"text": "A dog runs.", "nbest": 2, "attention": True}
+    _, translator = models.translator("de", None, None)
+    size = len(translator.translate(["A dog runs."])[0].source_tokens) + 1
+    values = 2 * size * (translator.options.max_length(size) + 1)
+    for limit, status in ((values, 200), (values - 1, 400)):
+        monkeypatch.setattr(own_api, "_MOST_ATTENTION", limit)
+        answer = serving(max_beam=2).send("POST", "/v1/translate", json=asked)
+        assert answer.status_code == status
+    assert f"need up to {values:,} values for this text: expected at most {limit:,}" in answer.json()["error"]
+    assert serving(max_beam=1).send("POST", "/v1/translate", json={"text": "A dog runs."}).status_code == 200
+
+
 def test_a_text_is_split_on_request(serving):
     asked = {"text": "A dog runs. A man sleeps.\n\nA dog runs.", "split": True}
     (found,) = serving().send("POST", "/v1/translate", json=asked).json()["translations"]
