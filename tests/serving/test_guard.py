@@ -102,7 +102,10 @@ def test_the_log_has_one_line_per_request_and_no_texts_unless_asked_for(serving)
         service = serving(app={"log": lines.append, "log_texts": with_texts})
         service.send("POST", "/v1/translate", json={**DOG, "text": "A dog\u2028 runs."})
         service.send("GET", "/secret/path?q=secret")
-        first, second = map(json.loads, lines)
+        asked = {"q": "A dog.", "source": "eng_Latn", "target": "fra_Latn"}
+        service.send("POST", "/translate", json=asked)
+        first, second, third = map(json.loads, lines)
+        assert (third["source"], third["target"]) == ("en", "fr"), "the model's codes"
         assert (first["route"], first["status"], first["sentences"], first["model"]) == ("/v1/translate", 200, 1, "de")
         assert (second["route"], second["status"]) == ("other", 404) and "secret" not in lines[1]
         assert first.get("texts") == (["A dog\u2028 runs."] if with_texts else None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from rskip.settings.errors import SettingError
@@ -9,7 +11,7 @@ from rskip.settings.errors import SettingError
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from rskip.serving.languages import language_name, short_code  # noqa: E402
-from rskip.serving.models import load_models  # noqa: E402
+from rskip.serving.models import Models, ServedModel, load_models  # noqa: E402
 
 
 def test_requests_choose_among_the_models_languages(serving, tmp_path):
@@ -33,6 +35,28 @@ def test_requests_choose_among_the_models_languages(serving, tmp_path):
             assert libre["translatedText"] == expected
     wrong = service.send("POST", "/v1/translate", json={"text": "a", "source": codes[0], "target": codes[0]})
     assert wrong.status_code == 400
+
+
+def translating(source, target, codes=None):
+    """A model that translates between these languages, or among several."""
+    languages = None if codes is None else SimpleNamespace(codes=codes, unmarked=[])
+    return SimpleNamespace(
+        translate=None, tokenizer=SimpleNamespace(languages=languages), source_language=source, target_language=target,
+        between=lambda *pair: pair,
+    )  # fmt: skip
+
+
+def test_a_request_without_source_gets_a_model_of_another_source(serving):
+    models = Models(
+        [ServedModel("many", translating("en", "de", ["en", "de"])), ServedModel("back", translating("de", "en"))]
+    )
+    assert models.translator(None, None, "en") == ("back", (None, "en"))
+    assert models.translator(None, None, "de") == ("many", (None, "de"))
+    assert models.translator(None, None, None)[0] == "many"
+    assert models.same_language("en", "eng_Latn") and not models.same_language("xx", "xx")
+    alone = serving(models=Models([ServedModel("one", translating("en", "en", ["en"]))]))
+    found = alone.send("GET", "/frontend/settings").json()["language"]
+    assert found == {side: {"code": "", "name": ""} for side in ("source", "target")}
 
 
 @pytest.mark.parametrize(
