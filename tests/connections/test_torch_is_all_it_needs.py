@@ -8,16 +8,18 @@ import sys
 CODE = """
 import sys
 
+OF_RSKIP = ("connections", "kernel_forms", "machine", "settings")
+
 
 class Refuse:
-    \"\"\"Finds nothing but the standard library, PyTorch, what it requires itself, and two packages of rskip.\"\"\"
+    \"\"\"Finds nothing but the standard library, PyTorch, what it requires itself, and what `connections` imports of rskip.\"\"\"
 
     allowed = {*sys.stdlib_module_names, "torch", "torchgen", "functorch", "typing_extensions", "sympy", "mpmath",
                "filelock", "networkx", "jinja2", "markupsafe", "fsspec", "setuptools", "triton", "nvidia", "rskip"}
 
     def find_spec(self, name, path=None, target=None):
         first, *rest = name.split(".")
-        if first not in self.allowed or (first == "rskip" and rest and rest[0] not in ("connections", "settings")):
+        if first not in self.allowed or (first == "rskip" and rest and rest[0] not in OF_RSKIP):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
