@@ -48,13 +48,13 @@ for family in list_connections():
             continue
         texts = {name}
         for option, declared in family.options.items():
-            others = [not declared.default] if declared.kind is bool else declared.words or [2]
+            others = [not declared.default] if declared.kind is bool else declared.words or [2 if declared.kind is int else 1.5]
             texts |= {f"{name}:{option}={str(other).lower()}" for other in others}
         for text in texts:
             try:
                 spec = parse_connection(text)
             except SettingError as error:
-                assert "norm_term" in text or "ratio" in text or "floor" in text, error
+                assert any(name in text for name in ("norm_term", "ratio", "floor", "bound")), error
                 continue
             assert parse_connection(str(spec)) == spec
             for feature_dim, shape in ((-1, (2, 3, 4)), (1, (2, 4, 3, 3))):
