@@ -48,7 +48,8 @@ for family in list_connections():
             continue
         texts = {name}
         for option, declared in family.options.items():
-            others = [not declared.default] if declared.kind is bool else declared.words or [2 if declared.kind is int else 1.5]
+            number = 2 if declared.kind is int else 1.5
+            others = [not declared.default] if declared.kind is bool else declared.words or [number]
             texts |= {f"{name}:{option}={str(other).lower()}" for other in others}
         for text in texts:
             try:

@@ -328,7 +328,7 @@ def test_overrides_change_every_variant(write: Write) -> None:
 WRONG = [  # a recipe; what its error says
     ("- a\n", "it holds a list: expected keys and values of a recipe"),
     ("", "it holds nothing"),
-    ("kind: translatoin\n", "expected translation or vision or captioning or language_modeling; did you mean translation?"),
+    ("kind: translatoin\n", "or captioning or language_modeling; did you mean translation?"),
     ("kind: [a]\n", "kind is ['a']"),
     ("corpus: numbers-en-de\n", "kind is None"),
     (RECIPE + "evalute: {split: test}\n", "unknown key evalute; did you mean evaluate?"),

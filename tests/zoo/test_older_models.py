@@ -37,10 +37,14 @@ def older_vision(folder: Path, checkpoint: Checkpoint) -> None:
     (folder / "config.json").write_text(json.dumps({**config, "task": "image-classification"}))
 
 
+def translator_in_torch(folder: Path) -> Translator:
+    return Translator.from_pretrained(folder).in_torch()
+
+
 @pytest.mark.parametrize(
     ("name", "load", "make_older"),
     [
-        ("multi30k_en_de/sas", Translator.from_pretrained, older_translation),
+        ("multi30k_en_de/sas", translator_in_torch, older_translation),
         ("flickr8k/1xskip_ln", Captioner.from_pretrained, older_captioning),
         ("cifar10_fast/preact20_1xskip", Classifier.from_pretrained, older_vision),
     ],
