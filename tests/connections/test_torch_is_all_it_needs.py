@@ -12,7 +12,7 @@ OF_RSKIP = ("connections", "kernel_forms", "machine", "settings")
 
 
 class Refuse:
-    \"\"\"Finds nothing but the standard library, PyTorch, what it requires itself, and what `connections` imports of rskip.\"\"\"
+    \"\"\"Finds nothing but the standard library, PyTorch, its requirements, and what connections import.\"\"\"
 
     allowed = {*sys.stdlib_module_names, "torch", "torchgen", "functorch", "typing_extensions", "sympy", "mpmath",
                "filelock", "networkx", "jinja2", "markupsafe", "fsspec", "setuptools", "triton", "nvidia", "rskip"}
