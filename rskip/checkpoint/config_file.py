@@ -100,7 +100,7 @@ def header_of(file: Any, path: Path) -> Header:
     shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     tied = convert(_parsed(path, metadata, "tied", "{}"), dict[str, str], name="tied", source=_damaged(path))
     for name, stored in tied.items():
-        if stored not in shapes:
+        if stored not in shapes or stored in tied:
             raise ValueError(f"{_damaged(path)}: {name} is tied to {stored}, which is missing")
         shapes[name] = shapes[stored]
     return Header(config=config, averaged_from=averaged_from, tied=tied, shapes=shapes)
