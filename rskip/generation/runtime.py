@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from rskip.checkpoint.checkpoint import LANGUAGES, PAIRS
-from rskip.checkpoint.config_file import opened, read_header
+from rskip.checkpoint.config_file import Header, opened, read_header
 from rskip.checkpoint.translation import EMBEDDINGS, check_translates, check_vocabulary, is_stock, transformer_settings
 from rskip.cpu.kernel_transformer import KernelTransformer
 from rskip.generation.compiled import CompiledSearch, EachStep
@@ -34,15 +34,25 @@ class RuntimeModel:
 
     :param precision: "float32", "bfloat16" or "int8".
     :param source_words: size of the source dictionary, `target_words` of the target one.
+    :param header: the file's header if the caller has read and checked it (`check_translates`).
     :raises NoKernelForm: only PyTorch can run the model. The text says why.
     :raises ValueError: as for `rskip.checkpoint.build_transformer`.
     """
 
     device = CpuDevice("cpu")
 
-    def __init__(self, file: Path, *, precision: str = "float32", source_words: int, target_words: int) -> None:
-        header = read_header(file)
-        check_translates(header.config, header.shapes)
+    def __init__(
+        self,
+        file: Path,
+        *,
+        precision: str = "float32",
+        source_words: int,
+        target_words: int,
+        header: Header | None = None,
+    ) -> None:
+        if header is None:
+            header = read_header(file)
+            check_translates(header.config, header.shapes)
         for side, size in (("source", source_words), ("target", target_words)):
             check_vocabulary(side, header.shapes[EMBEDDINGS[side]][0], size)
         settings = transformer_settings(header.config)

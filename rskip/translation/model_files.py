@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rskip.checkpoint.checkpoint import PAIRS, Checkpoint
-from rskip.checkpoint.config_file import CONFIG, checkpoint_sha256, read_header
+from rskip.checkpoint.config_file import CONFIG, Header, checkpoint_sha256, read_header
 from rskip.checkpoint.fairseq_languages import language_tokens, of_pair
 from rskip.checkpoint.hugging_face import Folder, folder_at, is_hub_name, read_hugging_face
 from rskip.checkpoint.translation import check_translates, check_vocabulary
@@ -128,14 +128,13 @@ class StoredWeights:
     config: its `Checkpoint.config`.
     """
 
-    _kernels_can_read = False
+    _header: Header | None = None  # of a .safetensors file
 
     def __init__(self, file: Path) -> None:
         self.file = file
         if file.suffix == ".safetensors":
-            header = read_header(file)
+            self._header = header = read_header(file)
             self.config, shapes = header.config, header.shapes
-            self._kernels_can_read = PAIRS not in self.config
         else:
             self.config, shapes = self.checkpoint.config, self.checkpoint.shapes
         with _errors_about(file):
@@ -169,14 +168,14 @@ class StoredWeights:
 
         On a CPU the compiled kernels compute it without PyTorch, if they can.
         """
-        if not is_cpu(device) or not self._kernels_can_read:
+        if not is_cpu(device) or self._header is None:
             return self.build_in_torch(tokenizer, precision=precision, device=device)
         if precision not in (None, *PRECISIONS):
             raise ValueError(f"unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
         words = {"source_words": len(tokenizer.source), "target_words": len(tokenizer.target)}
         try:
             with _errors_about(self.file):
-                return RuntimeModel(self.file, precision=precision or "float32", **words)
+                return RuntimeModel(self.file, precision=precision or "float32", header=self._header, **words)
         except NoKernelForm as error:
             require_torch(f"{self.file} ({error})")
         return self.build_in_torch(tokenizer, precision=precision, device=device)
