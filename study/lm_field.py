@@ -37,11 +37,16 @@ class Family:
 
     @property
     def rate(self) -> str | None:
-        """The rate with the lowest mean loss on the first half, among those at which no seed diverged."""
+        """The rate with the lowest mean loss on the first half, among those at which no seed diverged.
+
+        The mean is over the seeds that ran at every rate that has a run.
+        """
+        ran = [records for records in self.rates.values() if records]
+        seeds = set.intersection(*({record.seed for record in records} for records in ran)) if ran else set()
         ended = {
-            rate: fmean(record.metrics[CHOSEN_BY] for record in records)
+            rate: fmean(record.metrics[CHOSEN_BY] for record in records if record.seed in seeds)
             for rate, records in self.rates.items()
-            if records and all(CHOSEN_BY in record.metrics for record in records)
+            if seeds and records and all(CHOSEN_BY in record.metrics for record in records)
         }
         return min(ended, key=lambda rate: ended[rate]) if ended else None
 

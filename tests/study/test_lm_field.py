@@ -49,6 +49,14 @@ def test_the_rate_is_chosen_on_the_first_half_and_reported_on_the_second(field):
     assert list(made.baseline.losses.values()) == pytest.approx([1.8 + noise for noise in NOISE])
 
 
+def test_the_rate_is_chosen_over_the_seeds_that_ran_at_both(field):
+    made = field({("lns", "1e-3"): (1.9, 1.8, 100.0), ("lns", "3e-3"): (1.9005, 1.7, 100.0)})
+    family = made.families["lns"]
+    del family.rates["lr3e-3"][1:]  # its seed 1 is 1.9005 - 0.002; the other rate's is 1.898, and its mean 1.9
+    assert family.rate == "lr1e-3"
+    assert len(family.losses) == 5
+
+
 def test_verdicts(field):
     made = field(
         {
