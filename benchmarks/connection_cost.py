@@ -1,4 +1,4 @@
-"""The cost of each family of connections in training, in a small Transformer, a deep Transformer and a PreAct-ResNet.
+"""The cost of each family of connections in training: in Transformers, a PreAct-ResNet and language models.
 
     python benchmarks/connection_cost.py [--counts] [--rounds 9] [--only hyper sas:gate=single] [--models translation]
 
@@ -6,7 +6,8 @@ It counts parameters, forward and backward operator calls, and the bytes that th
 (tests/emulated_device.py). On a CPU it measures the memory that a forward pass saves for the backward pass, and times a
 full update, alternating with the baseline in the same process. The ratio is the median over rounds. It also measures
 the mean cosine similarity between positions of a sentence after the untrained encoder (docs/analysis.md), for random
-sentences and several initialisations. It covers rskip's families with their default specs, and some variants.
+sentences and several initialisations. It covers rskip's families with their default specs, and some variants; in
+language models, the connections of recipes/lm_field.yaml, with the recipe's model and update, on one thread.
 
 Prints tables and appends one JSON line to study/results/benchmarks/connection_cost.jsonl. docs/costs.md shows the last
 values of each connection.
@@ -17,7 +18,7 @@ from __future__ import annotations
 import argparse
 import gc
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rskip.analysis.signals import similarity
+from rskip.checkpoint import untrained_language_model
 from rskip.connections import ConnectionSpec, Family, check_connection, list_connections, parse_connection
 from rskip.cpu.loss import cross_entropy_kernel
+from rskip.experiments.recipe import load_recipes
+from rskip.language_modeling.models import model_config
+from rskip.language_modeling.training import TrainingSettings
+from rskip.language_modeling.training.training_run import parameter_groups
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.label_smoothing import label_smoothed_cross_entropy
@@ -38,10 +44,16 @@ from tests.emulated_device import emulated_cuda
 
 PADDING, VOCABULARY = 1, 10_000
 SENTENCES, LENGTH, IMAGES = 64, 32, 128
+CHARACTERS = 68  # the dictionary of Tiny Shakespeare
+LM_FIELD = Path(__file__).parents[1] / "recipes" / "lm_field.yaml"
 INITIALISATIONS = 5  # the cosine similarity is a mean over these
 
 Row = dict[str, Any]
 Inputs = tuple[Tensor, ...]
+
+
+def _adam(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), lr=1e-5, fused=True)
 
 
 @dataclass(frozen=True)
@@ -51,9 +63,12 @@ class Model:
     :param feature_dim: feature dimension of its connections.
     :param baseline: the connection that others are compared with.
     :param variants: specs in addition to each family's default.
+    :param only: the specs to measure instead of all families'; None: those.
     :param outputs: runs a forward pass without the loss.
     :param loss: computes the loss from outputs and targets.
     :param encode: returns the positions (B, T, C) for the cosine similarity, or None.
+    :param clip_norm: maximum norm of an update's gradient, or None.
+    :param threads: threads of a timed update; None: PyTorch's default.
     """
 
     description: str
@@ -65,6 +80,10 @@ class Model:
     outputs: Callable[[Any, Inputs], Tensor]
     loss: Callable[[Any, Tensor, Tensor], Tensor]
     encode: Callable[[Any, Inputs], Tensor] | None = None
+    only: tuple[str, ...] | None = None
+    optimiser: Callable[[nn.Module], torch.optim.Optimizer] = _adam
+    clip_norm: float | None = None
+    threads: int | None = None
 
 
 def _transformer(connection: str, layers: int) -> Transformer:
@@ -113,6 +132,34 @@ def _translation(layers: int) -> Model:
     )
 
 
+def _language_model(depth: str) -> Model:
+    """The model, the update and the connections of one depth of recipes/lm_field.yaml."""
+    variants: list[TrainingSettings] = [
+        recipe.settings.train for recipe in load_recipes(LM_FIELD, variants=[f"{depth}_*_lr1e-3"])
+    ]
+    common = variants[0]
+    shape = (common.batch_size, common.context)
+    return Model(
+        description=f"language model of GPT-2's shape, {common.features} features, {common.heads} heads, "
+        f"{common.layers} layers, {shape[0]} x {shape[1]} characters, on one thread",
+        feature_dim=-1,
+        baseline="prenorm+ln",
+        variants=(),
+        only=tuple(dict.fromkeys(["prenorm+ln", *(each.connection for each in variants)])),
+        build=lambda connection: untrained_language_model(
+            model_config(replace(common, connection=connection), CHARACTERS)
+        ),
+        inputs=lambda: (torch.randint(4, CHARACTERS, shape), torch.randint(4, CHARACTERS, shape)),
+        outputs=lambda model, inputs: model(inputs[0]),
+        loss=lambda model, logits, target: functional.cross_entropy(logits.flatten(0, 1), target.flatten()),
+        optimiser=lambda model: torch.optim.AdamW(
+            parameter_groups(model, common), lr=common.lr, betas=(common.beta1, common.beta2), fused=True
+        ),
+        clip_norm=common.clip_norm,
+        threads=1,
+    )
+
+
 MODELS = {
     "translation": _translation(6),
     "translation_18x18": _translation(18),
@@ -126,11 +173,15 @@ MODELS = {
         outputs=lambda model, inputs: model(inputs[0]),
         loss=lambda model, logits, target: functional.cross_entropy(logits, target),
     ),
+    "language_modeling_4": _language_model("l4"),
+    "language_modeling_24": _language_model("l24"),
 }
 
 
 def specs(model: Model) -> list[str]:
-    """The baseline, then each family that the model supports, by name, with its variants."""
+    """The baseline, then each family that the model supports, by name, with its variants; or the model's own list."""
+    if model.only is not None:
+        return list(model.only)
     found = dict.fromkeys([model.baseline])
     for family in list_connections():
         own = [spec for spec in _default_specs(family) if _suits(spec, model.feature_dim)]
@@ -214,15 +265,17 @@ def kept_bytes(module: nn.Module, forward: Callable[[], Tensor]) -> int:
 
 
 def update(model: Model, connection: str) -> Callable[[], None]:
-    """One update on one batch: forward, loss, backward, Adam's step."""
+    """One update on one batch: forward, loss, backward, the optimiser's step."""
     torch.manual_seed(1)
     built = model.build(connection).train()
     inputs = model.inputs()
-    optimizer = torch.optim.Adam(built.parameters(), lr=1e-5, fused=True)
+    optimizer = model.optimiser(built)
 
     def step() -> None:
         optimizer.zero_grad()
         model.loss(built, model.outputs(built, inputs), inputs[-1]).backward()
+        if model.clip_norm is not None:
+            nn.utils.clip_grad_norm_(built.parameters(), model.clip_norm)
         optimizer.step()
 
     return step
@@ -230,7 +283,10 @@ def update(model: Model, connection: str) -> Callable[[], None]:
 
 def measure(model: Model, connection: str, rounds: int) -> Row:
     """Milliseconds of an update and of the baseline's update, which alternate, and the median ratio over rounds."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(model.threads or threads)
     found = compare(update(model, connection), update(model, model.baseline), rounds)
+    torch.set_num_threads(threads)
     return {"update_ms": found["before_ms"], "baseline_ms": found["now_ms"], "update_ratio": found["ratio"]}
 
 

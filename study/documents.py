@@ -71,7 +71,7 @@ def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str
         if name in costs.tables:
             return costs.table(name).render("markdown")
         if name.startswith(PREFIX):
-            return read_fields(results, all_recipes(root))[name.removeprefix(PREFIX)].markdown(root)
+            return read_fields(root, results, all_recipes(root))[name.removeprefix(PREFIX)].markdown(root)
         if name in results.names:
             return results.table(name).render("markdown")
         return results_table(r for r in results.records if not r.overrides and fnmatchcase(r.address, name))

@@ -115,7 +115,7 @@ def figures(root: Path, results: Results) -> list[FigureFiles]:
     for name, figure in chosen.items():
         try:
             if figure.kind == "times":
-                comparison = read_fields(results, all_recipes(root)).get(figure.grid)
+                comparison = read_fields(root, results, all_recipes(root)).get(figure.grid)
                 if comparison is None or not comparison.measurement().rows:
                     continue
                 measurement = comparison.measurement()

@@ -17,6 +17,7 @@ from rskip.experiments.results import Results
 from rskip.records import Record
 from rskip.records.statistics import CONFIDENCE, Welch, mean_interval, welch
 from rskip.records.tables import Table
+from study.costs import Costs, read_costs
 
 RECIPE, BASELINE = "lm_field", "prenorm_ln"
 CHOSEN_BY, REPORTED = "loss_first_half", "loss_second_half"
@@ -29,10 +30,14 @@ PREFIX = f"{RECIPE}."
 
 @dataclass(kw_only=True)
 class Family:
-    """The records of a connection at one depth, by learning rate."""
+    """The records of a connection at one depth, by learning rate.
+
+    :param update_time: time per update relative to the baseline's; None if it was not measured.
+    """
 
     name: str
     updates: int
+    update_time: float | None
     rates: dict[str, list[Record]] = field(default_factory=dict)
 
     @property
@@ -59,41 +64,37 @@ class Family:
     def records(self) -> list[Record]:
         return [record for records in self.rates.values() for record in records]
 
-    def seconds(self, cpu: object) -> float | None:
-        """Seconds per token of its fastest run on this processor."""
-        speeds = [each.training.get("tokens_per_second") for each in self.records if each.machine.get("cpu") == cpu]
-        return 1 / max(found) if (found := [each for each in speeds if each]) else None
-
 
 class LanguageModelField:
     """The comparison at one depth.
 
+    :param costs: the measured times per update.
     :param depth: the first part of the variants' names, such as l4.
     """
 
-    def __init__(self, recipes: Sequence[Recipe], records: Mapping[str, Sequence[Record]], depth: str) -> None:
+    def __init__(
+        self, recipes: Sequence[Recipe], records: Mapping[str, Sequence[Record]], costs: Costs, depth: str
+    ) -> None:
         self.depth, self.rates = depth, list(dict.fromkeys(recipe.parts[-1] for recipe in recipes))
         self.families: dict[str, Family] = {}
         for recipe in recipes:
             if recipe.parts[0] == depth:
+                updates, time = recipe.config["train"]["iterations"], costs.figures(recipe, recipe)["time"]
                 family = self.families.setdefault(
-                    recipe.parts[1], Family(name=recipe.parts[1], updates=recipe.config["train"]["iterations"])
+                    recipe.parts[1], Family(name=recipe.parts[1], updates=updates, update_time=time)
                 )
                 family.rates[recipe.parts[-1]] = list(records.get(recipe.address, ()))
         self.baseline = self.families[BASELINE]
         self.lengths = [each for name, each in self.families.items() if name.startswith(f"{BASELINE}_") and
                         each.updates != self.baseline.updates]  # fmt: skip
-        cpus = [record.machine.get("cpu") for record in self.baseline.records]
-        self.cpu = max(cpus, key=cpus.count) if cpus else None
         others = [each for each in self.families.values() if each is not self.baseline and each not in self.lengths]
         self.others = sorted(others, key=lambda each: fmean(each.losses.values()) if each.losses else 9.0)
 
     def time(self, family: Family) -> float | None:
         """The time of a whole training over that of the baseline's 2,000 updates."""
-        own, base = family.seconds(self.cpu), self.baseline.seconds(self.cpu)
-        if family in self.lengths:
+        if family is self.baseline or family in self.lengths:
             return family.updates / self.baseline.updates
-        return None if own is None or base is None else own / base
+        return family.update_time
 
     def same_time(self, family: Family) -> Family | None:
         """The shortest training of the baseline that takes at least as long; None if none does, or without times."""
@@ -156,7 +157,8 @@ class LanguageModelField:
         rule = is_won if self.depth == WINS_AT else "These tests don't count as wins."
         notes = [
             "Loss: nats per character on the second half of the validation text, at the rate that is best on the first "
-            f"half; mean [{CONFIDENCE:.0%} interval]. Time: of the whole training, relative to {BASELINE}.",
+            f"half; mean [{CONFIDENCE:.0%} interval]. Time: of the whole training, relative to {BASELINE}: "
+            "the median ratio of updates that alternate on one core.",
             f"Differences from {BASELINE}, with {CONFIDENCE:.0%} intervals that hold one by one: Welch's t-test; p is "
             f"corrected for {len(updates)} comparisons at equal updates and {len(times)} at equal time (Holm). {rule}",
             f"{missing} of {len(self.families)} variants have no record yet.",
@@ -195,7 +197,7 @@ class LanguageModelField:
         return Measurement(analysis="times", conditions={}, rows=rows)
 
 
-def read_fields(results: Results, recipes: Sequence[Recipe]) -> dict[str, LanguageModelField]:
+def read_fields(root: Path, results: Results, recipes: Sequence[Recipe]) -> dict[str, LanguageModelField]:
     """The comparisons by depth; empty without the recipe.
 
     :raises ValueError: a record was made with other settings than its variant has now.
@@ -207,4 +209,5 @@ def read_fields(results: Results, recipes: Sequence[Recipe]) -> dict[str, Langua
         if record.run in by_address and not record.overrides:
             by_address[record.run].check_record(record)
             found.setdefault(record.run, []).append(record)
-    return {depth: LanguageModelField(own, found, depth) for depth in dict.fromkeys(each.parts[0] for each in own)}
+    costs, depths = read_costs(root), dict.fromkeys(each.parts[0] for each in own)
+    return {depth: LanguageModelField(own, found, costs, depth) for depth in depths}

@@ -12,20 +12,30 @@ from rskip.analysis.figures import draw
 from rskip.experiments.recipe import all_recipes
 from rskip.records import Record
 from rskip.records.statistics import holm, mean_interval, welch
+from study.costs import Cost, Costs, Model, read_costs
 from study.lm_field import LanguageModelField
 
 NOISE = (-0.002, -0.001, 0.0, 0.001, 0.002)
 
 
+def cost(connection: str, time: float | None) -> Cost:
+    counts = dict.fromkeys(("parameters", "calls_forward", "calls_backward"), 1)
+    sizes = dict.fromkeys(("kept_megabytes", "megabytes_forward", "megabytes_backward"), 1.0)
+    return Cost(model="language_modeling_4", connection=connection, update_ratio=time, **counts, **sizes)
+
+
 @pytest.fixture
 def field(root: Path, make_record: Callable[..., Record]) -> Callable[..., LanguageModelField]:
-    """The comparison with 4 layers of given losses: (variant, rate) -> mean, or (first half, second half, speed)."""
+    """The comparison with 4 layers of given losses: (variant, rate) -> (first half, second half, time per update)."""
     recipes = [each for each in all_recipes(root) if each.path.stem == "lm_field"]
+    connections = {each.variant: each.config["train"]["connection"] for each in recipes}
 
     def build(losses: dict[tuple[str, str], tuple[float, float, float] | None], seeds: int = 5) -> LanguageModelField:
-        records = {}
+        records, costs = {}, {"prenorm+ln": cost("prenorm+ln", 1.0)}
         for (name, rate), given in losses.items():
             variant = f"l4_{name}_lr{rate}"
+            connection = connections[variant]
+            costs[connection] = cost(connection, given and given[2])
             records[f"lm_field/{variant}"] = [
                 make_record(
                     recipe="lm_field", variant=variant, kind="language_modeling", seed=seed, overrides={},
@@ -34,23 +44,23 @@ def field(root: Path, make_record: Callable[..., Record]) -> Callable[..., Langu
                     },
                     signatures={}, curve=[], machine={"cpu": "one", "threads": 1},
                     **({"checkpoint_sha256": None} if given is None else {}),
-                    training={"seconds": 1.0, "pieces": 1, "tokens_per_second": given and given[2]},
                 )
                 for seed, noise in zip(range(1, seeds + 1), NOISE, strict=False)
             ]  # fmt: skip
-        return LanguageModelField(recipes, records, "l4")
+        models = {"language_modeling_4": Model(description="a language model", baseline="prenorm+ln")}
+        return LanguageModelField(recipes, records, Costs(models, {"language_modeling_4": costs}), "l4")
 
     return build
 
 
 def test_the_rate_is_chosen_on_the_first_half_and_reported_on_the_second(field):
-    made = field({("prenorm_ln", "1e-3"): (1.9, 1.8, 100.0), ("prenorm_ln", "3e-3"): (1.95, 1.7, 100.0)})
+    made = field({("prenorm_ln", "1e-3"): (1.9, 1.8, 1.0), ("prenorm_ln", "3e-3"): (1.95, 1.7, 1.0)})
     assert made.baseline.rate == "lr1e-3"
     assert list(made.baseline.losses.values()) == pytest.approx([1.8 + noise for noise in NOISE])
 
 
 def test_the_rate_is_chosen_over_the_seeds_that_ran_at_both(field):
-    made = field({("lns", "1e-3"): (1.9, 1.8, 100.0), ("lns", "3e-3"): (1.9005, 1.7, 100.0)})
+    made = field({("lns", "1e-3"): (1.9, 1.8, 1.0), ("lns", "3e-3"): (1.9005, 1.7, 1.0)})
     family = made.families["lns"]
     del family.rates["lr3e-3"][1:]  # its seed 1 is 1.9005 - 0.002; the other rate's is 1.898, and its mean 1.9
     assert family.rate == "lr1e-3"
@@ -60,20 +70,20 @@ def test_the_rate_is_chosen_over_the_seeds_that_ran_at_both(field):
 def test_verdicts(field):
     made = field(
         {
-            ("prenorm_ln", "1e-3"): (1.9, 1.9, 100.0),
-            ("prenorm_ln_2500", "1e-3"): (1.8, 1.8, 100.0),
-            ("prenorm_ln_3000", "1e-3"): (1.7, 1.7, 100.0),
-            ("lns", "1e-3"): (1.85, 1.85, 99.0),  # as fast, lower
-            ("hyper", "1e-3"): (1.75, 1.75, 70.0),  # lower per update, but 1.43 times the time
-            ("mhc", "1e-3"): (1.6, 1.6, 70.0),  # lower than 3,000 updates too
+            ("prenorm_ln", "1e-3"): (1.9, 1.9, 1.0),
+            ("prenorm_ln_2500", "1e-3"): (1.8, 1.8, 1.0),
+            ("prenorm_ln_3000", "1e-3"): (1.7, 1.7, 1.0),
+            ("lns", "1e-3"): (1.85, 1.85, 1.01),  # as fast, lower
+            ("hyper", "1e-3"): (1.75, 1.75, 1.43),  # lower per update, but 1.43 times the time
+            ("mhc", "1e-3"): (1.6, 1.6, 1.43),  # lower than 3,000 updates too
             ("attnres", "1e-3"): (1.5, 1.5, 10.0),  # too slow for any length
-            ("siamese", "1e-3"): (1.9, 1.9001, 100.0),
-            ("keel", "1e-3"): (1.9, 1.894, 100.0),  # detected, but smaller than the margin
-            ("highway", "1e-3"): (2.5, 2.5, 100.0),
+            ("siamese", "1e-3"): (1.9, 1.9001, 1.0),
+            ("keel", "1e-3"): (1.9, 1.894, 1.0),  # detected, but smaller than the margin
+            ("highway", "1e-3"): (2.5, 2.5, 1.0),
             ("rezero", "1e-3"): None,
             ("rezero", "3e-3"): None,
             ("sandwich", "1e-3"): None,
-            ("sandwich", "3e-3"): (1.85, 1.85, 100.0),
+            ("sandwich", "3e-3"): (1.85, 1.85, 1.0),
         }
     )
     table = made.table()
@@ -89,12 +99,21 @@ def test_verdicts(field):
 
 
 def test_two_seeds_are_no_test_and_no_records_no_rows(field, tmp_path):
-    made = field({("prenorm_ln", "1e-3"): (1.9, 1.9, 100.0), ("lns", "1e-3"): (1.8, 1.8, 100.0)}, seeds=2)
+    made = field({("prenorm_ln", "1e-3"): (1.9, 1.9, 1.0), ("lns", "1e-3"): (1.8, 1.8, 1.0)}, seeds=2)
     assert [row[-1] for row in made.table().rows] == ["", "too few seeds"]
     assert field({}).table().rows == [] and not field({}).measurement().rows
     pytest.importorskip("matplotlib")
     draw(made.measurement(), tmp_path / "times.svg")
     assert (tmp_path / "times.svg").stat().st_size > 5000
+
+
+def test_the_time_of_every_connection_was_measured(root):
+    recipes = [each for each in all_recipes(root) if each.path.stem == "lm_field"]
+    made = LanguageModelField(recipes, {}, read_costs(root), "l4")
+    assert [name for name, family in made.families.items() if made.time(family) is None] == []
+    assert made.time(made.families["prenorm_ln_3000"]) == 1.5
+    deep = LanguageModelField(recipes, {}, read_costs(root), "l24")
+    assert deep.time(deep.families["hyper"]) != made.time(made.families["hyper"])  # never the other depth's
 
 
 def test_welchs_test_equals_scipys():
