@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from rskip.settings.errors import SettingError
 
 PRECISIONS = ("float32", "bfloat16", "int8")  # number formats of inference
 
 
 class NoKernelForm(ValueError):
-    """The kernels can't compute a model, so PyTorch must."""
+    """The kernels can't compute a model, so PyTorch must.
+
+    :param without_torch: the error where PyTorch is missing; None: the advice to install it.
+    """
+
+    def __init__(self, reason: str, *, without_torch: SettingError | None = None) -> None:
+        super().__init__(reason)
+        self.without_torch = without_torch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from rskip.kernel_forms import GatedSum, NoKernelForm, NormalisedSum
+from rskip.settings.errors import SettingError, did_you_mean, shown
 
 if TYPE_CHECKING:
     from rskip.cpu.weights import Norm, Weights
@@ -54,6 +55,13 @@ _FAMILIES = {
         "beta_bias": _NUMBERS, "host": ("postnorm", "prenorm"),
     }),
 }  # fmt: skip
+# Families that only PyTorch computes, and options of the others that are the same.
+_IN_PYTORCH = (
+    "admin", "askip", "attnres", "b2t", "ddl", "deepnorm", "denseformer", "frac", "gpas", "hybridnorm", "hyper",
+    "keel", "laurel", "layerscale", "lns", "mhc", "mhc_lite", "mixln", "mudd", "ngpt", "normformer",
+    "orthogonal", "periln", "residual_dual", "rezero", "sandwich", "siamese", "subln", "x0",
+)  # fmt: skip
+_OPTIONS_IN_PYTORCH = {"wskip": ("rate", "floor")}
 
 
 @dataclass(frozen=True)
@@ -71,12 +79,14 @@ class Spec:
         match = _SPEC.fullmatch(text.strip().lower()) if isinstance(text, str) and len(text) <= _LONGEST else None
         family = _FAMILIES.get(match["family"]) if match else None
         if match is None or family is None:
-            raise _unknown(text)
+            raise _unknown(text, match and match["family"])
         pairs = [] if match["options"] is None else [item.partition("=") for item in match["options"].split(",")]
         options = {name.strip(): value.strip() for name, _, value in pairs}
         norm = family.default_norm if match["norm"] is None else match["norm"]
         if len(options) < len(pairs) or norm not in family.norms:
             raise _unknown(text)
+        if not options.keys().isdisjoint(_OPTIONS_IN_PYTORCH.get(match["family"], ())):
+            raise NoKernelForm(f"without PyTorch, the connection {text!r} is not known")
         if not all(name in family.options and _fits(value, family.options[name]) for name, value in options.items()):
             raise _unknown(text)
         if options.get("norm_term") == "false" and (match["norm"] or "gamma" in options):
@@ -93,8 +103,19 @@ def is_known(connection: str) -> bool:
     return True
 
 
-def _unknown(text: Any) -> NoKernelForm:
-    return NoKernelForm(f"without PyTorch, the connection {text!r} is not known")
+def _unknown(text: Any, family: str | None = None) -> NoKernelForm:
+    """The refusal of a spec, which a PyTorch that is installed words better.
+
+    :param family: its family if that is not one of `_FAMILIES`.
+    """
+    reason = f"without PyTorch, the connection {shown(text)} is not known"
+    if family in _IN_PYTORCH:
+        return NoKernelForm(reason)
+    problem, advice = f"{shown(text)} is not a valid connection", ""
+    if family is not None:
+        problem += did_you_mean(family, (*_FAMILIES, *_IN_PYTORCH))
+        advice = "a connection of your own needs torch and the module that registers it (--user-dir)"
+    return NoKernelForm(reason, without_torch=SettingError("", problem, advice=advice))
 
 
 def _fits(value: str, kind: tuple[str, ...] | tuple[float, float]) -> bool:

@@ -12,11 +12,13 @@ import numpy as np
 
 from rskip.cpu.decoding import CpuDecoding, Step
 from rskip.cpu.encoding import Encoding, Projection, Sources, sentences_at_once
-from rskip.cpu.library import Library, find_library
+from rskip.cpu.library import Library, find_library, library_for_int8
 from rskip.cpu.program import Program, Programs, Steps
 from rskip.cpu.structures import room
 from rskip.cpu.weights import read_stacks
 from rskip.kernel_forms import NoKernelForm
+from rskip.machine.extras import advice
+from rskip.settings.errors import SettingError
 
 
 class KernelMemory(NamedTuple):
@@ -34,15 +36,11 @@ class KernelTransformer:
     :param parameters: arrays by the names of `Transformer`'s parameters.
     :param precision: "float32", "bfloat16" or "int8".
     :raises NoKernelForm: the kernels are missing or can't compute the model, so only PyTorch can.
+    :raises ValueError: int8 without 8-bit products, or as `read_stacks`.
     """
 
     def __init__(self, settings: Mapping[str, Any], parameters: Mapping[str, np.ndarray], precision: str) -> None:
-        found = find_library()
-        if found.library is None:
-            raise NoKernelForm(f"the compiled kernels are missing: {found.problem}")
-        if precision == "int8" and not found.library.largest_weight:
-            raise NoKernelForm("the kernels have no exact 8-bit products on this processor")
-        self.library: Library = found.library
+        self.library = library_for_int8() if precision == "int8" else _library()
         self.precision = precision
         stacks = read_stacks(self.library, settings, parameters, precision)
         self.config, encoder, decoder = stacks.config, stacks.encoder, stacks.decoder
@@ -109,6 +107,14 @@ class KernelTransformer:
         decoding = self._steps.program(len(memory.counts) * beams).decoding(*memory)
         assert decoding is not None
         return decoding
+
+
+def _library() -> Library:
+    found = find_library()
+    if found.library is not None:
+        return found.library
+    reason = f"needs the compiled kernels or torch: {found.problem}"
+    raise NoKernelForm(reason, without_torch=SettingError("", reason, advice=f"or {advice('torch')}"))
 
 
 class _Programs(Programs[Steps]):

@@ -38,6 +38,7 @@ from rskip.cpu.structures import (
     layout,
 )
 from rskip.cpu.threads import threads
+from rskip.machine.extras import has_torch
 from rskip.settings.errors import SettingError
 
 VARIABLE = "RSKIP_NATIVE"
@@ -142,5 +143,18 @@ def find_library() -> Found:
     except (OSError, AttributeError) as error:
         reason = str(error).removeprefix(f"{files[0]}: ")
         problem = f"{files[0]} can't be used ({reason}): install rskip again"
-        warnings.warn(f"PyTorch computes without the compiled kernels, more slowly: {problem}", stacklevel=2)
+        if has_torch():
+            warnings.warn(f"PyTorch computes without the compiled kernels, more slowly: {problem}", stacklevel=2)
         return Found(None, problem)
+
+
+def library_for_int8() -> Library:
+    """The kernels, which compute 8-bit products here.
+
+    :raises ValueError: they are missing, or this processor has no exact 8-bit products. PyTorch has none either.
+    """
+    found = find_library()
+    if found.library is not None and found.library.largest_weight:
+        return found.library
+    reason = found.problem or "they have no exact 8-bit products on this processor"
+    raise ValueError(f"int8 needs the compiled kernels ({reason}): use float32 or bfloat16")

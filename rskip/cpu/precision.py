@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from rskip.connections.linear import Linear, LinearMap
-from rskip.cpu.int8 import Int8Linear, in_int8, largest_int8_weight
-from rskip.cpu.library import find_library
+from rskip.cpu.int8 import Int8Linear, in_int8
+from rskip.cpu.library import find_library, library_for_int8
 from rskip.cpu.linear import PackedLinear
 from rskip.cpu.packing import FEWEST_INT8_WEIGHTS
 from rskip.kernel_forms import PRECISIONS
@@ -37,9 +37,7 @@ def set_precision(model: Model, precision: str) -> Model:
     if precision == "int8":
         if device.type != "cpu":
             raise ValueError(f"int8 is for CPUs and the model is on {device}: use bfloat16 there")
-        if not largest_int8_weight():
-            reason = find_library().problem or "they have no exact 8-bit products on this processor"
-            raise ValueError(f"int8 needs the compiled kernels ({reason}): use float32 or bfloat16")
+        library_for_int8()
         # the large maps first, so that they are never in float32 all at once
         _replace_linears(model, (nn.Linear, Linear, LinearMap, PackedLinear), _in_int8)
         model.float()

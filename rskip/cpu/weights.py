@@ -20,6 +20,7 @@ from rskip.cpu.library import Library
 from rskip.cpu.packing import FEWEST_INT8_WEIGHTS, Int8Map, PackedMap
 from rskip.kernel_forms import NoKernelForm
 from rskip.settings.check import check
+from rskip.settings.errors import SettingError
 from rskip.transformer.config import TransformerConfig
 
 _EPS = 1e-5
@@ -35,6 +36,7 @@ _FOLLOWED = {
     "source_vocabulary", "target_vocabulary",
 }  # fmt: skip
 _FIRST_POSITIONS = 256
+_ADVICE = "get the weights and config.json again, both from one model"
 _growing = Lock()
 
 
@@ -111,7 +113,7 @@ class Weights:
         """The parameter in the rows' type.
 
         :param shape: the expected sizes; None: any.
-        :raises NoKernelForm: it is missing, or has another shape.
+        :raises SettingError: it is missing, has another shape, or values that are not numbers.
         """
         return self._as_rows(self._take(name, shape))
 
@@ -124,7 +126,8 @@ class Weights:
         """The table of positions, for `length` tokens if they are learned."""
         if not learned:
             if features % 2:
-                raise NoKernelForm(f"{features} features can't be pairs of sine and cosine")
+                side = name.partition(".")[0]
+                raise SettingError.of_value(f"{side}_embed_dim", features, "an even number, for sinusoidal positions")
             return Positions.sinusoidal(features, padding, self._as_rows)
         rows = self.values(f"{name}.weight", length + padding + 1, features)
         return Positions(rows, padding, length, self._as_rows)
@@ -145,22 +148,26 @@ class Weights:
         return Norm(self.values(f"{name}.weight", features), bias, _EPS)
 
     def check_all_taken(self) -> None:
-        """Raises NoKernelForm if a parameter was not taken, so that no part of a model is ignored."""
+        """Raises SettingError if a parameter was not taken, so that no part of a model is ignored."""
         if self._left:
-            raise NoKernelForm(f"the kernels can't compute {min(self._left)}")
+            raise SettingError("", f"the weights have {min(self._left)}, which the settings lack", advice=_ADVICE)
 
     def _take(self, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
         found = self._parameters.get(name)
         if found is None:
-            raise NoKernelForm(f"its weights lack {name}")
+            raise SettingError("", f"the weights lack {name}, which the settings describe", advice=_ADVICE)
         if len(found.shape) != len(shape) or any(
             size not in (None, given) for size, given in zip(shape, found.shape, strict=True)
         ):
-            raise NoKernelForm(f"{name} has the shape {found.shape}, but its settings describe {shape}")
-        if found.dtype.kind != "f":
-            raise NoKernelForm(f"{name} has the type {found.dtype}, not one of floats")
+            expected = tuple("any" if size is None else size for size in shape)
+            problem = f"{name} has the shape {found.shape}, but the settings describe {expected}"
+            raise SettingError("", problem, advice=_ADVICE)
         self._left.discard(name)
-        return np.ascontiguousarray(found, np.float32)
+        values = np.ascontiguousarray(found, np.float32)
+        if np.isnan(values.sum()) and np.isnan(values).any():
+            problem = f"{name} has values that are not numbers (NaN)"
+            raise SettingError("", problem, advice="the file is damaged or its training diverged: get another")
+        return values
 
     def _as_rows(self, values: np.ndarray) -> np.ndarray:
         return to_bfloat16(values) if self.precision == "bfloat16" else values
@@ -183,8 +190,8 @@ def read_stacks(
     :param settings: those of `TransformerConfig`, apart from the vocabularies; the others are its defaults.
     :param parameters: arrays of floats by the names of `Transformer`'s parameters; tied ones have several names.
     :param precision: "float32", "bfloat16" or "int8".
-    :raises NoKernelForm: the kernels can't compute the model, or weights are missing or have other shapes.
-    :raises SettingError: a setting has a wrong type or range.
+    :raises NoKernelForm: the kernels can't compute the model.
+    :raises SettingError: a setting has a wrong type or range, or the weights don't fit the settings.
     """
     config = _checked(settings, parameters, padding)
     if config.activation_fn not in _KERNEL_ACTIVATIONS:
@@ -200,8 +207,11 @@ def read_stacks(
     output, table = "decoder.output_projection", parameters["decoder.embed_tokens.weight"]
     shared = [f"{output}.weight"] * config.output_is_embedding
     shared += ["encoder.embed_tokens.weight"] * config.share_all_embeddings
-    if any(parameters.get(name) is not table for name in shared):
-        raise NoKernelForm("its embeddings differ, though its settings say that they are shared")
+    for name in shared:
+        given = parameters.get(name, table)
+        if given is not table and not np.array_equal(given, table):
+            problem = f"{name} and decoder.embed_tokens.weight differ, but the settings say that they are one matrix"
+            raise SettingError("", problem, advice=_ADVICE)
     decoder.output_projection = weights.linear(output, features, words, has_bias=config.output_has_bias)
     weights.check_all_taken()
     return Stacks(encoder, decoder, config)
@@ -255,7 +265,8 @@ def _layer(weights: Weights, config: Any, side: str, name: str, connections: Con
     features, inner = connections.features, getattr(config, f"{side}_ffn_embed_dim")
     heads = getattr(config, f"{side}_attention_heads")
     if features % heads:
-        raise NoKernelForm(f"{features} features can't be divided among {heads} heads")
+        expected = f"a multiple of the number of the {side}'s heads, {heads}"
+        raise SettingError.of_value(f"{side}_embed_dim", features, expected)
     layer = SimpleNamespace(
         self_attn=_attention(weights, f"{name}.self_attn", features, features, heads),
         self_attn_connection=connections.form(f"{name}.self_attn_connection"),

@@ -18,6 +18,7 @@ from rskip.generation.hypothesis import Hypothesis
 from rskip.generation.options import SearchOptions
 from rskip.generation.special_tokens import SpecialTokens
 from rskip.kernel_forms import NoKernelForm
+from rskip.settings.errors import SettingError
 
 _OF_NUMPY = ("F16", "F32", "F64")  # types in a safetensors file
 
@@ -63,8 +64,10 @@ class RuntimeModel:
         with opened(file, framework="np") as content:
             parameters: dict[str, Any] = {}
             for name in content.keys():  # noqa: SIM118
-                if (kind := content.get_slice(name).get_dtype()) not in _OF_NUMPY:
+                if (kind := content.get_slice(name).get_dtype()) == "BF16":
                     raise NoKernelForm(f"{name} is stored in {kind}, which NumPy lacks")
+                if kind not in _OF_NUMPY:
+                    raise SettingError("", f"{name} is stored in {kind}", expected="floats")
                 parameters[name] = content.get_tensor(name)
         parameters |= {name: parameters[stored] for name, stored in header.tied.items()}
         self._made_of = file.absolute(), precision, source_words, target_words

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from rskip.checkpoint.checkpoint import PAIRS, Checkpoint
 from rskip.checkpoint.config_file import CONFIG, Header, checkpoint_sha256, read_header
 from rskip.checkpoint.fairseq_languages import language_tokens, of_pair
-from rskip.checkpoint.hugging_face import Folder, folder_at, is_hub_name, read_hugging_face
-from rskip.checkpoint.translation import check_translates, check_vocabulary
+from rskip.checkpoint.hugging_face import Folder, check_supported, folder_at, is_hub_name, read_hugging_face
+from rskip.checkpoint.translation import EMBEDDINGS, check_translates, check_vocabulary
 from rskip.files.checksum import sha256_file
 from rskip.generation.runtime import RuntimeModel
 from rskip.kernel_forms import PRECISIONS, NoKernelForm
 from rskip.machine.device import is_cpu
-from rskip.machine.extras import require_torch
+from rskip.machine.extras import has_torch, require_torch
 from rskip.settings.errors import SettingError
 from rskip.text import TextPipeline, Tokenizer
 from rskip.text.finding import TOKENS, Languages, TokenizerSettings, build_text, find_tokenizer
@@ -143,6 +143,10 @@ class StoredWeights:
     @cached_property
     def checkpoint(self) -> Checkpoint:
         """The checkpoint with its tensors, which PyTorch reads."""
+        if not has_torch():
+            from rskip.files.torch_file import check_torch_file
+
+            check_torch_file(self.file, kind="checkpoint of fairseq")
         require_torch(str(self.file))
         from rskip.checkpoint.files import read_checkpoint
 
@@ -177,11 +181,14 @@ class StoredWeights:
             with _errors_about(self.file):
                 return RuntimeModel(self.file, precision=precision or "float32", header=self._header, **words)
         except NoKernelForm as error:
+            if error.without_torch is not None and not has_torch():
+                raise error.without_torch.within(source=str(self.file)) from None
             require_torch(f"{self.file} ({error})")
         return self.build_in_torch(tokenizer, precision=precision, device=device)
 
     def build_in_torch(self, tokenizer: Tokenizer, *, precision: str | None, device: str | torch.device) -> TorchModel:
         """Like `build`, in PyTorch."""
+        self.check_vocabularies(tokenizer)
         require_torch(str(self.file))
         import torch
 
@@ -193,6 +200,13 @@ class StoredWeights:
             model: Any = build_transformer(self.checkpoint, **sizes, as_stored=True)
             model.move(torch.device(device))
             return for_inference(model, precision or "float32")
+
+    def check_vocabularies(self, tokenizer: Tokenizer) -> None:
+        """Raises `SettingError` if the file's header shows that the dictionaries belong to another model."""
+        if self._header is not None and PAIRS not in self.config:
+            with _errors_about(self.file):
+                for side, dictionary in (("source", tokenizer.source), ("target", tokenizer.target)):
+                    check_vocabulary(side, self._header.shapes[EMBEDDINGS[side]][0], len(dictionary))
 
     def _trained_on(self) -> list[str]:
         return [] if self.file.suffix == ".safetensors" else self.checkpoint.trained_on
@@ -207,6 +221,7 @@ class StoredHuggingFace(StoredWeights):
     @cached_property
     def checkpoint(self) -> Checkpoint:
         """The model for the folder's own languages, until `tokenizer` is asked for others."""
+        check_supported(self.file)
         require_torch(str(self.file))
         return read_hugging_face(self.file).checkpoint
 
@@ -222,6 +237,7 @@ class StoredHuggingFace(StoredWeights):
             if given is not None:
                 problem = f"is {given}, but {self.file} is a Hugging Face folder, which has its own"
                 raise SettingError(name, problem, advice="leave it out")
+        check_supported(self.file)
         require_torch(str(self.file))
         model = read_hugging_face(self.file, languages=settings.languages)
         self.checkpoint, own = model.checkpoint, model.tokenizer
@@ -246,11 +262,6 @@ class StoredGraphs:
 
     def build_in_torch(self, tokenizer: Tokenizer, *, precision: str | None, device: str | torch.device) -> TorchModel:
         """Like `StoredWeights.build`, on the CPU."""
-        require_torch(str(self.file))
-        import torch
-
-        from rskip.translation.onnx_decoder import OnnxTransformer
-
         own = self.settings.precision
         with _errors_about(self.file):
             check_vocabulary("source", self.settings.source_vocabulary, len(tokenizer.source))
@@ -258,6 +269,11 @@ class StoredGraphs:
             if precision not in (None, own):
                 advice = "export the model in another precision, or use the model itself"
                 raise SettingError.of_value("precision", precision, f"{own}, as the graphs are", advice=advice)
+        require_torch(str(self.file))
+        import torch
+
+        from rskip.translation.onnx_decoder import OnnxTransformer
+
         model = OnnxTransformer(self.file.parent, self.settings)
         model.move(torch.device(device))
         return model
@@ -293,6 +309,9 @@ class StoredEnsemble:
 
     def build_in_torch(self, tokenizer: Tokenizer, *, precision: str | None, device: str | torch.device) -> TorchModel:
         """Like `StoredWeights.build`, in PyTorch."""
+        for model in self.models:
+            if isinstance(model, StoredWeights):
+                model.check_vocabularies(tokenizer)
         require_torch("an ensemble")
         from rskip.translation.ensemble import Ensemble
 

@@ -141,8 +141,8 @@ def test_what_a_model_cannot_compute_in_is_refused(build, monkeypatch):
     assert PRECISIONS == ("float32", "bfloat16", "int8")
     with pytest.raises(ValueError, match="int8 is for CPUs and the model is on meta"):
         set_precision(build().to("meta"), "int8")
-    monkeypatch.setattr("rskip.cpu.precision.largest_int8_weight", lambda: 0)
-    with pytest.raises(ValueError, match="int8 needs the compiled kernels"):
+    monkeypatch.setattr("rskip.cpu.library.find_library", lambda: Found(None, "not compiled"))
+    with pytest.raises(ValueError, match=r"int8 needs the compiled kernels \(not compiled\): use float32"):
         set_precision(build(), "int8")
 
 

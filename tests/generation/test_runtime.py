@@ -10,14 +10,16 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from rskip.checkpoint import Checkpoint, build_transformer, write_model
-from rskip.connections import find_family, spec
+from rskip.connections import find_family, list_connections, spec
 from rskip.cpu import find_library, for_inference, forms
 from rskip.cpu.weights import to_bfloat16
 from rskip.generation import SearchOptions, SpecialTokens, beam_search
 from rskip.generation.runtime import RuntimeModel
-from rskip.kernel_forms import NoKernelForm
+from rskip.kernel_forms import PRECISIONS, NoKernelForm
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 
@@ -155,10 +157,9 @@ def test_threads_share_a_model(tmp_path):
         ({"connection": "wskip+ln:rate=2"}, "the connection 'wskip"),
         ({"activation_fn": "gelu"}, "the activation gelu"),
         ({"value_residual": "fixed"}, "value_residual=fixed"),
-        ({"change": lambda model: model.register_parameter("more", torch.nn.Parameter(torch.ones(2)))}, "compute more"),
         ({"dtype": torch.bfloat16}, "stored in BF16"),
     ],
-    ids=["deepnorm", "hyper", "wskip", "gelu", "value_residual", "more", "bfloat16"],
+    ids=["deepnorm", "hyper", "wskip", "gelu", "value_residual", "bfloat16"],
 )
 def test_what_only_pytorch_can_run_says_why(tmp_path, settings, reason):
     with pytest.raises(NoKernelForm, match=reason):
@@ -174,10 +175,12 @@ def test_what_only_pytorch_can_run_says_why(tmp_path, settings, reason):
         ({"no_scale_embedding": "false"}, SettingError, "no_scale_embedding is 'false'"),
         ({"encoder_connection": 7}, SettingError, "encoder_connection is 7"),
         ({"start": "middle"}, SettingError, "start is 'middle'"),
-        ({"decoder_layers": 3}, NoKernelForm, "lack decoder.layers.2"),
-        ({"encoder_ffn_embed_dim": 47}, NoKernelForm, "has the shape"),
-        ({"output_bias": True}, NoKernelForm, "lack decoder.output_projection.bias"),
-        ({"share_all_embeddings": True}, NoKernelForm, "embeddings differ"),
+        ({"decoder_layers": 3}, SettingError, "lack decoder.layers.2.* get the weights and config.json again"),
+        ({"decoder_layers": 1}, SettingError, "have decoder.layers.1.*, which the settings lack"),
+        ({"encoder_attention_heads": 5}, SettingError, "encoder_embed_dim is 32: expected a multiple"),
+        ({"encoder_ffn_embed_dim": 47}, SettingError, r"has the shape \(48, 32\), .* describe \(47, 32\)"),
+        ({"output_bias": True}, SettingError, "lack decoder.output_projection.bias"),
+        ({"share_all_embeddings": True}, SettingError, "differ, but the settings say"),
         *(
             ({"encoder_connection": spec}, NoKernelForm, "the connection .* is not known")
             for spec in (
@@ -208,10 +211,12 @@ def test_specs_are_read_as_elsewhere(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     found = opened(file).search(SOURCES, OPTIONS, special=SpecialTokens())
     assert_equal(found, in_torch(checkpoint, "float32", OPTIONS))
+    own = [each for each in list_connections() if each.connection.__module__.startswith("rskip.")]
+    assert {each.name for each in own} == {*forms._FAMILIES, *forms._IN_PYTORCH}
     for family in forms._FAMILIES:
         own, other = forms._FAMILIES[family], find_family(family)
         assert set(own.norms) == {*other.norms} - {"gn1", "bn"} and own.default_norm == other.default_norm
-        assert own.options.keys() <= other.options.keys()
+        assert own.options.keys() | forms._OPTIONS_IN_PYTORCH.get(family, ()) == other.options.keys()
         for name, option in other.options.items():
             if name in own.options and option.words:
                 assert own.options[name] == option.words
@@ -230,9 +235,31 @@ def test_bad_files(tmp_path):
 
 def test_weights_that_are_not_numbers(tmp_path):
     file, _ = saved(tmp_path, change=lambda model: model.encoder.layers[0].fc1.weight[0, 0].fill_(math.nan))
-    for precision in ("float32", "bfloat16"):
-        with pytest.raises(ValueError, match="is not a number"):
-            opened(file, precision).search(SOURCES, OPTIONS, special=SpecialTokens())
+    for precision in PRECISIONS:
+        with pytest.raises(SettingError, match="encoder.layers.0.fc1.weight has values that are not numbers"):
+            opened(file, precision)
+
+
+def test_weights_of_other_types(tmp_path):
+    file, _ = saved(tmp_path)
+    with safe_open(file, framework="pt") as content:
+        tensors, about = {name: content.get_tensor(name) for name in content.keys()}, content.metadata()  # noqa: SIM118
+    name = "encoder.layers.0.fc1.bias"
+    save_file({**tensors, name: tensors[name].long()}, file, about)
+    with pytest.raises(SettingError, match=f"{name} is stored in I64: expected floats"):
+        opened(file)
+
+
+def test_shared_embeddings_may_be_stored_twice(tmp_path):
+    words = {"source_vocabulary": 90, "target_vocabulary": 90}
+    file, checkpoint = saved(tmp_path, share_all_embeddings=True, words=words)
+    checkpoint.model = {name: value.clone() for name, value in checkpoint.model.items()}
+    write_model(tmp_path / "twice", checkpoint)
+    twice = opened(tmp_path / "twice/model.safetensors", source_words=90)
+    assert twice._model.encode(SOURCES).counts.tolist() == [5, 2, 11, 3]
+    expected = opened(file, source_words=90).search(SOURCES, OPTIONS, special=SpecialTokens())
+    found = twice.search(SOURCES, OPTIONS, special=SpecialTokens())
+    assert [each[0].tokens.tolist() for each in found] == [each[0].tokens.tolist() for each in expected]
 
 
 def test_bfloat16_is_rounded_as_in_pytorch():

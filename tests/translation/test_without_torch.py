@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,9 +57,9 @@ def run(root: Path, tmp_path: Path, environment: Callable[..., dict[str, str]]) 
     (tmp_path / "refuse/sitecustomize.py").write_text(REFUSE)
     variables = environment(PYTHONPATH=f"{tmp_path / 'refuse'}:{root}")
 
-    def run(*arguments: object, text: str = "") -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, *map(str, arguments)]
-        return subprocess.run(command, cwd=root, env=variables, input=text, capture_output=True, text=True)
+    def run(*arguments: object, text: str = "", **further: str) -> subprocess.CompletedProcess[str]:
+        command, env = [sys.executable, *map(str, arguments)], variables | further
+        return subprocess.run(command, cwd=root, env=env, input=text, capture_output=True, text=True)
 
     return run
 
@@ -85,9 +86,10 @@ def test_what_needs_pytorch_says_so_in_one_line(run, root: Path, tmp_path: Path)
     checkpoint = read_checkpoint(root / MODEL / "model.safetensors")
     checkpoint.config["model"]["connection"] = "denseformer+ln"
     write_checkpoint(tmp_path / "model.safetensors", checkpoint)
-    (tmp_path / "model.pt").write_bytes(b"")
+    (tmp_path / "model.pt").write_bytes(b"\x80\x02")
     (tmp_path / "hub").mkdir()
     (tmp_path / "hub/config.json").write_text('{"model_type": "marian"}')
+    (tmp_path / "hub/pytorch_model.bin").write_bytes(b"")
     dictionaries = ["--dictionaries", root / MODEL, "--text", root / MODEL / "text"]
     for model, further in (
         (tmp_path / "model.safetensors", dictionaries),
@@ -101,6 +103,58 @@ def test_what_needs_pytorch_says_so_in_one_line(run, root: Path, tmp_path: Path)
         assert " needs torch: install the extra torch with pip install " in done.stderr, done.stderr
     done = run("-m", "rskip", "analyse", "ratios", text="")
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+
+
+def test_what_pytorch_would_not_help_names_the_fault(run, root: Path, tmp_path: Path) -> None:
+    """One line without the advice to install PyTorch: the fault is in the files."""
+    whole, text = read_checkpoint(root / MODEL / "model.safetensors"), ["--text", root / MODEL / "text"]
+    dictionaries = ["--dictionaries", root / MODEL, *text]
+
+    def written(name: str, *, settings: dict[str, object], lacks: str = "") -> Path:
+        checkpoint = replace(whole, model={each: value for each, value in whole.model.items() if each != lacks})
+        checkpoint.config = {**whole.config, "model": {**whole.config["model"], **settings}}
+        write_checkpoint(tmp_path / name, checkpoint)
+        return tmp_path / name
+
+    lacking = written("lacking.safetensors", settings={}, lacks="encoder.layers.1.fc2.bias")
+    misspelt = written("misspelt.safetensors", settings={"connection": "2rksip+ln"})
+    invalid = written("invalid.safetensors", settings={"connection": "0rskip+ln"})
+    cut = written("cut.safetensors", settings={})
+    cut.write_bytes(cut.read_bytes()[:-4])
+    (tmp_path / "model.pt").write_bytes(b"PK\x03\x04 and no end")
+    other = tmp_path / "other"
+    other.mkdir()
+    for language, further in (("en", ""), ("de", "one-more-word 1\n")):
+        content = (root / MODEL / f"dict.{language}.txt").read_text()
+        (other / f"dict.{language}.txt").write_text(content + further)
+    for name, config in (("bert", '{"model_type": "bert"}'), ("marian", '{"model_type": "marian"}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(config)
+    ensemble = f"{root / MODEL}:{root / MODEL}"
+    for model, further, fault in (
+        (lacking, dictionaries, f"{lacking}: the weights lack encoder.layers.1.fc2.bias, which the settings describe"),
+        (misspelt, dictionaries, f"{misspelt}: '2rksip+ln' is not a valid connection (did you mean 'rskip'?)"),
+        (invalid, dictionaries, f"{invalid}: '0rskip+ln' is not a valid connection"),
+        (cut, dictionaries, "truncated or damaged"),
+        (tmp_path / "model.pt", dictionaries, "model.pt can't be read: it is truncated, damaged, or not a checkpoint"),
+        (root / MODEL, ["--dictionaries", other, *text], "the dictionaries belong to another model"),
+        (ensemble, ["--dictionaries", other, *text], "the dictionaries belong to another model"),
+        (tmp_path / "bert", [], "model_type is 'bert': expected a translation model"),
+        (tmp_path / "marian", [], "no weights in "),
+    ):
+        done = run("-m", "rskip", "translate", "--quiet", "--model", model, *further, text="A man.\n")
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+        assert fault in done.stderr and "install the extra" not in done.stderr, done.stderr
+
+
+def test_missing_kernels_are_named_with_both_remedies(run, root: Path) -> None:
+    translate = ("-m", "rskip", "translate", "--quiet", "--model", MODEL)
+    done = run(*translate, text="A man.\n", RSKIP_NATIVE="off")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert "needs the compiled kernels or torch: RSKIP_NATIVE=off; or install the extra torch with " in done.stderr
+    done = run(*translate, "--precision", "int8", text="A man.\n", RSKIP_NATIVE="off")
+    assert "int8 needs the compiled kernels (RSKIP_NATIVE=off): use float32 or bfloat16" in done.stderr
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "torch" not in done.stderr, done.stderr
 
 
 def test_doctor_finds_nothing_wrong_with_a_missing_pytorch(run) -> None:

@@ -97,6 +97,16 @@ def read_hugging_face(path: Path, *, languages: tuple[str | None, str | None] = 
     return find_reader(folder)(folder, languages=languages)
 
 
+def check_supported(path: Path) -> None:
+    """Checks without PyTorch that a folder holds weights of a known model type.
+
+    :raises FileNotFoundError, SettingError: as `Folder`, `Folder.weights` and `find_reader`.
+    """
+    folder = Folder(path)
+    check_known(folder, READERS, "a translation model")
+    folder.weights()
+
+
 def find_reader(folder: Folder) -> Reader:
     """The reader of a folder's model type.
 
