@@ -18,8 +18,10 @@ import json
 import os
 import random
 import statistics
+import sys
 import tempfile
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=20_000, help="requests while memory is watched")
     parser.add_argument("--malformed", type=int, default=10_000, help="malformed requests")
     parser.add_argument("--batch-wait", type=float, default=ServerSettings().batch_wait)
-    parser.add_argument("--batches-at-once", type=int, default=ServerSettings().batches_at_once)
+    parser.add_argument("--workers", type=int, default=ServerSettings().workers, help="worker processes; 0 for none")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
     parser.add_argument("--quick", action="store_true", help="few sentences and requests, without a record")
     parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/serve.jsonl"))
@@ -66,17 +68,22 @@ def translator_of(system: str, folder: Path | None, threads: int) -> Translator:
 
 
 def serve(args: argparse.Namespace) -> None:
-    """Runs a server; prints its port."""
+    """Runs the server's code around CTranslate2."""
     from rskip.serving.app import build_app
     from rskip.serving.models import Models, ServedModel
     from rskip.serving.server import open_port, run_server
     from rskip.serving.service import Service
 
-    settings = ServerSettings(batch_wait=args.batch_wait, batches_at_once=args.batches_at_once)
+    settings = ServerSettings(batch_wait=args.batch_wait)
     model = ServedModel("model", translator_of(args.serve, args.folder, args.threads))
-    listening = open_port("127.0.0.1", 0)
-    print(listening.getsockname()[1], flush=True)
-    run_server(build_app(Service(Models([model]), settings)), listening, settings)
+    with open_port("127.0.0.1", 0) as listening:
+        print(f"serving at http://127.0.0.1:{listening.getsockname()[1]}", file=sys.stderr, flush=True)
+        run_server(build_app(Service(Models([model]), settings)), listening, settings)
+
+
+def started(args: argparse.Namespace, system: str, folder: Path | None) -> AbstractContextManager[tuple[int, int]]:
+    """A server with the command's settings."""
+    return server(system, MODEL, folder, threads=args.threads, workers=args.workers, batch_wait=args.batch_wait)
 
 
 def measure_speed(args: argparse.Namespace, sentences: list[str], folder: Path) -> list[dict[str, Any]]:
@@ -84,7 +91,7 @@ def measure_speed(args: argparse.Namespace, sentences: list[str], folder: Path) 
     rows = []
     for number in range(args.rounds):
         for system in args.systems:
-            with server(system, passed(args, folder), threads=args.threads) as (port, _):
+            with started(args, system, folder) as (port, _):
                 send(port, translate_requests(sentences[:64]), 8)  # warm
                 for clients in CLIENTS:
                     few = sentences[: len(sentences) // 4] if clients == 1 else sentences
@@ -136,7 +143,7 @@ def compare(args: argparse.Namespace, sentences: list[str], folder: Path) -> dic
     found = {}
     for system in ("ours float32", "ours int8"):
         expected = [each.text for each in translator_of(system, folder, args.threads).translate(sentences)]
-        with server(system, passed(args, folder), threads=args.threads) as (port, _):
+        with started(args, system, folder) as (port, _):
             texts = send(port, translate_requests(sentences), 32).translations()
         found[system] = sum(one != other for one, other in zip(texts, expected, strict=True))
     return {"sentences": len(sentences), **found}
@@ -144,7 +151,7 @@ def compare(args: argparse.Namespace, sentences: list[str], folder: Path) -> dic
 
 def endure(args: argparse.Namespace, sentences: list[str], folder: Path) -> dict[str, Any]:
     """Statuses of malformed requests, and the memory before and after many good ones."""
-    with server("ours float32", passed(args, folder), threads=args.threads) as (port, process):
+    with started(args, "ours float32", folder) as (port, process):
         rng = random.Random(1)
         bad = send(port, [malformed(rng) for _ in range(args.malformed)], 32, keep=True)
         counts = {status: bad.statuses.count(status) for status in sorted({*bad.statuses})}
@@ -180,14 +187,6 @@ def resident(process: int) -> float:
     return round(pages * os.sysconf("SC_PAGE_SIZE") / 1e6, 1)
 
 
-def passed(args: argparse.Namespace, folder: Path) -> list[str]:
-    """The arguments of a server's process."""
-    return [
-        "--folder", str(folder), "--threads", str(args.threads), "--batch-wait", str(args.batch_wait),
-        "--batches-at-once", str(args.batches_at_once),
-    ]  # fmt: skip
-
-
 def main() -> None:
     args = parse_arguments()
     if args.serve:
@@ -208,7 +207,7 @@ def main() -> None:
             "rounds": args.rounds,
             "threads": args.threads,
             "count": args.count,
-            "settings": {"batch_wait": args.batch_wait, "batches_at_once": args.batches_at_once},
+            "settings": {"batch_wait": args.batch_wait, "workers": args.workers},
             "speed": rows,
             "ratios": ratios(rows),
             "different": compare(args, sentences, folder),

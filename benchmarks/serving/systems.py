@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -46,15 +47,29 @@ class CTranslate2Translator(Translator):
 
 
 @contextmanager
-def server(system: str, arguments: Sequence[str], *, threads: int) -> Iterator[tuple[int, int]]:
-    """The port and the process id of a server that runs within the block."""
-    command = [sys.executable, str(BENCHMARK), "--serve", system, *arguments]
+def server(
+    system: str, model: Path, folder: Path | None, *, threads: int, workers: int, batch_wait: float
+) -> Iterator[tuple[int, int]]:
+    """The port and the process id of a server that runs within the block.
+
+    :param folder: the model in CTranslate2's format.
+    :param threads: of each worker.
+    """
+    name, precision = system.split()
+    settings = ["--threads", str(threads), "--batch-wait", str(batch_wait)]
+    if name == "ours":
+        command = ["-m", "rskip", "serve", "--model", str(model), "--precision", precision, "--port", "0", "--quiet"]
+        command += ["--workers", str(workers)]
+    else:
+        command = [str(BENCHMARK), "--serve", system, "--folder", str(folder)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    assert process.stdout is not None
+    process = subprocess.Popen(
+        [sys.executable, *command, *settings], stderr=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stderr is not None
     try:
-        yield int(process.stdout.readline()), process.pid
+        yield int(re.findall(r":(\d+)", process.stderr.readline())[-1]), process.pid
     finally:
         process.terminate()
         process.wait()
-        process.stdout.close()
+        process.stderr.close()

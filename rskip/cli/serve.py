@@ -7,8 +7,16 @@ programs of this machine, unless --host says otherwise. SIGTERM or Ctrl-C ends i
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
+
+    from rskip.serving.settings import ServerSettings
+    from rskip.serving.supervisor import Hire
 
 EXAMPLES = """examples:
   rskip serve --model checkpoints/multi30k_en_de/2rskip_ln
@@ -38,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source-lang", metavar="LANG", help="source language of requests that name none; a "
                         "multilingual model needs it and --target-lang")  # fmt: skip
     parser.add_argument("--target-lang", metavar="LANG", help="target language of requests that name none")
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: one per core)")
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="CPU threads of each worker (default: the workers share the cores)"
+    )
     add_options(parser.add_argument_group("batches and limits"), ServerSettings)
 
     access = parser.add_argument_group("access")
@@ -66,34 +76,71 @@ def run(args: argparse.Namespace) -> None:
     from rskip.serving.settings import ServerSettings
 
     settings, keys = with_flags(ServerSettings(), args), read_keys(args.api_keys)
+    workers = _workers(args, settings)
+    if args.threads is not None and not 1 <= args.threads <= 512:
+        raise ValueError(f"--threads is {args.threads}: expected 1 to 512")
     hosts, origins = [*map(allowed_host, args.allowed_host)], [*map(allowed_origin, args.cors)]
     listening = open_port(args.host, args.port)
     with listening:
-        if args.threads is not None:
-            from rskip.cpu.threads import set_threads
-
-            if not 1 <= args.threads <= 512:
-                raise ValueError(f"--threads is {args.threads}: expected 1 to 512")
-            set_threads(args.threads)
+        from rskip.cpu.threads import threads
         from rskip.serving.access_log import to_stderr
         from rskip.serving.app import build_app
         from rskip.serving.models import load_models
         from rskip.serving.service import Service
+        from rskip.serving.supervisor import supervise
+        from rskip.serving.workers import work
 
+        count = max(1, threads() // max(1, workers)) if args.threads is None else args.threads
+        if workers:  # a process that has run threads of OpenMP must not fork
+            _limit_threads(1)
+        elif args.threads is not None:
+            _limit_threads(count)
         languages = args.source_lang, args.target_lang
         models = load_models(args.model, precision=args.precision, device=args.device, languages=languages)
         hosts += LOOPBACK if hosts or is_private(listening) else ()
-        app = build_app(
-            Service(models, settings, keys=keys),
-            hosts=hosts,
-            origins=origins,
-            log=None if args.quiet else to_stderr,
-            log_texts=args.log_texts,
-        )
+
+        def serve(hire: Hire | None) -> None:
+            app = build_app(
+                Service(models, settings, keys=keys, hire=hire),
+                hosts=hosts,
+                origins=origins,
+                log=None if args.quiet else to_stderr,
+                log_texts=args.log_texts,
+            )
+            run_server(app, listening, settings)
+
+        def compute(server: socket.socket) -> None:
+            listening.close()
+            _limit_threads(count)
+            work(server, models)
+
         host = f"[{args.host}]" if ":" in args.host else args.host
         names = ", ".join(each.name for each in models)
         print(f"serving {names} at http://{host}:{listening.getsockname()[1]} (Ctrl-C ends)", file=sys.stderr)
-        run_server(app, listening, settings)
+        if workers:
+            supervise(serve, compute)
+        else:
+            serve(None)
+
+
+def _workers(args: argparse.Namespace, settings: ServerSettings) -> int:
+    """The number of worker processes.
+
+    :raises ValueError: workers were asked for where there are none.
+    """
+    if sys.platform == "linux" and args.device in (None, "cpu"):
+        return settings.workers
+    if args.workers:
+        where = f"--device {args.device or 'cpu'} on {sys.platform}"
+        raise ValueError(f"--workers is {args.workers}: expected 0 with {where}")
+    return 0
+
+
+def _limit_threads(count: int) -> None:
+    from rskip.cpu.threads import set_threads
+
+    os.environ["OMP_NUM_THREADS"] = str(count)  # for libraries that are loaded later
+    set_threads(count)
 
 
 def read_keys(path: Path | None) -> list[str]:

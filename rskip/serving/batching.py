@@ -10,37 +10,46 @@ from threading import Thread
 from typing import Any
 
 from rskip.serving.errors import RequestError
-from rskip.serving.jobs import Job
+from rskip.serving.jobs import EachStep, Job, Lane
 from rskip.serving.metrics import Metrics
 from rskip.serving.queue import JobQueue, QueueClosed, QueueFull, Waiting
 from rskip.serving.settings import ServerSettings
+from rskip.serving.workers import Compute, WorkerLost
 
 _LOG = logging.getLogger("rskip.serving")
 _LONGEST_RETRY = 60  # seconds
+_LOST = RequestError(500, "the processes that computed this request were killed: send less, or try again later")
 
 
 class _Abandoned(Exception):
     """Nobody waits for a batch any more."""
 
 
+def compute_here(lane: Lane, items: Sequence[Any], each_step: EachStep) -> Sequence[Any]:
+    """Computes in this process. The kernels release Python's lock, so the server stays responsive."""
+    return lane.compute(items, each_step)
+
+
 class Batcher:
-    """Threads that take batches from a queue. The kernels release Python's lock, so the server stays responsive.
+    """Threads that take batches from a queue, one thread for each element of `computers`.
 
     A batch that fails is repeated item by item, so that a request can't make another one fail. A search ends early if
     all of its clients have gone or timed out.
     """
 
-    def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: ServerSettings, metrics: Metrics, *, computers: Sequence[Compute] = (compute_here,)
+    ) -> None:
         self.queue = JobQueue(settings.max_queue, most_tokens=settings.max_queue_tokens)
-        self.settings, self.metrics = settings, metrics
+        self.settings, self.metrics, self._computers = settings, metrics, computers
         self._threads: list[Thread] = []
         self._speed = 0.0  # tokens per second of recent batches
         metrics.watch(self.queue)
 
     def start(self) -> None:
         """Starts the threads."""
-        for number in range(self.settings.batches_at_once):
-            self._threads.append(Thread(target=self._run, name=f"batches {number}", daemon=True))
+        for number, compute in enumerate(self._computers):
+            self._threads.append(Thread(target=self._run, args=(compute,), name=f"batches {number}", daemon=True))
             self._threads[-1].start()
 
     def close(self) -> None:
@@ -70,17 +79,17 @@ class Batcher:
         except QueueClosed:
             raise RequestError(503, "the server is shutting down: try again later", retry_after=5) from None
 
-    def _run(self) -> None:
+    def _run(self, compute: Compute) -> None:
         settings = self.settings
         while batch := self.queue.take(tokens=settings.batch_tokens, wait=settings.batch_wait / 1000):
             try:
-                self._compute(batch)
+                self._compute(batch, compute)
             except Exception as error:  # a fault here must not end the thread
                 _LOG.exception("a batch failed")
                 for each in batch:
                     each.job.finish(each.number, error)
 
-    def _compute(self, batch: Sequence[Waiting]) -> None:
+    def _compute(self, batch: Sequence[Waiting], compute: Compute) -> None:
         lane, start = batch[0].job.lane, time.monotonic()
 
         def check_wanted(step: int) -> None:
@@ -88,16 +97,16 @@ class Batcher:
                 raise _Abandoned
 
         try:
-            results: Sequence[Any] = lane.compute([each.content for each in batch], check_wanted)
+            results: Sequence[Any] = compute(lane, [each.content for each in batch], check_wanted)
         except _Abandoned:
             self.metrics.abandoned.inc()
             return
         except Exception as error:
             if len(batch) > 1:
                 for each in batch:
-                    self._compute([each])
+                    self._compute([each], compute)
                 return
-            results = [error]
+            results = [_LOST if isinstance(error, WorkerLost) else error]
         seconds, size = time.monotonic() - start, sum(each.size for each in batch)
         self._speed = 0.8 * self._speed + 0.2 * size / max(seconds, 1e-9) if self._speed else size / max(seconds, 1e-9)
         made = sum(lane.produced(result) for result in results if not isinstance(result, Exception))

@@ -38,6 +38,7 @@ class Metrics:
         self.abandoned = Counter(
             "rskip_abandoned_batches", "Batches that ended early since nobody waited for them.", registry=registry
         )
+        self.lost_workers = Counter("rskip_lost_workers", "Worker processes that were replaced.", registry=registry)
         self._batch_items = Histogram(
             "rskip_batch_items", "Sentences or images per batch.", ("model",), buckets=_SIZES, registry=registry
         )

@@ -95,6 +95,20 @@ class Models:
                 raise wrong_request(error) from None
         raise RequestError(400, _no_pair(source, target, self.directions()))
 
+    def reference(self, model: Any) -> tuple[str, str | None, str | None] | None:
+        """What `referred` finds a model by in another process with the same models; None for another object."""
+        inner = getattr(model, "model", None)
+        for each in self:
+            if each.model is model or (inner is not None and inner is getattr(each.model, "model", None)):
+                return each.name, getattr(model, "source_language", None), getattr(model, "target_language", None)
+        return None
+
+    def referred(self, reference: tuple[str, str | None, str | None]) -> Any:
+        """The model of a reference."""
+        name, source, target = reference
+        model = self._models[name].model
+        return self._between(name, source, target) if hasattr(model, "between") else model
+
     def directions(self) -> dict[str, list[str]]:
         """The target languages of each source language."""
         found: dict[str, dict[str, None]] = {}

@@ -9,6 +9,7 @@ import socket
 from rskip.machine.extras import extra
 from rskip.serving.connection import timed
 from rskip.serving.settings import ServerSettings
+from rskip.serving.supervisor import SIGNALS
 from rskip.settings.errors import SettingError
 
 with extra("serve", what="a server"):
@@ -63,8 +64,10 @@ def run_server(app: ASGIApp, listening: socket.socket, settings: ServerSettings)
         """Handles a signal before uvicorn does, and the signal that it repeats when it has shut down."""
         server.should_exit = True
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, end) for number in SIGNALS}
     try:
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         server.run(sockets=[listening])
     finally:
         for number, handler in before.items():

@@ -10,12 +10,14 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from rskip.machine.extras import extra
-from rskip.serving.batching import Batcher
+from rskip.serving.batching import Batcher, compute_here
 from rskip.serving.errors import RequestError
 from rskip.serving.jobs import Job
 from rskip.serving.metrics import Metrics
 from rskip.serving.models import Models
 from rskip.serving.settings import ServerSettings
+from rskip.serving.supervisor import Hire
+from rskip.serving.workers import Compute, Worker
 
 with extra("serve", what="a server"):
     from fastapi import Request
@@ -27,12 +29,19 @@ class Service:
     """The models of a server with their queue, limits and keys.
 
     :param keys: API keys; if empty, requests need none.
+    :param hire: starts a worker process; None: this process computes.
     """
 
-    def __init__(self, models: Models, settings: ServerSettings, *, keys: Collection[str] = ()) -> None:
+    def __init__(
+        self, models: Models, settings: ServerSettings, *, keys: Collection[str] = (), hire: Hire | None = None
+    ) -> None:
         self.models, self.settings = models, settings
         self.metrics, self.started = Metrics(), int(time.time())
-        self.batcher = Batcher(settings, self.metrics)
+        computers: list[Compute] = [compute_here]
+        if hire is not None:
+            lost = self.metrics.lost_workers.inc
+            computers = [Worker(hire, models, lost=lost).compute for _ in range(settings.workers)]
+        self.batcher = Batcher(settings, self.metrics, computers=computers)
         self._keys = [_digest(key) for key in keys]
 
     @property

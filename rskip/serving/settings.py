@@ -26,8 +26,13 @@ class ServerSettings(Checked):
         float,
         Meta(ge=0, le=10_000, description="milliseconds that a request waits for others, to share a batch with them"),
     ] = 0.0
-    batches_at_once: Annotated[
-        Annotated[int, Meta(ge=1, le=128)], Meta(description="batches that are computed at the same time")
+    workers: Annotated[
+        Annotated[int, Meta(ge=0, le=128)],
+        Meta(
+            description="processes that compute a batch each, and are replaced if they are killed; 0: the server's "
+            "process computes",
+            extra={"default": "1; 0 with --device and outside Linux"},
+        ),
     ] = 1
     max_queue: Annotated[
         Count, Meta(description="maximum sentences that wait; the server refuses further requests with status 429")

@@ -20,6 +20,7 @@ from rskip.serving.connection import timed  # noqa: E402
 from rskip.serving.models import Models, load_models  # noqa: E402
 from rskip.serving.service import Service  # noqa: E402
 from rskip.serving.settings import ServerSettings  # noqa: E402
+from rskip.serving.workers import work  # noqa: E402
 
 FAST: Any = {"timeout_keep_alive": 1}
 
@@ -30,13 +31,21 @@ def models(root) -> Models:
     return load_models([f"de={folders[0]}", f"fr={folders[1]}"])
 
 
+def in_thread(models: Models) -> socket.socket:
+    """The socket to a worker that runs in a thread of this process."""
+    server, worker = socket.socketpair()
+    threading.Thread(target=work, args=(worker, models), daemon=True).start()
+    return server
+
+
 @pytest.fixture
 def serving(models: Models) -> Iterator[Callable[..., Any]]:
-    """`serving(models=, keys=, app={...}, **settings)`: a service with `send(method, path, ...)`, in this process."""
+    """`serving(models=, keys=, app={...}, **settings)`: a service with `send(method, path, ...)`, in this process.
+    Its workers are threads."""
     with contextlib.ExitStack() as stack:
 
         def started(models: Any = models, keys: Any = (), app: Any = None, **settings: Any) -> Any:
-            service: Any = Service(models, ServerSettings(**settings), keys=keys)
+            service: Any = Service(models, ServerSettings(**settings), keys=keys, hire=lambda: in_thread(models))
             service.batcher.start()
             stack.callback(service.batcher.close)
             service.app = build_app(service, **(app or {}))
