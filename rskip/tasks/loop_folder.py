@@ -1,18 +1,22 @@
-"""Manages the folder of a training with its own loop: its lock, its paths, and the atomic writing of its files."""
+"""Manages the folder of a training with its own loop: its lock, its checkpoint and its curve."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import torch
+from torch import Tensor
 
 from rskip.files.folder_lock import FolderLock, folder_lock
+from rskip.files.state import as_state, read_state_lines, state_line
+from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file, naming
-from rskip.settings.kinds import Whole
+from rskip.settings.kinds import Count, Whole
 
 
 class LoopFolder:
@@ -53,6 +57,88 @@ class LoopFolder:
 
 
 Session = TypedDict("Session", {"from": Whole, "device": str, "torch": str, "seconds": float})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopCheckpoint:
+    """A training's state after an iteration. The fields have the names of the file's keys; absent ones are None.
+
+    settings, seed, processes: `to_dict()` of the task's settings, the random seed and the number of processes. Only a
+    training with the same values resumes from it.
+    iteration, model, optimiser: number of completed iterations, and state dicts.
+    curve: the points so far, as in curve.jsonl.
+    """
+
+    settings: dict[str, Any]
+    seed: int
+    processes: Count
+    iteration: Whole
+    model: dict[str, Tensor]
+    optimiser: Any
+    curve: list[Any]
+
+    def content(self) -> dict[str, Any]:
+        """The file's content, of tensors and plain values."""
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        content["curve"] = [asdict(point) for point in self.curve]
+        return {name: value for name, value in content.items() if value is not None}
+
+
+State = TypeVar("State", bound=LoopCheckpoint)
+Point = TypeVar("Point")
+
+
+def write_checkpoint(path: Path, checkpoint: LoopCheckpoint) -> None:
+    """Writes the file atomically.
+
+    :raises OSError: the disk is full, or there is no permission. The earlier file stays.
+    """
+    kept = "the previous checkpoint is kept" if path.exists() else "there is no earlier checkpoint"
+    save_whole(path, checkpoint.content(), consequence=f"{kept}: free some space and repeat the command to resume")
+
+
+def read_checkpoint(path: Path, kind: type[State], *, written_by: str) -> State | None:
+    """The checkpoint on the CPU; None if it does not exist. It runs no pickle.
+
+    :param written_by: the command that writes such files.
+    :raises ValueError: the file is truncated, damaged or not a checkpoint.
+    """
+    if not path.exists():
+        return None
+    advice = "move it away to start again"
+    content = read_torch_file(path, kind=f"file of `{written_by}`", advice=f"; {advice}")
+    return as_state(content, kind, source=str(path), advice=advice)
+
+
+def check_same_training(path: Path, there: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """:raises ValueError: the checkpoint is from a training with other settings. The error lists them."""
+    differing = [name for name in {**there, **now} if there.get(name) != now.get(name)]
+    if differing:
+        listed = "; ".join(f"{name}: {there.get(name)} there, {now.get(name)} now" for name in differing)
+        raise ValueError(
+            f"{path} is from a training with other settings ({listed}): give another folder, or the same settings"
+        )
+
+
+def write_curve(path: Path, points: Sequence[Any]) -> None:
+    """Writes all points of a learning curve, one per line, atomically.
+
+    :raises OSError: the disk is full.
+    """
+    advice = "free some space and repeat the command to resume"
+    consequence = f"the training stops, but its last checkpoint is complete: {advice}"
+    with naming(path, consequence=consequence), atomic_file(path) as temporary:
+        temporary.write_text("".join(map(state_line, points)))
+
+
+def read_points(path: Path, kind: type[Point], *, finished: bool) -> list[Point]:
+    """The points in a curve.jsonl. Skips a damaged end, which a killed training may leave.
+
+    :param finished: whether the training has ended. Then a damaged end is an error.
+    :raises SettingError: a line is damaged.
+    """
+    advice = "move the training away to start again"
+    return [point for point, _ in read_state_lines(path, kind, advice=advice, finished=finished)]
 
 
 def save_whole(path: Path, content: object, *, consequence: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,12 @@ from rskip.files.resumable import Entry, ResumableFile, _batch_journal
 from rskip.files.state import state_line
 from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.log import epoch_lines
+from rskip.tasks.loop_folder import read_checkpoint
 from rskip.tasks.run import SESSION, RunFolder
 from rskip.translation.files import FoundBatch
 from rskip.vision.scoring import _read_evaluation
 from rskip.vision.training.curve import CurvePoint, read_curve
-from rskip.vision.training.training_folder import TrainingCheckpoint, TrainingFolder, read_training_checkpoint
+from rskip.vision.training.training_folder import TrainingCheckpoint, TrainingFolder
 from tests.fuzz.contract import holds
 from tests.fuzz.test_fuzz_files import OWN_IMAGES, damaged, damages, edited, edits, in_json
 from tests.fuzz.values import given
@@ -168,19 +170,21 @@ def test_damaged_checkpoints(tmp_path: Path) -> None:
         "config": {"depth": 8}, "classes": ["a", "b"], "images": OWN_IMAGES,
     }  # fmt: skip
 
+    read = partial(read_checkpoint, kind=TrainingCheckpoint, written_by="rskip vision train")
+
     @given(edits())
     def changed(edit: Any) -> None:
         try:
             torch.save(edited(whole, edit), path)
         except (UnicodeEncodeError, OverflowError, RecursionError):  # pickle can't hold the value
             return
-        found = holds(read_training_checkpoint, path)
+        found = holds(read, path)
         assert isinstance(found, (TrainingCheckpoint, ValueError))
         if isinstance(found, TrainingCheckpoint):
             assert found.curve == [POINT] or all(isinstance(point, CurvePoint) for point in found.curve)
 
     torch.save(whole, path)
-    assert isinstance(read_training_checkpoint(path), TrainingCheckpoint)
+    assert isinstance(read(path), TrainingCheckpoint)
     changed()
 
 

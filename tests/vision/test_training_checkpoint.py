@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from rskip.machine.ranks import Ranks
+from rskip.tasks.loop_folder import check_same_training, read_checkpoint
 from rskip.vision.data import ImageSet
 from rskip.vision.training import Diverged, TrainingFolder, TrainingSettings
-from rskip.vision.training.training_folder import check_same_training, read_training_checkpoint
+from rskip.vision.training.training_folder import TrainingCheckpoint, identity
 from rskip.vision.training.training_run import TrainingRun
 
 
@@ -50,12 +51,13 @@ def test_an_older_checkpoint_may_name_a_setting_that_is_gone(run, tmp_path):
     """`cuda_graph` changed only how fast a training was."""
     run.step()
     run.save()
-    checkpoint = read_training_checkpoint(run.files.checkpoint)
+    checkpoint = read_checkpoint(run.files.checkpoint, TrainingCheckpoint, written_by="rskip vision train")
     checkpoint.settings["cuda_graph"] = True
-    settings = run.settings.to_dict()
-    check_same_training(run.files.checkpoint, checkpoint, settings=settings, seed=1, processes=1)
+    there = identity(checkpoint.settings, seed=1, processes=1)
+    now = identity(run.settings.to_dict(), seed=1, processes=1)
+    check_same_training(run.files.checkpoint, there, now)
     with pytest.raises(ValueError, match="lr: 0.1 there, 0.2 now"):
-        check_same_training(run.files.checkpoint, checkpoint, settings={**settings, "lr": 0.2}, seed=1, processes=1)
+        check_same_training(run.files.checkpoint, there, {**now, "lr": 0.2})
 
 
 def test_a_checkpoint_is_what_torch_save_makes_of_the_state(run):

@@ -363,7 +363,7 @@ def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
 
 
 def test_the_loss_is_looked_at_between_points_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(RUN, "CHECK_EVERY", 2)
+    monkeypatch.setattr("rskip.tasks.loop_run.CHECK_EVERY", 2)
     monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: coloured(400))
     with pytest.raises(Diverged, match=r"after 1 iterations \(lr 1e\+30,"):  # the rate of the last one before
         run(tmp_path, warmup_lr=1e30, warmup_iterations=1, milestones=(), iterations=20)  # an epoch has 25

@@ -9,16 +9,16 @@ from pathlib import Path
 from rskip.checkpoint.config_file import WEIGHTS
 from rskip.language_modeling.data import TextData
 from rskip.language_modeling.settings import TrainingSettings
-from rskip.language_modeling.training.checkpoint import read_training_checkpoint
+from rskip.language_modeling.training.checkpoint import TrainingCheckpoint
 from rskip.language_modeling.training.curve import CurvePoint
 from rskip.language_modeling.training.training_run import TrainingRun
 from rskip.machine.device import bfloat16_is_slow, choose_device, set_gpu_arithmetic
-from rskip.machine.progress import Progress
 from rskip.machine.ranks import Ranks
 from rskip.machine.terminal import duration
 from rskip.settings.errors import SettingError
-from rskip.tasks.loop import Interrupted, Observer, StopSignals, check_shared, process_group
-from rskip.tasks.loop_folder import LoopFolder
+from rskip.tasks.loop import Observer, check_shared, process_group
+from rskip.tasks.loop_folder import LoopFolder, read_checkpoint
+from rskip.tasks.loop_run import train_to_the_end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ def train(
             if ranks.first:
                 stack.enter_context(files.lock())
         with ranks.together():
-            checkpoint = read_training_checkpoint(files.checkpoint)
+            checkpoint = read_checkpoint(files.checkpoint, TrainingCheckpoint, written_by="rskip lm train")
         with ranks.together():
             check_shared(files, 0 if checkpoint is None else checkpoint.iteration, ranks)
         with ranks.together():
@@ -85,32 +85,9 @@ def train(
             if checkpoint is not None:
                 run.restore(checkpoint)
             run.begin_files()
-        progress = stack.enter_context(
-            Progress(total=settings.iterations, done=run.iteration, unit="batch", shown=ranks.first)
+        train_to_the_end(
+            run, line=lambda point: point_line(point, iterations=settings.iterations, unit=data.tokens.unit)
         )
-        signals = stack.enter_context(StopSignals(ranks))
-        while True:
-            if number := signals.received():
-                run.save()
-                interrupted = Interrupted(number, iteration=run.iteration, checkpoint=files.checkpoint)
-                if not ranks.first:
-                    ranks.leave(interrupted.status)
-                raise interrupted
-            if run.save_due:
-                run.save()
-            elif run.check_due:
-                run.check()
-            if run.point_due:
-                point = run.add_point()
-                if point is not None:
-                    progress.note(point_line(point, iterations=settings.iterations, unit=data.tokens.unit))
-                if run.finished:
-                    run.save()
-            if run.finished:
-                break
-            run.step()
-            progress.update()
-        run.finish()
         return TrainingResult(
             model_file=files.path / WEIGHTS,
             iteration=run.iteration,

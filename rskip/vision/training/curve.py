@@ -9,13 +9,11 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor
 
-from rskip.files.state import read_state_lines, state_line
-from rskip.files.whole import atomic_file, naming
 from rskip.machine.extras import extra
 from rskip.machine.ranks import Ranks
 from rskip.settings.kinds import Count, Whole
+from rskip.tasks.loop_folder import read_points
 
-_FULL = "the training stops, but its last checkpoint is complete: free some space and repeat the command to resume"
 _NEVER = torch.iinfo(torch.int64).max
 
 
@@ -44,32 +42,9 @@ class CurvePoint:
     seconds: float
 
 
-class Curve:
-    """The points so far, in memory and in a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.points: list[CurvePoint] = []
-
-    def rewrite(self) -> None:
-        """Replaces the file's content by the points in memory."""
-        with naming(self.path, consequence=_FULL), atomic_file(self.path) as temporary:
-            temporary.write_text("".join(map(state_line, self.points)))
-
-    def append(self, point: CurvePoint) -> None:
-        """Appends a point to the file."""
-        with naming(self.path, consequence=_FULL), self.path.open("a") as file:
-            file.write(state_line(point))
-
-
 def read_curve(path: Path, *, finished: bool = False) -> list[CurvePoint]:
-    """The points in a curve.jsonl. Skips a damaged end, which a killed training may leave.
-
-    :param finished: whether the training has ended. Then a damaged end is an error.
-    :raises SettingError: a line is damaged.
-    """
-    advice = "move the training away to start again"
-    return [point for point, _ in read_state_lines(path, CurvePoint, advice=advice, finished=finished)]
+    """See `rskip.tasks.loop_folder.read_points`."""
+    return read_points(path, CurvePoint, finished=finished)
 
 
 class TensorBoardCurve:

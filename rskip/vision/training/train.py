@@ -11,23 +11,19 @@ from pathlib import Path
 import torch
 
 from rskip.machine.device import bfloat16_is_slow, choose_device, set_gpu_arithmetic
-from rskip.machine.progress import Progress
 from rskip.machine.ranks import Ranks
 from rskip.machine.terminal import duration
 from rskip.settings.errors import SettingError
-from rskip.tasks.loop import Interrupted, Observer, StopSignals, check_shared, process_group
+from rskip.tasks.loop import Observer, check_shared, process_group
+from rskip.tasks.loop_folder import check_same_training, read_checkpoint
+from rskip.tasks.loop_run import train_to_the_end
 from rskip.vision.data import load_cifar
 from rskip.vision.data.labelled_files import find_labelled_files
 from rskip.vision.data.own_images import load_own_images
 from rskip.vision.evaluation import device_name
 from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.curve import CurvePoint
-from rskip.vision.training.training_folder import (
-    TrainingFolder,
-    check_same_images,
-    check_same_training,
-    read_training_checkpoint,
-)
+from rskip.vision.training.training_folder import TrainingCheckpoint, TrainingFolder, check_same_images, identity
 from rskip.vision.training.training_run import TrainingRun
 
 
@@ -107,11 +103,11 @@ def train(
             if ranks.first:
                 stack.enter_context(files.lock())
         with ranks.together():
-            checkpoint = read_training_checkpoint(files.checkpoint)
+            checkpoint = read_checkpoint(files.checkpoint, TrainingCheckpoint, written_by="rskip vision train")
             if checkpoint is not None:
-                check_same_training(
-                    files.checkpoint, checkpoint, settings=settings.to_dict(), seed=seed, processes=ranks.count
-                )
+                there = identity(checkpoint.settings, seed=checkpoint.seed, processes=checkpoint.processes)
+                now = identity(settings.to_dict(), seed=seed, processes=ranks.count)
+                check_same_training(files.checkpoint, there, now)
             own = None
             if settings.data is not None:
                 own = load_own_images(
@@ -147,48 +143,28 @@ def train(
             if checkpoint is not None:
                 run.restore(checkpoint)
             run.begin_files(tensorboard=tensorboard)
-        progress = stack.enter_context(
-            Progress(total=run.iterations, done=run.iteration, unit="batch", shown=ranks.first)
-        )
+        notes = []
         if run.compile_error is not None:
             reason = (str(run.compile_error).strip() or type(run.compile_error).__name__).splitlines()[0]
-            progress.note(f"note: training uncompiled, because torch.compile failed: {reason:.80}")
+            notes.append(f"note: training uncompiled, because torch.compile failed: {reason:.80}")
         first = (*settings.milestones, 0)[0]
         if settings.schedule == "step" and run.iterations <= first and ranks.first:
-            progress.note(
+            notes.append(
                 f"note: the learning rate never falls: the training ends after {run.iterations:,} iterations, and the "
                 f"first of its milestones is {first:,}; give other milestones, or the schedule one_cycle"
             )
-        signals = stack.enter_context(StopSignals(ranks))
-        while True:
-            if number := signals.received():
-                run.save()
-                interrupted = Interrupted(number, iteration=run.iteration, checkpoint=files.checkpoint)
-                if not ranks.first:
-                    ranks.leave(interrupted.status)
-                raise interrupted
-            if run.save_due:
-                run.save()
-            elif run.check_due:
-                run.check()
-            if run.point_due:
-                point = run.add_point()
-                if ranks.first:
-                    progress.note(
-                        point_line(point, epochs=run.epochs, iterations=run.iterations, evaluated_on=run.evaluated_on)
-                    )
-                if run.finished:
-                    run.save()
-            if run.finished:
-                break
-            run.step()
-            progress.update()
-        run.finish()
+        train_to_the_end(
+            run,
+            line=lambda point: point_line(
+                point, epochs=run.epochs, iterations=run.iterations, evaluated_on=run.evaluated_on
+            ),
+            notes=notes,
+        )
         return TrainingResult(
             model_file=files.model,
             iteration=run.iteration,
             seconds=run.seconds,
-            points=tuple(run.curve.points),
+            points=tuple(run.points),
             name=run.name,
             evaluated_on=run.evaluated_on,
         )

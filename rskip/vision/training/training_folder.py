@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
 from torch import Tensor
 
-from rskip.files.state import as_state, read_state
-from rskip.files.torch_file import read_torch_file
+from rskip.files.state import read_state
 from rskip.settings.check import to_plain
-from rskip.settings.kinds import Count, Whole
-from rskip.tasks.loop_folder import LoopFolder, Session, save_whole
+from rskip.settings.kinds import Count
+from rskip.tasks.loop_folder import LoopCheckpoint, LoopFolder, Session
 from rskip.vision.data.own_images import ImageDescription
 from rskip.vision.settings import Precision, without_removed
 from rskip.vision.training.curve import CurvePoint, MeterState
@@ -74,26 +73,18 @@ class Generators(_Generators):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingCheckpoint:
-    """A training's state after an iteration. The fields have the names of the file's keys.
+class TrainingCheckpoint(LoopCheckpoint):
+    """A training's state after an iteration.
 
-    settings, seed, processes: `TrainingSettings.to_dict()`, the random seed and the number of processes. Only a
-    training with the same values resumes from it. iteration, iterations: the number of completed iterations, and the
-    length of the training. model, optimiser: state dicts.
+    iterations: the length of the training.
     rng: states of torch's random numbers, "cpu" and, on a GPU, "cuda".
     meter: sums since the last point of the curve, and "seconds" since then.
-    curve: the points so far, as in curve.jsonl.
     seconds: duration of the training so far.
     pieces: one entry per session: "from" (iteration), "device", "torch" (version), "seconds".
     config, classes, images: the model's config, the names of the classes and the description of your own images.
     """
 
-    settings: dict[str, Any]
-    seed: int
-    processes: Count
-    iteration: Whole
     iterations: Count
-    model: dict[str, Tensor]
     optimiser: Optimiser
     rng: Generators
     meter: MeterState
@@ -104,48 +95,14 @@ class TrainingCheckpoint:
     classes: tuple[str, ...] | None = None
     images: ImageDescription | None = None
 
-
-def write_training_checkpoint(path: Path, checkpoint: TrainingCheckpoint) -> None:
-    """Writes the file atomically.
-
-    :raises OSError: the disk is full, or there is no permission. The earlier file stays.
-    """
-    content = {field.name: getattr(checkpoint, field.name) for field in fields(checkpoint)}
-    if checkpoint.images is None:
-        content = {name: value for name, value in content.items() if name not in ("config", "classes", "images")}
-    else:
-        content["images"] = to_plain(checkpoint.images)
-    content["curve"] = [asdict(point) for point in checkpoint.curve]
-    kept = "the previous checkpoint is kept" if path.exists() else "there is no earlier checkpoint"
-    save_whole(path, content, consequence=f"{kept}: free some space and repeat the command to resume")
+    def content(self) -> dict[str, Any]:
+        return super().content() | ({} if self.images is None else {"images": to_plain(self.images)})
 
 
-def read_training_checkpoint(path: Path) -> TrainingCheckpoint | None:
-    """The checkpoint on the CPU; None if it does not exist. It runs no pickle.
-
-    :raises ValueError: the file is truncated, damaged or not a checkpoint.
-    """
-    if not path.exists():
-        return None
-    advice = "move it away to start again"
-    content = read_torch_file(path, kind="file of `rskip vision train`", advice=f"; {advice}")
-    return as_state(content, TrainingCheckpoint, source=str(path), advice=advice)
-
-
-def check_same_training(
-    path: Path, checkpoint: TrainingCheckpoint, *, settings: Mapping[str, Any], seed: int, processes: int
-) -> None:
-    """:raises ValueError: the checkpoint is from a training with other settings. The error lists them."""
-    there = {**without_removed(checkpoint.settings), "seed": checkpoint.seed, "processes": checkpoint.processes}
-    now = {**settings, "seed": seed, "processes": processes}
-    for each in (there, now):
-        each.pop("data", None)  # the images, not the folder's path, are compared
-    differing = [name for name in {**there, **now} if there.get(name) != now.get(name)]
-    if differing:
-        listed = "; ".join(f"{name}: {there.get(name)} there, {now.get(name)} now" for name in differing)
-        raise ValueError(
-            f"{path} is from a training with other settings ({listed}): give another folder, or the same settings"
-        )
+def identity(settings: Mapping[str, Any], *, seed: int, processes: int) -> dict[str, Any]:
+    """What a resumed training must have in common with its checkpoint. The images are compared, not their path."""
+    plain = {name: value for name, value in without_removed(settings).items() if name != "data"}
+    return {**plain, "seed": seed, "processes": processes}
 
 
 def check_same_images(path: Path, there: ImageDescription | None, now: ImageDescription) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from typing import Any, cast
@@ -10,38 +9,29 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from rskip.checkpoint import Checkpoint, write_model
 from rskip.checkpoint.config_file import WEIGHTS
 from rskip.connections import parse_connection
 from rskip.connections.norms import at_least_float32, take_batch_counts
-from rskip.files.torch_file import weights_difference
-from rskip.files.whole import atomic_file, naming
+from rskip.files.whole import naming
 from rskip.machine.ranks import Ranks
-from rskip.machine.torch_errors import out_of_memory
 from rskip.settings.check import to_plain
 from rskip.tasks.loop import Diverged, Observer, largest_value
-from rskip.tasks.loop_folder import Session, save_whole
-from rskip.vision.data import BatchPlan, ImageSet, TrainingBatches
+from rskip.tasks.loop_folder import save_whole, write_curve
+from rskip.tasks.loop_run import LoopRun
+from rskip.vision.data import ImageSet, TrainingBatches
 from rskip.vision.data.own_images import OwnImages
 from rskip.vision.evaluation import Evaluation, OutputsNotFinite, device_name, evaluate
 from rskip.vision.model_file import TASK
 from rskip.vision.models import build_model, model_config, model_name
 from rskip.vision.settings import TrainingSettings, learning_rate
-from rskip.vision.training.curve import Curve, CurvePoint, Meter, TensorBoardCurve
-from rskip.vision.training.training_folder import (
-    Generators,
-    TrainingCheckpoint,
-    TrainingFolder,
-    write_training_checkpoint,
-)
+from rskip.vision.training.curve import CurvePoint, Meter, TensorBoardCurve
+from rskip.vision.training.training_folder import Generators, TrainingCheckpoint, TrainingFolder
 from rskip.vision.transforms import CLASSES
 
-CHECK_EVERY = 100  # iterations between two checks of the loss, since a check waits for the GPU
 
-
-class TrainingRun:
+class TrainingRun(LoopRun[CurvePoint]):
     """The model, its optimiser, and all other state that changes during training.
 
     compile_error: the reason why the model is not compiled although the settings ask for it.
@@ -66,8 +56,16 @@ class TrainingRun:
         ranks: Ranks,
         observer: Observer | None = None,
     ) -> None:
-        self.settings, self.seed, self.files, self._observer = settings, seed, files, observer
-        self.device, self.ranks = device, ranks
+        super().__init__(
+            settings,
+            files=files,
+            seed=seed,
+            device=device,
+            device_name=device_name(device),
+            ranks=ranks,
+            observer=observer,
+        )
+        self.settings = settings
         self.batches = TrainingBatches(
             images,
             batch_size=settings.batch_size,
@@ -107,15 +105,10 @@ class TrainingRun:
             nesterov=settings.nesterov,
         )
         self.meter = Meter(device, ranks)
-        self.curve = Curve(files.curve)
         self._tensorboard: TensorBoardCurve | None = None
-        self.iteration = 0
-        self._saved = 0  # the iteration of the last checkpoint
-        self._earlier_sessions: list[Session] = []
-        self._session: dict[str, Any] = {"from": 0, "device": device_name(device), "torch": str(torch.__version__)}
         if settings.compile and ranks.count == 1:
             self._compile()
-        self._session_began = self._point_began = time.monotonic()
+        self._begin_session()
 
     def _wrapped(self) -> nn.Module:
         """The model as training calls it: compiled, with averaged gradients."""
@@ -123,13 +116,7 @@ class TrainingRun:
         if self.settings.compile:
             # not dynamic, since there are only two batch sizes: an epoch's last batch is smaller
             wrapped = cast(nn.Module, torch.compile(wrapped, dynamic=False))
-        if self.ranks.count > 1:
-            wrapped = DistributedDataParallel(
-                wrapped,
-                device_ids=[self.device] if self.device.type == "cuda" else None,
-                gradient_as_bucket_view=True,
-            )
-        return wrapped
+        return self._distributed(wrapped)
 
     def _compile(self) -> None:
         """Compiles the model for each batch size, without changing the training. On an error it stays uncompiled."""
@@ -145,48 +132,30 @@ class TrainingRun:
         for name, buffer in self.model.named_buffers():
             buffer.copy_(statistics[name])
 
+    def learning_rate(self, iteration: int) -> float:
+        return learning_rate(self._schedule, iteration)
+
     def restore(self, checkpoint: TrainingCheckpoint) -> None:
         """Restores the training's state from an earlier session's checkpoint.
 
         :raises ValueError: the checkpoint doesn't belong to this training.
         """
-        if (difference := self._difference(checkpoint)) or (difference := self._restore_generators(checkpoint.rng)):
-            raise ValueError(
-                f"{self.files.checkpoint} doesn't fit its own settings ({difference}): it is damaged or of another "
-                "version; move it away to start again"
-            )
-        self.model.load_state_dict(checkpoint.model)
-        groups = self.optimiser.state_dict()["param_groups"]  # the settings, not the checkpoint, determine the update
-        self.optimiser.load_state_dict({"state": checkpoint.optimiser["state"], "param_groups": groups})
-        self.meter.load(checkpoint.meter)
-        self._point_began = time.monotonic() - checkpoint.meter["seconds"]
-        self.curve.points = list(checkpoint.curve)
-        self.iteration = self._saved = checkpoint.iteration
-        self._earlier_sessions = checkpoint.pieces
-        self._session["from"] = checkpoint.iteration
-
-    def _difference(self, checkpoint: TrainingCheckpoint) -> str | None:
-        """How a checkpoint differs from this training's; None if no difference is found."""
-        if checkpoint.iterations != self.iterations:
-            return f"its training has {checkpoint.iterations:,} iterations, expected {self.iterations:,}"
-        if checkpoint.iteration > self.iterations:
-            return f"{checkpoint.iteration:,} iterations are done, expected {self.iterations:,} at most"
-        reached = [*(point.iteration for point in checkpoint.curve), checkpoint.iteration]
-        if sorted(reached) != reached:
-            return f"the curve's iterations don't increase up to {checkpoint.iteration:,}"
-        if difference := weights_difference(self.model.state_dict(), checkpoint.model, saved=True):
-            return difference
-        groups = [group["params"] for group in self.optimiser.state_dict()["param_groups"]]
-        if [group["params"] for group in checkpoint.optimiser["param_groups"]] != groups:
-            return "the optimiser has other parameters"
-        names = {parameter: name for name, parameter in self.model.named_parameters()}
-        trained = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
         has_momentum = checkpoint.iteration > 0 and self.settings.momentum > 0
-        own = {f"momentum of {names[each]}": each for each in trained} if has_momentum else {}
-        of = dict(enumerate(names[each] for each in trained))
-        state = checkpoint.optimiser["state"].items()
-        given = {f"momentum of {of.get(number, number)}": buffers["momentum_buffer"] for number, buffers in state}
-        return weights_difference(own, given, saved=True)
+        moments = {"momentum_buffer": range(len(list(self.model.parameters())) if has_momentum else 0)}
+        self._restore(
+            checkpoint,
+            difference=self._length_difference(checkpoint)
+            or self._difference(checkpoint, moments)
+            or self._restore_generators(checkpoint.rng),
+            sessions=checkpoint.pieces,
+            point_seconds=checkpoint.meter["seconds"],
+        )
+        self.meter.load(checkpoint.meter)
+
+    def _length_difference(self, checkpoint: TrainingCheckpoint) -> str | None:
+        if checkpoint.iterations == self.iterations:
+            return None
+        return f"its training has {checkpoint.iterations:,} iterations, expected {self.iterations:,}"
 
     def _restore_generators(self, states: Generators) -> str | None:
         """Restores the generators. Returns the reason if that fails, else None."""
@@ -206,21 +175,12 @@ class TrainingRun:
         """
         if not self.ranks.first:
             return
-        content = {
-            "settings": self.settings.to_dict(),
-            "seed": self.seed,
-            "processes": self.ranks.count,
-            "iterations": self.iterations,
-            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
-        }
+        content = {}
         if self._own is not None:
-            content |= {"classes": self._own.train.classes, "images": to_plain(self._own.description)}
-        path = self.files.settings
-        with naming(path, consequence="free some space and repeat the command"), atomic_file(path) as temporary:
-            temporary.write_text(json.dumps(content, indent=2) + "\n")
-        self.curve.rewrite()
+            content = {"classes": self._own.train.classes, "images": to_plain(self._own.description)}
+        self._write_settings(iterations=self.iterations, **content)
         if tensorboard:
-            last = self.curve.points[-1].iteration if self.curve.points else 0
+            last = self.points[-1].iteration if self.points else 0
             self._tensorboard = TensorBoardCurve(self.files.tensorboard, after=last)
 
     @property
@@ -229,65 +189,27 @@ class TrainingRun:
         return -(-self.iterations // self.batches.batches_per_epoch)
 
     @property
-    def finished(self) -> bool:
-        """Whether all iterations are done."""
-        return self.iteration >= self.iterations
-
-    @property
     def point_due(self) -> bool:
         """Whether the curve gets a point now, which is at the end of each epoch and of the training."""
         at_end = self.finished or self.iteration % self.batches.batches_per_epoch == 0
         return at_end and self.meter.images > 0
 
-    @property
-    def check_due(self) -> bool:
-        """Whether to check the loss now."""
-        return self.iteration % CHECK_EVERY == 0
-
-    @property
-    def save_due(self) -> bool:
-        """Whether to save a checkpoint now. One is always saved before a point, since its evaluation may take long."""
-        return self.iteration > self._saved and (self.point_due or self.iteration % self.settings.save_every == 0)
-
-    def step(self) -> None:
-        """Does one iteration, with the gradient of the mean loss over the batch of all ranks.
-
-        It does not wait for the device.
-
-        :raises ValueError: the device has not enough memory.
-        """
+    def _iterate(self) -> None:
         plan = self.batches.plan(self.iteration)
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(self._schedule, self.iteration)
-        try:
-            if self._observer is not None:
-                self._observer(
-                    self.iteration + 1,
-                    self.model,
-                    lambda model: self._loss(model, *self.batches.make(plan))[1],
-                    images=len(plan.rows),
-                )
-            self._update(plan)
-        except (RuntimeError, MemoryError) as error:
-            if out_of_memory(error):
-                raise self._out_of_memory(plan) from error
-            raise
-        self.meter.images += plan.count
-        self.iteration += 1
-
-    def _update(self, plan: BatchPlan) -> None:
-        """The part of an iteration that runs on the device."""
+        if self._observer is not None:
+            self._observer(
+                self.iteration + 1,
+                self.model,
+                lambda model: self._loss(model, *self.batches.make(plan))[1],
+                images=len(plan.rows),
+            )
         images, labels = self.batches.make(plan)
         logits, loss = self._loss(self._trained, images, labels)
-        self.optimiser.zero_grad()
-        # DistributedDataParallel divides the sum over ranks by their number
-        (loss * (self.ranks.count / plan.count)).backward()
-        if self.settings.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
-        self.optimiser.step()
+        self._descend(loss, plan.count)
         if self._batch_counts:  # torchvision's normalisations count batches themselves
             torch._foreach_add_(self._batch_counts, 1)
         self.meter.add(self.iteration, logits, labels, loss)
+        self.meter.images += plan.count
 
     def _loss(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The logits and the summed loss."""
@@ -317,17 +239,13 @@ class TrainingRun:
             f"try {first}a lower lr or clip_norm; {self._kept}"
         )
 
-    def _out_of_memory(self, plan: BatchPlan) -> ValueError:
-        """The error, which suggests what to change."""
+    def _out_of_memory(self) -> ValueError:
         bfloat16 = "" if self.settings.precision == "bfloat16" else ", precision bfloat16"
+        images = len(self.batches.plan(self.iteration).rows)
         return ValueError(
-            f"not enough memory on {device_name(self.device)} for the {len(plan.rows):,} images of iteration "
+            f"not enough memory on {device_name(self.device)} for the {images:,} images of iteration "
             f"{self.iteration + 1:,}: give a smaller batch_size{bfloat16} or another device; {self._kept}"
         )
-
-    @property
-    def _kept(self) -> str:
-        return f"{self.files.checkpoint} holds iteration {self._saved:,}" if self._saved else "no checkpoint yet"
 
     def add_point(self) -> CurvePoint:
         """Adds a point to the curve, with a test error if one is due.
@@ -352,9 +270,9 @@ class TrainingRun:
                 images_per_second=self.meter.images / seconds,
                 seconds=self.seconds,
             )
-            self.curve.points.append(point)
+            self.points.append(point)
             if self.ranks.first:
-                self.curve.append(point)
+                write_curve(self.files.curve, self.points)
             if self._tensorboard is not None:
                 self._tensorboard.add(point)
         self.meter.reset()
@@ -375,52 +293,29 @@ class TrainingRun:
         except OutputsNotFinite as error:
             raise self._diverged("the test loss", self.iteration) from error
 
-    @property
-    def seconds(self) -> float:
-        """Duration of all sessions so far."""
-        return sum(session["seconds"] for session in self._sessions())
+    def _sums(self) -> Any:
+        return {**self.meter.state(), "seconds": time.monotonic() - self._point_began}
 
-    def _sessions(self) -> list[Session]:
-        session: Any = {**self._session, "seconds": time.monotonic() - self._session_began}
-        return [*self._earlier_sessions, session]
-
-    def save(self) -> None:
-        """Writes the checkpoint.
-
-        :raises Diverged: see `check`. Then nothing is written.
-        :raises OSError: the disk is full. The earlier checkpoint stays.
-        """
-        self.check()
-        meter: Any = {**self.meter.state(), "seconds": time.monotonic() - self._point_began}
-        with self.ranks.together():
-            if self.ranks.first:
-                rng: Generators = {"cpu": torch.get_rng_state()}
-                if self.device.type == "cuda":
-                    rng["cuda"] = torch.cuda.get_rng_state(self.device)
-                sessions = self._sessions()
-                optimiser: Any = self.optimiser.state_dict()
-                buffers: Any = {
-                    number: {name: _on_cpu(buffer) for name, buffer in each.items()}
-                    for number, each in optimiser["state"].items()
-                }
-                checkpoint = TrainingCheckpoint(
-                    settings=self.settings.to_dict(),
-                    seed=self.seed,
-                    processes=self.ranks.count,
-                    iteration=self.iteration,
-                    iterations=self.iterations,
-                    model=self._weights(),
-                    optimiser={"state": buffers, "param_groups": optimiser["param_groups"]},
-                    rng=rng,
-                    meter=meter,
-                    curve=list(self.curve.points),
-                    seconds=sum(session["seconds"] for session in sessions),
-                    pieces=sessions,
-                    **self._own_content(),
-                )
-                self.files.check_lock()
-                write_training_checkpoint(self.files.checkpoint, checkpoint)
-        self._saved = self.iteration
+    def _checkpoint(self, sums: Any) -> TrainingCheckpoint:
+        rng: Generators = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            rng["cuda"] = torch.cuda.get_rng_state(self.device)
+        sessions = self._sessions()
+        return TrainingCheckpoint(
+            settings=self.settings.to_dict(),
+            seed=self.seed,
+            processes=self.ranks.count,
+            iteration=self.iteration,
+            iterations=self.iterations,
+            model=self._weights(),
+            optimiser=self._optimiser_state(),
+            rng=rng,
+            meter=sums,
+            curve=list(self.points),
+            seconds=sum(session["seconds"] for session in sessions),
+            pieces=sessions,
+            **self._own_content(),
+        )
 
     def _own_content(self) -> dict[str, Any]:
         """The additional content of the files of a training on your own images."""
@@ -441,9 +336,6 @@ class TrainingRun:
     def evaluated_on(self) -> str:
         """The name of the images of the curve's test error: "test" or "validation"."""
         return "validation" if self._own is not None and self._own.split == "valid" else "test"
-
-    def _weights(self) -> dict[str, Tensor]:
-        return {name: _on_cpu(tensor).contiguous() for name, tensor in self.model.state_dict().items()}
 
     def finish(self) -> None:
         """Writes the last iterate as model.pt, and as model.safetensors with config.json.
@@ -482,7 +374,3 @@ def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[
         {"params": [each for name, each in named if name in weights], "weight_decay": settings.weight_decay},
         {"params": [each for name, each in named if name not in weights], "weight_decay": 0.0},
     ]
-
-
-def _on_cpu(tensor: Tensor) -> Tensor:
-    return tensor.detach().cpu()
