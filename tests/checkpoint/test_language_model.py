@@ -73,6 +73,7 @@ def change(folder: Path, **values: Any) -> None:
     ("fields", "message"),
     [
         ({"decoder_layers": 3}, "decoder_layers is 3: expected 2, as the weights have"),
+        ({"decoder_layers": 1}, "the file has decoder.layers.1."),
         ({"decoder_connection": "prenorm+ln"}, "another kind than the language model that its settings describe (pren"),
         ({"decoder_connection": "mine"}, "decoder_connection is 'mine': expected one of the families"),
         ({"vocabulary": 24}, "decoder.embed_tokens.weight has the shape (23, 16), expected (24, 16)"),
@@ -93,3 +94,12 @@ def test_settings_that_do_not_fit(fields: dict[str, Any], message: str, tmp_path
 def test_missing_files(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no checkpoint file"):
         read_language_model(tmp_path)
+
+
+@pytest.mark.parametrize("connection", ["deepnorm", "mixln", "askip+ln:form=depth", "siamese", "x0"])
+@pytest.mark.parametrize(("stored", "layers"), [(2, 3), (3, 2)])
+def test_weights_of_another_depth_are_refused(connection: str, stored: int, layers: int) -> None:
+    """These connections have constants that depend on the depth, so such a model would compute something else."""
+    state = language_model(connection, decoder_layers=stored).state_dict()
+    with pytest.raises(RuntimeError, match="decoder.layers.2"):
+        language_model(connection, decoder_layers=layers).load_state_dict(state)
