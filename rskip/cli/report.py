@@ -1,9 +1,9 @@
 """Print tables of results.
 
 Without NAME, the command prints one line per run that has a run record. NAME is a table that compares variants: a
-recipe, such as flickr8k; a grid, such as field/6x6; or a table of a paper, such as rskip-table-1, with the scores of
-the paper. With two or more seeds, the command tests differences from the baseline. For those that were not detected,
-it prints how many seeds would detect them, and the cheapest next runs.
+recipe, such as flickr8k or recipes/flickr8k.yaml; a grid, such as field/6x6; or a table of a paper, such as
+rskip-table-1, with the scores of the paper. With two or more seeds, the command tests differences from the baseline.
+For those that were not detected, it prints how many seeds would detect them, and the cheapest next runs.
 """
 
 from __future__ import annotations
@@ -26,19 +26,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds", type=int, nargs="+", default=SEEDS, metavar="N",
         help="seeds that each variant should have; missing runs are listed (default: 1 2 3)",
     )  # fmt: skip
+    parser.add_argument(
+        "--baseline", metavar="VARIANT", help="variant that the recipe's others are compared with (default: its own)"
+    )
 
 
 def run(args: argparse.Namespace) -> None:
     from rskip.experiments.comparisons import ComparisonTable, begun
     from rskip.experiments.overview import overview
     from rskip.experiments.results import read_results
+    from rskip.settings.errors import SettingError
 
-    results = read_results(Path())
-    if not args.tables:
+    names = [name.removeprefix("recipes/").removesuffix(".yaml") for name in args.tables]
+    if args.baseline is not None and not names:
+        raise SettingError("baseline", "is given without NAME", expected="the name of a recipe")
+    results = read_results(Path(), baselines={} if args.baseline is None else dict.fromkeys(names, args.baseline))
+    if not names:
         print(overview(results.records), end="")
         return
-    names = results.names if args.tables == ["all"] else args.tables
-    found = [results.table(name, seeds=args.seeds) for name in names]
+    found = [results.table(name, seeds=args.seeds) for name in (results.names if names == ["all"] else names)]
     print("\n".join(table.render(args.format) for table in found), end="")
     compared = [table for table in found if isinstance(table, ComparisonTable)]
     for folder, command in {folder: command for table in compared for folder, command in begun(table).items()}.items():

@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -263,6 +263,24 @@ def all_recipes(root: Path = Path()) -> list[Recipe]:
     :raises SettingError: as `read_recipes`.
     """
     return [recipe for path in sorted((root / FOLDER).glob("*.yaml")) for recipe in read_recipes(path)]
+
+
+def with_baseline(recipes: Sequence[Recipe], name: str, baseline: str) -> list[Recipe]:
+    """The recipes, with another baseline for the variants of one file.
+
+    :param name: the file's name without `.yaml`.
+    :param baseline: the variant that tables compare the others with.
+    :raises SettingError: no such file, or it has no such variant.
+    """
+    variants = [str(recipe.variant) for recipe in recipes if recipe.path.stem == name and recipe.variant]
+    if not variants:
+        raise SettingError("baseline", f"is given for {name}", expected="the name of a recipe that has variants")
+    if baseline not in variants:
+        raise SettingError.of_value("baseline", baseline, f"a variant of {name}{did_you_mean(baseline, variants)}")
+    return [
+        replace(each, own=msgspec.structs.replace(each.own, baseline=baseline)) if each.path.stem == name else each
+        for each in recipes
+    ]
 
 
 def find_recipe(name: str | os.PathLike[str]) -> tuple[Path, str | None]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rskip.experiments.comparisons import SEEDS, Comparisons, no_table
 from rskip.experiments.grids import FurtherValues, Grids
-from rskip.experiments.recipe import Recipe, all_recipes
+from rskip.experiments.recipe import Recipe, all_recipes, with_baseline
 from rskip.records import RESULTS, Record, read_records
 from rskip.records.address import new_addresses
 from rskip.records.record import readdressed
@@ -46,14 +46,19 @@ class Results:
         return self.comparisons.table(name, seeds=seeds)
 
 
-def read_results(root: Path, *, further: FurtherValues | None = None) -> Results:
+def read_results(
+    root: Path, *, further: FurtherValues | None = None, baselines: Mapping[str, str] | None = None
+) -> Results:
     """The results of a project.
 
     :param further: further values for the lines of grids.
+    :param baselines: other baselines than the recipes' own, by the name of the recipe's file.
     :raises FileNotFoundError: there is no results folder.
     :raises ValueError: a recipe or run record is wrong, or scores in a run record were edited.
     """
     recipes = all_recipes(root)
+    for name, baseline in (baselines or {}).items():
+        recipes = with_baseline(recipes, name, baseline)
     folders = [root / RESULTS, *(root / recipe.own.results for recipe in recipes)]
     if not any(folder.is_dir() for folder in folders):
         raise FileNotFoundError(f"no folder results in {root.resolve().name}: run this command in the project's folder")

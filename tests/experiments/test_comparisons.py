@@ -79,6 +79,26 @@ def test_a_table_without_records_has_the_papers_figures_and_the_commands_that_fi
     ]
 
 
+def test_another_baseline_is_chosen_on_the_command_line(
+    project: Path, record: Callable[..., Record], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("scipy")
+    for variant, bleu in (("plain", 38.0), ("twice", 39.0)):
+        record(variant, 1, bleu)
+    for name in ("mine", "recipes/mine.yaml"):
+        assert main(["report", name, "--baseline", "twice", "--format", "markdown"]) == 0
+        printed = capsys.readouterr().out
+        assert "| mine/plain | 38.00 (one seed) | -1.00 (one pair) |" in printed
+        assert "| mine/twice | 39.00 (one seed) |  |" in printed
+    for arguments, message in (
+        (["mine", "--baseline", "twic"], "--baseline is 'twic': expected a variant of mine (did you mean 'twice'?)"),
+        (["some-table-1", "--baseline", "twice"], "--baseline is given for some-table-1: expected the name"),
+        (["--baseline", "twice"], "--baseline is given without NAME: expected the name of a recipe"),
+    ):
+        assert main(["report", *arguments]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_another_setting_is_compared_in_pairs_and_one_seed_not_at_all(
     project: Path, record: Callable[..., Record]
 ) -> None:
@@ -173,7 +193,7 @@ def test_what_is_wrong_is_one_line(
         "give; run records must not be edited: restore it, or remove it and run again"
     ) in error_of(capsys, "mine")
     record("plain", 1, 38.0, config=load_recipe("mine/plain", overrides=["train.lr=0.1"]).config)
-    assert "results/mine/plain/1.json was made with other settings (train.lr: 0.1 there, 0.005 now)" in error_of(
+    assert "results/mine/plain/1.json was made with other settings (train.lr: 0.1, now 0.005)" in error_of(
         capsys, "mine"
     )
     (project / "recipes" / "mine.yaml").write_text(RECIPE.replace("baseline: plain", "baseline: plane"))
@@ -210,7 +230,7 @@ def test_a_setting_that_the_variant_has_no_more_is_seen(
     del written["train"][said.partition(":")[0].removeprefix("train.")]
     path.write_text(yaml.safe_dump(written))
     (now,) = read_recipes(path)
-    with pytest.raises(ValueError, match=rf"^results/other/1.json was made with other settings \({said} there, "):
+    with pytest.raises(ValueError, match=rf"^results/other/1.json was made with other settings \({said}, now "):
         now.check_record(record)
 
 
