@@ -21,6 +21,7 @@ from rskip.files.lock import Locked, open_locked
 from rskip.files.whole import atomic_file
 from rskip.machine.extras import extra
 from rskip.settings.check import convert
+from rskip.settings.differences import differences
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Size, Whole
 
@@ -304,23 +305,6 @@ class FeatureWriter:
     def _size(self, name: str) -> int:
         path = self.path / name
         return path.stat().st_size if path.exists() else 0
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The differences of two descriptions of features, such as "preprocessing.size: 224, now 256"."""
-    found = []
-    for key in {**before, **now}:
-        old, new = before.get(key), now.get(key)
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            found += [f"{key}.{inside}" for inside in differences(old, new)]
-        elif old != new:
-            found.append(f"{key}: {_short(old)}, now {_short(new)}")
-    return found
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 30 else f"{text[:8]}..."
 
 
 def _index(folder: Path, name: str) -> Journal[StoredImage]:

@@ -20,6 +20,7 @@ from rskip.files.journal import Journal
 from rskip.files.lock import Locked, open_locked
 from rskip.files.names import line_name
 from rskip.files.windows import Window
+from rskip.settings.differences import differences
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Index
 
@@ -145,7 +146,7 @@ class ResumableFile:
         of = {"sha256": window.sha256, "settings": self._settings, "name": window.name, "lines": lines}
         before = journal.settings()
         settings = before.get("settings") if before else None
-        same = isinstance(settings, Mapping) and not differing(settings, self._settings)
+        same = isinstance(settings, Mapping) and not differences(settings, self._settings)
         if before and before.get("sha256") == window.sha256 and same:
             journal.keep_while(lambda entry: True)
             return journal
@@ -193,7 +194,7 @@ class ResumableFile:
             raise _unfinished(self.path)
         if before is None:
             raise ValueError(f"{self.path} can't be resumed, {self.journal.path.name} is missing: delete {self.path}")
-        if changes := differing(before, settings):
+        if changes := differences(before, settings):
             raise ValueError(
                 f"{self.path} was begun with other settings ({'; '.join(changes)}): give the former settings to "
                 f"resume, or delete {self.path} to start again"
@@ -216,31 +217,6 @@ class ResumableFile:
             f"{self.path} was made from another input: {difference}; give the former input to resume, or delete "
             f"{self.path} to start again"
         )
-
-
-def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The settings that differ, each with its former and its present value."""
-    changes = {name: _change(before.get(name), now.get(name)) for name in {**before, **now}}
-    return [f"{name}: {change}" for name, change in changes.items() if change]
-
-
-def _change(before: Any, now: Any) -> str:
-    """The former and the present value of a setting; "" if they are the same."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping) and "sha256" in before and "sha256" in now:
-        if before["sha256"] == now["sha256"]:
-            return ""
-        if before.get("path") == now.get("path"):
-            return f"{now.get('path')}, whose files have changed since"
-        before, now = before.get("path"), now.get("path")
-    elif before == now:
-        return ""
-    return f"{_said(before)}, now {_said(now)}"
-
-
-def _said(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "not set" if value is None else str(value)
 
 
 def part_path(output: Path, part: int = 0, parts: int = 1) -> Path:

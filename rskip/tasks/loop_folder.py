@@ -16,6 +16,7 @@ from rskip.files.folder_lock import FolderLock, folder_lock
 from rskip.files.state import as_state, read_state_lines, state_line
 from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file, naming
+from rskip.settings.differences import differences
 from rskip.settings.kinds import Count, Whole
 
 
@@ -112,9 +113,7 @@ def read_checkpoint(path: Path, kind: type[State], *, written_by: str) -> State 
 
 def check_same_training(path: Path, there: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """:raises ValueError: the checkpoint is from a training with other settings. The error lists them."""
-    differing = [name for name in {**there, **now} if there.get(name) != now.get(name)]
-    if differing:
-        listed = "; ".join(f"{name}: {there.get(name)} there, {now.get(name)} now" for name in differing)
+    if listed := "; ".join(differences(there, now)):
         raise ValueError(
             f"{path} is from a training with other settings ({listed}): give another folder, or the same settings"
         )

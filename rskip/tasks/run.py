@@ -17,6 +17,7 @@ from rskip.files.state import as_state, parse_state, read_state
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import Git, Machine, describe_environment
 from rskip.records.address import run_path
+from rskip.settings.differences import differences
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
 from rskip.settings.text import read_text
@@ -305,17 +306,16 @@ def config_difference(
     given: Mapping[str, Any] | None = None,
     removed: Sequence[str] = (),
 ) -> str:
-    """Lists each differing key once: `train.lr: 0.005 there, 0.003 now; train.bf16: none there, True now`. May be "".
+    """Lists each differing key once, see `differences`: "train.lr: 0.005, now 0.003; train.bf16: not set, now yes".
 
     :param given: the settings of `now` in the recipe; the others are defaults. A default that `before` lacks belongs to
         a newer setting and is not a difference. None: all settings were given.
     :param removed: dotted keys that are not compared; see `Task.removed`.
     """
     old, new = flat_config(before), flat_config(now)
-    keys = {**old, **(new if given is None else flat_config(given))}
-    compared = [key for key in {**old, **new} if key in keys and key not in removed]
-    differing = [key for key in compared if old.get(key) != new.get(key)]
-    return "; ".join(f"{key}: {_change(old, new, key)}" for key in differing)
+    keys = {*old, *(new if given is None else flat_config(given))}.difference(removed)
+    compared = ({key: value for key, value in each.items() if key in keys} for each in (old, new))
+    return "; ".join(differences(*compared))
 
 
 def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -324,12 +324,6 @@ def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in config.items():
         flat.update(flat_config(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
     return flat
-
-
-def _change(old: Mapping[str, Any], new: Mapping[str, Any], key: str) -> str:
-    if key.endswith("sha256") and key in old and key in new:
-        return "the files have changed since"
-    return f"{old.get(key, 'none')} there, {new.get(key, 'none')} now"
 
 
 def _write(path: Path, text: str) -> None:

@@ -107,7 +107,7 @@ def test_a_record_of_other_settings_and_a_bad_line_are_refused(
     recipe = project / "recipes" / "mine.yaml"
     recipe.write_text(RECIPE.replace("1xskip+ln", "1xskip+rms"))
     assert main(["report", "mine/small"]) == 2
-    assert "was made with other settings (train.connection: 1xskip+ln there" in capsys.readouterr().err
+    assert "was made with other settings (train.connection: 1xskip+ln, now 1xskip+rms" in capsys.readouterr().err
     assert main(["report", "mine/smal"]) == 2
     assert "no table mine/smal (did you mean 'mine/small'?)" in capsys.readouterr().err
 

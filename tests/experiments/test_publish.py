@@ -236,7 +236,7 @@ def test_what_is_refused_leaves_every_byte(
     Path("README.md").unlink()
     Path("recipes/mine.yaml").write_text(recipe.replace("lr: 0.1", "lr: 0.2"))
     before = snapshot()
-    assert "results/mine/1.json was made with other settings (train.lr: 0.1 there, 0.2 now)" in refused()
+    assert "results/mine/1.json was made with other settings (train.lr: 0.1, now 0.2)" in refused()
     Path("recipes/mine.yaml").unlink()
     before = snapshot()
     assert "no recipe mine, which results/mine/1.json needs: restore it" in refused()

@@ -292,13 +292,13 @@ def test_a_record_of_other_settings_is_refused_but_not_one_from_before_a_setting
 
     recipe.check_record(make_record(config=recipe.config))
     changed = {**recipe.config, "train": {**recipe.config["train"], "lr": 0.1}}
-    assert refused(changed) == "train.lr: 0.1 there, 0.005 now"
+    assert refused(changed) == "train.lr: 0.1, now 0.005"
     older = {key: value for key, value in recipe.config.items() if key != "generate"} | {"average": {}}
     recipe.check_record(make_record(config=older))
     further = {**recipe.config, "train": {**recipe.config["train"], "clip-norm": 1.0}}
-    assert refused(further) == "train.clip-norm: 1.0 there, none now"
+    assert refused(further) == "train.clip-norm: 1.0, now not set"
     given = load_recipe(path, overrides=["average.last=10"])
-    assert refused(older, given) == "average.last: none there, 10 now", "it is given, so it need not be what it was"
+    assert refused(older, given) == "average.last: not set, now 10", "it is given, so it need not be what it was"
 
 
 def test_a_setting_that_is_gone_and_changed_no_result_is_not_compared(

@@ -85,7 +85,7 @@ def test_an_edited_recipe_meets_neither_the_old_record_nor_the_old_run(project: 
         assert main(["run", MINE]) == 2
         error = capsys.readouterr().err
         assert error.startswith(f"rskip run: error: {path} was ")
-        assert "train.lr: 0.1 there, 0.2 now" in error and error.count("\n") == 1
+        assert "train.lr: 0.1, now 0.2" in error and error.count("\n") == 1
         Path("results/mine/1.json").unlink(missing_ok=True)
     Path(MINE).write_text(recipe + "expected: {slope: 3}\ndescription: x\n")
     assert main(["run", MINE]) == 0

@@ -137,7 +137,7 @@ def test_a_stopped_training_goes_on_to_the_same_bytes(
     ]
     checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert [session["from"] for session in checkpoint["sessions"]] == [0, 8]
-    for settings, told in (({"lr": 0.5}, "lr: 0.001 there, 0.5 now"), ({"seed": 6}, "seed: 5 there, 6 now")):
+    for settings, told in (({"lr": 0.5}, "lr: 0.001, now 0.5"), ({"seed": 6}, "seed: 5, now 6")):
         with pytest.raises(ValueError, match=f"checkpoint.pt is from a training with other settings .*{told}"):
             train_here(tmp_path, dropout=0.1, **settings)
 

@@ -20,7 +20,7 @@ def test_bound_to_the_config_that_it_was_started_with(tmp_path: Path) -> None:
     folder.bind({"train": {"lr": 0.005, "bf16": True}})
     with pytest.raises(ValueError) as error:
         folder.bind({"train": {"lr": 0.003, "dropout": 0.1, "bf16": True}})
-    assert "train.lr: 0.005 there, 0.003 now; train.dropout: none there, 0.1 now" in str(error.value)
+    assert "train.lr: 0.005, now 0.003; train.dropout: not set, now 0.1" in str(error.value)
     assert str(tmp_path) in str(error.value)
 
 

@@ -56,7 +56,7 @@ def test_an_older_checkpoint_may_name_a_setting_that_is_gone(run, tmp_path):
     there = identity(checkpoint.settings, seed=1, processes=1)
     now = identity(run.settings.to_dict(), seed=1, processes=1)
     check_same_training(run.files.checkpoint, there, now)
-    with pytest.raises(ValueError, match="lr: 0.1 there, 0.2 now"):
+    with pytest.raises(ValueError, match="lr: 0.1, now 0.2"):
         check_same_training(run.files.checkpoint, there, {**now, "lr": 0.2})
 
 

@@ -169,7 +169,7 @@ def test_a_signal_to_one_process_stops_both_and_they_go_on(one, two, monkeypatch
     )
     assert losses == pytest.approx(expected, rel=1e-9)
     monkeypatch.setattr(LOOP, "load_cifar", noise)
-    with pytest.raises(ValueError, match="processes: 2 there, 1 now"):
+    with pytest.raises(ValueError, match="processes: 2, now 1"):
         train(TrainingSettings(**SETTINGS), folder=folder / "stopped", seed=5, device="cpu")
 
 

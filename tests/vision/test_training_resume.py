@@ -157,7 +157,7 @@ def test_a_training_whose_norms_do_not_decay_is_resumed(stopped, tmp_path_factor
     changes = {"decay": "weights", "shortcut_input": "activated"}
     run(without_stop := tmp_path_factory.mktemp("without_stop"), **changes)
     folder = stopped(4, **changes)
-    with pytest.raises(ValueError, match="shortcut_input: activated there, None now; decay: weights there, None now"):
+    with pytest.raises(ValueError, match="shortcut_input: activated, now not set; decay: weights, now not set"):
         run(folder)
     run(folder, **changes)
     assert_same_end(folder, without_stop)
@@ -252,7 +252,7 @@ def test_a_training_of_other_settings_is_named(stopped):
     with pytest.raises(ValueError) as error:
         run(folder, seed=6, depth=14, connection="1xskip")
     message = str(error.value)
-    assert "depth: 8 there, 14 now; connection: 2rskip+ln there, 1xskip now; seed: 5 there, 6 now" in message
+    assert "depth: 8, now 14; connection: 2rskip+ln, now 1xskip; seed: 5, now 6" in message
     assert str(folder / "checkpoint.pt") in message and "\n" not in message
     assert (folder / "checkpoint.pt").read_bytes() == before
 
