@@ -146,7 +146,7 @@ def translate_files(args: argparse.Namespace) -> None:
             options=options,
             batches=batches,
             form=line_form(as_json=args.format == "json", scores=args.scores, nbest=options.nbest),
-            journal=journal_settings(args, options, batches, translator),
+            journal=journal_settings(args, options, batches, translator) if jobs[0].to_file else {},
             resume=args.resume,
             ranks=ranks,
             progress=TranslationProgress(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
 import shutil
 import time
 from collections.abc import Iterator
@@ -33,7 +32,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_left(path)
-    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.partial{path.suffix}"
+    temporary = path.parent / f".{path.name}.{os.urandom(4).hex()}.partial{path.suffix}"
     temporary.touch(exist_ok=False)
     try:
         mode = temporary.stat().st_mode

@@ -7,7 +7,6 @@ import platform
 import re
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -65,6 +64,8 @@ def describe_environment() -> dict[str, Any]:
 
 def installed_version(package: str) -> str | None:
     """The installed version of a package; None if it isn't installed."""
+    from importlib import metadata  # imports the package `email`, which takes 20 ms
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

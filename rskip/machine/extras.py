@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 
 _MARKER = re.compile(r"""extra == ["']([\w-]+)["']|python_version < ["'](\d+)\.(\d+)["']""")
@@ -80,6 +79,8 @@ def install_command(name: str) -> str:
 
 def _origin() -> str:
     """` @ URL` of the wheel, folder or repository that rskip was installed from; "" for an index."""
+    from importlib import metadata  # imports the package `email`, which takes 20 ms
+
     try:
         recorded = json.loads(metadata.distribution("rskip").read_text("direct_url.json") or "{}")
     except metadata.PackageNotFoundError:
@@ -92,6 +93,8 @@ def _origin() -> str:
 
 def requirements(name: str = "") -> list[str]:
     """The requirements of rskip, or of an extra, on this Python, such as `msgspec>=0.20`, from its metadata."""
+    from importlib import metadata
+
     found = []
     for line in metadata.requires("rskip") or []:
         requirement, _, marker = line.partition(";")

@@ -44,11 +44,14 @@ class Dictionary:
         tokens: list[str] = []
         seen = {BOS, PAD, EOS, UNK}
         for number, text in enumerate(read_lines(path), start=1):
-            line = text.rstrip()
-            overwrite = line.endswith(OVERWRITE)
-            token, space, count = line.removesuffix(OVERWRITE).rpartition(" ")
-            if not space or not _is_number(count):
-                raise ValueError(f"{path}: line {number} is not a token, a space and its count: {line!r}")
+            token, space, count = text.rpartition(" ")
+            overwrite = False
+            if not (space and count.isdecimal()):  # a rarer form
+                line = text.rstrip()
+                overwrite = line.endswith(OVERWRITE)
+                token, space, count = line.removesuffix(OVERWRITE).rpartition(" ")
+                if not space or not _is_number(count):
+                    raise ValueError(f"{path}: line {number} is not a token, a space and its count: {line!r}")
             if token in seen and not overwrite:
                 raise ValueError(f"{path}: line {number} has the token {token!r} a second time")
             seen.add(token)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import Any, Literal, Protocol
 from unicodedata import category
@@ -43,10 +45,49 @@ def _letters_compiled_as_ranges() -> Iterator[None]:
         re.compile = compile_pattern
 
 
+# Functions of other packages that sacremoses imports, but doesn't call for a translation.
+_RARELY_CALLED = {
+    "joblib": ("Parallel", "delayed"), "tqdm": ("tqdm",), "regex": ("sub",), "xml.sax.saxutils": ("escape", "unescape"),
+}  # fmt: skip
+
+
+@contextmanager
+def _imported_when_called() -> Iterator[None]:
+    """Lets a package import these functions within the block without their modules, half of sacremoses' start."""
+    later = [_Later(name) for name in _RARELY_CALLED if name not in sys.modules]
+    sys.modules.update({module.__name__: module for module in later})
+    try:
+        yield
+    finally:
+        for module in later:
+            module.leave()
+
+
+class _Later(ModuleType):
+    """Stands for a module until one of its functions is called, or another member is read."""
+
+    def leave(self) -> None:
+        """Ends that the name stands for this object."""
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            return self._member(name)(*arguments, **named)
+
+        return call if name in _RARELY_CALLED[self.__name__] else self._member(name)
+
+    def _member(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self.leave()
+        return getattr(import_module(self.__name__), name)
+
+
 @cache
 def _sacremoses() -> ModuleType:
-    """The module, which takes a third of a second to import: models with SentencePiece don't need it."""
-    with extra("translate", what="translation"), _letters_compiled_as_ranges():
+    """The module, which takes a tenth of a second to import: models with SentencePiece don't need it."""
+    with extra("translate", what="translation"), _letters_compiled_as_ranges(), _imported_when_called():
         import sacremoses
 
     return sacremoses

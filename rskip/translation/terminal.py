@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rskip.files.windows import Window
-from rskip.machine.progress import Progress
 from rskip.machine.terminal import duration
 from rskip.translation.translation import SentenceError, Translation
+
+if TYPE_CHECKING:
+    from rskip.machine.progress import Progress
 
 _MOST_NOTES = 20
 _LONG_BATCH = 1.0  # seconds after which the steps of its search are shown
@@ -53,7 +56,7 @@ class TranslationProgress:
         every: float = 10.0,
         stream: TextIO | None = None,
     ) -> None:
-        self._progress = Progress(own_text=True, log=every, shown=live, stream=stream)
+        self._settings: dict[str, Any] = {"own_text": True, "log": every, "shown": live, "stream": stream}
         self._total, self._notes, self._ranks = total, notes, ranks
         self._first: int | None = None
         self._position = 0
@@ -117,9 +120,17 @@ class TranslationProgress:
         if self._notes:
             self._progress.note(line)
 
+    @cached_property
+    def _progress(self) -> Progress:
+        """The line at the terminal. A translation that shows nothing doesn't import tqdm."""
+        from rskip.machine.progress import Progress
+
+        return Progress(**self._settings)
+
     def end(self) -> None:
         """Clears the progress line."""
-        self._progress.close()
+        if "_progress" in vars(self):
+            self._progress.close()
         if self._notes and self.noted > _MOST_NOTES:
             self._progress.note(f"({self.noted - _MOST_NOTES:,} more such lines)")
 
@@ -131,6 +142,8 @@ class TranslationProgress:
 
     def _show(self, more: str = "") -> None:
         self._shown = time.perf_counter()
+        if not self._settings["shown"]:
+            return
         self._progress.set_description_str(self._line(more), refresh=False)
         self._progress.update()
 

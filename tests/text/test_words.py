@@ -1,6 +1,8 @@
 """Moses' words and back."""
 
 import gzip
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,3 +66,23 @@ def test_multi30k_comes_back(shared: Path, language: str, exact: int) -> None:
     back = [text.sentence(text.words(sentence)) for sentence in raw]
     assert sum(sentence.strip() == again for sentence, again in zip(raw, back, strict=True)) >= exact
     assert BLEU().corpus_score(back, [raw]).score > 99.9
+
+
+def test_sacremoses_starts_without_what_it_rarely_calls() -> None:
+    """joblib, tqdm and others are imported by the functions that need them, which work as usual."""
+    code = """
+import sys
+from rskip.text.words import MosesTokeniser
+
+later = ("joblib", "tqdm", "regex", "xml.sax.saxutils", "urllib.request")
+assert MosesTokeniser("en").tokenise("It's 5 < 6.") == "It &apos;s 5 &lt; 6 ."
+assert not [name for name in later if name in sys.modules]
+import sacremoses
+from sacremoses.util import parallelize_preprocess, xml_escape
+assert xml_escape("<|>") == "&lt;&#124;&gt;"
+assert sacremoses.MosesPunctNormalizer("en").remove_control_chars("a\\x07b") == "ab"
+assert list(parallelize_preprocess(str.upper, ["a", "b"], 2, progress_bar=True)) == ["A", "B"]
+assert sys.modules["joblib"].__file__ and sys.modules["regex"].__file__ and sys.modules["tqdm"].__file__
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from rskip.files.torch_file import read_torch_file
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, shown
 from rskip.settings.text import read_json
@@ -154,6 +153,7 @@ def _fetched(path: Path) -> Path:
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
     from rskip.checkpoint.tensors import check_tensors  # imports PyTorch
+    from rskip.files.torch_file import read_torch_file
 
     if path.suffix == ".bin":
         return check_tensors(read_torch_file(path, kind=_KIND, mmap=True), source=str(path))
