@@ -88,9 +88,14 @@ def opened(path: Path, *, framework: Literal["np", "pt"]) -> Iterator[Any]:
         with safe_open(path, framework=framework) as file:
             yield file
     except SafetensorError as error:
-        raise ValueError(
-            f"{path} can't be read as safetensors ({error}): it is truncated or damaged: get the complete file again"
-        ) from error
+        raise damaged(path, str(error)) from error
+
+
+def damaged(path: Path, problem: str) -> ValueError:
+    """The error for a file that is not safetensors."""
+    return ValueError(
+        f"{path} can't be read as safetensors ({problem}): it is truncated or damaged: get the complete file again"
+    )
 
 
 def header_of(file: Any, path: Path) -> Header:

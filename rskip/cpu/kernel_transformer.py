@@ -15,7 +15,7 @@ from rskip.cpu.encoding import Encoding, Projection, Sources, sentences_at_once
 from rskip.cpu.library import Library, find_library, library_for_int8
 from rskip.cpu.program import Program, Programs, Steps
 from rskip.cpu.structures import room
-from rskip.cpu.weights import read_stacks
+from rskip.cpu.weights import Parameters, read_stacks
 from rskip.kernel_forms import NoKernelForm
 from rskip.machine.extras import advice
 from rskip.settings.errors import SettingError
@@ -33,13 +33,13 @@ class KernelTransformer:
     """Encodes sources and prepares the compiled search. Threads may share one.
 
     :param settings: see `rskip.cpu.weights.read_stacks`.
-    :param parameters: arrays by the names of `Transformer`'s parameters.
+    :param parameters: see `rskip.cpu.weights.Parameters`.
     :param precision: "float32", "bfloat16" or "int8".
     :raises NoKernelForm: the kernels are missing or can't compute the model, so only PyTorch can.
     :raises ValueError: int8 without 8-bit products, or as `read_stacks`.
     """
 
-    def __init__(self, settings: Mapping[str, Any], parameters: Mapping[str, np.ndarray], precision: str) -> None:
+    def __init__(self, settings: Mapping[str, Any], parameters: Parameters, precision: str) -> None:
         self.library = library_for_int8() if precision == "int8" else _library()
         self.precision = precision
         stacks = read_stacks(self.library, settings, parameters, precision)

@@ -11,6 +11,7 @@ from rskip.cpu.structures import Linear, Linear8, Packing, Packing8, kind_of
 
 ZERO_POINT = 128  # of 8-bit rows
 FEWEST_INT8_WEIGHTS = 2**10  # smaller linear maps gain nothing in int8 and stay in float32 (docs/speed.md)
+_QUANTISED_AT_ONCE = 2**16  # number of weights
 _MOST_AT_ONCE = 32  # maximum number of output features at a time
 _TINY = np.finfo(np.float32).tiny
 
@@ -80,9 +81,12 @@ class Int8Map:
 
     def __init__(self, library: Library, weight: np.ndarray, bias: np.ndarray | None) -> None:
         self.out_features, self.in_features = weight.shape
-        scales = np.maximum(np.abs(weight).max(1), _TINY) / np.float32(library.largest_weight)
-        with np.errstate(invalid="ignore"):  # weights that are not numbers: the search tells
-            rounded = np.rint(weight / scales[:, None]).astype(np.int8)
+        rounded, scales = np.empty(weight.shape, np.int8), np.empty(len(weight), np.float32)
+        rows = max(1, _QUANTISED_AT_ONCE // self.in_features)
+        for first in range(0, len(weight), rows):
+            part = slice(first, first + rows)
+            scales[part] = np.maximum(np.abs(weight[part]).max(1), _TINY) / np.float32(library.largest_weight)
+            rounded[part] = np.rint(weight[part] / scales[part, None])
         self._packed = PackedWeight8(library, rounded, scales, bias)
 
     def native_arguments(self, x: Any) -> Linear8:

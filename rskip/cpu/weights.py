@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from threading import Lock
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -36,6 +36,7 @@ _FOLLOWED = {
     "source_vocabulary", "target_vocabulary",
 }  # fmt: skip
 _FIRST_POSITIONS = 256
+_ROUNDED_AT_ONCE = 2**16  # number of values
 _ADVICE = "get the weights and config.json again, both from one model"
 _growing = Lock()
 
@@ -93,21 +94,37 @@ def _waves(length: int, features: int, padding: int) -> np.ndarray:
 
 def to_bfloat16(values: np.ndarray) -> np.ndarray:
     """float32 values rounded to the nearest bfloat16, as 16-bit integers."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    rounded = ((bits + (0x7FFF + (bits >> 16 & 1))) >> 16).astype(np.uint16)
-    return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)
+    given = np.ascontiguousarray(values, np.float32).reshape(-1)
+    rounded = np.empty(given.shape, np.uint16)
+    for first in range(0, len(given), _ROUNDED_AT_ONCE):
+        part = slice(first, first + _ROUNDED_AT_ONCE)
+        bits = given[part].view(np.uint32)
+        rounded[part] = np.where(np.isnan(given[part]), 0x7FC0, (bits + (0x7FFF + (bits >> 16 & 1))) >> 16)
+    return rounded.reshape(values.shape)
+
+
+class Parameters(Protocol):
+    """The parameters of a model in a file, by the names of `Transformer`'s parameters."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def stored(self, name: str) -> str:
+        """The name under which the parameter is stored; tied ones share one."""
+
+    def read(self, name: str) -> np.ndarray:
+        """The parameter in float32, in memory of its own."""
 
 
 class Weights:
-    """The parameters of a model by name, each taken once.
+    """The parameters of a model by name, each read once and released as soon as it is packed.
 
-    :param parameters: arrays of floats by the names of `Transformer`'s parameters.
     :param precision: number format of the computation: "float32", "bfloat16" or "int8".
     """
 
-    def __init__(self, library: Library, parameters: Mapping[str, np.ndarray], precision: str) -> None:
+    def __init__(self, library: Library, parameters: Parameters, precision: str) -> None:
         self.library, self._parameters, self.precision = library, parameters, precision
-        self._left = set(parameters)
+        self._left = set(parameters.shapes)
+        self._tables: dict[str, np.ndarray] = {}  # embeddings by the name under which they are stored
 
     def values(self, name: str, *shape: int | None) -> np.ndarray:
         """The parameter in the rows' type.
@@ -116,6 +133,26 @@ class Weights:
         :raises SettingError: it is missing, has another shape, or values that are not numbers.
         """
         return self._as_rows(self._take(name, shape))
+
+    def table(self, name: str, features: int) -> np.ndarray:
+        """An embedding (V, C) in the rows' type. Tied ones are one array."""
+        stored = self._parameters.stored(name)
+        if stored not in self._tables:
+            self._tables[stored] = self.values(name, None, features)
+        self._check_shape(name, (None, features))
+        return self._tables[stored]
+
+    def share(self, name: str, table: str) -> None:
+        """Lets the parameter be the embedding `table`, as the settings say.
+
+        :raises SettingError: the file has another matrix for it.
+        """
+        stored, own = self._parameters.stored(table), self._parameters.stored(name)
+        if name in self._parameters.shapes and own != stored:
+            if not np.array_equal(self._parameters.read(name), self._parameters.read(table)):
+                problem = f"{name} and {table} differ, but the settings say that they are one matrix"
+                raise SettingError("", problem, advice=_ADVICE)
+            self._tables[own] = self._tables[stored]
 
     def numbers(self, name: str, *shape: int | None) -> np.ndarray:
         """The parameter in float32, after rounding to the rows' type."""
@@ -134,7 +171,7 @@ class Weights:
 
     def linear(self, name: str, inputs: int, outputs: int, *, has_bias: bool = True) -> PackedMap | Int8Map:
         """The linear map with these members `weight` and `bias`."""
-        weight = self._take(f"{name}.weight", (outputs, inputs))
+        weight = self._matrix(f"{name}.weight", outputs, inputs)
         bias = self._take(f"{name}.bias", (outputs,)) if has_bias else None
         if self.precision == "int8" and weight.size >= FEWEST_INT8_WEIGHTS:
             return Int8Map(self.library, weight, bias)
@@ -152,22 +189,31 @@ class Weights:
         if self._left:
             raise SettingError("", f"the weights have {min(self._left)}, which the settings lack", advice=_ADVICE)
 
+    def _matrix(self, name: str, outputs: int, inputs: int) -> np.ndarray:
+        table = self._tables.get(self._parameters.stored(name))
+        if table is None or table.dtype != np.float32:
+            return self._take(name, (outputs, inputs))
+        self._check_shape(name, (outputs, inputs))
+        return table
+
     def _take(self, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
-        found = self._parameters.get(name)
-        if found is None:
-            raise SettingError("", f"the weights lack {name}, which the settings describe", advice=_ADVICE)
-        if len(found.shape) != len(shape) or any(
-            size not in (None, given) for size, given in zip(shape, found.shape, strict=True)
-        ):
-            expected = tuple("any" if size is None else size for size in shape)
-            problem = f"{name} has the shape {found.shape}, but the settings describe {expected}"
-            raise SettingError("", problem, advice=_ADVICE)
-        self._left.discard(name)
-        values = np.ascontiguousarray(found, np.float32)
+        self._check_shape(name, shape)
+        values = self._parameters.read(name)
         if np.isnan(values.sum()) and np.isnan(values).any():
             problem = f"{name} has values that are not numbers (NaN)"
             raise SettingError("", problem, advice="the file is damaged or its training diverged: get another")
         return values
+
+    def _check_shape(self, name: str, shape: tuple[int | None, ...]) -> None:
+        """Checks that the file has the parameter in this shape, and marks it as taken."""
+        found = self._parameters.shapes.get(name)
+        if found is None:
+            raise SettingError("", f"the weights lack {name}, which the settings describe", advice=_ADVICE)
+        if len(found) != len(shape) or any(size not in (None, own) for size, own in zip(shape, found, strict=True)):
+            expected = tuple("any" if size is None else size for size in shape)
+            problem = f"{name} has the shape {found}, but the settings describe {expected}"
+            raise SettingError("", problem, advice=_ADVICE)
+        self._left.discard(name)
 
     def _as_rows(self, values: np.ndarray) -> np.ndarray:
         return to_bfloat16(values) if self.precision == "bfloat16" else values
@@ -182,13 +228,11 @@ class Stacks(NamedTuple):
 
 
 def read_stacks(
-    library: Library, settings: Mapping[str, Any], parameters: Mapping[str, np.ndarray], precision: str,
-    *, padding: int = 1,
+    library: Library, settings: Mapping[str, Any], parameters: Parameters, precision: str, *, padding: int = 1,
 ) -> Stacks:  # fmt: skip
     """The stacks of a Transformer.
 
     :param settings: those of `TransformerConfig`, apart from the vocabularies; the others are its defaults.
-    :param parameters: arrays of floats by the names of `Transformer`'s parameters; tied ones have several names.
     :param precision: "float32", "bfloat16" or "int8".
     :raises NoKernelForm: the kernels can't compute the model.
     :raises SettingError: a setting has a wrong type or range, or the weights don't fit the settings.
@@ -204,26 +248,23 @@ def read_stacks(
     encoder = _stack(weights, config, "encoder", config.encoder_learned_pos, config.max_source_positions)
     decoder = _stack(weights, config, "decoder", config.decoder_learned_pos, config.max_target_positions)
     words, features = decoder.embed_tokens.weight.shape
-    output, table = "decoder.output_projection", parameters["decoder.embed_tokens.weight"]
+    output = "decoder.output_projection"
     shared = [f"{output}.weight"] * config.output_is_embedding
     shared += ["encoder.embed_tokens.weight"] * config.share_all_embeddings
     for name in shared:
-        given = parameters.get(name, table)
-        if given is not table and not np.array_equal(given, table):
-            problem = f"{name} and decoder.embed_tokens.weight differ, but the settings say that they are one matrix"
-            raise SettingError("", problem, advice=_ADVICE)
+        weights.share(name, "decoder.embed_tokens.weight")
     decoder.output_projection = weights.linear(output, features, words, has_bias=config.output_has_bias)
     weights.check_all_taken()
     return Stacks(encoder, decoder, config)
 
 
-def _checked(settings: Mapping[str, Any], parameters: Mapping[str, np.ndarray], padding: int) -> TransformerConfig:
+def _checked(settings: Mapping[str, Any], parameters: Parameters, padding: int) -> TransformerConfig:
     """The configuration, whose values have the right types and ranges.
 
     `TransformerConfig` itself would also check the connections, for which it needs PyTorch.
     """
     words = {
-        f"{name}_vocabulary": len(parameters[f"{side}.embed_tokens.weight"])
+        f"{name}_vocabulary": parameters.shapes[f"{side}.embed_tokens.weight"][0]
         for name, side in (("source", "encoder"), ("target", "decoder"))
     }
     config: TransformerConfig = object.__new__(TransformerConfig)
@@ -241,7 +282,7 @@ def _stack(weights: Weights, config: Any, side: str, learned: bool, length: int)
     layers: int = getattr(config, f"{side}_layers")
     spec = Spec.read(getattr(config, f"{side}_connection"))
     connections = Connections(weights, spec, features)
-    table = weights.values(f"{side}.embed_tokens.weight", None, features)
+    table = weights.table(f"{side}.embed_tokens.weight", features)
     closing = connections.closing_norm
     return SimpleNamespace(
         config=config,

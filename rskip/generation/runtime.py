@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from rskip.checkpoint.arrays import arrays_of
 from rskip.checkpoint.checkpoint import LANGUAGES, PAIRS
-from rskip.checkpoint.config_file import Header, opened, read_header
+from rskip.checkpoint.config_file import Header, read_header
 from rskip.checkpoint.translation import EMBEDDINGS, check_translates, check_vocabulary, is_stock, transformer_settings
 from rskip.cpu.kernel_transformer import KernelTransformer
 from rskip.generation.compiled import CompiledSearch, EachStep
@@ -18,9 +19,6 @@ from rskip.generation.hypothesis import Hypothesis
 from rskip.generation.options import SearchOptions
 from rskip.generation.special_tokens import SpecialTokens
 from rskip.kernel_forms import NoKernelForm
-from rskip.settings.errors import SettingError
-
-_OF_NUMPY = ("F16", "F32", "F64")  # types in a safetensors file
 
 
 class CpuDevice(str):
@@ -31,7 +29,8 @@ class CpuDevice(str):
 
 
 class RuntimeModel:
-    """The translation model of a .safetensors file, on the CPU. It can be pickled: a process then reads the file again.
+    """The translation model of a .safetensors file, on the CPU. It can be pickled: a process then reads the file again,
+    and refuses another one.
 
     :param precision: "float32", "bfloat16" or "int8".
     :param source_words: size of the source dictionary, `target_words` of the target one.
@@ -61,20 +60,13 @@ class RuntimeModel:
             raise NoKernelForm("it is one of fairseq's own models")
         for side in ("encoder", "decoder"):
             settings[f"{side}_connection"] = settings.get(f"{side}_connection") or settings.get("connection")
-        with opened(file, framework="np") as content:
-            parameters: dict[str, Any] = {}
-            for name in content.keys():  # noqa: SIM118
-                if (kind := content.get_slice(name).get_dtype()) == "BF16":
-                    raise NoKernelForm(f"{name} is stored in {kind}, which NumPy lacks")
-                if kind not in _OF_NUMPY:
-                    raise SettingError("", f"{name} is stored in {kind}", expected="floats")
-                parameters[name] = content.get_tensor(name)
-        parameters |= {name: parameters[stored] for name, stored in header.tied.items()}
         self._made_of = file.absolute(), precision, source_words, target_words
-        self._model = KernelTransformer(settings, parameters, precision)
+        with arrays_of(file, header.tied) as parameters:
+            self._model = KernelTransformer(settings, parameters, precision)
+            self._fingerprint = parameters.fingerprint(header.config)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, self._made_of
+        return _reopened, (*self._made_of, self._fingerprint)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._made_of[0])!r}, precision={self.precision!r})"
@@ -137,5 +129,8 @@ class RuntimeModel:
         return search.hypotheses()
 
 
-def _reopened(file: Path, precision: str, source_words: int, target_words: int) -> RuntimeModel:
-    return RuntimeModel(file, precision=precision, source_words=source_words, target_words=target_words)
+def _reopened(file: Path, precision: str, source_words: int, target_words: int, fingerprint: str) -> RuntimeModel:
+    model = RuntimeModel(file, precision=precision, source_words=source_words, target_words=target_words)
+    if model._fingerprint != fingerprint:
+        raise ValueError(f"{file} was replaced since the model was loaded: load the model again")
+    return model

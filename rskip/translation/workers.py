@@ -16,7 +16,7 @@ from rskip.translation.search import Segment, TranslationModel, search_batch
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
 
-_model: TranslationModel  # the worker's copy
+_model: TranslationModel | Exception  # the worker's copy, or the reason why it has none
 
 
 class Workers:
@@ -46,7 +46,7 @@ class Workers:
     ) -> Iterator[list[list[Hypothesis]]]:
         """Searches the batches in parallel and yields the results in order. It is thread-safe.
 
-        :raises ValueError: as `search_batch`, or a process was killed.
+        :raises ValueError: as `search_batch`, a process was killed, or the model's file was replaced.
         """
         try:
             for batch in self._processes.pool.map(_search, batches, repeat(options)):
@@ -71,7 +71,10 @@ def _load_model(model: bytes, share: int) -> None:
     global _model
     _keep_freed_memory()
     set_threads(share)
-    _model = pickle.loads(model)
+    try:
+        _model = pickle.loads(model)
+    except (OSError, ValueError) as error:  # its file was removed or replaced: each search tells
+        _model = error
     set_threads(share)  # of PyTorch too, if the model needed it
 
 
@@ -84,4 +87,6 @@ def _keep_freed_memory() -> None:
 
 
 def _search(batch: Sequence[Segment], options: SearchOptions) -> FlatBatch:
+    if isinstance(_model, Exception):
+        raise _model
     return flat(search_batch(_model, batch, options))

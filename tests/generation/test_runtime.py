@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
 from rskip.checkpoint import Checkpoint, build_transformer, write_model
+from rskip.checkpoint.arrays import arrays_of
+from rskip.checkpoint.config_file import read_header
 from rskip.connections import find_family, list_connections, spec
 from rskip.cpu import find_library, for_inference, forms
 from rskip.cpu.weights import to_bfloat16
@@ -99,6 +104,7 @@ def test_a_file_runs_as_its_model(tmp_path, connection, precision):
         {"layernorm_embedding": True, "output_bias": True, "start": "begin"},
         {"share_all_embeddings": True, "words": {"source_vocabulary": 90, "target_vocabulary": 90}},
         {"encoder_embed_dim": 64, "encoder_layers": 3, "decoder_attention_heads": 2, "dtype": torch.float16},
+        {"dtype": torch.bfloat16},
         {"decoder_connection": "sas", "max_target_positions": 4},
     ],
     ids=str,
@@ -107,7 +113,7 @@ def test_settings(tmp_path, settings):
     words = settings.get("words", WORDS)
     file, checkpoint = saved(tmp_path, **settings)
     if "dtype" in settings:
-        checkpoint.model = {name: value.half().float() for name, value in checkpoint.model.items()}
+        checkpoint.model = {name: value.to(settings["dtype"]).float() for name, value in checkpoint.model.items()}
     model = opened(file, source_words=words["source_vocabulary"])
     reference = build_transformer(checkpoint, **words)
     for name in ("max_positions", "max_source_positions", "trained_source_positions", "target_start", "connection"):
@@ -130,6 +136,55 @@ def test_prefixes_steps_and_copies(tmp_path):
     assert model.search([], OPTIONS, special=SpecialTokens()) == []
     with pytest.raises(IndexError, match="expected 0 to 39"):
         model.search([[40, 2]], OPTIONS, special=SpecialTokens())
+
+
+def test_a_copy_is_of_the_same_model_or_refused(tmp_path, monkeypatch):
+    """A pickled model reads its file again, which may have been replaced meanwhile."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/model.safetensors").write_text("another file")
+    file, checkpoint = saved(tmp_path / "model")
+    monkeypatch.chdir(tmp_path / "model")
+    model = opened(Path("model.safetensors"))
+    expected, stored = model.search(SOURCES, OPTIONS, special=SpecialTokens()), pickle.dumps(model)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    file.touch()
+    copied = pickle.loads(stored).search(SOURCES, OPTIONS, special=SpecialTokens())
+    assert [each[0].score for each in copied] == [each[0].score for each in expected]
+    before, config = file.read_bytes(), json.loads(file.with_name("config.json").read_text())
+    with torch.no_grad():
+        checkpoint.model["encoder.layers.0.fc1.bias"][3] += 1e-6
+    write_model(file.parent, checkpoint)
+    os.utime(file, ns=(0, 0))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="model.safetensors was replaced since the model was loaded: load the mod"):
+            pickle.loads(stored)
+        file.write_bytes(before)
+        config["model"]["no_scale_embedding"] = True
+        file.with_name("config.json").write_text(json.dumps(config))
+    found = model.search(SOURCES, OPTIONS, special=SpecialTokens())  # holds nothing of the file
+    assert [each[0].score for each in found] == [each[0].score for each in expected]
+    file.unlink()
+    with pytest.raises(FileNotFoundError, match="model.safetensors"):
+        pickle.loads(stored)
+
+
+def test_parameters_are_read_one_by_one(tmp_path):
+    """A file that was replaced after its header was read is refused, and its floats have the stored values."""
+    file, checkpoint = saved(tmp_path)
+    with arrays_of(file, read_header(file).tied) as arrays:
+        assert arrays.shapes == checkpoint.shapes
+        for name, value in checkpoint.model.items():
+            assert np.array_equal(arrays.read(name), value.numpy())
+        first = arrays.fingerprint({})
+    with arrays_of(file, {}) as arrays:
+        arrays.read("encoder.layers.0.fc1.bias")
+        assert arrays.fingerprint({}) != first
+    content = file.read_bytes()
+    for damaged in (content[:-4], content[:30], b""):
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match="truncated or damaged"), arrays_of(file, {}) as arrays:
+            for name in checkpoint.model:
+                arrays.read(name)
 
 
 def test_threads_share_a_model(tmp_path):
@@ -157,9 +212,8 @@ def test_threads_share_a_model(tmp_path):
         ({"connection": "wskip+ln:rate=2"}, "the connection 'wskip"),
         ({"activation_fn": "gelu"}, "the activation gelu"),
         ({"value_residual": "fixed"}, "value_residual=fixed"),
-        ({"dtype": torch.bfloat16}, "stored in BF16"),
     ],
-    ids=["deepnorm", "hyper", "wskip", "gelu", "value_residual", "bfloat16"],
+    ids=["deepnorm", "hyper", "wskip", "gelu", "value_residual"],
 )
 def test_what_only_pytorch_can_run_says_why(tmp_path, settings, reason):
     with pytest.raises(NoKernelForm, match=reason):

@@ -27,7 +27,10 @@ class Refused:
 sys.meta_path.insert(0, Refused)
 """
 USE = """
+import os
+import shutil
 import sys
+from pathlib import Path
 import numpy
 import rskip
 from rskip.translation import Translator, Workers
@@ -43,6 +46,18 @@ if __name__ == "__main__":
     with Workers(translator.model, 2) as workers:
         shared = translator.translate(sentences, beam=5, nbest=2, prefixes=["Ein", None, None], searcher=workers)
     assert [each.text for each in shared] == [each.text for each in found]
+    copied = shutil.copytree(sys.argv[1], "copied")
+    moved = Translator.from_pretrained(copied, device="cpu")
+    shutil.copy(Path(sys.argv[1], "../1xskip_ln/model.safetensors"), copied)
+    shutil.copy(Path(sys.argv[1], "../1xskip_ln/config.json"), copied)
+    os.chdir(sys.argv[1])
+    try:
+        with Workers(moved.model, 1) as workers:
+            moved.translate(sentences, searcher=workers)
+    except ValueError as error:
+        assert "copied/model.safetensors was replaced since the model was loaded" in str(error), error
+    else:
+        raise AssertionError("the workers have another model")
     named = rskip.load("transformer_tiny_2rskip_ln.multi30k.en-de", dtype="int8")
     assert rskip.load(sys.argv[1])("A man sleeps.") == named("A man sleeps.")
     print(translator.to("cpu")("A man sleeps."), named.precision, named("A man sleeps."), sep="|")
@@ -57,9 +72,11 @@ def run(root: Path, tmp_path: Path, environment: Callable[..., dict[str, str]]) 
     (tmp_path / "refuse/sitecustomize.py").write_text(REFUSE)
     variables = environment(PYTHONPATH=f"{tmp_path / 'refuse'}:{root}")
 
-    def run(*arguments: object, text: str = "", **further: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        *arguments: object, text: str = "", cwd: Path = root, **further: str
+    ) -> subprocess.CompletedProcess[str]:
         command, env = [sys.executable, *map(str, arguments)], variables | further
-        return subprocess.run(command, cwd=root, env=env, input=text, capture_output=True, text=True)
+        return subprocess.run(command, cwd=cwd, env=env, input=text, capture_output=True, text=True)
 
     return run
 
@@ -78,7 +95,7 @@ def test_the_command_translates_files_with_workers_and_scores(run, tmp_path: Pat
 
 def test_python_translates_with_workers_and_attention(run, root: Path, tmp_path: Path) -> None:
     (tmp_path / "use.py").write_text(USE)
-    done = run(tmp_path / "use.py", root / MODEL)
+    done = run(tmp_path / "use.py", root / MODEL, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "Ein Mann schläft.|int8|Ein Mann schläft.\n"), done.stderr
 
 

@@ -1,0 +1,91 @@
+"""Reads the parameters of a safetensors file one by one with NumPy, so that only one at a time takes memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rskip.checkpoint.config_file import damaged
+from rskip.settings.errors import SettingError
+
+_KINDS = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16}  # BF16: its bits
+
+
+class Arrays:
+    """The floats of an open file. `read_header` has checked its header.
+
+    shapes: the shape of each parameter, also of the tied ones.
+    """
+
+    def __init__(self, file: BufferedReader, path: Path, tied: Mapping[str, str]) -> None:
+        self._file, self._path, self._tied = file, path, tied
+        size = int.from_bytes(file.read(8), "little")
+        self._start = 8 + size
+        self._stored: dict[str, Any] = json.loads(file.read(size))
+        self._stored.pop("__metadata__", None)
+        self._sums: dict[str, int] = {}
+        shapes: dict[str, tuple[int, ...]] = {name: tuple(each["shape"]) for name, each in self._stored.items()}
+        self.shapes: Mapping[str, tuple[int, ...]] = shapes | {name: shapes[stored] for name, stored in tied.items()}
+
+    def stored(self, name: str) -> str:
+        """The name under which the parameter is stored, which is another name if it is tied."""
+        return self._tied.get(name, name)
+
+    def read(self, name: str) -> np.ndarray:
+        """The parameter in float32, in memory of its own.
+
+        :raises SettingError: it does not hold floats.
+        :raises ValueError: the file is damaged.
+        """
+        name = self.stored(name)
+        entry = self._stored[name]
+        kind = _KINDS.get(entry["dtype"])
+        if kind is None:
+            raise SettingError("", f"{name} is stored in {entry['dtype']}", expected="floats")
+        values = np.empty(entry["shape"], kind)
+        first, last = entry["data_offsets"]
+        self._file.seek(self._start + first)
+        if last - first != values.nbytes or self._file.readinto(_bytes(values).data) != values.nbytes:
+            raise damaged(self._path, f"{name} is incomplete")
+        self._sums[name] = _checksum(values)
+        if entry["dtype"] == "BF16":
+            return (values.astype(np.uint32) << 16).view(np.float32)
+        return values.astype(np.float32, copy=False)
+
+    def fingerprint(self, settings: Mapping[str, Any]) -> str:
+        """A checksum of the settings and of all parameters that were read."""
+        content = json.dumps([settings, self._sums], sort_keys=True, default=str)
+        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+
+
+@contextmanager
+def arrays_of(path: Path, tied: Mapping[str, str]) -> Iterator[Arrays]:
+    """The arrays of a file whose header `read_header` has checked.
+
+    :param tied: see `Header.tied`.
+    :raises ValueError: the file is damaged.
+    """
+    with path.open("rb") as file:
+        try:
+            arrays = Arrays(file, path, tied)
+        except (ValueError, KeyError, TypeError) as error:  # the file was replaced after `read_header`
+            raise damaged(path, str(error)) from error
+        yield arrays
+
+
+def _bytes(values: np.ndarray) -> np.ndarray:
+    return values.reshape(-1).view(np.uint8)
+
+
+def _checksum(values: np.ndarray) -> int:
+    """The sum of the bytes, eight at a time, without regard to overflow."""
+    content = _bytes(values)
+    whole = len(content) // 8 * 8
+    return (int(content[:whole].view(np.uint64).sum()) + int(content[whole:].sum())) % 2**64
