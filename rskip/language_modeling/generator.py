@@ -25,6 +25,8 @@ from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
 from rskip.transformer import LanguageModel
 
+_SHORT = 64  # tokens
+
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions(Checked):
@@ -120,7 +122,7 @@ class TextGenerator:
     def stream(
         self, prompt: str = "\n", *, each_step: Callable[[int], None] | None = None, **options: Any
     ) -> Iterator[str]:
-        """Like `generate`, but yields the text of characters one by one, and of subwords line by line.
+        """Like `generate`, but yields each part of the text as soon as further tokens can't change it.
 
         If the context is full, the model continues from its second half.
 
@@ -163,9 +165,19 @@ class TextGenerator:
             if token == end:
                 yield self.tokens.decode(line)[told:] + "\n"
                 line, told = [], 0
-            else:
-                line.append(token)
-        yield self.tokens.decode(line)[told:]
+                continue
+            line.append(token)
+            text = self.tokens.decode(line)
+            sure = text.rstrip("\ufffd")  # bytes whose character is incomplete
+            if len(sure) > told:
+                yield sure[told:]
+                told = len(sure)
+            if len(line) >= 2 * _SHORT and told == len(text):  # or long lines would be decoded again and again
+                recent = self.tokens.decode(line[-_SHORT:])
+                if text.endswith(recent):
+                    line, told = line[-_SHORT:], len(recent)
+        if rest := self.tokens.decode(line)[told:]:
+            yield rest
 
     def _draw(
         self, prompt: list[int], settings: GenerationOptions, each_step: Callable[[int], None]

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from rskip.language_modeling.stopping import StopStrings
 from rskip.machine.extras import extra
 from rskip.serving.access_log import note
 from rskip.serving.errors import RequestError
@@ -76,18 +77,15 @@ class CompletionLane:
         return [self._completion(item, each_step) for item in items]
 
     def _completion(self, item: Prompt, each_step: EachStep) -> Completion:
-        text, reason, made = "", "length", 0
+        made, stop = 0, StopStrings(item.stop)
 
         def count(step: int) -> None:
             nonlocal made
             made = step
             each_step(step)
 
-        for part in self.generator.stream(item.text, each_step=count, **item.options):
-            text += part
-            if ends := [place for stop in item.stop if (place := text.find(stop)) >= 0]:
-                text, reason = text[: min(ends)], "stop"
-                break
+        text = "".join(stop.before(self.generator.stream(item.text, each_step=count, **item.options)))
+        reason = "stop" if stop.found else "length"
         return Completion(text, reason, read=len(self.generator.tokens.encode(item.text)), made=made)
 
     def produced(self, result: Completion) -> int:
@@ -131,7 +129,7 @@ async def _completions(service: Service, request: Request, asked: CompletionRequ
             {
                 "length": asked.max_tokens, "temperature": asked.temperature, "top_p": asked.top_p, "seed": seed + draw,
             },
-            [each for each in asked.stop if each],
+            asked.stop,
         )
         for text in asked.prompt
         for draw in range(asked.n)

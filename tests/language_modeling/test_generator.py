@@ -168,3 +168,15 @@ def test_what_is_not_a_language_model_is_told_in_one_line(
         assert main(["generate", "--model", str(trained), *words]) == 2
         printed = capsys.readouterr()
         assert told in printed.err and not printed.out
+
+
+def test_subwords_are_told_as_soon_as_they_are_certain(subwords: TextGenerator, monkeypatch) -> None:
+    text = "the cat sat on ☃ the mat ☃☃\n" + "the dog ran to the cat ☃ " * 40 + "\n\nthe end ☃"
+    tokens = subwords.tokens.encode(text)
+    monkeypatch.setattr(TextGenerator, "_draw", lambda *_: iter(tokens))
+    parts = [*subwords.stream("\n")]
+    assert "".join(parts) == subwords.tokens.decode(tokens)
+    assert len(parts) > len(tokens) / 3 and all(parts) and "\ufffd" not in "".join(parts)
+    cut = [*subwords.tokens.encode("the ☃")][:-1]  # in the middle of a character
+    monkeypatch.setattr(TextGenerator, "_draw", lambda *_: iter(cut))
+    assert "".join(subwords.stream("\n")) == subwords.tokens.decode(cut) == "the \ufffd\ufffd"
