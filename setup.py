@@ -70,7 +70,9 @@ EXTRAS = {
     "ct2": [*TORCH, "ctranslate2>=4.8,<5"],
     "onnx": [*TORCH, "onnx>=1.18", "onnxscript>=0.5", "onnxruntime>=1.20"],
     "huggingface": [*TORCH, "huggingface_hub>=0.34,<3"],
-    "serve": ["fastapi>=0.115", "prometheus-client>=0.20", "py3langid>=0.4,<0.5", "PyYAML", "uvicorn>=0.30"],
+    "serve": [
+        "fastapi>=0.115", "prometheus-client>=0.20", "py3langid>=0.4,<0.5", "python-multipart>=0.0.20", "PyYAML", "uvicorn>=0.30",
+    ],
     "numbers": ["num2words"],
     "langid": ["py3langid>=0.4,<0.5"],
     # in the standard library since Python 3.14

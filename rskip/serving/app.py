@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from typing import Any
 
 import rskip
 from rskip.machine.extras import extra
 from rskip.serving.access_log import AccessLog, Write
 from rskip.serving.completions import completions_api
-from rskip.serving.errors import RequestError
+from rskip.serving.errors import RequestError, error_response
 from rskip.serving.guard import Guard
 from rskip.serving.images import images_api
 from rskip.serving.libretranslate import libretranslate_api
@@ -84,23 +83,13 @@ def _add_health(app: FastAPI, service: Service) -> None:
 def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestError)
     async def request_error(request: Request, error: RequestError) -> Response:
-        return error_response(request, error.status, error.message, error.retry_after)
+        return error_response(request.url.path, error)
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
-        return error_response(request, error.status_code, str(error.detail))
+        return error_response(request.url.path, RequestError(error.status_code, str(error.detail)))
 
     @app.exception_handler(Exception)  # AccessLog logs it
     async def unexpected(request: Request, error: Exception) -> Response:
-        return error_response(request, 500, "the server failed on this request; its log says why")
-
-
-def error_response(request: Request, status: int, message: str, retry_after: int | None = None) -> Response:
-    """An error as clients of the route expect it: LibreTranslate's form, or OpenAI's for /v1/completions."""
-    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
-    error: Any = message
-    if request.url.path == "/v1/completions":
-        status = {403: 401, 422: 400}.get(status, status)  # a wrong key, a prompt that can't be read
-        kind = "invalid_request_error" if status < 500 else "server_error"
-        error = {"message": message, "type": kind, "param": None, "code": None}
-    return JSONResponse({"error": error}, status, headers=headers)
+        failed = RequestError(500, "the server failed on this request; its log says why")
+        return error_response(request.url.path, failed)

@@ -12,6 +12,8 @@ with extra("serve", what="a server"):
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
+OPEN = "rskip.connections"
+
 
 class TimedConnection(H11Protocol):
     """Closes connections whose client doesn't send a complete header or receive a complete answer in time. uvicorn
@@ -23,6 +25,7 @@ class TimedConnection(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.app_state = {**self.app_state, OPEN: self.connections}  # of every request's scope
         self._header_timer = self.loop.call_later(self.header_seconds, transport.close)
 
     def data_received(self, data: bytes) -> None:

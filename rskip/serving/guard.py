@@ -8,13 +8,13 @@ from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from rskip.machine.extras import extra
-from rskip.serving.errors import RequestError
+from rskip.serving.connection import OPEN
+from rskip.serving.errors import RequestError, error_response
 from rskip.serving.settings import ServerSettings
 from rskip.settings.errors import shown
 
 with extra("serve", what="a server"):
     from starlette.datastructures import Headers, MutableHeaders
-    from starlette.responses import JSONResponse
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -61,7 +61,9 @@ class Guard:
         try:
             self._check(Headers(scope=scope), scope)
         except RequestError as error:
-            await JSONResponse({"error": error.message}, error.status)(scope, receive, send_safely)
+            response = error_response(scope["path"], error)
+            response.headers["Connection"] = "close"
+            await response(scope, receive, send_safely)
             return
         try:
             await self.app(scope, body.receive, send_safely)
@@ -69,6 +71,8 @@ class Guard:
             self.held -= body.size
 
     def _check(self, headers: Headers, scope: Scope) -> None:
+        if len(scope.get("state", {}).get(OPEN, ())) >= self.settings.max_connections:
+            raise RequestError(503, "the server has too many open connections: try again in 1 s", retry_after=1)
         length, host, origin = (headers.get(name, "") for name in ("content-length", "host", "origin"))
         if length.isdecimal() and int(length[:20]) > self.settings.max_body:
             raise _too_large(self.settings)

@@ -11,9 +11,9 @@ from rskip.files.images import MOST_PIXELS, image_size, read_image
 from rskip.generation.options import SearchOptions
 from rskip.machine.extras import extra
 from rskip.serving.access_log import note
-from rskip.serving.errors import RequestError
+from rskip.serving.forms import MULTIPART
 from rskip.serving.jobs import EachStep, Job
-from rskip.serving.reading import content_type, whole_number
+from rskip.serving.reading import parameters, read_upload, whole_number
 from rskip.serving.service import Service
 from rskip.serving.translating import search_options
 
@@ -29,11 +29,15 @@ with extra("serve", what="a server"):
 # tokens that an image counts as, which limits the images of a batch
 _LEAST_SIZE, _PIXELS_PER_TOKEN = 256, 4096
 _CIFAR = (32, 32)
+_FILE = {"type": "string", "format": "binary"}
 _BODY = {
     "requestBody": {
         "required": True,
-        "description": "the bytes of an image file",
-        "content": {"image/*": {"schema": {"type": "string", "format": "binary"}}},
+        "description": "the bytes of an image file, or a form with the file and the parameters",
+        "content": {
+            "image/*": {"schema": _FILE},
+            MULTIPART: {"schema": {"type": "object", "properties": {"image": _FILE}}},
+        },
     }
 }
 
@@ -91,14 +95,15 @@ def images_api(service: Service) -> APIRouter:
     """The routes for images. The body of a request is an image file."""
     api = APIRouter(prefix="/v1", tags=["rskip"])
 
-    @api.post("/caption", openapi_extra=_BODY)
-    async def caption(request: Request, model: str | None = None) -> dict[str, Any]:
+    @api.post("/caption", openapi_extra={**_BODY, **parameters("model", "beam", "nbest")})
+    async def caption(request: Request) -> dict[str, Any]:
         """Captions an image."""
-        service.check_key(request)
-        served = service.models.named(model, "captioning")
-        given = {name: whole_number(request, name, least=1) for name in ("beam", "nbest")}
+        fields, image = await read_upload(request)
+        service.check_key(request, fields)
+        served = service.models.named(fields.get("model"), "captioning")
+        given = {name: whole_number(fields, name, least=1) for name in ("beam", "nbest")}
         options = search_options(served.model, max_beam=service.settings.max_beam, **given)
-        found: Caption = await _result(service, request, CaptionLane(served.name, served.model, options))
+        found: Caption = await _result(service, request, CaptionLane(served.name, served.model, options), image)
         return {
             "model": served.name,
             "hypotheses": [
@@ -106,27 +111,23 @@ def images_api(service: Service) -> APIRouter:
             ],
         }
 
-    @api.post("/classify", openapi_extra=_BODY)
-    async def classify(request: Request, model: str | None = None) -> dict[str, Any]:
+    @api.post("/classify", openapi_extra={**_BODY, **parameters("model", "count")})
+    async def classify(request: Request) -> dict[str, Any]:
         """Finds the most probable classes of an image."""
-        service.check_key(request)
-        served = service.models.named(model, "classification")
-        count = whole_number(request, "count", least=1) or 5
-        found: Prediction = await _result(service, request, ClassLane(served.name, served.model))
+        fields, image = await read_upload(request)
+        service.check_key(request, fields)
+        served = service.models.named(fields.get("model"), "classification")
+        count = whole_number(fields, "count", least=1) or 5
+        found: Prediction = await _result(service, request, ClassLane(served.name, served.model), image)
         classes = [{"name": name, "probability": score} for name, score in found.scores.items()]
         return {"model": served.name, "classes": classes[:count]}
 
     return api
 
 
-async def _result(service: Service, request: Request, lane: CaptionLane | ClassLane) -> Any:
-    kind = content_type(request)
-    if not (kind.startswith("image/") or kind == "application/octet-stream"):
-        problem = f"the content type is {kind or 'missing'}"
-        raise RequestError(415, f"{problem}: expected that of an image, such as image/jpeg")
-    body = await request.body()
-    note(request, model=lane.model, bytes=len(body))
-    (result,) = await service.results(request, Job(lane, [body], [await run_in_threadpool(_size, body)]))
+async def _result(service: Service, request: Request, lane: CaptionLane | ClassLane, image: bytes) -> Any:
+    note(request, model=lane.model, bytes=len(image))
+    (result,) = await service.results(request, Job(lane, [image], [await run_in_threadpool(_size, image)]))
     return result
 
 

@@ -1,7 +1,8 @@
-"""Reads the content of a request: JSON, or a form for LibreTranslate's clients."""
+"""Reads the content of a request: JSON, a form, or an image."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -9,11 +10,13 @@ import msgspec
 
 from rskip.machine.extras import extra
 from rskip.serving.errors import RequestError, wrong_request
+from rskip.serving.forms import MOST_FIELDS, MULTIPART, Part, parse_multipart
 from rskip.settings.check import convert
 from rskip.settings.errors import shown
 
 with extra("serve", what="a server"):
     from fastapi import Request
+    from starlette.concurrency import run_in_threadpool
 
 T = TypeVar("T")
 
@@ -49,25 +52,59 @@ async def read_fields(request: Request) -> dict[str, Any]:
     fields: dict[str, Any] = dict(request.query_params)
     if content_type(request) == _JSON:
         return fields | await read_json(request)
+    if content_type(request) == MULTIPART:
+        try:
+            return fields | {part.name: part.text for part in await _parts(request)}
+        except ValueError as error:
+            raise _damaged(error) from None
     body = await request.body()
     if body and content_type(request) != _FORM:
-        raise RequestError(
-            415, f"the content type is {content_type(request) or 'missing'}: expected {_JSON} or {_FORM}"
-        )
+        expected = f"{_JSON}, {_FORM} or {MULTIPART}"
+        raise RequestError(415, f"the content type is {content_type(request) or 'missing'}: expected {expected}")
     try:
         return fields | dict(
-            parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=100)
+            parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
         )
     except ValueError as error:  # also invalid UTF-8
-        raise RequestError(400, f"the body is not a form in UTF-8: {error}") from None
+        raise _damaged(error) from None
 
 
-def whole_number(request: Request, name: str, *, least: int) -> int | None:
-    """A number in the request's address; None if it is not there.
+async def read_upload(request: Request) -> tuple[dict[str, str], bytes]:
+    """The fields of the address or the form, and the bytes of an image file: the body, or the form's file.
+
+    :raises RequestError: the body is something else.
+    """
+    fields, kind = dict(request.query_params), content_type(request)
+    if kind == MULTIPART:
+        try:
+            parts = await _parts(request)
+            fields |= {part.name: part.text for part in parts if not part.is_file}
+        except ValueError as error:
+            raise _damaged(error) from None
+        files = [bytes(part.content) for part in parts if part.is_file]
+        if len(files) != 1:
+            raise RequestError(400, f"the form has {len(files)} files: expected one, an image")
+        return fields, files[0]
+    if not (kind.startswith("image/") or kind == "application/octet-stream"):
+        expected = f"that of an image, such as image/jpeg, or {MULTIPART}"
+        raise RequestError(415, f"the content type is {kind or 'missing'}: expected {expected}")
+    return fields, await request.body()
+
+
+async def _parts(request: Request) -> list[Part]:
+    return await run_in_threadpool(parse_multipart, request.headers["content-type"], await request.body())
+
+
+def _damaged(error: ValueError) -> RequestError:
+    return RequestError(400, f"the body is not a form in UTF-8: {error}")
+
+
+def whole_number(fields: Mapping[str, str], name: str, *, least: int) -> int | None:
+    """A number in a request's fields; None if it is not there.
 
     :raises RequestError: it is something else.
     """
-    given = request.query_params.get(name)
+    given = fields.get(name)
     if given is None:
         return None
     if not (given.isascii() and given.isdecimal() and len(given) < 10) or int(given) < least:
@@ -96,3 +133,9 @@ def documented(kind: type | dict[str, Any]) -> dict[str, Any]:
         (reference,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
         schema = parts[reference["$ref"]]
     return {"requestBody": {"required": True, "content": {_JSON: {"schema": schema}}}}
+
+
+def parameters(*names: str) -> dict[str, Any]:
+    """Describes parameters in a request's address in OpenAPI: `model` is a name, the others are whole numbers."""
+    kinds = {name: {"type": "string"} if name == "model" else {"type": "integer", "minimum": 1} for name in names}
+    return {"parameters": [{"name": name, "in": "query", "schema": kind} for name, kind in kinds.items()]}

@@ -55,7 +55,6 @@ def run_server(app: ASGIApp, listening: socket.socket, settings: ServerSettings)
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=settings.max_connections,
         timeout_graceful_shutdown=int(settings.timeout) + 10,
     )
     server = uvicorn.Server(config)

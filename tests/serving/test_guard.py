@@ -122,3 +122,20 @@ def test_an_unexpected_error_is_logged_and_answered_without_a_traceback(serving,
     assert answer.status_code == 500
     assert answer.json() == {"error": "the server failed on this request; its log says why"}
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_request_beyond_the_limit_of_connections_is_refused_in_the_servers_form(address):
+    host = urlsplit(address(max_connections=2))
+
+    def asked(path):
+        with socket.create_connection((host.hostname, host.port), timeout=20) as client:
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            return b"".join(iter(lambda: client.recv(4096), b""))
+
+    with socket.create_connection((host.hostname, host.port), timeout=20):
+        answers = [asked("/health"), asked("/v1/completions")]
+    for answer in answers:
+        assert answer.startswith(b"HTTP/1.1 503 ") and b"\r\nretry-after: 1\r\n" in answer.lower()
+    message = b"the server has too many open connections: try again in 1 s"
+    assert answers[0].endswith(b'{"error":"' + message + b'"}')
+    assert b'{"error":{"message":"' + message + b'","type":"server_error"' in answers[1]

@@ -64,6 +64,10 @@ def test_images_are_captioned_and_classified(serving, seeing, drawn):
     found = service.send("POST", "/v1/classify?count=3", content=png(picture), headers=headers).json()
     expected = seeing.named(None, "classification").model.classify(picture.resize((32, 32)))[0]
     assert found["classes"][0] == {"name": expected.name, "probability": pytest.approx(expected.score)}
+    form = {"files": {"image": ("a.png", png(picture), "image/png")}, "data": {"count": "3"}}
+    assert service.send("POST", "/v1/classify", **form).json() == found
+    twice = service.send("POST", "/v1/caption", files=[("a", ("a.png", b"")), ("b", ("b.png", b""))])
+    assert (twice.status_code, twice.json()) == (400, {"error": "the form has 2 files: expected one, an image"})
     assert seeing.named(None, "classification").connection == "2rskip+ln"
     assert len(found["classes"]) == 3 and found["model"] == "preact20_2rskip_ln"
 
@@ -107,16 +111,17 @@ def test_what_is_not_an_image_is_refused_in_one_line(serving, seeing, path, stat
 
 
 def test_bad_addresses_and_too_much_at_once(serving, seeing, drawn):
-    service = serving(models=seeing, max_bodies=100)
+    service = serving(models=seeing)
     image = {"content": png(drawn()), "headers": {"Content-Type": "image/png"}}
     for query, status, message in (
         ("nbest=x", 400, "nbest is 'x': expected a whole number, 1 or more"),
         ("beam=99", 400, "beam is 99: expected at most 16"),
         ("model=a", 404, "no model for captioning is called 'a': expected sizes"),
-        ("", 503, "the server holds too many large requests"),
     ):
         answer = service.send("POST", f"/v1/caption?{query}", **image)
         assert answer.status_code == status and message in answer.json()["error"]
+    answer = serving(models=seeing, max_bodies=100).send("POST", "/v1/caption", **image)
+    assert answer.status_code == 503 and "the server holds too many large requests" in answer.json()["error"]
     assert service.send("POST", "/v1/translate", json={"text": "a"}).json() == {
         "error": "no model for translation is served"
     }
