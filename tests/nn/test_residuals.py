@@ -131,18 +131,20 @@ def test_reset_restores_the_distribution_of_drawn_values(spec):
 
 
 @pytest.mark.slow
-def test_every_family_trains(decoder):
-    """200 steps on the task "the next token is the one before it" reach a low loss."""
+def test_every_family_trains(spec):
+    """60 steps on the task "the next token is the one before it" reach a low loss."""
+    torch.manual_seed(0)
+    decoder = Decoder(spec, layers=2, host_supplies=HOST_NEEDS)
     decoder.residuals.reset_parameters()
-    optimizer = torch.optim.Adam(decoder.parameters(), 3e-3)
-    for step in range(200):
+    optimizer = torch.optim.Adam(decoder.parameters(), 0.02)
+    for step in range(60):
         tokens = torch.randint(11, (16, 1), generator=torch.Generator().manual_seed(step)).repeat(1, 12)
         tokens[:, 1::2] = (tokens[:, 1::2] + 3) % 11
         loss = nn.functional.cross_entropy(decoder(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert loss < 0.6  # at random: 2.4
+    assert loss < 0.6  # at random: 2.4; the slowest family, ngpt, reaches 0.36
 
 
 def test_eps_reaches_every_normalisation():

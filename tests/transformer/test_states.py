@@ -132,21 +132,21 @@ def test_updates_are_the_same_from_a_file_of_model_and_optimiser(connection, sou
 
 @pytest.mark.slow
 @pytest.mark.parametrize("connection", FAMILIES)
-def test_forty_updates_stay_finite_and_learn(connection, source, prefix):
-    model, optimizer = beginning(small(connection, dropout=0.1), source, prefix)
-    losses = updates(model, optimizer, source, prefix, range(40))
+def test_twelve_updates_stay_finite_and_learn(connection, source, prefix):
+    model, optimizer = beginning(small(connection, dropout=0.1), source, prefix, lr=5e-3)
+    losses = updates(model, optimizer, source, prefix, range(12))
     assert all(each.isfinite().all() for each in model.parameters())
-    assert sum(losses[-5:]) < sum(losses[:5])
+    assert sum(losses[-3:]) < 0.8 * sum(losses[:3])
 
 
-def beginning(config, source, prefix, *, seed=0):
+def beginning(config, source, prefix, *, seed=0, lr=1e-3):
     """A model as it starts, and its optimiser."""
     torch.manual_seed(seed)
     model = Transformer(config).train()
     if config.encoder_connection == "admin":
         with admin_profiling(model.encoder, source != 1), admin_profiling(model.decoder), torch.no_grad():
             model(source, prefix)
-    return model, torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+    return model, torch.optim.Adam(model.parameters(), lr=lr, fused=True)
 
 
 def updates(model, optimizer, source, prefix, seeds):
