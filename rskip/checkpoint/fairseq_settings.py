@@ -37,6 +37,7 @@ UNSUPPORTED = (
     "adaptive_softmax_cutoff",
     "base_layers",
     "char_inputs",
+    "character_embeddings",
     "cross_self_attention",
     "decoder_layers_to_keep",
     "decoder_xformers_att_config",
@@ -46,13 +47,22 @@ UNSUPPORTED = (
     "no_cross_attention",
     "quant_noise_pq",
     "quant_noise_scalar",
+    "scale_attn",
+    "scale_fc",
+    "scale_heads",
+    "scale_resids",
 )
 # Settings that don't change a translation, or change it only together with an unsupported setting.
 _WITHOUT_EFFECT = (
+    "adaptive_input_cutoff",
+    "adaptive_input_factor",
     "adaptive_softmax_dropout",
     "adaptive_softmax_factor",
     "base_shuffle",
     "base_sublayers",
+    "char_embedder_highway_layers",
+    "character_embedding_dim",
+    "character_filters",
     "compile_layers",
     "decoder_langtok",  # of multilingual tasks: `fairseq_languages` reads them
     "encoder_langtok",
@@ -68,6 +78,7 @@ _WITHOUT_EFFECT = (
     "share_encoders",
     "tie_adaptive_proj",
     "tie_adaptive_weights",
+    "tokens_per_sample",
 )
 KNOWN = frozenset(
     {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from rskip.checkpoint.config_file import WEIGHTS
 from rskip.checkpoint.files import read_checkpoint
 from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name
 from rskip.checkpoint.hugging_face.language_models import read_hugging_face_language_model
+from rskip.checkpoint.stock import from_old_stock, from_stock, stock_connection
 from rskip.checkpoint.transformer import check_connections, check_sizes, load_parameters
+from rskip.checkpoint.translation import check_known, check_supported
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Size
@@ -76,6 +79,32 @@ def untrained_language_model(config: Mapping[str, Any], checkpoint: Checkpoint |
     if checkpoint is not None:
         check_sizes(settings, checkpoint.model)
     return LanguageModel(settings, vocabulary, padding)
+
+
+def language_model_of_fairseq(checkpoint: Checkpoint, vocabulary: int) -> Checkpoint:
+    """The checkpoint of a language model that fairseq trained, in the form that `build_language_model` reads.
+
+    The architecture is one of rskip's, or fairseq's own `transformer_lm`.
+
+    :param vocabulary: size of its dictionary.
+    :raises SettingError: the model has parts that rskip's language models lack.
+    """
+    settings, weights = checkpoint.config["model"], checkpoint.model
+    connection = settings.get("decoder_connection") or settings.get("connection")
+    if not connection and "decoder.layers.0.self_attn.out_proj.weight" not in weights:
+        problem = f"a checkpoint of the architecture {checkpoint.config['arch']!r}"
+        raise SettingError("", problem, expected="transformer_lm, or one of rskip's, such as transformer_lm_rskip_ln")
+    if not connection:
+        check_supported(settings)
+        check_known(settings, all_of_model=bool(checkpoint.config.get("structured")))
+        connection = stock_connection(normalize_before=bool(settings.get("decoder_normalize_before")))
+        tied = bool(settings.get("share_decoder_input_output_embed"))
+        weights = from_stock(from_old_stock(weights, tied_output=tied))
+    known = {field.name for field in fields(LanguageModelConfig)}
+    values = {name: value for name, value in settings.items() if name in known and value is not None}
+    values |= {"decoder_connection": connection, "checkpoint_activations": False}
+    config = {"vocabulary": vocabulary, "padding": 1, **LanguageModelConfig.from_dict(values).to_dict()}
+    return replace(checkpoint, model=dict(weights), config={**checkpoint.config, "model": config})
 
 
 def language_model_checkpoint(model: LanguageModel, *, arch: str | None = None) -> Checkpoint:

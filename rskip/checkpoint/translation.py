@@ -50,8 +50,8 @@ def check_translates(config: Mapping[str, Any], shapes: Mapping[str, Shape]) -> 
         shapes = parameters_of(pairs[0], shapes)
     _check_kind(config["arch"], shapes)
     if is_stock(settings):
-        _check_supported(settings)
-    _check_known(settings, all_of_model=bool(config.get("structured")))
+        check_supported(settings)
+    check_known(settings, all_of_model=bool(config.get("structured")))
 
 
 def _check_task(config: Mapping[str, Any]) -> None:
@@ -75,21 +75,22 @@ def _check_kind(arch: str | None, shapes: Mapping[str, Shape]) -> None:
             raise SettingError("", f"a checkpoint of the architecture {arch!r} that classifies: it has {name}")
 
 
-def _check_supported(settings: Mapping[str, Any]) -> None:
+def check_supported(settings: Mapping[str, Any]) -> None:
+    """:raises SettingError: one of fairseq's own Transformers or language models has parts that rskip's lack."""
     for name in UNSUPPORTED:
         if settings.get(name):
             raise SettingError(
-                "", f"a checkpoint with {name}={settings[name]!r}, which rskip's Transformer doesn't have"
+                "", f"a checkpoint with {name}={settings[name]!r}, which rskip's models don't have"
             )
     features = settings.get("decoder_embed_dim") or TransformerConfig.decoder_embed_dim
     for name in ("decoder_input_dim", "decoder_output_dim"):
         if isinstance(size := settings.get(name), int) and size != features:
             raise SettingError("", f"a checkpoint with {name}={size}, other than its decoder_embed_dim={features}")
     if settings.get("decoder_normalize_before") and settings.get("no_decoder_final_norm"):
-        raise SettingError("", "a checkpoint with no_decoder_final_norm=True, which rskip's Transformer doesn't have")
+        raise SettingError("", "a checkpoint with no_decoder_final_norm=True, which rskip's models don't have")
 
 
-def _check_known(settings: Mapping[str, Any], *, all_of_model: bool) -> None:
+def check_known(settings: Mapping[str, Any], *, all_of_model: bool) -> None:
     """Raises SettingError for a setting that rskip doesn't know, because its effect is unknown.
 
     :param all_of_model: whether all settings are the model's. Otherwise some may be the run's.
@@ -97,7 +98,7 @@ def _check_known(settings: Mapping[str, Any], *, all_of_model: bool) -> None:
     for name, value in settings.items():
         if value and name not in KNOWN and (all_of_model or TRANSFORMER_SETTING.fullmatch(name)):
             problem = f"a checkpoint with {name}={value!r}, a setting that rskip doesn't know"
-            raise SettingError("", problem, advice="translate with fairseq-generate")
+            raise SettingError("", problem, advice="use fairseq's own programs")
 
 
 def check_vocabulary(side: str, rows: int, size: int) -> None:

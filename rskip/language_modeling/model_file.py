@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,12 @@ from torch import Tensor
 
 from rskip.checkpoint import Checkpoint, build_language_model, read_checkpoint, write_model
 from rskip.checkpoint.config_file import CONFIG, WEIGHTS
+from rskip.checkpoint.language_model import language_model_of_fairseq
 from rskip.files.names import line_name
 from rskip.language_modeling.tokens import DICTIONARY, SETTINGS, TextTokens
 from rskip.settings.errors import SettingError
 from rskip.tasks.registry import task_name
-from rskip.transformer import LanguageModel, LanguageModelConfig
+from rskip.transformer import LanguageModel
 
 TASK = "language_modeling"
 _PLACES = ("", "training")  # of a model in a folder: the second in a run's
@@ -69,11 +70,12 @@ def load_language_model(path: str | Path, *, tokens: str | Path | None = None) -
     folder = found.parent if published else _tokens_of(checkpoint, found, tokens)
     read = TextTokens.load(folder)
     try:
-        config = dict(checkpoint.config["model"]) if published else config_of_fairseq(checkpoint, len(read.dictionary))
+        if not published:
+            checkpoint = language_model_of_fairseq(checkpoint, len(read.dictionary))
+        config = dict(checkpoint.config["model"])
         if (size := config.get("vocabulary")) != len(read.dictionary):
             problem = f"has {len(read.dictionary):,} tokens, and the model {size}"
             raise SettingError("", f"{folder / DICTIONARY} {problem}", advice="give the folder of its data")
-        checkpoint.config["model"] = config
         model = build_language_model(checkpoint)
     except SettingError as error:
         raise error.within(source=source) from None
@@ -115,19 +117,3 @@ def _tokens_of(checkpoint: Checkpoint, path: Path, given: str | Path | None) -> 
         f"{line_name(path)}: its tokens are not in {' or '.join(map(line_name, places))}: give the folder that "
         "`rskip prepare` made for its training"
     )
-
-
-def config_of_fairseq(checkpoint: Checkpoint, vocabulary: int) -> dict[str, Any]:
-    """The config of a language model that fairseq trained with an architecture of rskip.
-
-    :raises SettingError: the architecture is not one of rskip's.
-    """
-    settings = checkpoint.config["model"]
-    if not settings.get("decoder_connection") and not settings.get("connection"):
-        problem = f"a checkpoint of the architecture {checkpoint.config['arch']!r}"
-        raise SettingError("", problem, expected="one of rskip's, such as transformer_lm_rskip_ln")
-    known = {field.name for field in fields(LanguageModelConfig)}
-    values = {name: value for name, value in settings.items() if name in known and value is not None}
-    values["decoder_connection"] = settings.get("decoder_connection") or settings["connection"]
-    values["checkpoint_activations"] = False
-    return {"vocabulary": vocabulary, "padding": 1, **LanguageModelConfig.from_dict(values).to_dict()}

@@ -187,7 +187,7 @@ def test_foreign_dictionaries(side: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"adaptive_softmax_cutoff": [3, 4]}, r"adaptive_softmax_cutoff=\[3, 4\], which rskip's Transformer doesn't"),
+        ({"adaptive_softmax_cutoff": [3, 4]}, r"adaptive_softmax_cutoff=\[3, 4\], which rskip's models don't"),
         ({"cross_self_attention": True}, "cross_self_attention=True"),
         ({"no_cross_attention": True}, "no_cross_attention=True"),
         ({"adaptive_input": True}, "adaptive_input=True"),

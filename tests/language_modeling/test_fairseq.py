@@ -81,6 +81,30 @@ def test_fairseqs_perplexity_and_logits_are_ours(
     assert found[0]["loss"] == pytest.approx(ours.nats_per_token / math.log(2), rel=1e-6)
 
 
+OWN = ["--decoder-input-dim", "16", "--decoder-output-dim", "16"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "connection"),
+    [
+        (["--arch", "transformer_lm", *OWN], "1xskip+ln"),
+        (["--arch", "transformer_lm", *OWN, "--decoder-normalize-before", "--layernorm-embedding"], "prenorm+ln"),
+        (["--arch", "transformer_lm_gpt", "--share-decoder-input-output-embed"], "prenorm+ln"),
+        (["--arch", "transformer_lm_gpt3_small"], "prenorm+ln"),  # learned positions
+    ],
+)
+def test_fairseqs_own_language_models(
+    flags: list[str], connection: str, train: Callable[..., None], prepared: Path, tmp_path: Path
+) -> None:
+    train(tmp_path, *flags)
+    model = rskip.load(tmp_path / "checkpoint_last.pt")
+    (theirs,), _ = checkpoint_utils.load_model_ensemble([str(tmp_path / "checkpoint_last.pt")])
+    tokens = load_data(prepared).splits["valid"][:16].view(2, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens), theirs.eval()(tokens)[0], rtol=1e-5, atol=1e-6)
+    assert model.model.connection == connection
+
+
 def test_a_trainings_probe_and_its_own_criterion(train: Callable[..., None], tmp_path: Path) -> None:
     probe = ["--probe-file", str(tmp_path / "probe.jsonl"), "--probe-every", "3"]
     criterion = ["--criterion", "rskip_label_smoothed_cross_entropy", "--label-smoothing", "0.1"]
@@ -103,10 +127,14 @@ def test_what_does_not_work_is_told(
     train(tmp_path / "trained", *arch)
     with pytest.raises(UsageError, match="was trained with --connection 2rskip"):
         train(tmp_path / "trained", *arch, "--connection", "1xskip+ln")
-    stock = tmp_path / "stock"
-    train(stock, "--arch", "transformer_lm", "--decoder-input-dim", "16", "--decoder-output-dim", "16")
+    characters, adaptive = tmp_path / "characters", tmp_path / "adaptive"
+    train(characters, "--arch", "transformer_lm", *OWN, "--character-embeddings", "--character-filters", "[(1, 8)]")
+    cutoffs = ["--adaptive-input-cutoff", "8,12", "--adaptive-softmax-cutoff", "8,12", "--criterion", "adaptive_loss"]
+    cutoffs += ["--ddp-backend", "legacy_ddp"]
+    train(adaptive, "--arch", "transformer_lm_wiki103", *cutoffs)
     for folder, told in (
-        (stock, "a checkpoint of the architecture 'transformer_lm': expected one of rskip's"),
+        (characters, "a checkpoint with character_embeddings=True, which rskip's models don't have"),
+        (adaptive, "a checkpoint with adaptive_input=True, which rskip's models don't have"),
         (tmp_path / "elsewhere", "no such file or folder"),
     ):
         assert main(["generate", "--model", str(folder)]) == 2
