@@ -8,6 +8,10 @@ translation, malformed requests are counted by status, and the memory over many 
 and appends the result to study/results/benchmarks/serve.jsonl.
 
     python benchmarks/serve.py --sentences FILE [--rounds 3] [--threads 2] [--requests 20000] [--quick]
+
+With --endurance it only sends requests, and prints memory, speed and errors of each 5,000:
+
+    python benchmarks/serve.py --sentences FILE --endurance --requests 100000
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from rskip.serving.settings import ServerSettings
 from rskip.translation import Translator
 
 MODEL = Path(__file__).resolve().parents[1] / "checkpoints/multi30k_en_de/1xskip_ln"
+REQUESTS_PER_ROW = 5_000  # of the memory
 CLIENTS = (1, 8, 32, 128)
 SYSTEMS = ("ours float32", "ct2 float32", "ours int8", "ct2 int8")
 
@@ -45,6 +50,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=1000, help="sentences per measurement of speed")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--requests", type=int, default=20_000, help="requests while memory is watched")
+    parser.add_argument("--endurance", action="store_true", help="only watch the memory over --requests")
     parser.add_argument("--malformed", type=int, default=10_000, help="malformed requests")
     parser.add_argument("--batch-wait", type=float, default=ServerSettings().batch_wait)
     parser.add_argument("--workers", type=int, default=ServerSettings().workers, help="worker processes; 0 for none")
@@ -149,19 +155,34 @@ def compare(args: argparse.Namespace, sentences: list[str], folder: Path) -> dic
     return {"sentences": len(sentences), **found}
 
 
-def endure(args: argparse.Namespace, sentences: list[str], folder: Path) -> dict[str, Any]:
-    """Statuses of malformed requests, and the memory before and after many good ones."""
-    with started(args, "ours float32", folder) as (port, process):
+def refuse(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Statuses of malformed requests."""
+    with started(args, "ours float32", folder) as (port, _):
         rng = random.Random(1)
         bad = send(port, [malformed(rng) for _ in range(args.malformed)], 32, keep=True)
         counts = {status: bad.statuses.count(status) for status in sorted({*bad.statuses})}
-        traces = sum(b"Traceback" in content for content in bad.contents)
-        memory = []
-        for _ in range(10):
-            requests = translate_requests(rng.choices(sentences, k=args.requests // 10))
-            assert {*send(port, requests, 32, keep=False).statuses} == {200}
-            memory.append(resident(process))
-        return {"malformed": counts, "tracebacks": traces, "requests": args.requests, "resident_mb": memory}
+        return {"malformed": counts, "tracebacks": sum(b"Traceback" in content for content in bad.contents)}
+
+
+def endure(args: argparse.Namespace, sentences: list[str]) -> dict[str, Any]:
+    """Memory, speed and errors over many requests of 32 clients."""
+    rng, rows, done = random.Random(1), list[dict[str, Any]](), 0
+    with started(args, "ours float32", None) as (port, process):
+        send(port, translate_requests(sentences[:64]), 8)  # warm
+        rows.append({"requests": 0, "resident_mb": resident(process)})
+        while done < args.requests:
+            count = min(REQUESTS_PER_ROW, args.requests - done)
+            load = send(port, translate_requests(rng.choices(sentences, k=count)), 32, keep=False)
+            done += count
+            rows.append(
+                {
+                    "requests": done, "resident_mb": resident(process), "per_second": round(count / load.seconds, 1),
+                    "p99_ms": round(1000 * load.quantile(0.99), 1),
+                    "errors": sum(status != 200 for status in load.statuses),
+                }
+            )  # fmt: skip
+            print(json.dumps(rows[-1]), flush=True)
+    return {"endurance": rows}
 
 
 def malformed(rng: random.Random) -> bytes:
@@ -181,10 +202,21 @@ def malformed(rng: random.Random) -> bytes:
     return post("/v1/translate", rng.choice(bodies), rng.choice(["application/json"] * 9 + ["text/plain"]))
 
 
-def resident(process: int) -> float:
-    """Resident memory of a process, in MB."""
-    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
-    return round(pages * os.sysconf("SC_PAGE_SIZE") / 1e6, 1)
+def resident(process: int) -> dict[str, float]:
+    """Memory of the server's processes in MB: resident memory in which a page that several share counts once, and
+    the memory that the server and its workers don't share."""
+    found = {"all": 0.0, "private": 0.0}
+    for each in (process, *children(process)):
+        content = Path(f"/proc/{each}/smaps_rollup").read_text()
+        sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 / 1e6 for line in content.splitlines()[1:]}
+        found["all"] += sizes["Pss"]
+        found["private"] += sizes["Private_Clean"] + sizes["Private_Dirty"]
+    return {name: round(size, 1) for name, size in found.items()}
+
+
+def children(process: int) -> list[int]:
+    """The child processes of a process."""
+    return [*map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())]
 
 
 def main() -> None:
@@ -197,6 +229,10 @@ def main() -> None:
     opened = gzip.open if args.sentences.suffix == ".gz" else open
     with opened(args.sentences, "rt", encoding="utf-8") as file:
         sentences = file.read().splitlines()[: 64 if args.quick else 1000]
+    if args.endurance:
+        found = {"threads": args.threads, "workers": args.workers, **endure(args, sentences)}
+        append_record(Path(os.devnull) if args.quick else args.output, "serve endurance", found)
+        return
     from rskip.cli.main import main as rskip
 
     with tempfile.TemporaryDirectory() as temporary:
@@ -211,7 +247,8 @@ def main() -> None:
             "speed": rows,
             "ratios": ratios(rows),
             "different": compare(args, sentences, folder),
-            **endure(args, sentences, folder),
+            **refuse(args, folder),
+            **endure(args, sentences),
         }
     append_record(Path(os.devnull) if args.quick else args.output, "serve", found)
     print(json.dumps({name: value for name, value in found.items() if name != "speed"}))
