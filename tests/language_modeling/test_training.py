@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from rskip.language_modeling.training.batches import TrainingBatches, iteration_
 from rskip.language_modeling.training.training_run import TrainingRun, parameter_groups
 from rskip.machine.ranks import Ranks
 from rskip.tasks.loop import Diverged, Interrupted
+from tests.language_modeling.conftest import SETTINGS
 
 DOUBLE: dict[str, Any] = {
     "connection": "2rskip+ln", "layers": 2, "heads": 2, "features": 16, "context": 8, "batch_size": 5,
@@ -140,6 +142,14 @@ def test_a_stopped_training_goes_on_to_the_same_bytes(
     for settings, told in (({"lr": 0.5}, "lr: 0.001, now 0.5"), ({"seed": 6}, "seed: 5, now 6")):
         with pytest.raises(ValueError, match=f"checkpoint.pt is from a training with other settings .*{told}"):
             train_here(tmp_path, dropout=0.1, **settings)
+
+
+def test_a_training_on_another_text_is_refused(trained: Path, prepared: Path) -> None:
+    data = load_data(prepared)
+    data = replace(data, described={**data.described, "files_sha256": "0" * 64})
+    settings = TrainingSettings(**{**SETTINGS, "dropout": 0.1})
+    with pytest.raises(ValueError, match=r"other settings \(text_sha256: the files have changed since\)"):
+        train(settings, data=data, folder=trained, seed=5, device="cpu")
 
 
 def test_a_probe_changes_nothing(trained: Path, train_here: Callable[..., None], tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ class TrainingRun(LoopRun[CurvePoint]):
     def _identity(self) -> dict[str, Any]:
         """What a resumed training must have in common with its checkpoint."""
         text = self.data.described["files_sha256"]
-        return {**self.settings.to_dict(), "seed": self.seed, "processes": self.ranks.count, "text": text}
+        return {**self.settings.to_dict(), "seed": self.seed, "processes": self.ranks.count, "text_sha256": text}
 
     def learning_rate(self, iteration: int) -> float:
         return learning_rate(self.settings, iteration)
@@ -89,9 +89,8 @@ class TrainingRun(LoopRun[CurvePoint]):
 
         :raises ValueError: the checkpoint doesn't belong to this training.
         """
-        keys = ("seed", "processes", "text")
-        there = {**checkpoint.settings, **{key: getattr(checkpoint, key) for key in keys}}
-        check_same_training(self.files.checkpoint, there, self._identity)
+        of_run = {"seed": checkpoint.seed, "processes": checkpoint.processes, "text_sha256": checkpoint.text}
+        check_same_training(self.files.checkpoint, {**checkpoint.settings, **of_run}, self._identity)
         have = checkpoint.optimiser["state"].keys()  # a parameter without gradient has no moments
         self._restore(
             checkpoint, difference=self._difference(checkpoint, {"exp_avg": have, "exp_avg_sq": have}),
@@ -211,7 +210,7 @@ class TrainingRun(LoopRun[CurvePoint]):
             settings=self.settings.to_dict(),
             seed=self.seed,
             processes=self.ranks.count,
-            text=self._identity["text"],
+            text=self._identity["text_sha256"],
             iteration=self.iteration,
             model=self._weights(),
             optimiser=self._optimiser_state(),
