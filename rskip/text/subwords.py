@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import importlib.util
 import io
@@ -97,6 +98,8 @@ class BytePairEncoding:
         learning = _own_copy(
             "subword_nmt.learn_bpe",
             tqdm=functools.partial(tqdm, disable=None),  # None: show the bar only in a terminal
+            max=_largest,
+            copy=SimpleNamespace(deepcopy=copy.copy),  # of counts, in which nothing is nested
             sys=SimpleNamespace(**{**vars(sys), "stderr": io.StringIO()}),
         )
         with contextlib.suppress(ValueError):  # max() fails if there are no pairs
@@ -151,6 +154,17 @@ class BytePairEncoding:
 
     def join(self, units: str) -> str:
         return (units + " ").replace("@@ ", "").rstrip()
+
+
+def _largest(counts: Any, key: object = None) -> Any:
+    """`max` as subword_nmt.learn_bpe calls it, with a key for the pair of units that is most frequent and comes last.
+
+    It compares numbers only, and pairs where they are equal, which makes learning twice as fast.
+    """
+    if key is None:
+        return max(counts)
+    highest = max(counts.values())
+    return max(pair for pair, count in counts.items() if count == highest)
 
 
 def _own_copy(module: str, **changes: Any) -> Any:

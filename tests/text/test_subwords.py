@@ -44,6 +44,18 @@ def test_bpe_agrees_with_fairseq(tmp_path: Path) -> None:
         assert ours.join(ours.segment(words)) == theirs.decode(theirs.encode(words))
 
 
+def test_bpe_learns_what_subword_nmt_learns() -> None:
+    """Of few letters and counts, so that many pairs are as frequent as others."""
+    from subword_nmt.learn_bpe import learn_bpe
+
+    draw = random.Random(0)
+    for size in (5, 60, 400):
+        counts = {"".join(draw.choices("abcd", k=draw.randint(1, 9))): draw.randint(1, 5) for _ in range(size)}
+        codes = io.StringIO()
+        learn_bpe([f"{word} {count}" for word, count in counts.items()], codes, 200, is_dict=True)
+        assert BytePairEncoding.learn_from_counts(counts, size=200).files()["codes.bpe"].decode() == codes.getvalue()
+
+
 @pytest.mark.parametrize(
     ("codes", "message"),
     [
