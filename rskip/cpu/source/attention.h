@@ -9,6 +9,16 @@ INLINE float dot(const float *a, const void *b, int64_t index, int64_t count, in
     return y;
 }
 
+/* `vectors` of the output, a constant where this is inlined, from its place on: the sum of the values by their scores */
+INLINE void weigh_values(const struct attention *a, const float *scores, const int32_t *slots, int64_t count, int64_t base,
+                         int64_t output, float share, const int vectors, const int type) {
+    const int64_t row = a->heads * a->features;
+    vector y[4] = {{0}};
+    for (int64_t i = 0; i < count; i++)
+        for (int each = 0; each < vectors; each++) y[each] += scores[i] * load(a->value, base + slots[i] * row + each * LANES, type);
+    for (int each = 0; each < vectors; each++) store(a->output, output + each * LANES, y[each] * share, type);
+}
+
 /* `features` is a constant where this is inlined, but in the general case */
 INLINE void attend_head(const struct attention *a, const float *query, const int32_t *slots, int64_t count, float *scores,
                         int64_t base, int64_t output, float *weights, int64_t features, const int type) {
@@ -41,16 +51,10 @@ INLINE void attend_head(const struct attention *a, const float *query, const int
         for (int64_t i = 0; i < count; i++) weights[slots[i]] += scores[i] * share / a->heads;
 
     int64_t feature = 0;
-    for (; feature + 2 * LANES <= features; feature += 2 * LANES) {
-        vector y0 = {0}, y1 = {0};
-        for (int64_t i = 0; i < count; i++) {
-            const int64_t value = base + slots[i] * row + feature;
-            y0 += scores[i] * load(a->value, value, type);
-            y1 += scores[i] * load(a->value, value + LANES, type);
-        }
-        store(a->output, output + feature, y0 * share, type);
-        store(a->output, output + feature + LANES, y1 * share, type);
-    }
+    for (; feature + 4 * LANES <= features; feature += 4 * LANES) /* sums that don't wait for each other */
+        weigh_values(a, scores, slots, count, base + feature, output + feature, share, 4, type);
+    for (; feature + 2 * LANES <= features; feature += 2 * LANES)
+        weigh_values(a, scores, slots, count, base + feature, output + feature, share, 2, type);
     for (; feature < features; feature++) {
         float y = 0;
         for (int64_t i = 0; i < count; i++) y += scores[i] * get(a->value, base + slots[i] * row + feature, type);

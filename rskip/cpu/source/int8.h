@@ -102,16 +102,14 @@ static void pack8(const struct packing *a) {
                 for (int64_t each = i; each < i + 4; each++) *packed++ = each < a->inputs && o < a->outputs ? weight[o * a->inputs + each] : 0;
 }
 
-INLINE vector rescaled(const struct linear8 *a, integers sums, int64_t out, float scale) {
-    integers products = sums;
+/* What the row's ZERO adds to LANES of the sums. */
+INLINE integers shifts(const int32_t *offsets) {
+    integers x = {0};
 #if ZERO
-    integers offsets;
-    memcpy(&offsets, a->offsets + out, sizeof offsets);
-    products -= offsets / (128 / ZERO);
+    memcpy(&x, offsets, sizeof x);
+    x /= 128 / ZERO;
 #endif
-    vector y = __builtin_convertvector(products, vector) * (scale * load(a->scales, out, FLOAT32));
-    if (a->bias) y += load(a->bias, out, FLOAT32);
-    return activated(y, a->activation);
+    return x;
 }
 
 /* four 8-bit numbers, in each lane */
@@ -150,22 +148,46 @@ INLINE void product8(const struct linear8 *a, const uint8_t *x, const float *sca
         }
     }
     const int outs = a->outputs - out < PANEL ? (int)(a->outputs - out) : PANEL;
+    const integers shift[2] = {shifts(a->offsets + out), shifts(a->offsets + out + LANES)};
+    const vector scale[2] = {load(a->scales, out, FLOAT32), load(a->scales, out + LANES, FLOAT32)};
+    vector bias[2] = {{0}, {0}};
+    if (a->bias) memcpy(bias, a->bias + out, sizeof bias);
+#pragma GCC unroll 16 /* the sums stay in registers */
     for (int r = 0; r < rows; r++) {
         float *y = a->output + (row + r) * a->outputs + out, last[PANEL];
-        store(outs == PANEL ? y : last, 0, rescaled(a, total[r][0], out, scales[r]), FLOAT32);
-        store(outs == PANEL ? y : last, LANES, rescaled(a, total[r][1], out + LANES, scales[r]), FLOAT32);
+        for (int half = 0; half < 2; half++) {
+            const vector sum = __builtin_convertvector(total[r][half] - shift[half], vector) * (scales[r] * scale[half]) + bias[half];
+            store(outs == PANEL ? y : last, half * LANES, activated(sum, a->activation), FLOAT32);
+        }
         if (outs < PANEL) memcpy(y, last, outs * sizeof *y);
     }
 }
 
-/* Its rows `first` to `last`. */
-static void map8(const struct linear8 *a, int64_t first, int64_t last) {
-    const int64_t in = in_fours(a->inputs);
-    uint8_t *x = calloc((last - first) * in + 1, 1);
-    float *scales = numbers(last - first + 1);
-    if (!x) abort();
-    for (int64_t row = 0; row < last - first; row++) scales[row] = quantise(a->x + (first + row) * a->inputs, a->inputs, x + row * in);
-    const int64_t all = panels(a->outputs), rows = last - first, at_once = panels_at_once(PANEL * in);
+/* Converts the rows `first` to `last` of x to 8 bits, if the rows that were converted last are others. */
+static void convert_rows(const struct linear8 *a, int64_t first, int64_t last, struct rows8 *rows) {
+    const int64_t in = in_fours(a->inputs), bytes = (last - first) * in, count = last - first;
+    if (rows->of == a->x && rows->inputs == a->inputs && rows->first == first && rows->last == last) return;
+    if (rows->room < bytes + count * (int64_t)sizeof(float)) {
+        free(rows->scales);
+        rows->room = bytes + count * (int64_t)sizeof(float);
+        rows->scales = malloc((size_t)rows->room + 1);
+        if (!rows->scales) abort();
+    }
+    rows->x = (uint8_t *)(rows->scales + count);
+    for (int64_t row = 0; row < count; row++) {
+        uint8_t *x = rows->x + row * in;
+        rows->scales[row] = quantise(a->x + (first + row) * a->inputs, a->inputs, x);
+        memset(x + a->inputs, 0, (size_t)(in - a->inputs));
+    }
+    *rows = (struct rows8){a->x, a->inputs, first, last, rows->room, rows->scales, rows->x};
+}
+
+/* Its rows `first` to `last`. `kept`: what maps of the same rows share. */
+static void map8(const struct linear8 *a, int64_t first, int64_t last, struct rows8 *kept) {
+    convert_rows(a, first, last, kept);
+    const uint8_t *x = kept->x;
+    const float *scales = kept->scales;
+    const int64_t in = in_fours(a->inputs), all = panels(a->outputs), rows = last - first, at_once = panels_at_once(PANEL * in);
     for (int64_t start = 0, end; start < all; start = end) {
         int64_t row = 0;
         end = start + at_once < all ? start + at_once : all;
@@ -176,6 +198,5 @@ static void map8(const struct linear8 *a, int64_t first, int64_t last) {
         for (; row < rows; row++)
             for (int64_t panel = start; panel < end; panel++) product8(a, x + row * in, scales + row, first + row, panel, 1);
     }
-    free(x);
-    free(scales);
+    if (a->output == kept->of) kept->of = NULL;
 }

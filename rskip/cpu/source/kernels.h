@@ -134,6 +134,15 @@ struct linear8 {
     int64_t type;                  /* float32 */
 };
 
+/* Rows that were converted to 8 bits, for several maps of them. Zeros at first; `scales` is freed at the end. */
+struct rows8 {
+    const float *of;               /* the x of which these are the rows `first` to `last`, or null */
+    int64_t inputs, first, last;
+    int64_t room;                  /* bytes */
+    float *scales;                 /* of each row */
+    uint8_t *x;                    /* (rows, in), each row with zeros up to a multiple of 4 */
+};
+
 /* y = (x, f), each row of one behind that of the other. */
 struct joining {
     const void *x, *f;             /* (rows, C) */
@@ -234,7 +243,7 @@ struct kernels {
     void (*log_softmax_gradient)(const struct log_softmax *, int64_t first, int64_t last);
     void (*pack)(const struct packing *);
     int64_t (*packed_bytes)(int64_t in, int64_t out, int64_t type);
-    void (*map8)(const struct linear8 *, int64_t first, int64_t last);
+    void (*map8)(const struct linear8 *, int64_t first, int64_t last, struct rows8 *kept);
     void (*pack8)(const struct packing *);
     int64_t (*packed_bytes8)(int64_t in, int64_t out);
     int64_t largest_weight; /* of 8 bits, that products with 8-bit rows are exact of; 0 without such products */

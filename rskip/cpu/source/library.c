@@ -1,6 +1,7 @@
 /* What rskip/cpu/library.py calls: the kernels of this processor, and the slots of a beam search. */
 #include <pthread.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
@@ -109,7 +110,15 @@ KERNEL(best, candidates)
 KERNEL(cross_entropy, cross_entropy)
 KERNEL(log_softmax, log_softmax)
 KERNEL(log_softmax_gradient, log_softmax)
-KERNEL(map8, linear8)
+
+static void map8_share(const void *arguments, int64_t first, int64_t last) {
+    struct rows8 rows = {0};
+    chosen->map8(arguments, first, last, &rows);
+    free(rows.scales);
+}
+EXPORT void rskip_map8(const struct linear8 *arguments, int64_t count, int64_t threads) {
+    in_threads(map8_share, arguments, count, threads);
+}
 
 EXPORT void rskip_pack(const struct packing *a) { chosen->pack(a); }
 EXPORT int64_t rskip_packed_bytes(int64_t in, int64_t out, int64_t type) { return chosen->packed_bytes(in, out, type); }
@@ -120,15 +129,18 @@ EXPORT int64_t rskip_largest_row(void) { return chosen->largest_row; }
 
 void run_share(const void *arguments, int64_t first, int64_t last) {
     const struct program *a = arguments;
+    struct rows8 rows = {0};
     for (const struct operation *each = a->operations; each < a->operations + a->count; each++) {
+        if (each->kernel != MAP8) rows.of = NULL; /* it may change them */
         if (each->kernel == ATTEND) chosen->attend(each->arguments, first, last);
         else if (each->kernel == RESIDUAL) chosen->residual(each->arguments, first * a->beams, last * a->beams);
         else if (each->kernel == MAP) chosen->map(each->arguments, first * a->beams, last * a->beams);
-        else if (each->kernel == MAP8) chosen->map8(each->arguments, first * a->beams, last * a->beams);
+        else if (each->kernel == MAP8) chosen->map8(each->arguments, first * a->beams, last * a->beams, &rows);
         else if (each->kernel == JOIN) chosen->join(each->arguments, first * a->beams, last * a->beams);
         else if (each->kernel == GATE) chosen->gate(each->arguments, first * a->beams, last * a->beams);
         else chosen->embed(each->arguments, first * a->beams, last * a->beams);
     }
+    free(rows.scales);
 }
 
 EXPORT void rskip_run(const struct program *a, int64_t count, int64_t threads) { in_threads(run_share, a, count, threads); }
