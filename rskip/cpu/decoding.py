@@ -5,7 +5,6 @@ It needs NumPy, but no PyTorch.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -86,6 +85,5 @@ class Step:
             features=self.x.shape[1], source=source_slots.shape[1], first_place=self.padding,
             rows_to_share=-(-WORK_TO_SHARE // max(work, 1)), type=TYPES[kind_of(self.x)],
         )  # fmt: skip
-        arguments.output = ctypes.addressof(logits) + type(logits).output.offset  # `embedding` and others keep it alive
         arguments.step = self
         return CpuDecoding(arguments, self.embedding, self.positions, logits.outputs)

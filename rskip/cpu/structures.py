@@ -136,7 +136,7 @@ class Linear(Arguments):
     """A linear map."""
 
     _structure = "linear"
-    _pointers = _pointers("x") | _pointers("weight", "uint8") | _pointers("bias output")
+    _pointers = _pointers("x") | _pointers("weight", "uint8") | _pointers("bias output scanning")
     _fields_ = _fields(_pointers, "inputs outputs activation")
 
 
@@ -207,7 +207,7 @@ class Linear8(Arguments):
     _structure = "linear8"
     _pointers = (
         _pointers("x", "float32") | _pointers("weight", "uint8") | _pointers("scales bias", "float32")
-        | _pointers("offsets", "int32") | _pointers("output", "float32")
+        | _pointers("offsets", "int32") | _pointers("output", "float32") | _pointers("scanning")
     )  # fmt: skip
     _fields_ = _fields(_pointers, "inputs outputs activation")
 
@@ -301,7 +301,7 @@ class Decoding(Arguments):
     _structure = "decoding"
     _pointers = (
         _pointers("program embedding") | _pointers("places", "int64") | _pointers("target memory targets memories")
-        | _pointers("keys values") | _pointers("source_slots source_counts", "int32") | _pointers("output")
+        | _pointers("keys values") | _pointers("source_slots source_counts", "int32")
     )  # fmt: skip
     _fields_ = _fields(_pointers, "layers features source first_place known rows_to_share")
 

@@ -9,11 +9,11 @@
 #include "attention.h"
 #include "rows.h"
 #include "gates.h"
-#include "product.h"
 #include "vocabulary.h"
+#include "product.h"
 #include "loss.h"
 #include "int8.h"
 
-const struct kernels KERNELS = {attend, residual, map, embed, join, gate, normalise, best, weigh,
+const struct kernels KERNELS = {attend, residual, map, embed, join, gate, normalise, best, bound, scan, weigh,
                                 cross_entropy, log_softmax, log_softmax_gradient, pack, packed_bytes, map8,
-                                pack8, packed_bytes8, LARGEST_WEIGHT, LARGEST};
+                                map_block, map8_block, pack8, packed_bytes8, LARGEST_WEIGHT, LARGEST};

@@ -95,10 +95,24 @@ static void point(const struct search *s, const struct decoding *d, struct cache
                                .slots_beam = c->room, .beams = s->width, .count = s->length + 1};
     *d->memory = (struct seen){.place = c->places, .slots = c->source_slots, .counts = c->source_counts,
                                .slots_sentence = d->source, .beams = s->width};
-    *d->output = c->logits;
     d->program->beams = s->width;
     d->embedding->tokens = s->steps[s->length].tokens;
     for (int64_t row = 0; row < s->rows * s->width; row++) d->places[row] = d->first_place + 1 + s->length;
+}
+
+static const struct operation *last_map(const struct decoding *d) { return d->program->operations + d->program->count - 1; }
+
+/* Points the map to the vocabulary to its logits, and to what it finds of them if it scans them. */
+static void point_map(const struct operation *map, void *logits, const struct scanning *scanning) {
+    if (map->kernel == MAP8) {
+        struct linear8 *a = (struct linear8 *)map->arguments;
+        a->output = logits;
+        a->scanning = scanning;
+    } else {
+        struct linear *a = (struct linear *)map->arguments;
+        a->output = logits;
+        a->scanning = scanning;
+    }
 }
 
 /* The lists of slots of the beams that the last step chose; 0 without memory. */
@@ -143,12 +157,13 @@ static void move_rows(const struct search *s, const struct decoding *d, struct c
 struct given {
     struct search *search;
     const struct decoding *decoding;
+    const struct operation *map;   /* to the vocabulary, if it scans its logits */
 };
 
 static void step_share(const void *arguments, int64_t first, int64_t last) {
     const struct given *given = arguments;
     run_share(given->decoding->program, first, last);
-    search_choose(given->search, given->search->cache->logits, (int)given->decoding->type, first, last);
+    search_choose(given->search, given->search->cache->logits, (int)given->decoding->type, given->map, first, last);
 }
 
 static double now(void) {
@@ -157,11 +172,9 @@ static double now(void) {
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* Up to `steps` steps, fewer if they take long or if the decoder does not know the places of more tokens. */
-EXPORT int rskip_search_run(struct search *s, const struct decoding *d, int64_t steps, int64_t threads) {
-    if (!s->cache && !(s->cache = new_cache(s, d))) return NO_MEMORY;
+static int run_steps(struct search *s, const struct decoding *d, const struct operation *map, int64_t steps, int64_t threads) {
     struct cache *c = s->cache;
-    const struct given given = {s, d};
+    const struct given given = {s, d, map};
     const double start = now();
     for (int64_t step = 0; step < steps && s->length < d->known && (!step || now() - start < LONGEST_CALL); step++) {
         while (!rskip_open_slots(c->slots, s->rows, s->width, c->room, s->length, c->slots_per_place, c->seen))
@@ -175,4 +188,15 @@ EXPORT int rskip_search_run(struct search *s, const struct decoding *d, int64_t 
         move_rows(s, d, c);
     }
     return GOES_ON;
+}
+
+/* Up to `steps` steps, fewer if they take long or if the decoder does not know the places of more tokens. */
+EXPORT int rskip_search_run(struct search *s, const struct decoding *d, int64_t steps, int64_t threads) {
+    if (!s->cache && !(s->cache = new_cache(s, d))) return NO_MEMORY;
+    const struct scanning scanning = {s->maxima, s->normalisers};
+    const int scans = search_scans(s);
+    point_map(last_map(d), s->cache->logits, scans ? &scanning : NULL);
+    const int status = run_steps(s, d, scans ? last_map(d) : NULL, steps, threads);
+    point_map(last_map(d), NULL, NULL);
+    return status;
 }

@@ -125,7 +125,8 @@ INLINE integers of_weight(const int8_t *weight) {
     return numbers;
 }
 
-INLINE void product8(const struct linear8 *a, const uint8_t *x, const float *scales, int64_t row, int64_t panel, const int rows) {
+/* y of `rows` rows, a constant where this is inlined, and one panel; the first row's begins at `to` */
+INLINE void product8(const struct linear8 *a, const uint8_t *x, const float *scales, int64_t panel, float *to, int64_t stride, const int rows) {
     integers total[ROWS8][2] = {{{0}}};
     const int64_t in = in_fours(a->inputs), out = panel * PANEL;
     const int8_t *weight = (const int8_t *)a->weight + out * in;
@@ -154,7 +155,7 @@ INLINE void product8(const struct linear8 *a, const uint8_t *x, const float *sca
     if (a->bias) memcpy(bias, a->bias + out, sizeof bias);
 #pragma GCC unroll 16 /* the sums stay in registers */
     for (int r = 0; r < rows; r++) {
-        float *y = a->output + (row + r) * a->outputs + out, last[PANEL];
+        float *y = to + r * stride, last[PANEL];
         for (int half = 0; half < 2; half++) {
             const vector sum = __builtin_convertvector(total[r][half] - shift[half], vector) * (scales[r] * scale[half]) + bias[half];
             store(outs == PANEL ? y : last, half * LANES, activated(sum, a->activation), FLOAT32);
@@ -182,21 +183,37 @@ static void convert_rows(const struct linear8 *a, int64_t first, int64_t last, s
     *rows = (struct rows8){a->x, a->inputs, first, last, rows->room, rows->scales, rows->x};
 }
 
+/* y of `rows` rows and the panels `start` to `end`. `first`: the first row of the share, `row`: from there. */
+INLINE void product8_rows(const struct linear8 *a, const struct rows8 *kept, const struct target *target, int64_t first, int64_t row,
+                          int64_t start, int64_t end, const int rows) {
+    float *to = (float *)target->y + (a->scanning ? 0 : (first + row) * a->outputs + start * PANEL);
+    for (int64_t panel = start; panel < end; panel++)
+        product8(a, kept->x + row * in_fours(a->inputs), kept->scales + row, panel, to + (panel - start) * PANEL, target->stride, rows);
+    if (a->scanning) scan_rows(a->scanning, target, a->outputs, first + row, row, start * PANEL, end * PANEL, rows, FLOAT32);
+}
+
 /* Its rows `first` to `last`. `kept`: what maps of the same rows share. */
 static void map8(const struct linear8 *a, int64_t first, int64_t last, struct rows8 *kept) {
+    const int64_t all = panels(a->outputs), rows = last - first, at_once = panels_at_once(PANEL * in_fours(a->inputs));
+    const struct target target = target_of(a->output, a->outputs, a->scanning, rows, at_once, all);
     convert_rows(a, first, last, kept);
-    const uint8_t *x = kept->x;
-    const float *scales = kept->scales;
-    const int64_t in = in_fours(a->inputs), all = panels(a->outputs), rows = last - first, at_once = panels_at_once(PANEL * in);
     for (int64_t start = 0, end; start < all; start = end) {
         int64_t row = 0;
         end = start + at_once < all ? start + at_once : all;
-        for (; row + ROWS8 <= rows; row += ROWS8)
-            for (int64_t panel = start; panel < end; panel++) product8(a, x + row * in, scales + row, first + row, panel, ROWS8);
-        for (; row + 4 <= rows; row += 4)
-            for (int64_t panel = start; panel < end; panel++) product8(a, x + row * in, scales + row, first + row, panel, 4);
-        for (; row < rows; row++)
-            for (int64_t panel = start; panel < end; panel++) product8(a, x + row * in, scales + row, first + row, panel, 1);
+        for (; row + ROWS8 <= rows; row += ROWS8) product8_rows(a, kept, &target, first, row, start, end, ROWS8);
+        for (; row + 4 <= rows; row += 4) product8_rows(a, kept, &target, first, row, start, end, 4);
+        for (; row < rows; row++) product8_rows(a, kept, &target, first, row, start, end, 1);
     }
     if (a->output == kept->of) kept->of = NULL;
+    finish_scan(a->scanning, &target, first, last);
+}
+
+/* One block of a row's logits, written. */
+static void map8_block(const struct linear8 *a, int64_t row, int64_t block) {
+    struct rows8 rows = {0};
+    const int64_t end = (block + 1) * BLOCK_PANELS < panels(a->outputs) ? (block + 1) * BLOCK_PANELS : panels(a->outputs);
+    convert_rows(a, row, row + 1, &rows);
+    for (int64_t panel = block * BLOCK_PANELS; panel < end; panel++)
+        product8(a, rows.x, rows.scales, panel, a->output + row * a->outputs + panel * PANEL, a->outputs, 1);
+    free(rows.scales);
 }

@@ -44,10 +44,17 @@ struct residual {
     int64_t type;
 };
 
+/* What a map to the vocabulary finds of each row's logits, which it then does not write. */
+struct scanning {
+    float *maxima;                 /* (rows, blocks of BLOCK logits) */
+    float *normalisers;            /* (rows) log Σ exp */
+};
+
 /* y = act(xWᵀ + b), its weight as `pack` lays it. */
 struct linear {
     const void *x, *weight, *bias; /* (rows, in), packed, (out) or null */
     void *output;                  /* (rows, out) */
+    const struct scanning *scanning; /* or null */
     int64_t inputs, outputs;
     int64_t activation;
     int64_t type;
@@ -129,6 +136,7 @@ struct linear8 {
     const float *scales, *bias;    /* (out), of room for the next multiple of 32; bias may be null */
     const int32_t *offsets;        /* likewise, 128 times the sum of each row of the weight */
     float *output;                 /* (rows, out) */
+    const struct scanning *scanning; /* or null */
     int64_t inputs, outputs;
     int64_t activation;
     int64_t type;                  /* float32 */
@@ -208,7 +216,7 @@ struct search_view {
 
 /* A decoder whose whole step is one program, for a search. The program has room for B·K rows. */
 struct decoding {
-    struct program *program;
+    struct program *program;       /* its last operation is the map to the vocabulary */
     struct embedding *embedding;
     int64_t *places;               /* (rows) that `embedding` reads */
     struct seen *target, *memory;
@@ -216,7 +224,6 @@ struct decoding {
     void *const *keys, *const *values; /* of each layer, of the memory (B, S, C) */
     const int32_t *source_slots;   /* (B, S) */
     const int32_t *source_counts;  /* (B) */
-    void **output;                 /* where the program finds the address of its logits */
     int64_t layers, features, source;
     int64_t first_place;           /* the place before that of the first token */
     int64_t known;                 /* tokens whose places the table of positions has */
@@ -237,6 +244,8 @@ struct kernels {
     void (*gate)(const struct gating *, int64_t first, int64_t last);
     void (*normalise)(const struct vocabulary *, int64_t first, int64_t last);
     void (*best)(const struct candidates *, int64_t first, int64_t last);
+    float (*bound)(const struct candidates *, int64_t sentence);
+    void (*scan)(const struct candidates *, int64_t sentence, float bound);
     void (*weigh)(const struct weighing *, int64_t first, int64_t last);
     void (*cross_entropy)(const struct cross_entropy *, int64_t first, int64_t last);
     void (*log_softmax)(const struct log_softmax *, int64_t first, int64_t last);
@@ -244,6 +253,8 @@ struct kernels {
     void (*pack)(const struct packing *);
     int64_t (*packed_bytes)(int64_t in, int64_t out, int64_t type);
     void (*map8)(const struct linear8 *, int64_t first, int64_t last, struct rows8 *kept);
+    void (*map_block)(const struct linear *, int64_t row, int64_t block);
+    void (*map8_block)(const struct linear8 *, int64_t row, int64_t block);
     void (*pack8)(const struct packing *);
     int64_t (*packed_bytes8)(int64_t in, int64_t out);
     int64_t largest_weight; /* of 8 bits, that products with 8-bit rows are exact of; 0 without such products */

@@ -200,7 +200,35 @@ static void penalise_unknown(struct search *s, void *logits, int type, int64_t r
     }
 }
 
-void search_choose(struct search *s, void *logits, int type, int64_t first, int64_t last) {
+/* Draws and changed logits need them all. */
+int search_scans(const struct search *s) {
+    const double penalty = s->settings.unknown_penalty;
+    return !s->scaled && !s->settings.sampling && (penalty == 0 || penalty == INFINITY);
+}
+
+static void compute_block(const struct operation *map, int64_t row, int64_t block) {
+    if (map->kernel == MAP8) chosen->map8_block(map->arguments, row, block);
+    else chosen->map_block(map->arguments, row, block);
+}
+
+/* Scans a row's blocks whose maxima are at least `bound`, after `map` has computed them. */
+static void scan_computed(struct search *s, const struct candidates *c, const struct operation *map, int64_t row, float bound) {
+    const int64_t blocks = (c->words + BLOCK - 1) / BLOCK;
+    for (int64_t number = row * c->width; number < (row + 1) * c->width; number++)
+        for (int64_t block = 0; block < blocks; block++)
+            if (c->maxima[number * blocks + block] + c->offsets[number] >= bound) compute_block(map, number, block);
+    forbid(s, (void *)c->logits, (int)c->type, row); /* others than the computed ones may be changed too: they are not read */
+    chosen->scan(c, row, bound);
+}
+
+/* The candidates of a row whose logits `map` has scanned. */
+static void choose_computed(struct search *s, const struct candidates *c, const struct operation *map, int64_t row) {
+    const float *worst = c->scores + (row + 1) * c->count - 1, bound = chosen->bound(c, row);
+    scan_computed(s, c, map, row, bound);
+    if (*worst < bound) scan_computed(s, c, map, row, *worst);
+}
+
+void search_choose(struct search *s, void *logits, int type, const struct operation *map, int64_t first, int64_t last) {
     const int64_t width = s->width, words = s->settings.words;
     const double penalty = s->settings.unknown_penalty;
     if (s->scaled) {
@@ -211,7 +239,7 @@ void search_choose(struct search *s, void *logits, int type, int64_t first, int6
     }
     const struct vocabulary vocabulary = {.logits = logits, .maxima = s->maxima, .normalisers = s->normalisers,
                                           .words = words, .type = type};
-    chosen->normalise(&vocabulary, first * width, last * width);
+    if (!map) chosen->normalise(&vocabulary, first * width, last * width);
     const struct candidates candidates = {.logits = logits, .maxima = s->maxima, .offsets = s->offsets, .scores = s->scores,
                                           .beams = s->beams, .tokens = s->tokens, .count = s->count, .width = width,
                                           .words = words, .type = type};
@@ -223,14 +251,15 @@ void search_choose(struct search *s, void *logits, int type, int64_t first, int6
         if (s->settings.sampling) {
             if (token < 0) forbid(s, logits, type, row);
             if (!search_draw(s, logits, type, row, token)) __atomic_store_n(&s->failed, 1, __ATOMIC_RELAXED);
-            continue;
-        }
-        if (token >= 0) {
+        } else if (token >= 0) {
+            for (int64_t number = row * width; map && number < (row + 1) * width; number++) compute_block(map, number, token / BLOCK);
             choose_forced(&candidates, row, token);
-            continue;
+        } else if (map) {
+            choose_computed(s, &candidates, map, row);
+        } else {
+            forbid(s, logits, type, row);
+            chosen->best(&candidates, row, row + 1);
         }
-        forbid(s, logits, type, row);
-        chosen->best(&candidates, row, row + 1);
     }
 }
 
@@ -352,7 +381,7 @@ struct given {
 
 static void choose_share(const void *arguments, int64_t first, int64_t last) {
     const struct given *given = arguments;
-    search_choose(given->search, given->logits, given->type, first, last);
+    search_choose(given->search, given->logits, given->type, NULL, first, last);
 }
 
 /* A step from the logits (B', K', V) of the present beams, which it changes, and their attention (B', K', S) if it is kept. */

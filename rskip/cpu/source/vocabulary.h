@@ -1,34 +1,53 @@
 /* The search over the vocabulary: what exp(logits) sums to, and the best continuations of a sentence's beams. */
 
-INLINE void normalise_typed(const struct vocabulary *a, int64_t row, const int type) {
-    const int64_t blocks = (a->words + BLOCK - 1) / BLOCK;
-    const int64_t start = row * a->words;
-    float *maxima = a->maxima + row * blocks;
-    float maximum = -INFINITY, rest = 0;
-    vector total = {0};
-    for (int64_t block = 0; block < blocks; block++) {
-        const int64_t first = block * BLOCK;
-        vector logits[BLOCK / LANES];
-        if (first + BLOCK <= a->words) {
-            for (int part = 0; part < BLOCK / LANES; part++) logits[part] = load(a->logits, start + first + part * LANES, type);
+/* A row's sum of exp(logit - maximum) so far: the maximum, then LANES parts of the sum. */
+#define RUNNING (1 + LANES)
+
+INLINE void start_sum(float *running) {
+    running[0] = -INFINITY;
+    for (int lane = 0; lane < LANES; lane++) running[1 + lane] = 0;
+}
+
+/* Adds `count` logits, which begin with a block, and writes the maximum of each block. */
+INLINE void add_logits(const void *logits, int64_t start, int64_t count, float *maxima, float *running, const int type) {
+    float maximum = running[0];
+    vector total = load(running, 1, FLOAT32);
+    for (int64_t first = 0; first < count; first += BLOCK) {
+        vector parts[BLOCK / LANES];
+        if (first + BLOCK <= count) {
+            for (int part = 0; part < BLOCK / LANES; part++) parts[part] = load(logits, start + first + part * LANES, type);
         } else {
             float tail[BLOCK];
             for (int64_t word = first; word < first + BLOCK; word++)
-                tail[word - first] = word < a->words ? get(a->logits, start + word, type) : -INFINITY;
-            memcpy(logits, tail, sizeof logits);
+                tail[word - first] = word < count ? get(logits, start + word, type) : -INFINITY;
+            memcpy(parts, tail, sizeof parts);
         }
-        vector most = logits[0];
-        for (int part = 1; part < BLOCK / LANES; part++) most = larger(most, logits[part]);
-        maxima[block] = largest(most);
-        if (maxima[block] > maximum) {
-            total = total * exponential(all(maximum == -INFINITY ? -INFINITY : maximum - maxima[block]));
-            maximum = maxima[block];
+        vector most = parts[0];
+        for (int part = 1; part < BLOCK / LANES; part++) most = larger(most, parts[part]);
+        const float highest = largest(most);
+        maxima[first / BLOCK] = highest;
+        if (highest > maximum) {
+            total = total * exponential(all(maximum == -INFINITY ? -INFINITY : maximum - highest));
+            maximum = highest;
         }
         const vector shift = all(maximum == -INFINITY ? 0 : maximum);
-        for (int part = 0; part < BLOCK / LANES; part++) total += exponential(logits[part] - shift);
+        for (int part = 0; part < BLOCK / LANES; part++) total += exponential(parts[part] - shift);
     }
-    rest = sum(total);
-    a->normalisers[row] = logf(rest) + (maximum == -INFINITY ? 0 : maximum);
+    running[0] = maximum;
+    store(running, 1, total, FLOAT32);
+}
+
+/* log Σ exp */
+INLINE float normaliser(const float *running) {
+    return logf(sum(load(running, 1, FLOAT32))) + (running[0] == -INFINITY ? 0 : running[0]);
+}
+
+INLINE void normalise_typed(const struct vocabulary *a, int64_t row, const int type) {
+    const int64_t blocks = (a->words + BLOCK - 1) / BLOCK;
+    float running[RUNNING];
+    start_sum(running);
+    add_logits(a->logits, row * a->words, a->words, a->maxima + row * blocks, running, type);
+    a->normalisers[row] = normaliser(running);
 }
 
 static void normalise(const struct vocabulary *a, int64_t first, int64_t last) {
@@ -44,18 +63,22 @@ INLINE int64_t insert(float *best, int64_t count, float x) {
     return place;
 }
 
-/* Puts the best of the sentence's logits into `scores`, but for those of blocks whose maximum is below `bound`. */
-INLINE void scan(const struct candidates *a, int64_t sentence, float bound, const int type) {
+/* Puts the best of the sentence's logits into `scores`, but for those of blocks whose maximum is below `bound`. Among equal
+   scores the first beam's and the first token's are the best. Candidates that are not there score -inf; all score NaN where
+   an offset is no number. */
+INLINE void scan_typed(const struct candidates *a, int64_t sentence, float bound, const int type) {
     const int64_t blocks = (a->words + BLOCK - 1) / BLOCK, count = a->count;
     const float *maxima = a->maxima + sentence * a->width * blocks, *offsets = a->offsets + sentence * a->width;
     float *scores = a->scores + sentence * count;
     int64_t *beams = a->beams + sentence * count, *tokens = a->tokens + sentence * count;
+    int known = 1;
     for (int64_t place = 0; place < count; place++) {
         scores[place] = -INFINITY;
         beams[place] = tokens[place] = 0;
     }
     for (int64_t beam = 0; beam < a->width; beam++) {
         const int64_t row = (sentence * a->width + beam) * a->words;
+        known &= offsets[beam] < INFINITY;
         for (int64_t block = 0; block < blocks; block++) {
             if (!(maxima[beam * blocks + block] + offsets[beam] >= bound)) continue;
             const int64_t end = (block + 1) * BLOCK < a->words ? (block + 1) * BLOCK : a->words;
@@ -69,30 +92,29 @@ INLINE void scan(const struct candidates *a, int64_t sentence, float bound, cons
             }
         }
     }
-}
-
-/* Among equal scores the first beam's and the first token's are the best. Candidates that are not there score -inf; all
-   score NaN where an offset is no number. */
-INLINE void best_typed(const struct candidates *a, int64_t sentence, const int type) {
-    const int64_t blocks = (a->words + BLOCK - 1) / BLOCK, count = a->count;
-    const float *maxima = a->maxima + sentence * a->width * blocks, *offsets = a->offsets + sentence * a->width;
-    float *scores = a->scores + sentence * count;
-
-    int known = 1;
-    for (int64_t place = 0; place < count; place++) scores[place] = -INFINITY;
-    for (int64_t beam = 0; beam < a->width; beam++) {
-        known &= offsets[beam] < INFINITY;
-        for (int64_t block = 0; block < blocks; block++) insert(scores, count, maxima[beam * blocks + block] + offsets[beam]);
-    }
-    /* where no logit has become smaller, the count best maxima bound the count best scores from below */
-    const float bound = scores[count - 1];
-    scan(a, sentence, bound, type);
-    if (scores[count - 1] < bound) scan(a, sentence, scores[count - 1], type);
     for (int64_t place = 0; !known && place < count; place++) scores[place] = NAN;
 }
 
+static void scan(const struct candidates *a, int64_t sentence, float bound) { OF_TYPE(scan_typed, a, sentence, bound); }
+
+/* The `count` best maxima of the sentence's blocks bound its `count` best scores from below, where no logit has become
+   smaller. It leaves the scores to `scan`. */
+static float bound(const struct candidates *a, int64_t sentence) {
+    const int64_t blocks = (a->words + BLOCK - 1) / BLOCK, count = a->count;
+    const float *maxima = a->maxima + sentence * a->width * blocks, *offsets = a->offsets + sentence * a->width;
+    float *scores = a->scores + sentence * count;
+    for (int64_t place = 0; place < count; place++) scores[place] = -INFINITY;
+    for (int64_t beam = 0; beam < a->width; beam++)
+        for (int64_t block = 0; block < blocks; block++) insert(scores, count, maxima[beam * blocks + block] + offsets[beam]);
+    return scores[count - 1];
+}
+
 static void best(const struct candidates *a, int64_t first, int64_t last) {
-    for (int64_t sentence = first; sentence < last; sentence++) OF_TYPE(best_typed, a, sentence);
+    for (int64_t sentence = first; sentence < last; sentence++) {
+        const float *worst = a->scores + (sentence + 1) * a->count - 1, least = bound(a, sentence);
+        scan(a, sentence, least);
+        if (*worst < least) scan(a, sentence, *worst);
+    }
 }
 
 /* The largest logit of a row, and of each block the sum of exp(logit - largest). */
