@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import random
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -15,13 +18,14 @@ from msgspec import Meta
 from rskip.language_modeling.stopping import StopStrings
 from rskip.machine.extras import extra
 from rskip.serving.access_log import note
-from rskip.serving.errors import RequestError
+from rskip.serving.errors import RequestError, error_response
 from rskip.serving.jobs import EachStep, Job
 from rskip.serving.reading import documented, read_json, typed
 from rskip.serving.service import Service
 
 with extra("serve", what="a server"):
     from fastapi import APIRouter, Request
+    from starlette.responses import JSONResponse, Response, StreamingResponse
 
 _MOST_TOKENS = 10_000
 # parameters of OpenAI's that clients send although the values change nothing
@@ -53,6 +57,7 @@ class Prompt:
     text: str
     options: dict[str, Any]
     stop: Sequence[str]
+    in_parts: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,11 @@ class CompletionLane:
             made = step
             each_step(step)
 
-        text = "".join(stop.before(self.generator.stream(item.text, each_step=count, **item.options)))
+        text = ""
+        for part in stop.before(self.generator.stream(item.text, each_step=count, **item.options)):
+            text += part
+            if item.in_parts:
+                each_step(made, part)
         reason = "stop" if stop.found else "length"
         return Completion(text, reason, read=len(self.generator.tokens.encode(item.text)), made=made)
 
@@ -98,7 +107,7 @@ def completions_api(service: Service) -> APIRouter:
     api = APIRouter(prefix="/v1", tags=["OpenAI"])
 
     @api.post("/completions", openapi_extra=documented(CompletionRequest))
-    async def completions(request: Request) -> dict[str, Any]:
+    async def completions(request: Request) -> Response:
         """Continues prompts."""
         content = await read_json(request)
         service.check_key(request)
@@ -109,15 +118,12 @@ def completions_api(service: Service) -> APIRouter:
             name: value for name, value in content.items()
             if value is not None and not (name in _NEUTRAL and value == _NEUTRAL[name])
         }  # fmt: skip
-        asked = typed(given, CompletionRequest)
-        if asked.stream:
-            raise RequestError(400, "stream is true: the server answers only in one piece; leave it out")
-        return await _completions(service, request, asked)
+        return await _completions(service, request, typed(given, CompletionRequest))
 
     return api
 
 
-async def _completions(service: Service, request: Request, asked: CompletionRequest) -> dict[str, Any]:
+async def _completions(service: Service, request: Request, asked: CompletionRequest) -> Response:
     served = service.models.named(asked.model, "completion")
     characters = sum(map(len, asked.prompt))
     service.check_size(characters=characters, sentences=len(asked.prompt) * asked.n)
@@ -130,21 +136,59 @@ async def _completions(service: Service, request: Request, asked: CompletionRequ
                 "length": asked.max_tokens, "temperature": asked.temperature, "top_p": asked.top_p, "seed": seed + draw,
             },
             asked.stop,
+            in_parts=asked.stream,
         )
         for text in asked.prompt
         for draw in range(asked.n)
     ]  # fmt: skip
     jobs = [Job(CompletionLane(served.name, served.model), [each], [asked.max_tokens]) for each in prompts]
+    name, now = f"cmpl-{uuid.uuid4().hex}", int(time.time())
+    answer = {"id": name, "object": "text_completion", "created": now, "model": served.name}
+    if asked.stream:
+        return await _stream(service, request, jobs, answer)
     found: list[Completion] = await service.results(request, *jobs)
     read, made = sum(each.read for each in found[:: asked.n]), sum(each.made for each in found)
-    return {
-        "id": f"cmpl-{uuid.uuid4().hex}",
-        "object": "text_completion",
-        "created": int(time.time()),
-        "model": served.name,
-        "choices": [
-            {"index": index, "text": each.text, "finish_reason": each.reason, "logprobs": None}
-            for index, each in enumerate(found)
-        ],
-        "usage": {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made},
-    }
+    choices = [_choice(index, each.text, each.reason) for index, each in enumerate(found)]
+    usage = {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made}
+    return JSONResponse({**answer, "choices": choices, "usage": usage})
+
+
+def _choice(index: int, text: str, reason: str | None) -> dict[str, Any]:
+    return {"index": index, "text": text, "finish_reason": reason, "logprobs": None}
+
+
+async def _stream(service: Service, request: Request, jobs: Sequence[Job], answer: dict[str, Any]) -> Response:
+    """The texts in parts, as server-sent events. An error before the first part has its own status."""
+    loop = asyncio.get_running_loop()
+    parts: asyncio.Queue[tuple[int, str] | None] = asyncio.Queue()  # None: the end
+    for index, job in enumerate(jobs):
+        job.tell = partial(_put, loop, parts, index)
+    results = asyncio.create_task(service.results(request, *jobs))
+    results.add_done_callback(lambda done: parts.put_nowait(None))
+    first = await parts.get()
+    if first is None:
+        await results
+
+    async def events() -> AsyncIterator[str]:
+        try:
+            part = first
+            while part is not None:
+                yield _event({**answer, "choices": [_choice(*part, None)]})
+                part = await parts.get()
+            for index, each in enumerate(await results):
+                yield _event({**answer, "choices": [_choice(index, "", each.reason)]})
+            yield "data: [DONE]\n\n"
+        except RequestError as error:
+            yield f"data: {bytes(error_response(request.url.path, error).body).decode()}\n\n"
+        finally:
+            results.cancel()
+
+    return StreamingResponse(events(), media_type="text/event-stream")
+
+
+def _put(loop: asyncio.AbstractEventLoop, parts: asyncio.Queue[Any], index: int, part: str) -> None:
+    loop.call_soon_threadsafe(parts.put_nowait, (index, part))
+
+
+def _event(content: dict[str, Any]) -> str:
+    return f"data: {json.dumps(content)}\n\n"

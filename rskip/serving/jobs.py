@@ -7,7 +7,12 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, Protocol
 
-EachStep = Callable[[int], None]
+
+class EachStep(Protocol):
+    """To be called often with the number of the step, and by a lane whose results come in parts with each part. What it
+    raises ends the computation."""
+
+    def __call__(self, step: int, part: str = "") -> None: ...
 
 
 class Lane(Hashable, Protocol):
@@ -22,7 +27,7 @@ class Lane(Hashable, Protocol):
     def compute(self, items: Sequence[Any], each_step: EachStep) -> Sequence[Any]:
         """The result of each item.
 
-        :param each_step: to be called often. What it raises ends the computation.
+        :param each_step: see `EachStep`.
         """
         ...
 
@@ -37,11 +42,13 @@ class Job:
     :param sizes: tokens of each item.
 
     future: the results of all items, or the error of one of them. Cancelling it abandons the job.
+    tell: is called in another thread with each part of a result, for jobs of one item whose lane gives parts.
     """
 
     def __init__(self, lane: Lane, items: Sequence[Any], sizes: Sequence[int]) -> None:
         self.lane, self.items, self.sizes = lane, items, sizes
         self._count = len(items)
+        self.tell: Callable[[str], object] = lambda part: None
         self.future: Future[list[Any]] = Future()
         self._results: dict[int, Any] = {}
         if not items:

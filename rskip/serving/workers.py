@@ -15,7 +15,8 @@ from rskip.serving.jobs import EachStep, Lane
 from rskip.serving.models import Models
 
 Compute = Callable[[Lane, Sequence[Any], EachStep], Sequence[Any]]
-_CANCEL = b""
+_CANCEL = b""  # to a worker
+_PART, _RESULT = b"p", b"r"  # first byte of a worker's messages
 _OFTEN = 0.05  # seconds between two checks whether a batch is still wanted
 
 
@@ -45,9 +46,16 @@ class Worker:
         :raises WorkerLost: the replacement was lost too.
         """
         request = pickle.dumps((_dumps(lane, self._models), [*items]))
+        told = 0
+
+        def tell(step: int, part: str, characters: int) -> None:
+            nonlocal told
+            each_step(step, part[len(part) - max(characters - told, 0) :])  # a replacement begins again
+            told = max(told, characters)
+
         for _ in range(2):
             try:
-                answer = self._answer(request, each_step)
+                answer = self._answer(request, tell)
             except (EOFError, OSError):
                 self._connection = None
                 self._lost()
@@ -58,34 +66,42 @@ class Worker:
             return results
         raise WorkerLost("two worker processes ended while they computed the same batch")
 
-    def _answer(self, request: bytes, each_step: EachStep) -> bytes:
+    def _answer(self, request: bytes, tell: Callable[[int, str, int], None]) -> bytes:
         if self._connection is None:
             self._connection = Connection(self._hire().detach())
-        connection, step = self._connection, 0
+        connection, step, characters = self._connection, 0, 0
         connection.send_bytes(request)
-        while not connection.poll(_OFTEN):
-            step += 1
+        while True:
+            step, part = step + 1, ""
+            if connection.poll(_OFTEN):
+                message = connection.recv_bytes()
+                if message[:1] == _RESULT:
+                    return message[1:]
+                part = message[1:].decode()
+                characters += len(part)
             try:
-                each_step(step)
+                tell(step, part, characters)
             except BaseException:
                 connection.send_bytes(_CANCEL)
-                connection.recv_bytes()
+                while connection.recv_bytes()[:1] != _RESULT:
+                    pass
                 raise
-        return connection.recv_bytes()
 
 
 def work(server: socket.socket, models: Models) -> None:
     """Computes the batches that the server sends, until it closes the socket."""
     connection = Connection(server.detach())
 
-    def check(step: int) -> None:
+    def check(step: int, part: str = "") -> None:
+        if part:
+            connection.send_bytes(_PART + part.encode())
         if select.select([connection], [], [], 0)[0]:  # a cancellation, or the server's end
             raise _Cancelled
 
     while True:
         try:
             if request := connection.recv_bytes():  # else a cancellation that came too late
-                connection.send_bytes(_answered(request, models, check))
+                connection.send_bytes(_RESULT + _answered(request, models, check))
         except (EOFError, OSError):
             return
 

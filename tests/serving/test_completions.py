@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import time
 from types import SimpleNamespace
+from urllib.parse import urlsplit
 
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
+import httpx  # noqa: E402
 
 from rskip.serving.models import Models, ServedModel, load_models  # noqa: E402
 
@@ -52,14 +56,58 @@ def test_openais_client_completes_a_prompt(address):
         client.completions.create(**asked)
 
 
+def test_a_stream_has_the_parts_of_the_same_text_and_no_part_of_a_stop_string(address):
+    openai = pytest.importorskip("openai", reason="needs the extra dev")
+    client = openai.OpenAI(base_url=f"{address(models=MODELS)}/v1", api_key="k", max_retries=0)
+    asked = {"model": "counting", "prompt": ["a", "b"], "seed": 0, "max_tokens": 30, "stop": ["9 b", "2 a13"]}
+    whole = client.completions.create(**asked)
+    parts = [[], []]
+    reasons = {}
+    for event in client.completions.create(**asked, stream=True):
+        (choice,) = event.choices
+        if choice.finish_reason:
+            reasons[choice.index] = choice.finish_reason
+        else:
+            parts[choice.index].append(choice.text)
+    assert ["".join(each) for each in parts] == [each.text for each in whole.choices]
+    assert min(map(len, parts)) > 5 and parts[0][:2] == [" a0", " a1"]
+    assert reasons == {each.index: each.finish_reason for each in whole.choices} == {0: "stop", 1: "stop"}
+
+
+def test_a_stream_ends_with_an_error_if_the_time_is_up(serving):
+    service = serving(models=MODELS, timeout=0.5)
+    answer = service.send("POST", "/v1/completions", json={"prompt": "a", "max_tokens": 10_000, "stream": True})
+    *parts, last, _ = answer.text.split("\n\n")
+    assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/event-stream")
+    assert parts and last.startswith('data: {"error":{"message":"no result within 0.5 s')
+
+
+class Long(Counting):
+    def stream(self, prompt, **options):
+        return (part * 10_000 for part in super().stream(prompt, **options))
+
+
+def test_a_client_that_reads_no_stream_is_closed_and_its_text_ends(address):
+    host = urlsplit(address(models=Models([ServedModel("long", Long())]), write_timeout=0.2))
+    body = json.dumps({"prompt": "a", "max_tokens": 10_000, "stream": True, "seed": 1}).encode()
+    head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect((host.hostname, host.port))
+        client.sendall(f"{head}{len(body)}\r\n\r\n".encode() + body)
+        deadline = time.monotonic() + 30
+        while "\nrskip_abandoned_batches_total 1.0" not in httpx.get(f"{host.geturl()}/metrics").text:
+            assert time.monotonic() < deadline
+
+
 def test_errors_and_time_outs_have_openais_form(serving):
-    service = serving(models=MODELS, timeout=0.1)
+    service = serving(models=MODELS, timeout=0.7)
     for fields, status, message in (
         ({"prompt": ["a", ""]}, 400, "the prompt is empty"),
-        ({"prompt": "a", "stream": True}, 400, "stream is true"),
+        ({"prompt": "", "stream": True}, 400, "the prompt is empty"),
         ({"prompt": "a", "logprobs": 3}, 400, "unknown key logprobs"),
         ({"prompt": "a", "echo": True}, 400, "unknown key echo"),
-        ({"prompt": "a", "max_tokens": 10_000}, 504, "no result within 0.1 s"),
+        ({"prompt": "a", "max_tokens": 10_000}, 504, "no result within 0.7 s"),
     ):
         answer = service.send("POST", "/v1/completions", json=fields)
         assert answer.status_code == status and message in answer.json()["error"]["message"]

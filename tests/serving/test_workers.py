@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -120,18 +121,49 @@ def test_a_worker_that_is_lost_twice_fails_and_one_whose_batch_nobody_wants_goes
         started.append(worker)
         return server
 
-    def unwanted(step: int) -> None:
+    def unwanted(step: int, part: str = "") -> None:
         raise KeyError
 
     compute = Worker(hire, no_models, lost=lambda: lost.append(1)).compute
     with pytest.raises(WorkerLost):
-        compute(Waiting(), ["end"], lambda step: None)
+        compute(Waiting(), ["end"], lambda step, part="": None)
     assert len(lost) == 2
     for _ in range(2):
         with pytest.raises(KeyError):
             compute(Waiting(), ["go on"], unwanted)
-        assert compute(Waiting(), ["end"], lambda step: None) == ["end"]
+        assert compute(Waiting(), ["end"], lambda step, part="": None) == ["end"]
     assert len(started) == 3
+
+
+class Spelling(Waiting):
+    """Gives its item in parts of one letter."""
+
+    def compute(self, items, each_step):
+        for letter in items[0]:
+            each_step(1, letter)
+        return items
+
+
+def test_parts_that_a_lost_worker_gave_are_not_told_again() -> None:
+    no_models, told = Models([]), list[str]()
+
+    def die(worker: socket.socket, models: Models) -> None:
+        connection = Connection(worker.detach())
+        connection.recv_bytes()
+        connection.send_bytes(b"pab")
+        connection.send_bytes(b"pc")
+        connection.close()
+
+    lives = iter([die, work])
+
+    def hire() -> socket.socket:
+        server, worker = socket.socketpair()
+        threading.Thread(target=next(lives), args=(worker, no_models), daemon=True).start()
+        return server
+
+    compute = Worker(hire, no_models, lost=lambda: None).compute
+    assert compute(Spelling(), ["abcdé"], lambda step, part="": told.append(part)) == ["abcdé"]
+    assert [each for each in told if each] == ["ab", "c", "d", "é"]
 
 
 def test_a_sentence_that_kills_its_workers_fails_and_its_batch_is_answered(serving, monkeypatch) -> None:
