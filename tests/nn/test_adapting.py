@@ -358,7 +358,19 @@ def test_states_copies_and_pickles_go_round(case, spec):
         assert adaptation(each).spec == spec
 
 
+COMPILED = [  # every host, with its norm before and after the branch where it has both
+    "torchvision BasicBlock", "torchvision Bottleneck", "timm BasicBlock", "timm Bottleneck", "timm ViT",
+    "pre-norm transformer", "post-norm transformer", "GPT-2 across", "Llama", "BERT across",
+]  # fmt: skip
+
+
+def test_every_host_is_compiled_once():
+    hosts = [{host for name in names for host in CASES[name].hosts} for names in (COMPILED, CASES)]
+    assert hosts[0] == hosts[1]
+
+
 @pytest.mark.slow  # the import of torch._dynamo takes longer than the other tests
+@pytest.mark.parametrize("case", COMPILED, indirect=True)
 def test_torch_compile_takes_an_adapted_model_whole(case):
     model = adapt(built(case), "2rskip+ln")
     expected = case.call(model)

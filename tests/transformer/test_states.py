@@ -164,11 +164,11 @@ def updates(model, optimizer, source, prefix, seeds):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("connection", ["deepnorm", "lns", "hyper:streams=2"])
-def test_compiled_layers_compute_the_same(build, connection, source, prefix):
+@pytest.mark.parametrize(("connection", "layers"), [("deepnorm", 1), ("lns", 2), ("hyper:streams=2", 1)])
+def test_compiled_layers_compute_the_same(build, connection, layers, source, prefix):
     torch.compiler.reset()
     counters.clear()
-    model = build(connection).float()
+    model = build(connection, encoder_layers=layers, decoder_layers=layers).float()
     compiled = copy.deepcopy(model)
     compile_layers(compiled.encoder.layers, compiled.decoder.layers, backend="eager")
     torch.testing.assert_close(compiled(source, prefix), model(source, prefix), rtol=1e-4, atol=1e-4)
