@@ -35,7 +35,7 @@ WITHOUT_TORCH = (
     "checkpoint.config_file", "checkpoint.translation", "checkpoint.hugging_face", "generation.hypothesis",
     "generation.options", "generation.special_tokens", "transformer.config", "translation.description",
     "translation.files", "translation.jobs", "translation.metrics", "translation.model_files", "translation.terminal",
-    "translation.translator", "translation.workers",
+    "translation.translator", "translation.workers", "captioning.preparation", "language_modeling.preparation",
 )  # fmt: skip
 OF_FAIRSEQ = ("fairseq_plugin", "captioning/fairseq", "language_modeling/fairseq")
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from rskip.corpora.record import CorpusRecord, damage, describe_made, made_record
 from rskip.language_modeling.tokens import DICTIONARY, TextTokens
 from rskip.machine.extras import extra
 from rskip.settings.kinds import Whole
+
+if TYPE_CHECKING:
+    from torch import Tensor  # preparing a text needs no PyTorch, whose import takes seconds
 
 SPLITS = ("train", "valid")
 _MAGIC, _VERSION = b"MMIDIDX\0\0", 1
@@ -91,14 +93,14 @@ def check_parts(counts: Mapping[str, int], *, source: str) -> None:
 def write_tokens(prefix: Path, lines: Sequence[Sequence[int]], *, vocabulary: int) -> None:
     """Writes PREFIX.bin and PREFIX.idx, as fairseq-preprocess does: one sentence per line."""
     small = vocabulary < 65_500  # as fairseq chooses
-    dtype, code, width = (torch.uint16, _UINT16, 2) if small else (torch.int32, _INT32, 4)
-    tokens = torch.tensor([index for line in lines for index in line]).to(dtype)
+    kind, code, width = ("H", _UINT16, 2) if small else ("i", _INT32, 4)
+    tokens = array(kind, chain.from_iterable(lines))
     sizes = [len(line) for line in lines]
     places, place = [], 0
     for size in sizes:
         places.append(place)
         place += size * width
-    prefix.with_suffix(".bin").write_bytes(tokens.numpy().tobytes())
+    prefix.with_suffix(".bin").write_bytes(tokens.tobytes())
     prefix.with_suffix(".idx").write_bytes(
         _MAGIC
         + struct.pack("<QBQ", _VERSION, code, len(sizes))
@@ -108,6 +110,8 @@ def write_tokens(prefix: Path, lines: Sequence[Sequence[int]], *, vocabulary: in
 
 
 def _read(prefix: Path) -> Tensor:
+    import torch
+
     from rskip.corpora.inspection.binarised import MmapSentences
 
     with extra("translation", what="a corpus of text"):
