@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from decoding.systems import Search, Tokens
 from rskip.generation import SearchOptions
-from rskip.translation import Workers
 from rskip.translation.search import ModelSearcher, Searcher, Segment, TranslationModel
+
+if TYPE_CHECKING:
+    from rskip.translation import Workers
 
 
 class Ours:
@@ -26,6 +30,8 @@ class Ours:
         if batches == 1 or self.threads == 1:
             return ModelSearcher(self.model)
         if self.workers is None:
+            from rskip.translation import Workers  # one batch needs neither it nor its modules' memory
+
             self.workers = Workers(self.model, self.threads)
         return self.workers
 

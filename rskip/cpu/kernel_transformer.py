@@ -44,9 +44,8 @@ class KernelTransformer:
         self.precision = precision
         stacks = read_stacks(self.library, settings, parameters, precision)
         self.config, encoder, decoder = stacks.config, stacks.encoder, stacks.decoder
-        self._like = encoder.embed_tokens.weight
-        self._vocabulary = len(self._like)
-        self._features = self._like.shape[1]
+        self._vocabulary, self._features = encoder.embed_tokens.weight.shape
+        self._like = np.empty(0, encoder.embed_tokens.weight.dtype)
         library, like = self.library, self._like
         self._encodings = _Programs(lambda rows: Encoding(Program(library, like, rows), encoder))
         self._projections = _Programs(lambda rows: Projection(Program(library, like, rows), decoder, like, rows))

@@ -67,13 +67,26 @@ class PackedMap:
 
     def __init__(self, library: Library, weight: np.ndarray, bias: np.ndarray | None) -> None:
         self.out_features, self.in_features = weight.shape
-        self._bias, self._packed = bias, pack_weight(library, np.ascontiguousarray(weight))
+        self._bias, self.packed = bias, pack_weight(library, np.ascontiguousarray(weight))
 
     def native_arguments(self, x: Any) -> Linear:
         """The kernel's arguments for this map of x (R, in), without the output's address."""
         if x.shape[-1] != self.in_features:
             raise ValueError(f"x has {x.shape[-1]} features: expected {self.in_features}")
-        return Linear(x=x, weight=self._packed, bias=self._bias, inputs=self.in_features, outputs=self.out_features)
+        return Linear(x=x, weight=self.packed, bias=self._bias, inputs=self.in_features, outputs=self.out_features)
+
+
+class PackedTable:
+    """An embedding (V, C) in float32 that is the packed weight of a linear map, so that a tied one is stored once."""
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, linear: PackedMap) -> None:
+        self.shape = linear.out_features, linear.in_features
+        self.values = linear.packed.view(self.dtype)
+
+    def __len__(self) -> int:
+        return self.shape[0]
 
 
 class Int8Map:

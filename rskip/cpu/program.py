@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from rskip.cpu.library import Library
+from rskip.cpu.packing import PackedTable
 from rskip.cpu.residual import in_float32, residual_arguments
 from rskip.cpu.structures import (
     ATTEND,
@@ -99,8 +100,13 @@ class Program:
 
     def embed(self, stack: Any, output: Any) -> Embedding:
         """Adds an embedding. The caller sets tokens and positions in the returned arguments."""
-        table = stack.embed_tokens.weight
-        arguments = Embedding(table=table, output=output, features=table.shape[1], scale=stack.embed_scale)
+        table, packed = stack.embed_tokens.weight, 0
+        features = table.shape[1]
+        if isinstance(table, PackedTable):
+            table, packed = table.values, 1
+        arguments = Embedding(
+            table=table, output=output, features=features, packed=packed, scale=stack.embed_scale
+        )
         self._put(EMBED, arguments)
         self.norm(stack.layernorm_embedding, output)
         return arguments

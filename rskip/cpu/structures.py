@@ -162,7 +162,7 @@ class Embedding(Arguments):
         _pointers("tokens", "int64") | _pointers("table") | _pointers("places", "int64")
         | _pointers("positions output")
     )  # fmt: skip
-    _fields_ = _fields(_pointers, "features", "scale")
+    _fields_ = _fields(_pointers, "features packed", "scale")
 
 
 class Vocabulary(Arguments):

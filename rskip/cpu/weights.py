@@ -17,7 +17,7 @@ import numpy as np
 
 from rskip.cpu.forms import Connections, Spec
 from rskip.cpu.library import Library
-from rskip.cpu.packing import FEWEST_INT8_WEIGHTS, Int8Map, PackedMap
+from rskip.cpu.packing import FEWEST_INT8_WEIGHTS, Int8Map, PackedMap, PackedTable
 from rskip.kernel_forms import NoKernelForm
 from rskip.settings.check import check
 from rskip.settings.errors import SettingError
@@ -124,7 +124,8 @@ class Weights:
     def __init__(self, library: Library, parameters: Parameters, precision: str) -> None:
         self.library, self._parameters, self.precision = library, parameters, precision
         self._left = set(parameters.shapes)
-        self._tables: dict[str, np.ndarray] = {}  # embeddings by the name under which they are stored
+        self._same: dict[str, str] = {}  # names of matrices that are stored twice
+        self._tables: dict[str, np.ndarray | PackedTable] = {}  # embeddings by the name under which they are stored
 
     def values(self, name: str, *shape: int | None) -> np.ndarray:
         """The parameter in the rows' type.
@@ -134,25 +135,33 @@ class Weights:
         """
         return self._as_rows(self._take(name, shape))
 
-    def table(self, name: str, features: int) -> np.ndarray:
+    def table(self, name: str, features: int) -> np.ndarray | PackedTable:
         """An embedding (V, C) in the rows' type. Tied ones are one array."""
-        stored = self._parameters.stored(name)
+        self._check_shape(name, (None, features))
+        stored = self._stored(name)
         if stored not in self._tables:
             self._tables[stored] = self.values(name, None, features)
-        self._check_shape(name, (None, features))
         return self._tables[stored]
+
+    def tied(self, name: str, inputs: int, outputs: int, *, has_bias: bool) -> PackedMap | Int8Map:
+        """Like `linear`, for a weight that is also an embedding."""
+        linear = self.linear(name, inputs, outputs, has_bias=has_bias)
+        if self.precision == "float32":
+            assert isinstance(linear, PackedMap)
+            self._tables[self._stored(f"{name}.weight")] = PackedTable(linear)
+        return linear
 
     def share(self, name: str, table: str) -> None:
         """Lets the parameter be the embedding `table`, as the settings say.
 
         :raises SettingError: the file has another matrix for it.
         """
-        stored, own = self._parameters.stored(table), self._parameters.stored(name)
+        stored, own = self._stored(table), self._stored(name)
         if name in self._parameters.shapes and own != stored:
             if not np.array_equal(self._parameters.read(name), self._parameters.read(table)):
                 problem = f"{name} and {table} differ, but the settings say that they are one matrix"
                 raise SettingError("", problem, advice=_ADVICE)
-            self._tables[own] = self._tables[stored]
+            self._same[own] = stored
 
     def numbers(self, name: str, *shape: int | None) -> np.ndarray:
         """The parameter in float32, after rounding to the rows' type."""
@@ -171,7 +180,7 @@ class Weights:
 
     def linear(self, name: str, inputs: int, outputs: int, *, has_bias: bool = True) -> PackedMap | Int8Map:
         """The linear map with these members `weight` and `bias`."""
-        weight = self._matrix(f"{name}.weight", outputs, inputs)
+        weight = self._take(f"{name}.weight", (outputs, inputs))
         bias = self._take(f"{name}.bias", (outputs,)) if has_bias else None
         if self.precision == "int8" and weight.size >= FEWEST_INT8_WEIGHTS:
             return Int8Map(self.library, weight, bias)
@@ -189,12 +198,9 @@ class Weights:
         if self._left:
             raise SettingError("", f"the weights have {min(self._left)}, which the settings lack", advice=_ADVICE)
 
-    def _matrix(self, name: str, outputs: int, inputs: int) -> np.ndarray:
-        table = self._tables.get(self._parameters.stored(name))
-        if table is None or table.dtype != np.float32:
-            return self._take(name, (outputs, inputs))
-        self._check_shape(name, (outputs, inputs))
-        return table
+    def _stored(self, name: str) -> str:
+        stored = self._parameters.stored(name)
+        return self._same.get(stored, stored)
 
     def _take(self, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
         self._check_shape(name, shape)
@@ -245,15 +251,17 @@ def read_stacks(
         if field.name not in _FOLLOWED and value != field.default:
             raise NoKernelForm(f"the kernels don't compute {field.name}={value}")
     weights = Weights(library, parameters, precision)
+    projection, table = "decoder.output_projection", "decoder.embed_tokens.weight"
+    if config.output_is_embedding:
+        weights.share(f"{projection}.weight", table)
+    if config.share_all_embeddings:
+        weights.share("encoder.embed_tokens.weight", table)
+    project = weights.tied if config.output_is_embedding else weights.linear
+    words = parameters.shapes[table][0]
+    output = project(projection, config.decoder_embed_dim, words, has_bias=config.output_has_bias)
     encoder = _stack(weights, config, "encoder", config.encoder_learned_pos, config.max_source_positions)
     decoder = _stack(weights, config, "decoder", config.decoder_learned_pos, config.max_target_positions)
-    words, features = decoder.embed_tokens.weight.shape
-    output = "decoder.output_projection"
-    shared = [f"{output}.weight"] * config.output_is_embedding
-    shared += ["encoder.embed_tokens.weight"] * config.share_all_embeddings
-    for name in shared:
-        weights.share(name, "decoder.embed_tokens.weight")
-    decoder.output_projection = weights.linear(output, features, words, has_bias=config.output_has_bias)
+    decoder.output_projection = output
     weights.check_all_taken()
     return Stacks(encoder, decoder, config)
 

@@ -104,7 +104,7 @@ def test_a_file_runs_as_its_model(tmp_path, connection, precision):
         {"layernorm_embedding": True, "output_bias": True, "start": "begin"},
         {"share_all_embeddings": True, "words": {"source_vocabulary": 90, "target_vocabulary": 90}},
         {"encoder_embed_dim": 64, "encoder_layers": 3, "decoder_attention_heads": 2, "dtype": torch.float16},
-        {"dtype": torch.bfloat16},
+        {"share_decoder_input_output_embed": True, "dtype": torch.bfloat16},
         {"decoder_connection": "sas", "max_target_positions": 4},
     ],
     ids=str,

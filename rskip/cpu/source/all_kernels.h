@@ -7,10 +7,10 @@
 #include "kernels.h"
 #include "vector.h"
 #include "attention.h"
-#include "rows.h"
 #include "gates.h"
 #include "vocabulary.h"
 #include "product.h"
+#include "rows.h"
 #include "loss.h"
 #include "int8.h"
 

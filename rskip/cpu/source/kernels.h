@@ -100,11 +100,11 @@ struct weighing {
 /* Tokens to the first layer's input: scale·embedding + position's. */
 struct embedding {
     const int64_t *tokens;         /* (rows) */
-    const void *table;             /* (V, C) */
+    const void *table;             /* (V, C), or the packed weight of a linear map in float32 */
     const int64_t *places;         /* (rows), each one's row of `positions` */
     const void *positions;         /* (P, C) or null */
     void *output;                  /* (rows, C) */
-    int64_t features;
+    int64_t features, packed;
     double scale;
     int64_t type;
 };

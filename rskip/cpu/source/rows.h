@@ -65,14 +65,19 @@ static void residual(const struct residual *a, int64_t first, int64_t last) {
     free(scratch);
 }
 
-INLINE void embed_typed(const struct embedding *a, int64_t row, const int type) {
-    const int64_t from = a->tokens[row] * a->features, place = a->positions ? a->places[row] * a->features : 0;
+/* The table's rows are in panels of `panel`, one feature after the other: packed, or with panels of one as they are. */
+INLINE void embed_typed(const struct embedding *a, int64_t row, const int panel, const int type) {
+    const int64_t token = a->tokens[row], from = token / panel * panel * a->features + token % panel;
+    const int64_t place = a->positions ? a->places[row] * a->features : 0;
     for (int64_t i = 0; i < a->features; i++) {
-        const float x = get(a->table, from + i, type) * (float)a->scale;
+        const float x = get(a->table, from + i * panel, type) * (float)a->scale;
         set(a->output, row * a->features + i, a->positions ? x + get(a->positions, place + i, type) : x, type);
     }
 }
 
 static void embed(const struct embedding *a, int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; row++) OF_TYPE(embed_typed, a, row);
+    for (int64_t row = first; row < last; row++) {
+        if (a->packed) embed_typed(a, row, PANEL, FLOAT32);
+        else OF_TYPE(embed_typed, a, row, 1);
+    }
 }
