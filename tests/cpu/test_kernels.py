@@ -355,7 +355,7 @@ def test_no_argument_of_a_python_entry_point_makes_a_kernel_read_or_write_elsewh
         assert f"'{entry} done'" in done.stdout and f"'{entry} refused'" in done.stdout, done.stdout
 
 
-OUTPUTS = ROOT / "tests/cpu/outputs.c"
+OUTPUTS, TRANSLATION = ROOT / "tests/cpu/outputs.c", ROOT / "tests/cpu/translation.c"
 ARM, WINDOWS = "aarch64-linux-gnu-gcc", "x86_64-w64-mingw32-gcc"
 
 
@@ -367,22 +367,56 @@ def outputs(program: list[str], level: int) -> list[tuple[str, list[float]]]:
     return [(name, [float(each) for each in values]) for name, *values in map(str.split, lines)]
 
 
+@pytest.fixture(scope="module")
+def arm(tmp_path_factory):
+    """Links a C program with the kernels for Arm, and gives the command that an emulated processor runs."""
+    if not (shutil.which(ARM) and shutil.which("qemu-aarch64") and shutil.which("gcc")):
+        pytest.skip(f"needs gcc, {ARM} and qemu-aarch64: packages gcc-aarch64-linux-gnu and qemu-user of Debian")
+    folder = tmp_path_factory.mktemp("arm")
+    options = ["-O3", "-Wall", "-Wno-psabi", "-Werror", f"-I{SOURCE}"]
+    sources = map(str, sorted(SOURCE.glob("*.c")))
+    subprocess.run([ARM, *options, "-c", *sources], check=True, cwd=folder)
+
+    def program(source):
+        path = folder / source.stem
+        objects = map(str, sorted(folder.glob("*.o")))
+        command = [ARM, "-static", *options, str(source), *objects, "-o", str(path), "-lm", "-pthread"]
+        subprocess.run(command, check=True)
+        return ["qemu-aarch64", "-cpu", "max", str(path)]
+
+    return program
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not (shutil.which(ARM) and shutil.which("qemu-aarch64") and shutil.which("gcc")),
-    reason=f"needs gcc, {ARM} and qemu-aarch64: packages gcc-aarch64-linux-gnu and qemu-user of Debian",
-)
-def test_an_arm_processor_computes_the_same(sanitized, tmp_path):
+def test_an_arm_processor_computes_the_same(arm, sanitized, tmp_path):
     """tests/cpu/outputs.c by an emulated processor, with and without 8-bit dot products, against this one."""
+    emulator = arm(OUTPUTS)
     sanitized(tmp_path / "here", OUTPUTS)
-    options = ["-static", "-O3", "-Wall", "-Wno-psabi", "-Werror", f"-I{SOURCE}", *map(str, sorted(SOURCE.glob("*.c")))]
-    subprocess.run([ARM, *options, str(OUTPUTS), "-o", str(tmp_path / "arm"), "-lm", "-pthread"], check=True)
-    emulator = ["qemu-aarch64", "-cpu", "max", str(tmp_path / "arm")]
     for level in (0, 1):
         found, expected = outputs(emulator, level), outputs([str(tmp_path / "here")], level)
         assert {"attend", "best's-tokens", "search", "map8" if level else "map"} <= {name for name, _ in found}
         for (name, ours), (other, theirs) in zip(found, expected, strict=True):
             assert name == other and ours == pytest.approx(theirs, rel=1e-4, abs=1e-5), name
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FILES, reason="the kernels are not compiled here")
+@pytest.mark.parametrize("model", ["2rskip_ln", "sas"])
+def test_an_arm_processor_translates_the_same(arm, sanitized, tmp_path, model):
+    """Encoder, steps and search of a published model by an emulated processor, and here with sanitizers."""
+    emulator, source, image = arm(TRANSLATION), f"checkpoints/multi30k_en_de/{model}", str(tmp_path / "image")
+    sentences = ["A man sleeps.", "Two dogs are playing in the snow.", "Men"]
+    command = [sys.executable, str(TRANSLATION.with_name("translation_image.py")), source, image, *sentences]
+    plain = {**os.environ, "RSKIP_NATIVE": "plain", "PYTHONPATH": str(ROOT)}  # vectors of four numbers, as on Arm
+    expected = subprocess.run(command, check=True, capture_output=True, text=True, env=plain, cwd=ROOT).stdout
+    sanitized(tmp_path / "here", TRANSLATION)
+    for program in ([str(tmp_path / "here"), image, "0"], [*emulator, image, "0"], [*emulator, image, "1"]):
+        found = subprocess.run(
+            program, check=True, capture_output=True, text=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
+        ).stdout
+        assert len(found.splitlines()) == len(expected.splitlines()) == 2 * len(sentences)
+        for line, other in zip(map(str.split, found.splitlines()), map(str.split, expected.splitlines()), strict=True):
+            assert line[1:] == other[1:] and float(line[0]) == pytest.approx(float(other[0]), abs=1e-4)
 
 
 @pytest.mark.slow
