@@ -51,14 +51,15 @@ class GatedSum:
     """y = αx + βf + γ norm(x + f), where α, β and γ are `Gate`s, and the term with γ is 0 without a norm.
 
     :param form: "scaling": α, β, γ; without a gate γ = (1-α)(1-β). "highway": α = 1-T and β = T with T = `alpha`.
-        "shortcut": α = 1-T and β = 1.
+        "shortcut": α = 1-T and β = 1. "orthogonal": α = 1 - x·f/(x·x + 1e-6) and β = 1. "delta": α = 1 and
+        β = 2σ(a)(4σ(b) - x·f/‖f‖)/‖f‖ with linear maps `alpha` of branch_norm(x) and `beta` of x, of one value each.
     :param over: the gates' input, x or [x; f].
     :param branch_norm: the branch's input is branch_norm(x), or x if that is None.
     """
 
-    form: Literal["scaling", "highway", "shortcut"]
-    over: Literal["x", "both"]
-    alpha: Any
+    form: Literal["scaling", "highway", "shortcut", "orthogonal", "delta"]
+    over: Literal["x", "both"] = "x"
+    alpha: Any = None
     beta: Any = None
     gamma: Any = None
     norm: Any = None

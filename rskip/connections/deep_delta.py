@@ -14,6 +14,7 @@ from rskip.connections.norms import at_least_float32
 from rskip.connections.options import Bounds
 from rskip.connections.prenorm import PreNorm
 from rskip.connections.registry import register_connection
+from rskip.kernel_forms import GatedSum
 from rskip.settings.paper import Paper
 
 EPS = 1e-5  # the code's value: 1e-10/C is added to the mean square of f
@@ -56,6 +57,9 @@ class DeepDelta(PreNorm):
         super().reset_parameters(weight_init)
         self.step.reset_parameters(weight_init)
         self.target.reset_parameters(weight_init)
+
+    def as_gates(self) -> GatedSum:
+        return GatedSum(form="delta", alpha=self.step, beta=self.target, branch_norm=self.norm)
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         beta = 2 * torch.sigmoid(at_least_float32(self.step(self.norm(x))))

@@ -24,5 +24,6 @@ def gated_sum(connection: Connection) -> GatedSum | None:
         return None
     norms = [norm for norm in (stated.norm, stated.branch_norm) if norm is not None]
     gates = [gate for gate in (stated.alpha, stated.beta, stated.gamma) if gate is not None]
-    suits = all(map(is_plain_norm, norms)) and all(type(gate) is Gate for gate in gates)
+    has_gates = stated.form == "delta" or all(type(gate) is Gate for gate in gates)
+    suits = all(map(is_plain_norm, norms)) and has_gates
     return stated if suits else None

@@ -7,6 +7,7 @@ from torch import Tensor
 from rskip.connections.connection import Connection
 from rskip.connections.norms import at_least_float32, build_norm
 from rskip.connections.registry import register_connection
+from rskip.kernel_forms import GatedSum
 from rskip.settings.paper import Paper
 
 EPS = 1e-6  # the paper's value, added to x·x
@@ -36,6 +37,9 @@ class Orthogonal(Connection):
 
     def branch_input(self, x: Tensor) -> Tensor:
         return x if self.norm is None else self.norm(x)
+
+    def as_gates(self) -> GatedSum:
+        return GatedSum(form="orthogonal", branch_norm=self.norm)
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         given, output = at_least_float32(x), at_least_float32(f)

@@ -89,7 +89,8 @@ class ModuleProgram(Program):
         if (stated := normalised_sum(connection)) is not None:
             maps, norms = list(stated.added or ()), [*stated.norms, stated.branch_norm, stated.output_norm]
         elif (stated := gated_sum(connection)) is not None:
-            maps = [each for gate in (stated.alpha, stated.beta, stated.gamma) if gate for each in gate.children()]
+            gates = [gate for gate in (stated.alpha, stated.beta, stated.gamma) if gate is not None]
+            maps = [each for gate in gates for each in (list(gate.children()) or [gate])]
             norms = [stated.norm, stated.branch_norm]
         else:
             return None

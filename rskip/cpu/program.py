@@ -17,6 +17,7 @@ from rskip.cpu.packing import PackedTable
 from rskip.cpu.residual import in_float32, residual_arguments
 from rskip.cpu.structures import (
     ATTEND,
+    DELTA,
     EMBED,
     GATE,
     HIGHWAY,
@@ -24,6 +25,7 @@ from rskip.cpu.structures import (
     JOIN,
     MAP,
     MAP8,
+    ORTHOGONAL,
     RELU,
     RESIDUAL,
     SCALING,
@@ -46,7 +48,9 @@ from rskip.kernel_forms import GatedSum, NoKernelForm, NormalisedSum
 Steps = TypeVar("Steps")
 
 _FEWEST_ROWS = 16  # minimum size of a program; one that is larger by more than this factor is replaced
-_FORMS = {"scaling": SCALING, "highway": HIGHWAY, "shortcut": SHORTCUT}
+_FORMS = {
+    "scaling": SCALING, "highway": HIGHWAY, "shortcut": SHORTCUT, "orthogonal": ORTHOGONAL, "delta": DELTA
+}  # fmt: skip
 
 
 class Room(NamedTuple):
@@ -274,20 +278,19 @@ class Program:
         if stated.over == "both":
             over = self._buffer("both", 2 * features)
             self._put(JOIN, Joining(x=room.x, f=room.f, output=over, features=features))
-        arguments = Gating(
-            x=room.x, f=room.f, output=room.x, features=features, width=stated.alpha.output.out_features,
-            form=_FORMS[stated.form],
-        )  # fmt: skip
+        arguments = Gating(x=room.x, f=room.f, output=room.x, features=features, width=1, form=_FORMS[stated.form])
         for name, gate in (("alpha", stated.alpha), ("beta", stated.beta), ("gamma", stated.gamma)):
             if gate is None:
                 continue
-            given = over
-            if gate.hidden is not None:
-                given = self._buffer("hidden", gate.hidden.out_features)
-                self.map(gate.hidden, over, given, activation="tanh")
-            opening = self._buffer(name, gate.output.out_features)
-            self.map(gate.output, given, opening)
+            given = room.given if stated.form == "delta" and name == "alpha" else over
+            hidden, output = getattr(gate, "hidden", None), getattr(gate, "output", gate)
+            if hidden is not None:
+                given = self._buffer("hidden", hidden.out_features)
+                self.map(hidden, over, given, activation="tanh")
+            opening = self._buffer(name, output.out_features)
+            self.map(output, given, opening)
             arguments.point(name, opening)
+            arguments.width = output.out_features
         if stated.norm is not None:
             normed = self._buffer("normed", features)
             self._put_residual(NormalisedSum(norms=[stated.norm]), room.x, room.f, normed)

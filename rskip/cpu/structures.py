@@ -223,7 +223,7 @@ def linear_work(arguments: Linear | Linear8) -> int:
 
 ATTEND, RESIDUAL, MAP, EMBED, MAP8, JOIN, GATE = range(7)
 IDENTITY, RELU, TANH = range(3)  # activations of linear maps
-SCALING, HIGHWAY, SHORTCUT = range(3)  # forms of `Gating`
+SCALING, HIGHWAY, SHORTCUT, ORTHOGONAL, DELTA = range(5)  # forms of `Gating`
 GOES_ON, FINISHED, NOT_NUMBERS, NO_MEMORY = range(4)  # results of a search's step
 _CONSTANTS = {
     "FLOAT32": TYPES["float32"], "BFLOAT16": TYPES["bfloat16"], "BLOCK": BLOCK,
@@ -231,6 +231,7 @@ _CONSTANTS = {
     "ATTEND": ATTEND, "RESIDUAL": RESIDUAL, "MAP": MAP, "EMBED": EMBED, "MAP8": MAP8,
     "JOIN": JOIN, "GATE": GATE, "IDENTITY": IDENTITY, "RELU": RELU, "TANH": TANH,
     "SCALING": SCALING, "HIGHWAY": HIGHWAY, "SHORTCUT": SHORTCUT,
+    "ORTHOGONAL": ORTHOGONAL, "DELTA": DELTA,
 }  # fmt: skip
 
 

@@ -32,7 +32,8 @@ STATED = [
 ]  # fmt: skip
 GATED = [
     "sas", "sas+rms", "sas:gamma=free", "sas:gate=single", "sas:norm_term=false", "sas:host=prenorm", "highway",
-    "highway:gate=full", "highway:gate=single", "highway:gate=shortcut",
+    "highway:gate=full", "highway:gate=single", "highway:gate=shortcut", "orthogonal", "orthogonal+rms", "ddl",
+    "ddl+rms:init=0.5",
 ]  # fmt: skip
 needs_kernels = pytest.mark.skipif(find_library().library is None, reason="the kernels are not compiled here")
 
@@ -141,7 +142,7 @@ def test_stated_sums_are_one_program(spec, precision, build, source, monkeypatch
 SEVERAL_STREAMS = {
     "attnres", "b2t", "denseformer", "hyper", "mhc", "mhc_lite", "mudd", "residual_dual", "siamese", "x0",
 }  # fmt: skip
-OTHER_FORMULAS = {"ddl", "frac", "ngpt", "orthogonal"}  # neither sums with norms nor gates
+OTHER_FORMULAS = {"frac", "ngpt"}  # neither sums with norms nor gates
 
 
 @needs_kernels
@@ -179,8 +180,15 @@ def test_what_a_family_states_of_its_gates_is_its_formula(spec):
     x, f = torch.randn(2, 5, 6)
     torch.testing.assert_close(x if stated.branch_norm is None else stated.branch_norm(x), connection.branch_input(x))
     over = x if stated.over == "x" else torch.cat([x, f], 1)
-    alpha = stated.alpha(over)
-    if stated.form != "scaling":
+    along = (x * f).sum(1, keepdim=True)
+    alpha = stated.alpha(over) if stated.form not in ("orthogonal", "delta") else None
+    if stated.form == "orthogonal":
+        y = x + f - along / (x.square().sum(1, keepdim=True) + 1e-6) * x
+    elif stated.form == "delta":
+        length = (f.square().sum(1, keepdim=True) + 1e-10).sqrt()
+        step, target = stated.alpha(stated.branch_norm(x)).sigmoid(), stated.beta(x).sigmoid()
+        y = x + 2 * step * (4 * target - along / length) * f / length
+    elif stated.form != "scaling":
         y = (f if stated.form == "shortcut" else alpha * f) + (1 - alpha) * x
     else:
         beta = stated.beta(over)

@@ -1,4 +1,4 @@
-/* Connections with gates: Highway and self-adaptive scaling. */
+/* Connections with gates: Highway and self-adaptive scaling; and those with products of x and f. */
 
 INLINE void join_typed(const struct joining *a, int64_t row, const int type) {
     const int64_t bytes = a->features * (type == FLOAT32 ? 4 : 2);
@@ -55,6 +55,32 @@ INLINE void gate_typed(const struct gating *a, int64_t row, const int type) {
     }
 }
 
+/* y = αx + βf, with α and β from the products of the row's x and f */
+INLINE void direct_typed(const struct gating *a, int64_t row, const int type) {
+    const int64_t start = row * a->features;
+    vector xx = {0}, xf = {0}, ff = {0};
+    for (int64_t i = 0; i < a->features; i += LANES) {
+        const vector x = load_some(a->x, start + i, a->features - i, type), f = load_some(a->f, start + i, a->features - i, type);
+        xx += x * x;
+        xf += x * f;
+        ff += f * f;
+    }
+    float alpha = 1, beta = 1;
+    if (a->form == ORTHOGONAL) alpha -= sum(xf) / (sum(xx) + 1e-6f);
+    else {
+        const float inverse = 1 / sqrtf(sum(ff) + 1e-10f), target = 4 * opened(a, a->beta, row, 0, LANES, type)[0];
+        beta = 2 * opened(a, a->alpha, row, 0, LANES, type)[0] * (target - sum(xf) * inverse) * inverse;
+    }
+    for (int64_t i = 0; i < a->features; i += LANES) {
+        const int64_t count = a->features - i;
+        const vector x = load_some(a->x, start + i, count, type), f = load_some(a->f, start + i, count, type);
+        store_some(a->output, start + i, alpha * x + beta * f, count, type);
+    }
+}
+
 static void gate(const struct gating *a, int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; row++) OF_TYPE(gate_typed, a, row);
+    for (int64_t row = first; row < last; row++) {
+        if (a->form == ORTHOGONAL || a->form == DELTA) OF_TYPE(direct_typed, a, row);
+        else OF_TYPE(gate_typed, a, row);
+    }
 }

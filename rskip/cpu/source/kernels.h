@@ -160,8 +160,9 @@ struct joining {
 };
 
 /* y = αx + βf + γn, of gates before their σ. SCALING: α, β, and γ, which is (1-α)(1-β) where it is null; n may be null.
-   HIGHWAY: β = σ(alpha), α = 1-β. SHORTCUT: α = 1-σ(alpha), β = 1. */
-enum { SCALING = 0, HIGHWAY = 1, SHORTCUT = 2 };
+   HIGHWAY: β = σ(alpha), α = 1-β. SHORTCUT: α = 1-σ(alpha), β = 1.
+   ORTHOGONAL: α = 1 - x·f/(x·x + 1e-6), β = 1. DELTA: α = 1, β = 2σ(alpha)(4σ(beta) - x·f/‖f‖)/‖f‖. */
+enum { SCALING = 0, HIGHWAY = 1, SHORTCUT = 2, ORTHOGONAL = 3, DELTA = 4 };
 struct gating {
     const void *x, *f, *n;         /* (rows, C) */
     const void *alpha, *beta, *gamma; /* (rows, width) */

@@ -17,7 +17,7 @@ static const struct field layout[] = {
     CONSTANT(GOES_ON), CONSTANT(FINISHED), CONSTANT(NOT_NUMBERS), CONSTANT(NO_MEMORY),
     CONSTANT(ATTEND), CONSTANT(RESIDUAL), CONSTANT(MAP), CONSTANT(EMBED), CONSTANT(MAP8),
     CONSTANT(JOIN), CONSTANT(GATE), CONSTANT(IDENTITY), CONSTANT(RELU), CONSTANT(TANH), CONSTANT(SCALING), CONSTANT(HIGHWAY),
-    CONSTANT(SHORTCUT),
+    CONSTANT(SHORTCUT), CONSTANT(ORTHOGONAL), CONSTANT(DELTA),
     SIZE(seen), FIELD(seen, place), FIELD(seen, slots), FIELD(seen, counts), FIELD(seen, slots_sentence),
     FIELD(seen, slots_beam), FIELD(seen, beams), FIELD(seen, count),
     SIZE(attention), FIELD(attention, seen), FIELD(attention, query), FIELD(attention, key), FIELD(attention, value),
