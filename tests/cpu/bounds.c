@@ -75,8 +75,16 @@ static void rows(int64_t rows, int64_t in, int64_t out, int type) {
                           .features = in, .width = in, .form = SCALING, .type = type};
     struct gating narrow = {.x = map.x, .f = residual.f, .alpha = room(rows, size), .output = residual.output, .features = in,
                             .width = 1, .form = HIGHWAY, .type = type};
+    struct gating orthogonal = narrow, delta = narrow;
+    orthogonal.form = ORTHOGONAL;
+    delta.form = DELTA;
+    delta.beta = narrow.alpha;
+    struct embedding packed = embedding;
+    packed.packed = type == FLOAT32;
+    if (packed.packed) packed.table = packing.packed;
     const struct operation operations[] = {{&map, MAP}, {&residual, RESIDUAL}, {&embedding, EMBED}, {&joining, JOIN},
-                                           {&wide, GATE}, {&narrow, GATE}};
+                                           {&wide, GATE}, {&narrow, GATE}, {&orthogonal, GATE}, {&delta, GATE},
+                                           {&packed, EMBED}};
     const struct program program = {operations, sizeof operations / sizeof *operations, rows};
     rskip_run(&program, 1, 1);
     const struct scanning scanning = {room(rows * ((out + BLOCK - 1) / BLOCK), 4), room(rows, 4)};
