@@ -136,7 +136,7 @@ class Linear(Arguments):
     """A linear map."""
 
     _structure = "linear"
-    _pointers = _pointers("x") | _pointers("weight", "uint8") | _pointers("bias output scanning")
+    _pointers = _pointers("x") | _pointers("weight", "uint8") | _pointers("bias output")
     _fields_ = _fields(_pointers, "inputs outputs activation")
 
 

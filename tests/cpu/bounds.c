@@ -87,9 +87,6 @@ static void rows(int64_t rows, int64_t in, int64_t out, int type) {
                                            {&packed, EMBED}};
     const struct program program = {operations, sizeof operations / sizeof *operations, rows};
     rskip_run(&program, 1, 1);
-    const struct scanning scanning = {room(rows * ((out + BLOCK - 1) / BLOCK), 4), room(rows, 4)};
-    map.scanning = &scanning;
-    rskip_map(&map, rows, 1);
     if (type == FLOAT32 && rskip_largest_weight()) {
         const int64_t padded = (out + 31) / 32 * 32;
         packing.packed = room(rskip_packed_bytes8(in, out), 1);
@@ -97,6 +94,7 @@ static void rows(int64_t rows, int64_t in, int64_t out, int type) {
         struct linear8 map8 = {.x = map.x, .weight = packing.packed, .scales = room(padded, 4), .bias = room(padded, 4),
                                .offsets = room(padded, 4), .output = map.output, .inputs = in, .outputs = out};
         rskip_map8(&map8, rows, 1);
+        const struct scanning scanning = {room(rows * ((out + BLOCK - 1) / BLOCK), 4), room(rows, 4)};
         map8.scanning = &scanning;
         rskip_map8(&map8, rows, 1);
     }

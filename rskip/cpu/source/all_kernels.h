@@ -16,4 +16,4 @@
 
 const struct kernels KERNELS = {attend, residual, map, embed, join, gate, normalise, best, bound, scan, weigh,
                                 cross_entropy, log_softmax, log_softmax_gradient, pack, packed_bytes, map8,
-                                map_block, map8_block, pack8, packed_bytes8, LARGEST_WEIGHT, LARGEST};
+                                map8_block, pack8, packed_bytes8, LARGEST_WEIGHT, LARGEST};

@@ -100,19 +100,17 @@ static void point(const struct search *s, const struct decoding *d, struct cache
     for (int64_t row = 0; row < s->rows * s->width; row++) d->places[row] = d->first_place + 1 + s->length;
 }
 
-static const struct operation *last_map(const struct decoding *d) { return d->program->operations + d->program->count - 1; }
-
-/* Points the map to the vocabulary to its logits, and to what it finds of them if it scans them. */
-static void point_map(const struct operation *map, void *logits, const struct scanning *scanning) {
-    if (map->kernel == MAP8) {
-        struct linear8 *a = (struct linear8 *)map->arguments;
-        a->output = logits;
-        a->scanning = scanning;
-    } else {
-        struct linear *a = (struct linear *)map->arguments;
-        a->output = logits;
-        a->scanning = scanning;
+/* Points the map to the vocabulary to its logits. Returns it if it scans them. */
+static const struct linear8 *point_map(const struct decoding *d, void *logits, const struct scanning *scanning) {
+    const struct operation *map = d->program->operations + d->program->count - 1;
+    if (map->kernel == MAP) {
+        ((struct linear *)map->arguments)->output = logits;
+        return NULL;
     }
+    struct linear8 *map8 = (struct linear8 *)map->arguments;
+    map8->output = logits;
+    map8->scanning = scanning;
+    return scanning ? map8 : NULL;
 }
 
 /* The lists of slots of the beams that the last step chose; 0 without memory. */
@@ -157,7 +155,7 @@ static void move_rows(const struct search *s, const struct decoding *d, struct c
 struct given {
     struct search *search;
     const struct decoding *decoding;
-    const struct operation *map;   /* to the vocabulary, if it scans its logits */
+    const struct linear8 *map;     /* to the vocabulary, if it scans its logits */
 };
 
 static void step_share(const void *arguments, int64_t first, int64_t last) {
@@ -172,7 +170,7 @@ static double now(void) {
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-static int run_steps(struct search *s, const struct decoding *d, const struct operation *map, int64_t steps, int64_t threads) {
+static int run_steps(struct search *s, const struct decoding *d, const struct linear8 *map, int64_t steps, int64_t threads) {
     struct cache *c = s->cache;
     const struct given given = {s, d, map};
     const double start = now();
@@ -194,9 +192,8 @@ static int run_steps(struct search *s, const struct decoding *d, const struct op
 EXPORT int rskip_search_run(struct search *s, const struct decoding *d, int64_t steps, int64_t threads) {
     if (!s->cache && !(s->cache = new_cache(s, d))) return NO_MEMORY;
     const struct scanning scanning = {s->maxima, s->normalisers};
-    const int scans = search_scans(s);
-    point_map(last_map(d), s->cache->logits, scans ? &scanning : NULL);
-    const int status = run_steps(s, d, scans ? last_map(d) : NULL, steps, threads);
-    point_map(last_map(d), NULL, NULL);
+    const struct linear8 *map = point_map(d, s->cache->logits, search_scans(s) ? &scanning : NULL);
+    const int status = run_steps(s, d, map, steps, threads);
+    point_map(d, NULL, NULL);
     return status;
 }

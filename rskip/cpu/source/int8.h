@@ -183,29 +183,56 @@ static void convert_rows(const struct linear8 *a, int64_t first, int64_t last, s
     *rows = (struct rows8){a->x, a->inputs, first, last, rows->room, rows->scales, rows->x};
 }
 
-/* y of `rows` rows and the panels `start` to `end`. `first`: the first row of the share, `row`: from there. */
-INLINE void product8_rows(const struct linear8 *a, const struct rows8 *kept, const struct target *target, int64_t first, int64_t row,
+/* The logits of a map that scans them: whole blocks of some rows, and what was found of all rows. */
+struct scan {
+    int64_t words;                 /* that `logits` has of each row */
+    float *running;                /* of each row */
+    float *logits;
+};
+
+#define BLOCK_PANELS (BLOCK / PANEL)
+
+/* Without `scanning`, `running` is null. */
+static struct scan start_scan(const struct linear8 *a, int64_t rows, int64_t panels_at_once) {
+    struct scan scan = {panels_at_once * PANEL, NULL, NULL};
+    if (!a->scanning) return scan;
+    scan.running = numbers(rows * RUNNING + ROWS8 * scan.words);
+    scan.logits = scan.running + rows * RUNNING;
+    for (int64_t row = 0; row < rows; row++) start_sum(scan.running + row * RUNNING);
+    return scan;
+}
+
+/* y of `rows` rows, a constant where this is inlined, and the panels `start` to `end`. `row`: the first one's number in the
+   share, which begins with `first`. */
+INLINE void product8_rows(const struct linear8 *a, const struct rows8 *kept, const struct scan *scan, int64_t first, int64_t row,
                           int64_t start, int64_t end, const int rows) {
-    float *to = (float *)target->y + (a->scanning ? 0 : (first + row) * a->outputs + start * PANEL);
+    const int64_t words = a->outputs, begin = start * PANEL, stride = scan->running ? scan->words : words;
+    float *y = scan->running ? scan->logits : a->output + (first + row) * words + begin;
     for (int64_t panel = start; panel < end; panel++)
-        product8(a, kept->x + row * in_fours(a->inputs), kept->scales + row, panel, to + (panel - start) * PANEL, target->stride, rows);
-    if (a->scanning) scan_rows(a->scanning, target, a->outputs, first + row, row, start * PANEL, end * PANEL, rows, FLOAT32);
+        product8(a, kept->x + row * in_fours(a->inputs), kept->scales + row, panel, y + panel * PANEL - begin, stride, rows);
+    for (int r = 0; scan->running && r < rows; r++)
+        add_logits(y, r * stride, (end * PANEL < words ? end * PANEL : words) - begin,
+                   a->scanning->maxima + (first + row + r) * ((words + BLOCK - 1) / BLOCK) + begin / BLOCK,
+                   scan->running + (row + r) * RUNNING, FLOAT32);
 }
 
 /* Its rows `first` to `last`. `kept`: what maps of the same rows share. */
 static void map8(const struct linear8 *a, int64_t first, int64_t last, struct rows8 *kept) {
-    const int64_t all = panels(a->outputs), rows = last - first, at_once = panels_at_once(PANEL * in_fours(a->inputs));
-    const struct target target = target_of(a->output, a->outputs, a->scanning, rows, at_once, all);
+    const int64_t all = panels(a->outputs), rows = last - first;
+    const int64_t at_once = (panels_at_once(PANEL * in_fours(a->inputs)) + BLOCK_PANELS - 1) / BLOCK_PANELS * BLOCK_PANELS;
+    const struct scan scan = start_scan(a, rows, at_once < all ? at_once : all);
     convert_rows(a, first, last, kept);
     for (int64_t start = 0, end; start < all; start = end) {
         int64_t row = 0;
         end = start + at_once < all ? start + at_once : all;
-        for (; row + ROWS8 <= rows; row += ROWS8) product8_rows(a, kept, &target, first, row, start, end, ROWS8);
-        for (; row + 4 <= rows; row += 4) product8_rows(a, kept, &target, first, row, start, end, 4);
-        for (; row < rows; row++) product8_rows(a, kept, &target, first, row, start, end, 1);
+        for (; row + ROWS8 <= rows; row += ROWS8) product8_rows(a, kept, &scan, first, row, start, end, ROWS8);
+        for (; row + 4 <= rows; row += 4) product8_rows(a, kept, &scan, first, row, start, end, 4);
+        for (; row < rows; row++) product8_rows(a, kept, &scan, first, row, start, end, 1);
     }
     if (a->output == kept->of) kept->of = NULL;
-    finish_scan(a->scanning, &target, first, last);
+    for (int64_t row = 0; scan.running && row < rows; row++)
+        a->scanning->normalisers[first + row] = normaliser(scan.running + row * RUNNING);
+    free(scan.running);
 }
 
 /* One block of a row's logits, written. */

@@ -44,17 +44,10 @@ struct residual {
     int64_t type;
 };
 
-/* What a map to the vocabulary finds of each row's logits, which it then does not write. */
-struct scanning {
-    float *maxima;                 /* (rows, blocks of BLOCK logits) */
-    float *normalisers;            /* (rows) log Σ exp */
-};
-
 /* y = act(xWᵀ + b), its weight as `pack` lays it. */
 struct linear {
     const void *x, *weight, *bias; /* (rows, in), packed, (out) or null */
     void *output;                  /* (rows, out) */
-    const struct scanning *scanning; /* or null */
     int64_t inputs, outputs;
     int64_t activation;
     int64_t type;
@@ -127,6 +120,12 @@ struct log_softmax {
     const float *gradient;         /* (N, V) */
     int64_t words;
     int64_t type;
+};
+
+/* What an 8-bit map to the vocabulary finds of each row's logits, which it then does not write. */
+struct scanning {
+    float *maxima;                 /* (rows, blocks of BLOCK logits) */
+    float *normalisers;            /* (rows) log Σ exp */
 };
 
 /* y = act(xWᵀ + b) by 8-bit products. Each 8-bit row has a scale; the weight is laid out as `pack8` writes it. */
@@ -254,7 +253,6 @@ struct kernels {
     void (*pack)(const struct packing *);
     int64_t (*packed_bytes)(int64_t in, int64_t out, int64_t type);
     void (*map8)(const struct linear8 *, int64_t first, int64_t last, struct rows8 *kept);
-    void (*map_block)(const struct linear *, int64_t row, int64_t block);
     void (*map8_block)(const struct linear8 *, int64_t row, int64_t block);
     void (*pack8)(const struct packing *);
     int64_t (*packed_bytes8)(int64_t in, int64_t out);

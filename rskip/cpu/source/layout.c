@@ -29,7 +29,7 @@ static const struct field layout[] = {
     FIELD(residual, features), FIELD(residual, norms), FIELD(residual, parts), FIELD(residual, scale),
     FIELD(residual, branch_scale), FIELD(residual, epsilon), FIELD(residual, type),
     SIZE(linear), FIELD(linear, x), FIELD(linear, weight), FIELD(linear, bias), FIELD(linear, output),
-    FIELD(linear, scanning), FIELD(linear, inputs), FIELD(linear, outputs), FIELD(linear, activation), FIELD(linear, type),
+    FIELD(linear, inputs), FIELD(linear, outputs), FIELD(linear, activation), FIELD(linear, type),
     SIZE(packing), FIELD(packing, weight), FIELD(packing, packed), FIELD(packing, inputs), FIELD(packing, outputs),
     FIELD(packing, type),
     SIZE(vocabulary), FIELD(vocabulary, logits), FIELD(vocabulary, maxima), FIELD(vocabulary, normalisers),

@@ -19,41 +19,7 @@ INLINE int64_t panels(int64_t out) { return (out + PANEL - 1) / PANEL; }
 #ifndef CACHED_WEIGHTS
 #define CACHED_WEIGHTS (1 << 17)
 #endif
-#define BLOCK_PANELS (BLOCK / PANEL)
-INLINE int64_t panels_at_once(int64_t panel_bytes) { /* whole blocks of the vocabulary */
-    const int64_t blocks = CACHED_WEIGHTS / panel_bytes / BLOCK_PANELS;
-    return (blocks ? blocks : 1) * BLOCK_PANELS;
-}
-
-/* Where a map puts the rows of y, or of the logits that it scans and forgets. */
-struct target {
-    void *y;
-    int64_t stride;
-    float *running;                /* of each row that is scanned */
-};
-
-static struct target target_of(void *output, int64_t outputs, const struct scanning *scanning, int64_t rows, int64_t at_once, int64_t at_most) {
-    if (!scanning) return (struct target){output, outputs, NULL};
-    const int64_t stride = (at_once < at_most ? at_once : at_most) * PANEL;
-    float *running = numbers(rows * RUNNING + ROWS * stride);
-    for (int64_t row = 0; row < rows; row++) start_sum(running + row * RUNNING);
-    return (struct target){running + rows * RUNNING, stride, running};
-}
-
-/* Scans the logits `start` to `end` of `rows` rows, the first of which is `number` of the whole and `row` of the share. */
-INLINE void scan_rows(const struct scanning *scanning, const struct target *target, int64_t words, int64_t number, int64_t row,
-                      int64_t start, int64_t end, int rows, const int type) {
-    const int64_t blocks = (words + BLOCK - 1) / BLOCK;
-    for (int r = 0; r < rows; r++)
-        add_logits(target->y, r * target->stride, (end < words ? end : words) - start,
-                   scanning->maxima + (number + r) * blocks + start / BLOCK, target->running + (row + r) * RUNNING, type);
-}
-
-static void finish_scan(const struct scanning *scanning, const struct target *target, int64_t first, int64_t last) {
-    if (!scanning) return;
-    for (int64_t row = first; row < last; row++) scanning->normalisers[row] = normaliser(target->running + (row - first) * RUNNING);
-    free(target->running);
-}
+INLINE int64_t panels_at_once(int64_t panel_bytes) { return panel_bytes < CACHED_WEIGHTS ? CACHED_WEIGHTS / panel_bytes : 1; }
 
 static int64_t packed_bytes(int64_t in, int64_t out, int64_t type) {
     const int packed = PACKED_TYPE((int)type);
@@ -77,9 +43,8 @@ static void pack(const struct packing *a) {
     else pack_typed(a, BFLOAT16);
 }
 
-/* y of `rows` rows, a constant where this is inlined, and one panel; in `y_rows`, where the first row's begins at `first` */
-INLINE void product(const struct linear *a, const void *x, int64_t row, int64_t panel, void *y_rows, int64_t first, int64_t stride,
-                    const int rows, const int type) {
+/* y of `rows` rows, a constant where this is inlined, and one panel */
+INLINE void product(const struct linear *a, const void *x, int64_t row, int64_t panel, const int rows, const int type) {
     const int packed = PACKED_TYPE(type);
     vector total[ROWS][2] = {{{0}}};
     const int64_t start = panel * PANEL * panel_inputs(a->inputs, packed);
@@ -120,49 +85,38 @@ INLINE void product(const struct linear *a, const void *x, int64_t row, int64_t 
             y[half] = total[r][half] + load(bias, half * LANES, FLOAT32);
             y[half] = activated(y[half], a->activation);
         }
-        const int64_t to = first + r * stride;
+        const int64_t to = (row + r) * a->outputs + out;
         if (outs == PANEL) {
-            store(y_rows, to, y[0], type);
-            store(y_rows, to + LANES, y[1], type);
+            store(a->output, to, y[0], type);
+            store(a->output, to + LANES, y[1], type);
         } else {
             float last[PANEL];
             memcpy(last, y, sizeof last);
-            for (int o = 0; o < outs; o++) set(y_rows, to + o, last[o], type);
+            for (int o = 0; o < outs; o++) set(a->output, to + o, last[o], type);
         }
     }
 }
 
-/* y of `rows` rows and the panels `start` to `end`. `first`: the first row of the share. */
-INLINE void product_rows(const struct linear *a, const void *x, const struct target *target, int64_t first, int64_t row, int64_t start,
-                         int64_t end, const int rows, const int type) {
-    const int64_t to = a->scanning ? 0 : row * a->outputs + start * PANEL;
-    for (int64_t panel = start; panel < end; panel++)
-        product(a, x, row, panel, target->y, to + (panel - start) * PANEL, target->stride, rows, type);
-    if (a->scanning) scan_rows(a->scanning, target, a->outputs, row, row - first, start * PANEL, end * PANEL, rows, type);
-}
-
-/* The rows `first` to `last` of x, the first one's in place 0, as numbers of the packed weight's type; to be freed if not null. */
-INLINE float *converted_rows(const struct linear *a, int64_t first, int64_t last, const int type) {
-    if (PACKED_TYPE(type) == type) return NULL;
-    float *converted = numbers((last - first) * a->inputs);
-    for (int64_t i = 0; i < (last - first) * a->inputs; i++) converted[i] = get(a->x, first * a->inputs + i, type);
-    return converted;
-}
-
 INLINE void map_typed(const struct linear *a, int64_t first, int64_t last, const int type) {
-    float *converted = converted_rows(a, first, last, type); /* once, not for every panel */
-    const void *x = converted ? converted - first * a->inputs : a->x;
+    const void *x = a->x;
+    float *converted = NULL;
+    if (PACKED_TYPE(type) != type) { /* once, not for every panel */
+        converted = numbers((last - first) * a->inputs);
+        for (int64_t i = 0; i < (last - first) * a->inputs; i++) converted[i] = get(a->x, first * a->inputs + i, type);
+        x = converted - first * a->inputs;
+    }
     const int packed = PACKED_TYPE(type);
     const int64_t all = panels(a->outputs), at_once = panels_at_once(PANEL * panel_inputs(a->inputs, packed) * (packed == FLOAT32 ? 4 : 2));
-    const struct target target = target_of(a->output, a->outputs, a->scanning, last - first, at_once, all);
     for (int64_t start = 0, end; start < all; start = end) {
         int64_t row = first;
         end = start + at_once < all ? start + at_once : all;
-        for (; row + ROWS <= last; row += ROWS) product_rows(a, x, &target, first, row, start, end, ROWS, type);
-        for (; row + 4 <= last; row += 4) product_rows(a, x, &target, first, row, start, end, 4, type);
-        for (; row < last; row++) product_rows(a, x, &target, first, row, start, end, 1, type);
+        for (; row + ROWS <= last; row += ROWS)
+            for (int64_t panel = start; panel < end; panel++) product(a, x, row, panel, ROWS, type);
+        for (; row + 4 <= last; row += 4)
+            for (int64_t panel = start; panel < end; panel++) product(a, x, row, panel, 4, type);
+        for (; row < last; row++)
+            for (int64_t panel = start; panel < end; panel++) product(a, x, row, panel, 1, type);
     }
-    finish_scan(a->scanning, &target, first, last);
     free(converted);
 }
 
@@ -170,15 +124,3 @@ INLINE void map_typed(const struct linear *a, int64_t first, int64_t last, const
 static void map(const struct linear *a, int64_t first, int64_t last) {
     OF_TYPE(map_typed, a, first, last);
 }
-
-INLINE void map_block_typed(const struct linear *a, int64_t row, int64_t block, const int type) {
-    float *converted = converted_rows(a, row, row + 1, type);
-    const void *x = converted ? converted - row * a->inputs : a->x;
-    const int64_t end = (block + 1) * BLOCK_PANELS < panels(a->outputs) ? (block + 1) * BLOCK_PANELS : panels(a->outputs);
-    for (int64_t panel = block * BLOCK_PANELS; panel < end; panel++)
-        product(a, x, row, panel, a->output, row * a->outputs + panel * PANEL, a->outputs, 1, type);
-    free(converted);
-}
-
-/* One block of a row's logits, written. */
-static void map_block(const struct linear *a, int64_t row, int64_t block) { OF_TYPE(map_block_typed, a, row, block); }

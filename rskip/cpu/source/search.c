@@ -206,29 +206,24 @@ int search_scans(const struct search *s) {
     return !s->scaled && !s->settings.sampling && (penalty == 0 || penalty == INFINITY);
 }
 
-static void compute_block(const struct operation *map, int64_t row, int64_t block) {
-    if (map->kernel == MAP8) chosen->map8_block(map->arguments, row, block);
-    else chosen->map_block(map->arguments, row, block);
-}
-
 /* Scans a row's blocks whose maxima are at least `bound`, after `map` has computed them. */
-static void scan_computed(struct search *s, const struct candidates *c, const struct operation *map, int64_t row, float bound) {
+static void scan_computed(struct search *s, const struct candidates *c, const struct linear8 *map, int64_t row, float bound) {
     const int64_t blocks = (c->words + BLOCK - 1) / BLOCK;
     for (int64_t number = row * c->width; number < (row + 1) * c->width; number++)
         for (int64_t block = 0; block < blocks; block++)
-            if (c->maxima[number * blocks + block] + c->offsets[number] >= bound) compute_block(map, number, block);
+            if (c->maxima[number * blocks + block] + c->offsets[number] >= bound) chosen->map8_block(map, number, block);
     forbid(s, (void *)c->logits, (int)c->type, row); /* others than the computed ones may be changed too: they are not read */
     chosen->scan(c, row, bound);
 }
 
 /* The candidates of a row whose logits `map` has scanned. */
-static void choose_computed(struct search *s, const struct candidates *c, const struct operation *map, int64_t row) {
+static void choose_computed(struct search *s, const struct candidates *c, const struct linear8 *map, int64_t row) {
     const float *worst = c->scores + (row + 1) * c->count - 1, bound = chosen->bound(c, row);
     scan_computed(s, c, map, row, bound);
     if (*worst < bound) scan_computed(s, c, map, row, *worst);
 }
 
-void search_choose(struct search *s, void *logits, int type, const struct operation *map, int64_t first, int64_t last) {
+void search_choose(struct search *s, void *logits, int type, const struct linear8 *map, int64_t first, int64_t last) {
     const int64_t width = s->width, words = s->settings.words;
     const double penalty = s->settings.unknown_penalty;
     if (s->scaled) {
@@ -252,7 +247,7 @@ void search_choose(struct search *s, void *logits, int type, const struct operat
             if (token < 0) forbid(s, logits, type, row);
             if (!search_draw(s, logits, type, row, token)) __atomic_store_n(&s->failed, 1, __ATOMIC_RELAXED);
         } else if (token >= 0) {
-            for (int64_t number = row * width; map && number < (row + 1) * width; number++) compute_block(map, number, token / BLOCK);
+            for (int64_t number = row * width; map && number < (row + 1) * width; number++) chosen->map8_block(map, number, token / BLOCK);
             choose_forced(&candidates, row, token);
         } else if (map) {
             choose_computed(s, &candidates, map, row);

@@ -43,9 +43,9 @@ struct search {
 
 /* The candidates of the rows `first` to `last`, from the logits (B', K', V) of the present beams, which it changes. `map`: the
    map that scanned them without writing them, which computes those that are needed; or null. */
-void search_choose(struct search *, void *logits, int type, const struct operation *map, int64_t first, int64_t last);
+void search_choose(struct search *, void *logits, int type, const struct linear8 *map, int64_t first, int64_t last);
 
-/* Whether candidates can be chosen after such a scan. */
+/* Whether such a scan is enough for this search. */
 int search_scans(const struct search *);
 
 /* The same for one row where tokens are drawn, or only the `forced` one may follow, if it isn't negative; 0 without memory. */

@@ -63,7 +63,15 @@ INLINE void store(void *to, int64_t index, vector x, int type) {
 
 /* a where the mask is set, b elsewhere */
 INLINE vector either(integers mask, vector a, vector b) { return (vector)((mask & (integers)a) | (~mask & (integers)b)); }
-INLINE vector larger(vector a, vector b) { return either(a > b, a, b); }
+INLINE vector larger(vector a, vector b) { /* b where one is no number */
+#if LANES == 16
+    return (vector)_mm512_max_ps((__m512)a, (__m512)b);
+#elif LANES == 8
+    return (vector)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return either(a > b, a, b);
+#endif
+}
 
 typedef float four __attribute__((vector_size(16)));
 typedef int32_t integers_of_four __attribute__((vector_size(16)));
@@ -165,6 +173,19 @@ INLINE vector exponential(vector x) {
     integers power = ((integers)(n + 12582912.0f) + 127) << 23;
     vector y = p * (vector)power;
     return either(x < -87.0f, (vector){0}, y);
+}
+
+/* The same for terms of a sum, in half of the time: to 4·10^-7 times (1 - x/10), and 10^-38 below -87. */
+INLINE vector summand(vector x) {
+    const vector given = larger(all(-87.0f), x); /* NaN stays NaN */
+    const vector point = given * 1.44269504088896341f + 12582912.0f; /* the nearest integer n is in its last bits */
+    const vector r = given - (point - 12582912.0f) * 0.693147180559945f;
+    vector p = 0.008297647f * r + 0.04191543f;
+    p = p * r + 0.16667575f;
+    p = p * r + 0.49998894f;
+    p = p * r + 0.9999997f;
+    p = p * r + 1.0000001f;
+    return (vector)((integers)p + ((integers)point << 23)); /* 2^n·p */
 }
 
 INLINE vector absolute(vector x) { return (vector)((integers)x & 0x7fffffff); }

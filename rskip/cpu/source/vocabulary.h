@@ -31,7 +31,7 @@ INLINE void add_logits(const void *logits, int64_t start, int64_t count, float *
             maximum = highest;
         }
         const vector shift = all(maximum == -INFINITY ? 0 : maximum);
-        for (int part = 0; part < BLOCK / LANES; part++) total += exponential(parts[part] - shift);
+        for (int part = 0; part < BLOCK / LANES; part++) total += summand(parts[part] - shift);
     }
     running[0] = maximum;
     store(running, 1, total, FLOAT32);
@@ -39,7 +39,7 @@ INLINE void add_logits(const void *logits, int64_t start, int64_t count, float *
 
 /* log Σ exp */
 INLINE float normaliser(const float *running) {
-    return logf(sum(load(running, 1, FLOAT32))) + (running[0] == -INFINITY ? 0 : running[0]);
+    return running[0] == -INFINITY ? -INFINITY : logf(sum(load(running, 1, FLOAT32))) + running[0];
 }
 
 INLINE void normalise_typed(const struct vocabulary *a, int64_t row, const int type) {
