@@ -18,7 +18,7 @@ from rskip.serving.workers import Compute, WorkerLost
 
 _LOG = logging.getLogger("rskip.serving")
 _LONGEST_RETRY = 60  # seconds
-_LOST = RequestError(500, "the processes that computed this request were killed: send less, or try again later")
+_LOST = "the processes that computed this request were killed: send less, or try again later"
 
 
 class _Abandoned(Exception):
@@ -108,7 +108,7 @@ class Batcher:
                 for each in batch:
                     self._compute([each], compute)
                 return
-            results = [_LOST if isinstance(error, WorkerLost) else error]
+            results = [RequestError(500, _LOST) if isinstance(error, WorkerLost) else error]
         seconds, size = time.monotonic() - start, sum(each.size for each in batch)
         self._speed = 0.8 * self._speed + 0.2 * size / max(seconds, 1e-9) if self._speed else size / max(seconds, 1e-9)
         made = sum(lane.produced(result) for result in results if not isinstance(result, Exception))
