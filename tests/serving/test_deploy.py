@@ -39,4 +39,5 @@ def test_the_unit_serves_a_model_as_a_user_without_rights(root: Path) -> None:
     service = unit["Service"]
     args = parsed(shlex.split(service["ExecStart"]))
     assert (args.model, args.host) == (["/srv/rskip/en-de"], "127.0.0.1")
+    assert service["OOMPolicy"] == "continue", "rskip replaces a worker that the kernel kills"
     assert service["DynamicUser"] == "yes" and service["NoNewPrivileges"] == "yes"
