@@ -71,7 +71,9 @@ EXTRAS = {
     "onnx": [*TORCH, "onnx>=1.18", "onnxscript>=0.5", "onnxruntime>=1.20"],
     "huggingface": [*TORCH, "huggingface_hub>=0.34,<3"],
     "serve": [
-        "fastapi>=0.115", "prometheus-client>=0.20", "py3langid>=0.4,<0.5", "python-multipart>=0.0.20", "PyYAML", "uvicorn>=0.30",
+        "fastapi>=0.115", "prometheus-client>=0.20", "py3langid>=0.4,<0.5", "PyYAML", "uvicorn>=0.30",
+        # limits the headers of a form; 0.0.32 is the last version for Python 3.10
+        "python-multipart>=0.0.34; python_version >= '3.11'", "python-multipart>=0.0.32; python_version < '3.11'",
     ],
     "numbers": ["num2words"],
     "langid": ["py3langid>=0.4,<0.5"],
