@@ -1,7 +1,8 @@
 """Serve models over HTTP, with batches of independent requests and a page in the browser.
 
-The server speaks LibreTranslate's API (/translate, /languages, /detect) and its own (/v1/translate). It answers only
-programs of this machine, unless --host says otherwise. SIGTERM or Ctrl-C ends it when it has answered what it accepted.
+The server speaks LibreTranslate's API (/translate, /languages, /detect), its own (/v1/translate, and /v1/caption and
+/v1/classify for images) and OpenAI's completions (/v1/completions). It answers only programs of this machine, unless
+--host says otherwise. SIGTERM or Ctrl-C ends it when it has answered what it accepted.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class CaptionLane:
     """Images, as the bytes of their files, for one captioner with the same options.
 
     The backbone computes one image at a time. So a search ends soon after its clients have gone, and the features of an
-    image don't depend on the others of its batch. Batches of 8 were not faster (docs/serve.md).
+    image don't depend on the others of its batch. Batches of 8 were not faster (docs/serve_reference.md).
     """
 
     model: str
