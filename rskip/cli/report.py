@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seeds that each variant should have; missing runs are listed (default: 1 2 3)",
     )  # fmt: skip
     parser.add_argument(
-        "--baseline", metavar="VARIANT", help="variant that the recipe's others are compared with (default: its own)"
+        "--baseline", metavar="VARIANT", help="variant to compare the others with (default: the recipe's baseline)"
     )
 
 

@@ -55,7 +55,7 @@ _FAMILIES = {
         "beta_bias": _NUMBERS, "host": ("postnorm", "prenorm"),
     }),
 }  # fmt: skip
-# Families that only PyTorch computes, and options of the others that are the same.
+# Families that only PyTorch can build, and such options of the other families.
 _IN_PYTORCH = (
     "admin", "askip", "attnres", "b2t", "ddl", "deepnorm", "denseformer", "frac", "gpas", "hybridnorm", "hyper",
     "keel", "laurel", "layerscale", "lns", "mhc", "mhc_lite", "mixln", "mudd", "ngpt", "normformer",
@@ -86,7 +86,7 @@ class Spec:
         if len(options) < len(pairs) or norm not in family.norms:
             raise _unknown(text)
         if not options.keys().isdisjoint(_OPTIONS_IN_PYTORCH.get(match["family"], ())):
-            raise NoKernelForm(f"without PyTorch, the connection {text!r} is not known")
+            raise NoKernelForm(f"the connection {text!r} needs PyTorch")
         if not all(name in family.options and _fits(value, family.options[name]) for name, value in options.items()):
             raise _unknown(text)
         if options.get("norm_term") == "false" and (match["norm"] or "gamma" in options):
@@ -104,18 +104,17 @@ def is_known(connection: str) -> bool:
 
 
 def _unknown(text: Any, family: str | None = None) -> NoKernelForm:
-    """The refusal of a spec, which a PyTorch that is installed words better.
+    """The error for an unknown spec. With PyTorch installed, its more precise error is shown instead.
 
     :param family: its family if that is not one of `_FAMILIES`.
     """
-    reason = f"without PyTorch, the connection {shown(text)} is not known"
     if family in _IN_PYTORCH:
-        return NoKernelForm(reason)
+        return NoKernelForm(f"the connection {shown(text)} needs PyTorch")
     problem, advice = f"{shown(text)} is not a valid connection", ""
     if family is not None:
         problem += did_you_mean(family, (*_FAMILIES, *_IN_PYTORCH))
         advice = "a connection of your own needs torch and the module that registers it (--user-dir)"
-    return NoKernelForm(reason, without_torch=SettingError("", problem, advice=advice))
+    return NoKernelForm(problem, without_torch=SettingError("", problem, advice=advice))
 
 
 def _fits(value: str, kind: tuple[str, ...] | tuple[float, float]) -> bool:

@@ -137,14 +137,15 @@ def find_library() -> Found:
         raise SettingError.of_value(VARIABLE, wanted, f"one of off, {', '.join(_INSTRUCTIONS)}")
     files = sorted(Path(__file__).parent.glob("_kernels*.so"))
     if not files:
-        return Found(None, "they were not compiled: install a C compiler (gcc or clang), then rskip again")
+        return Found(None, "the kernels were not compiled: install a C compiler (gcc or clang), then rskip again")
     try:
         return Found(Library(files[0], _INSTRUCTIONS[wanted]))
     except (OSError, AttributeError) as error:
         reason = str(error).removeprefix(f"{files[0]}: ")
         problem = f"{files[0]} can't be used ({reason}): install rskip again"
         if has_torch():
-            warnings.warn(f"PyTorch computes without the compiled kernels, more slowly: {problem}", stacklevel=2)
+            effect = "the compiled kernels were not loaded, so PyTorch computes more slowly"
+            warnings.warn(f"{effect}: {problem}", stacklevel=2)
         return Found(None, problem)
 
 
@@ -156,5 +157,5 @@ def library_for_int8() -> Library:
     found = find_library()
     if found.library is not None and found.library.largest_weight:
         return found.library
-    reason = found.problem or "they have no exact 8-bit products on this processor"
-    raise ValueError(f"int8 needs the compiled kernels ({reason}): use float32 or bfloat16")
+    reason = found.problem or "the kernels have no exact 8-bit products on this processor"
+    raise ValueError(f"int8 can't be used: {reason}; use float32 or bfloat16")

@@ -96,7 +96,7 @@ async def _parts(request: Request) -> list[Part]:
 
 
 def _damaged(error: ValueError) -> RequestError:
-    return RequestError(400, f"the body is not a form in UTF-8: {error}")
+    return RequestError(400, f"the form can't be read: {error}")
 
 
 def whole_number(fields: Mapping[str, str], name: str, *, least: int) -> int | None:

@@ -31,7 +31,7 @@ class ServerSettings(Checked):
         Meta(
             description="processes that compute a batch each, and are replaced if they are killed; 0: the server's "
             "process computes",
-            extra={"default": "1; 0 with --device and outside Linux"},
+            extra={"default": "1; 0 on a GPU and outside Linux"},
         ),
     ] = 1
     max_queue: Annotated[
@@ -46,7 +46,7 @@ class ServerSettings(Checked):
     max_body: Annotated[Count, Meta(description="maximum bytes of a request's body")] = 10_000_000
     max_bodies: Annotated[Count, Meta(description="maximum bytes of all requests' bodies at a time")] = 200_000_000
     max_connections: Annotated[
-        Count, Meta(description="open connections from which on the server answers requests with status 503")
+        Count, Meta(description="maximum number of open connections; at this number, requests fail with status 503")
     ] = 1000
     timeout: Annotated[
         Seconds, Meta(description="seconds until an unanswered request fails with status 504 and its search ends")
@@ -55,7 +55,10 @@ class ServerSettings(Checked):
         Seconds, Meta(description="seconds within which a client must send a request's header, and then its body")
     ] = 20.0
     write_timeout: Annotated[
-        Seconds, Meta(description="seconds within which a client must receive a complete answer")
+        Seconds,
+        Meta(
+            description="seconds within which a client must receive a complete answer, or the next part of a stream"
+        ),
     ] = 60.0
 
     def __post_init__(self) -> None:

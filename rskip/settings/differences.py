@@ -10,7 +10,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The settings that differ, such as "train.lr: 0.005, now 0.003". An absent setting equals one that is None.
 
     A mapping with the key `sha256` describes files: only its checksum must be the same. The settings of other mappings
-    have dotted names.
+    have dotted names. A key such as `text_sha256` is named `text`.
     """
     found = []
     for name in {**before, **now}:
@@ -25,9 +25,10 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
                 continue
             old, new = old.get("path"), new.get("path")
         if old == new:
-            found.append(f"{name}: {new}, whose files have changed since")
+            found.append(f"{name}: {new}, but its files have changed since the earlier run")
         elif name.endswith("sha256") and None not in (old, new):
-            found.append(f"{name}: the files have changed since")
+            short = name.removesuffix("sha256").rstrip("_.")
+            found.append(f"{short}: the files have changed since the earlier run")
         else:
             found.append(f"{name}: {_said(old)}, now {_said(new)}")
     return found

@@ -279,7 +279,7 @@ def test_the_environment_bounds_what_is_used(search, monkeypatch):
 
 def test_a_library_that_is_missing_or_damaged_or_another_is_done_without(search, tmp_path, monkeypatch):
     def refused(reason):
-        with pytest.warns(UserWarning, match="PyTorch computes without the compiled kernels, more slowly: "):
+        with pytest.warns(UserWarning, match="the compiled kernels were not loaded, so PyTorch computes more slowly: "):
             problem = search().problem
         assert f"({reason})" in problem and "install rskip again" in problem and "\n" not in problem
 

@@ -92,7 +92,7 @@ def test_another_baseline_is_chosen_on_the_command_line(
         assert "| mine/twice | 39.00 (one seed) |  |" in printed
     for arguments, message in (
         (["mine", "--baseline", "twic"], "--baseline is 'twic': expected a variant of mine (did you mean 'twice'?)"),
-        (["some-table-1", "--baseline", "twice"], "--baseline is given for some-table-1: expected the name"),
+        (["some-table-1", "--baseline", "twice"], "some-table-1 has no variants to compare; give --baseline with"),
         (["--baseline", "twice"], "--baseline is given without NAME: expected the name of a recipe"),
     ):
         assert main(["report", *arguments]) == 2

@@ -46,7 +46,7 @@ def test_fields_and_files_are_read_as_they_were_sent(serving):
 def test_a_damaged_form_is_refused_in_one_line(serving, body, message):
     answer = serving().send("POST", "/translate", content=body, headers=KIND)
     assert answer.status_code == 400
-    assert answer.json()["error"].startswith("the body is not a form in UTF-8: ") and message in answer.json()["error"]
+    assert answer.json()["error"].startswith("the form can't be read: ") and message in answer.json()["error"]
 
 
 def test_a_form_has_the_limits_of_other_bodies_and_needs_a_boundary(serving):

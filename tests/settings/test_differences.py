@@ -17,8 +17,8 @@ from rskip.settings.differences import differences
         ({"model": {"path": "a", "sha256": "1"}}, {"model": {"path": "b", "sha256": "1"}}, []),
         ({"model": {"path": "a", "sha256": "1"}}, {"model": {"path": "b", "sha256": "2"}}, ["model: a, now b"]),
         ({"model": {"path": "a", "sha256": "1"}}, {"model": {"path": "a", "sha256": "2"}},
-         ["model: a, whose files have changed since"]),
-        ({"files_sha256": "1"}, {"files_sha256": "2"}, ["files_sha256: the files have changed since"]),
+         ["model: a, but its files have changed since the earlier run"]),
+        ({"files_sha256": "1"}, {"files_sha256": "2"}, ["files: the files have changed since the earlier run"]),
     ],
 )  # fmt: skip
 def test_settings_that_differ(before, now, expected):

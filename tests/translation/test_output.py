@@ -494,7 +494,7 @@ def test_a_run_that_finished_nothing_starts_again_with_a_note(folder):
 @pytest.mark.parametrize(
     ("path", "sha256", "said"),
     [
-        ("a", "2", r"model: a, whose files have changed since"),
+        ("a", "2", r"model: a, but its files have changed since the earlier run"),
         ("b", "2", r"model: a, now b"),
         ("b", "1", None),
     ],

@@ -170,7 +170,7 @@ def test_missing_kernels_are_named_with_both_remedies(run, root: Path) -> None:
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
     assert "needs the compiled kernels or torch: RSKIP_NATIVE=off; or install the extra torch with " in done.stderr
     done = run(*translate, "--precision", "int8", text="A man.\n", RSKIP_NATIVE="off")
-    assert "int8 needs the compiled kernels (RSKIP_NATIVE=off): use float32 or bfloat16" in done.stderr
+    assert "int8 can't be used: RSKIP_NATIVE=off; use float32 or bfloat16" in done.stderr
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "torch" not in done.stderr, done.stderr
 
 
