@@ -63,7 +63,7 @@ class Model:
     :param feature_dim: feature dimension of its connections.
     :param baseline: the connection that others are compared with.
     :param variants: specs in addition to each family's default.
-    :param only: the specs to measure instead of all families'; None: those.
+    :param only: specs to measure; None: those of all families.
     :param outputs: runs a forward pass without the loss.
     :param loss: computes the loss from outputs and targets.
     :param encode: returns the positions (B, T, C) for the cosine similarity, or None.

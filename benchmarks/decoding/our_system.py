@@ -30,7 +30,7 @@ class Ours:
         if batches == 1 or self.threads == 1:
             return ModelSearcher(self.model)
         if self.workers is None:
-            from rskip.translation import Workers  # one batch needs neither it nor its modules' memory
+            from rskip.translation import Workers  # imported here because a single batch doesn't need it
 
             self.workers = Workers(self.model, self.threads)
         return self.workers

@@ -50,7 +50,7 @@ def read_torch_file(
 
 
 def check_torch_file(path: Path, *, kind: str) -> None:
-    """Refuses without PyTorch a file that `read_torch_file` can't read because of its first and last bytes.
+    """Checks a file's first and last bytes, without PyTorch. Raises an error if `read_torch_file` could not read it.
 
     :param kind: as for `read_torch_file`.
     :raises ValueError: the file is truncated, or of another kind.

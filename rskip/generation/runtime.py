@@ -29,8 +29,8 @@ class CpuDevice(str):
 
 
 class RuntimeModel:
-    """The translation model of a .safetensors file, on the CPU. It can be pickled: a process then reads the file again,
-    and refuses another one.
+    """The translation model of a .safetensors file, on the CPU. It can be pickled. Unpickling reads the file again, and
+    raises an error if the file was replaced.
 
     :param precision: "float32", "bfloat16" or "int8".
     :param source_words: size of the source dictionary, `target_words` of the target one.

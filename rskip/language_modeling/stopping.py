@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 
 class StopStrings:
-    """Passes on a text until the stop string that ends first, and no part of it.
+    """Yields a text up to the stop string that is completed first, without any part of that string.
 
     found: whether a stop string ended the text.
     """
@@ -34,5 +34,5 @@ class StopStrings:
 
 
 def _begun(text: str, stop: str) -> int:
-    """The length of the longest end of the text that begins the stop string."""
+    """Length of the longest suffix of the text that is a prefix of the stop string."""
     return next((size for size in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:size])), 0)

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 
 class EachStep(Protocol):
-    """To be called often with the number of the step, and by a lane whose results come in parts with each part. What it
-    raises ends the computation."""
+    """Callback of a lane. The lane calls it often, with the number of the step. A lane that yields its result in parts
+    also passes each part. An exception from it ends the computation."""
 
     def __call__(self, step: int, part: str = "") -> None: ...
 

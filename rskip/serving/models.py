@@ -96,7 +96,7 @@ class Models:
         raise RequestError(400, _no_pair(source, target, self.directions()))
 
     def reference(self, model: Any) -> tuple[str, str | None, str | None] | None:
-        """What `referred` finds a model by in another process with the same models; None for another object."""
+        """Key under which `referred` finds the model in another process; None if the object is not a served model."""
         inner = getattr(model, "model", None)
         for each in self:
             if each.model is model or (inner is not None and inner is getattr(each.model, "model", None)):

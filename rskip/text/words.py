@@ -67,7 +67,7 @@ class _Later(ModuleType):
     """Stands for a module until one of its functions is called, or another member is read."""
 
     def leave(self) -> None:
-        """Ends that the name stands for this object."""
+        """Removes this stand-in from `sys.modules`."""
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
 
