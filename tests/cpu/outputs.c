@@ -108,6 +108,19 @@ static void eight_bits(int64_t rows, int64_t in, int64_t out) {
                           .inputs = in, .outputs = out};
     rskip_map8(&map, rows, 1);
     print("map8", map.output, rows * out, FLOAT32);
+    const int64_t blocks = (out + BLOCK - 1) / BLOCK;
+    float *maxima = numbers(rows * blocks, FLOAT32), *normalisers = numbers(rows, FLOAT32);
+    float *scanned_maxima = numbers(rows * blocks, FLOAT32), *scanned = numbers(rows, FLOAT32);
+    const struct vocabulary vocabulary = {.logits = map.output, .maxima = maxima, .normalisers = normalisers, .words = out};
+    rskip_normalise(&vocabulary, rows, 1);
+    const struct scanning scanning = {scanned_maxima, scanned};
+    map.scanning = &scanning;
+    rskip_map8(&map, rows, 1);
+    if (memcmp(maxima, scanned_maxima, rows * blocks * sizeof *maxima) || memcmp(normalisers, scanned, rows * sizeof *scanned)) {
+        fprintf(stderr, "a map that scans its logits finds others\n");
+        exit(1);
+    }
+    print("scanned", scanned, rows, FLOAT32);
 }
 
 static void words(int64_t beams, int64_t count, int64_t width, int type) {
@@ -187,5 +200,6 @@ int main(int count, char **arguments) {
     if (level) {
         eight_bits(5, 32, 70);
         eight_bits(13, 19, 7);
+        eight_bits(6, 40, 1000);
     }
 }

@@ -323,6 +323,7 @@ def sanitized(tmp_path_factory):
         pytest.skip("there is no gcc, whose sanitizers this needs")
     folder = tmp_path_factory.mktemp("sanitized")
     gcc = ["gcc", "-g", "-O0", "-fPIC", "-Wno-psabi", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    gcc.append("-DCACHED_WEIGHTS=4096")  # weights in several pieces
 
     def run(*words):
         subprocess.run([*gcc, f"-I{SOURCE}", *map(str, words)], cwd=folder, check=True, capture_output=True)

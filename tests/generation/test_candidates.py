@@ -72,7 +72,8 @@ def test_normaliser_is_log_sum_exp_at_any_size(way):
 
 @needs_kernels
 def test_logits_that_are_no_numbers_give_no_scores():
-    for wrong in (math.nan, math.inf):
+    other_nans = torch.tensor([0x7FFFFFFF, 0x7F800001], dtype=torch.int32).view(torch.float32)  # a GPU's, and another
+    for wrong in (math.nan, math.inf, *other_nans):
         logits = torch.zeros(2, 2, 300)
         logits[1, 1, 200] = wrong
         scan = NativeScan(logits, find_library().library)

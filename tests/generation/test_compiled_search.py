@@ -17,6 +17,7 @@ from rskip.transformer import Transformer, TransformerConfig
 pytestmark = pytest.mark.skipif(find_library().library is None, reason="the kernels are not compiled here")
 
 PAD, END, WORDS, SOURCE_WORDS = 1, 2, 90, 40
+MANY_WORDS = "int8, 5,000 words"  # so many that a step computes only some blocks of its logits again
 
 
 def build(connection="2rskip+ln", precision="float32", **changes):
@@ -37,6 +38,7 @@ def models():
     models = {precision: build(precision=precision) for precision in ("float32", "bfloat16")}
     if find_library().library.largest_weight:
         models["int8"] = build(precision="int8")
+        models[MANY_WORDS] = build(precision="int8", target_vocabulary=5000)
     return models
 
 
@@ -99,7 +101,7 @@ def assert_equal(found, expected, context):
             assert one.attention is None or torch.equal(one.attention, other.attention)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8", MANY_WORDS])
 def test_the_loop_in_c_equals_the_reference_with_random_settings(models, precision, monkeypatch):
     if precision not in models:
         pytest.skip("this processor has no exact 8-bit products")

@@ -183,7 +183,7 @@ static void convert_rows(const struct linear8 *a, int64_t first, int64_t last, s
     *rows = (struct rows8){a->x, a->inputs, first, last, rows->room, rows->scales, rows->x};
 }
 
-/* The logits of a map that scans them: whole blocks of some rows, and what was found of all rows. */
+/* Buffers of a map that scans its logits: blocks of logits of a few rows, and running sums of all rows. */
 struct scan {
     int64_t words;                 /* that `logits` has of each row */
     float *running;                /* of each row */

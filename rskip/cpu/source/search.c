@@ -200,7 +200,7 @@ static void penalise_unknown(struct search *s, void *logits, int type, int64_t r
     }
 }
 
-/* Draws and changed logits need them all. */
+/* Whether scanned logits are enough for this search. Sampling and penalties need all logits. */
 int search_scans(const struct search *s) {
     const double penalty = s->settings.unknown_penalty;
     return !s->scaled && !s->settings.sampling && (penalty == 0 || penalty == INFINITY);
@@ -212,7 +212,7 @@ static void scan_computed(struct search *s, const struct candidates *c, const st
     for (int64_t number = row * c->width; number < (row + 1) * c->width; number++)
         for (int64_t block = 0; block < blocks; block++)
             if (c->maxima[number * blocks + block] + c->offsets[number] >= bound) chosen->map8_block(map, number, block);
-    forbid(s, (void *)c->logits, (int)c->type, row); /* others than the computed ones may be changed too: they are not read */
+    forbid(s, (void *)c->logits, (int)c->type, row); /* it may also change logits that were not computed; nobody reads those */
     chosen->scan(c, row, bound);
 }
 

@@ -65,7 +65,7 @@ INLINE int64_t insert(float *best, int64_t count, float x) {
 
 /* Puts the best of the sentence's logits into `scores`, but for those of blocks whose maximum is below `bound`. Among equal
    scores the first beam's and the first token's are the best. Candidates that are not there score -inf; all score NaN where
-   an offset is no number. */
+   an offset is NaN or infinite. */
 INLINE void scan_typed(const struct candidates *a, int64_t sentence, float bound, const int type) {
     const int64_t blocks = (a->words + BLOCK - 1) / BLOCK, count = a->count;
     const float *maxima = a->maxima + sentence * a->width * blocks, *offsets = a->offsets + sentence * a->width;
