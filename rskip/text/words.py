@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from threading import Lock
 from types import ModuleType
 from typing import Any, Literal, Protocol
 from unicodedata import category
@@ -53,23 +55,27 @@ _RARELY_CALLED = {
 
 @contextmanager
 def _imported_when_called() -> Iterator[None]:
-    """Lets a package import these functions within the block without their modules, half of sacremoses' start."""
-    later = [_Later(name) for name in _RARELY_CALLED if name not in sys.modules]
-    sys.modules.update({module.__name__: module for module in later})
+    """Lets sacremoses import these functions within the block without their modules, half of its start.
+
+    Only sacremoses' own modules get a `_Later`: other threads may import the real modules meanwhile.
+    """
+    plain_import = builtins.__import__
+
+    def import_later(name: str, *arguments: Any, **named: Any) -> Any:
+        importer = (arguments and arguments[0]) or {}  # the globals of the module with the import
+        if name in _RARELY_CALLED and name not in sys.modules and importer.get("__package__") == "sacremoses":
+            return _Later(name)
+        return plain_import(name, *arguments, **named)
+
+    builtins.__import__ = import_later
     try:
         yield
     finally:
-        for module in later:
-            module.leave()
+        builtins.__import__ = plain_import
 
 
 class _Later(ModuleType):
-    """Stands for a module until one of its functions is called, or another member is read."""
-
-    def leave(self) -> None:
-        """Removes this stand-in from `sys.modules`."""
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
+    """A module that is imported when one of its functions is called, or another member is read."""
 
     def __getattr__(self, name: str) -> Any:
         def call(*arguments: Any, **named: Any) -> Any:
@@ -80,14 +86,16 @@ class _Later(ModuleType):
     def _member(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        self.leave()
         return getattr(import_module(self.__name__), name)
+
+
+_importing = Lock()  # two threads would restore each other's `re.compile` and `__import__`
 
 
 @cache
 def _sacremoses() -> ModuleType:
     """The module, which takes a tenth of a second to import: models with SentencePiece don't need it."""
-    with extra("translate", what="translation"), _letters_compiled_as_ranges(), _imported_when_called():
+    with _importing, extra("translate", what="translation"), _letters_compiled_as_ranges(), _imported_when_called():
         import sacremoses
 
     return sacremoses

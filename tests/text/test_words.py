@@ -86,3 +86,33 @@ assert sys.modules["joblib"].__file__ and sys.modules["regex"].__file__ and sys.
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_other_threads_import_the_real_modules_meanwhile() -> None:
+    code = """
+import sys
+from threading import Thread
+from rskip.text.words import MosesTokeniser
+
+found = []
+
+def other():
+    from tqdm import tqdm
+    found.append(tqdm)
+
+class Between:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "sacremoses.truecase":
+            assert "sacremoses.util" in sys.modules and "tqdm" not in sys.modules
+            thread = Thread(target=other)
+            thread.start()
+            thread.join()
+
+sys.meta_path.insert(0, Between)
+before = __import__
+MosesTokeniser("en")
+assert __import__ is before and found[0] is sys.modules["tqdm"].tqdm and isinstance(found[0], type)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
