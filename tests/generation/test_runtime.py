@@ -151,16 +151,19 @@ def test_a_copy_is_of_the_same_model_or_refused(tmp_path, monkeypatch):
     copied = pickle.loads(stored).search(SOURCES, OPTIONS, special=SpecialTokens())
     assert [each[0].score for each in copied] == [each[0].score for each in expected]
     before, config = file.read_bytes(), json.loads(file.with_name("config.json").read_text())
-    with torch.no_grad():
-        checkpoint.model["encoder.layers.0.fc1.bias"][3] += 1e-6
-    write_model(file.parent, checkpoint)
-    os.utime(file, ns=(0, 0))
-    for _ in range(2):
+    bias, words = (checkpoint.model[name] for name in ("encoder.layers.0.fc1.bias", "encoder.embed_tokens.weight"))
+    changed = bias.clone()
+    changed[3] += 1e-6
+    for change in ({"encoder.layers.0.fc1.bias": changed}, {"encoder.embed_tokens.weight": words.flip(0)}):
+        write_model(file.parent, replace(checkpoint, model={**checkpoint.model, **change}))
+        os.utime(file, ns=(0, 0))
         with pytest.raises(ValueError, match="model.safetensors was replaced since the model was loaded: load the mod"):
             pickle.loads(stored)
-        file.write_bytes(before)
-        config["model"]["no_scale_embedding"] = True
-        file.with_name("config.json").write_text(json.dumps(config))
+    file.write_bytes(before)
+    config["model"]["no_scale_embedding"] = True
+    file.with_name("config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="model.safetensors was replaced since the model was loaded"):
+        pickle.loads(stored)
     found = model.search(SOURCES, OPTIONS, special=SpecialTokens())  # holds nothing of the file
     assert [each[0].score for each in found] == [each[0].score for each in expected]
     file.unlink()
