@@ -131,7 +131,7 @@ class Weights:
         """The parameter in the rows' type.
 
         :param shape: the expected sizes; None: any.
-        :raises SettingError: it is missing, has another shape, or values that are not numbers.
+        :raises SettingError: it is missing, has another shape, or values that are infinite or NaN.
         """
         return self._as_rows(self._take(name, shape))
 
@@ -205,8 +205,10 @@ class Weights:
     def _take(self, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
         self._check_shape(name, shape)
         values = self._parameters.read(name)
-        if np.isnan(values.sum()) and np.isnan(values).any():
-            problem = f"{name} has values that are not numbers (NaN)"
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = values.sum()
+        if not (np.isfinite(total) or np.isfinite(values).all()):
+            problem = f"{name} has values that are infinite or not numbers (NaN)"
             raise SettingError("", problem, advice="the file is damaged or its training diverged: get another")
         return values
 

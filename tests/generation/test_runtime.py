@@ -290,11 +290,21 @@ def test_bad_files(tmp_path):
             opened(file)
 
 
-def test_weights_that_are_not_numbers(tmp_path):
-    file, _ = saved(tmp_path, change=lambda model: model.encoder.layers[0].fc1.weight[0, 0].fill_(math.nan))
-    for precision in PRECISIONS:
-        with pytest.raises(SettingError, match="encoder.layers.0.fc1.weight has values that are not numbers"):
-            opened(file, precision)
+def test_weights_that_are_not_finite(tmp_path):
+    """Also infinities whose sum is NaN. Finite values whose sum overflows are accepted."""
+
+    def with_weights(*values):
+        def change(model):
+            model.encoder.layers[0].fc1.weight[0, : len(values)] = torch.tensor(values)
+
+        return saved(tmp_path, change=change)[0]
+
+    for values in ([math.nan], [math.inf], [-math.inf, math.inf]):
+        file = with_weights(*values)
+        for precision in PRECISIONS:
+            with pytest.raises(SettingError, match="encoder.layers.0.fc1.weight has values that are infinite or not"):
+                opened(file, precision)
+    opened(with_weights(3e38, 3e38))
 
 
 def test_weights_of_other_types(tmp_path):
