@@ -25,7 +25,6 @@ _SPEC = re.compile(  # as in rskip.connections.spec
     r"(?::(?P<options>.*))?"
 )
 _POSITIVE, _NUMBERS = (1e-6, 1e6), (-1e6, 1e6)
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class Spec:
             raise NoKernelForm(f"the connection {text!r} needs PyTorch")
         if not all(name in family.options and _fits(value, family.options[name]) for name, value in options.items()):
             raise _unknown(text)
-        if options.get("norm_term") == "false" and (match["norm"] or "gamma" in options):
+        if options.get("norm_term") == "false" and (norm != "ln" or options.get("gamma") == "free"):
             raise _unknown(text)
         return cls(match["family"], _factor(text, match["factor"], family), norm, options)
 
@@ -120,7 +119,10 @@ def _unknown(text: Any, family: str | None = None) -> NoKernelForm:
 def _fits(value: str, kind: tuple[str, ...] | tuple[float, float]) -> bool:
     if isinstance(kind[0], str):
         return value in kind
-    return bool(_NUMBER.fullmatch(value)) and kind[0] <= float(value) <= float(kind[1])
+    try:
+        return float(kind[0]) <= float(value) <= float(kind[1])
+    except ValueError:
+        return False
 
 
 def _factor(text: Any, given: str | None, family: _Family) -> float:

@@ -279,6 +279,26 @@ def test_specs_are_read_as_elsewhere(tmp_path):
                 assert own.options[name] == option.words
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sas+ln:norm_term=false", "sas:norm_term=false,gamma=tied", "sas:norm_term=false,host=prenorm",
+        "sas+rms:norm_term=false", "sas:norm_term=false,gamma=free", "sas+rms:host=prenorm,norm_term=false",
+        "sas+rms:gamma=tied", "sas:gamma=", "sas:alpha_bias=1_0", "sas:alpha_bias=1e7", "sas:alpha_bias=inf",
+        "highway:bias=nan", "highway:bias=.5", "highway:bias=", "wskip+ln:init=+1.e3", "wskip+bn", "sas:more=1",
+        "1xskip:branch_scale=1e-7", "1xskip:branch_scale=1E-6", "2.0rskip+ln",
+    ],
+)  # fmt: skip
+def test_only_invalid_specs_are_called_invalid(text):
+    """Without PyTorch, as `check_connection` says with it."""
+    try:
+        spec.check_connection(text, -1)
+        is_valid = True
+    except SettingError:
+        is_valid = False
+    assert forms.is_known(text) == is_valid
+
+
 def test_bad_files(tmp_path):
     file, _ = saved(tmp_path)
     with pytest.raises(SettingError, match="the source one has 41 tokens"):
