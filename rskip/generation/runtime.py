@@ -53,11 +53,11 @@ class RuntimeModel:
         if header is None:
             header = read_header(file)
             check_translates(header.config, header.shapes)
-        for side, size in (("source", source_words), ("target", target_words)):
-            check_vocabulary(side, header.shapes[EMBEDDINGS[side]][0], size)
         settings = transformer_settings(header.config)
         if is_stock(settings) or LANGUAGES in header.config or PAIRS in header.config:
             raise NoKernelForm("it is one of fairseq's own models")
+        for side, size in (("source", source_words), ("target", target_words)):
+            check_vocabulary(side, header.shapes[EMBEDDINGS[side]][0], size)
         for side in ("encoder", "decoder"):
             settings[f"{side}_connection"] = settings.get(f"{side}_connection") or settings.get("connection")
         self._made_of = file.absolute(), precision, source_words, target_words

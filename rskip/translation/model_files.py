@@ -181,6 +181,7 @@ class StoredWeights:
             with _errors_about(self.file):
                 return RuntimeModel(self.file, precision=precision or "float32", header=self._header, **words)
         except NoKernelForm as error:
+            self.check_vocabularies(tokenizer)
             if error.without_torch is not None and not has_torch():
                 raise error.without_torch.within(source=str(self.file)) from None
             require_torch(f"{self.file} ({error})")
@@ -203,7 +204,7 @@ class StoredWeights:
 
     def check_vocabularies(self, tokenizer: Tokenizer) -> None:
         """Raises `SettingError` if the file's header shows that the dictionaries belong to another model."""
-        if self._header is not None and PAIRS not in self.config:
+        if self._header is not None and PAIRS not in self._header.config:
             with _errors_about(self.file):
                 for side, dictionary in (("source", tokenizer.source), ("target", tokenizer.target)):
                     check_vocabulary(side, self._header.shapes[EMBEDDINGS[side]][0], len(dictionary))

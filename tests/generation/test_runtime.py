@@ -299,6 +299,15 @@ def test_only_invalid_specs_are_called_invalid(text):
     assert forms.is_known(text) == is_valid
 
 
+def test_a_model_per_pair_is_left_to_pytorch(tmp_path):
+    file, checkpoint = saved(tmp_path)
+    config = {**checkpoint.config, "task": "multilingual_translation", "pairs": ["en-de"]}
+    model = {f"models.en-de.{name}": value for name, value in checkpoint.model.items()}
+    write_model(tmp_path, Checkpoint(model=model, config=config))
+    with pytest.raises(NoKernelForm, match="fairseq's own models"):
+        opened(file)
+
+
 def test_bad_files(tmp_path):
     file, _ = saved(tmp_path)
     with pytest.raises(SettingError, match="the source one has 41 tokens"):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.cli.main import main
 from rskip.cpu.int8 import largest_int8_weight
 from rskip.generation import Hypothesis, SearchOptions
@@ -209,6 +210,16 @@ def test_import_makes_a_folder_that_translates_alike(kind: str, tmp_path: Path) 
     if kind == "m2m":
         assert (tmp_path / "ours/dict.txt").is_file() and not (tmp_path / "ours/dict.de.txt").exists()
         assert ours("w1 w2", target_language="fr") == load(theirs.checkpoint, target="fr")("w1 w2")
+
+
+def test_a_model_per_pair_in_safetensors(tmp_path: Path) -> None:
+    theirs = saved("pairs", tmp_path)
+    file = theirs.checkpoint.with_name("model.safetensors")
+    write_checkpoint(file, read_checkpoint(theirs.checkpoint))
+    sentences = fairseq_models.sentences(5)
+    for source, target in (("en", "de"), ("de", "fr")):
+        expected = load(theirs.checkpoint, source, target).translate(sentences)
+        assert load(file, source, target, device="cpu").translate(sentences) == expected
 
 
 @pytest.mark.parametrize(

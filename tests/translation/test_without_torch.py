@@ -136,6 +136,7 @@ def test_what_pytorch_would_not_help_names_the_fault(run, root: Path, tmp_path: 
     lacking = written("lacking.safetensors", settings={}, lacks="encoder.layers.1.fc2.bias")
     misspelt = written("misspelt.safetensors", settings={"connection": "2rksip+ln"})
     invalid = written("invalid.safetensors", settings={"connection": "0rskip+ln"})
+    stock = written("stock.safetensors", settings={"connection": None})
     cut = written("cut.safetensors", settings={})
     cut.write_bytes(cut.read_bytes()[:-4])
     (tmp_path / "model.pt").write_bytes(b"PK\x03\x04 and no end")
@@ -155,6 +156,7 @@ def test_what_pytorch_would_not_help_names_the_fault(run, root: Path, tmp_path: 
         (cut, dictionaries, "truncated or damaged"),
         (tmp_path / "model.pt", dictionaries, "model.pt can't be read: it is truncated, damaged, or not a checkpoint"),
         (root / MODEL, ["--dictionaries", other, *text], "the dictionaries belong to another model"),
+        (stock, ["--dictionaries", other, *text], "the dictionaries belong to another model"),
         (ensemble, ["--dictionaries", other, *text], "the dictionaries belong to another model"),
         (tmp_path / "bert", [], "model_type is 'bert': expected a translation model"),
         (tmp_path / "marian", [], "no weights in "),
