@@ -143,7 +143,7 @@ class StoredWeights:
     @cached_property
     def checkpoint(self) -> Checkpoint:
         """The checkpoint with its tensors, which PyTorch reads."""
-        if not has_torch():
+        if self._header is None and not has_torch():
             from rskip.files.torch_file import check_torch_file
 
             check_torch_file(self.file, kind="checkpoint of fairseq")
