@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
         names = ", ".join(each.name for each in models)
         print(f"serving {names} at http://{host}:{listening.getsockname()[1]} (Ctrl-C ends)", file=sys.stderr)
         if workers:
-            supervise(serve, compute)
+            supervise(serve, compute, at_end=listening.close)
         else:
             serve(None)
 

@@ -29,7 +29,7 @@ class Service:
     """The models of a server with their queue, limits and keys.
 
     :param keys: API keys; if empty, requests need none.
-    :param hire: starts a worker process; None: this process computes.
+    :param hire: starts and kills worker processes; None: this process computes.
     """
 
     def __init__(

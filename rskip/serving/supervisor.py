@@ -14,52 +14,68 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
-Hire = Callable[[], socket.socket]
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _PAUSE = 1.0  # seconds before a server that was killed is replaced
+_NUMBER = 8  # bytes of the server's messages: 0 hires a worker, another number kills the one whose socket has it
 
 
-def supervise(serve: Callable[[Hire], None], work: Callable[[socket.socket], None]) -> None:
+class Hire(Protocol):
+    """Starts and kills workers, for the server."""
+
+    def __call__(self) -> socket.socket:
+        """Starts a worker and returns the socket to it.
+
+        :raises OSError: no process could be started.
+        """
+        ...
+
+    def kill(self, worker: int) -> None:
+        """Kills the worker to which this descriptor of a socket leads."""
+        ...
+
+
+def supervise(
+    serve: Callable[[Hire], None], work: Callable[[socket.socket], None], *, at_end: Callable[[], None]
+) -> None:
     """Runs a server until it ends by itself, which it does after SIGTERM or Ctrl-C. Linux only.
 
-    :param serve: runs the server, by `run_server`. Its argument starts a worker and returns the socket to it.
+    :param serve: runs the server, by `run_server`.
     :param work: runs a worker until the socket to the server is closed.
+    :param at_end: called in this process after SIGTERM or Ctrl-C, perhaps twice: closes its copy of the listening
+        socket, or clients could still connect while the server shuts down.
     :raises SystemExit: the server failed.
     """
     ending, server = False, 0
-    workers: set[int] = set()
 
     def end(*_: object) -> None:
         nonlocal ending
         ending = True
+        at_end()
         if server:
-            os.kill(server, signal.SIGTERM)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(server, signal.SIGTERM)
 
     before = {number: signal.signal(number, end) for number in SIGNALS}
     try:
         while True:
             ours, theirs = socket.socketpair()
-            signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the server unblocks them when it has its handlers
-            server = _fork(partial(_serve, serve, ours, theirs))
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-            theirs.close()
-            with ours, suppress(OSError):  # the server was killed
-                while ours.recv(1):
-                    _reap(workers, os.WNOHANG)
-                    workers.add(_hire_worker(ours, work))
-            code = os.waitstatus_to_exitcode(os.waitpid(server, 0)[1])
+            with ours:
+                signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the server unblocks them when it has its handlers
+                server = 0 if ending else _fork(partial(_serve, serve, ours, theirs))
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+                theirs.close()
+                code = _employ_workers(ours, work, server) if server else 0
             server = 0
             if code >= 0 or ending:
                 break
             print(f"the server was killed by signal {-code}: starting it again", file=sys.stderr, flush=True)
             time.sleep(_PAUSE)
-        _reap(workers, 0)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -70,34 +86,79 @@ def supervise(serve: Callable[[Hire], None], work: Callable[[socket.socket], Non
 def _serve(serve: Callable[[Hire], None], ours: socket.socket, theirs: socket.socket) -> None:
     ours.close()
     ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGTERM)
-    lock = threading.Lock()
-
-    def hire() -> socket.socket:
-        with lock:
-            theirs.sendall(b"w")
-            _, numbers, _, _ = socket.recv_fds(theirs, 1, 1)
-        if not numbers:
-            raise EOFError("the supervisor has ended")
-        return socket.socket(fileno=numbers[0])
-
-    serve(hire)
+    serve(_Control(theirs))
 
 
-def _hire_worker(control: socket.socket, work: Callable[[socket.socket], None]) -> int:
-    servers, workers = socket.socketpair()
+class _Control:
+    """The server's side of the socket to the supervisor."""
 
-    def run() -> None:
-        control.close()
-        servers.close()
-        for number in SIGNALS:  # a terminal or systemd sends them to all processes; the server decides
-            signal.signal(number, signal.SIG_IGN)
-        work(workers)
+    def __init__(self, supervisor: socket.socket) -> None:
+        self._supervisor, self._lock = supervisor, threading.Lock()
 
-    with servers, workers:
-        process = _fork(run)
-        with suppress(OSError):  # the server was killed
-            socket.send_fds(control, [b"w"], [servers.fileno()])
-    return process
+    def __call__(self) -> socket.socket:
+        with self._lock:
+            self._supervisor.sendall(bytes(_NUMBER))
+            _, found, _, _ = socket.recv_fds(self._supervisor, 1, 1)
+        if not found:
+            raise OSError("the supervisor could not start a worker process")
+        return socket.socket(fileno=found[0])
+
+    def kill(self, worker: int) -> None:
+        with self._lock:
+            self._supervisor.sendall(os.fstat(worker).st_ino.to_bytes(_NUMBER, "big"))
+
+
+def _employ_workers(control: socket.socket, work: Callable[[socket.socket], None], server: int) -> int:
+    """Starts and kills workers as the server asks. Returns the server's exit status."""
+    workers: dict[int, int] = {}  # the processes, by the number of the server's socket to each
+    while message := _message(control):
+        _reap(workers, os.WNOHANG)
+        number = int.from_bytes(message, "big")
+        if not number:
+            workers |= _hire_worker(control, work)
+        elif number in workers:
+            os.kill(workers[number], signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(server, 0)[1])
+    for worker in workers.values():  # nobody waits for what they still compute
+        os.kill(worker, signal.SIGKILL)
+    _reap(workers, 0)
+    return code
+
+
+def _message(control: socket.socket) -> bytes:
+    with suppress(OSError):  # the server was killed
+        return control.recv(_NUMBER)
+    return b""
+
+
+def _hire_worker(control: socket.socket, work: Callable[[socket.socket], None]) -> dict[int, int]:
+    """Starts a worker and sends the server its socket, or a message without a socket if there is no new process."""
+    try:
+        servers, workers = socket.socketpair()
+        with servers, workers:
+            process = _fork(partial(_work, work, workers, others=(control, servers)))
+            _send(control, servers.fileno())
+            return {os.fstat(servers.fileno()).st_ino: process}
+    except OSError as error:
+        print(f"can't start a worker process: {error.strerror}", file=sys.stderr, flush=True)
+        _send(control)
+        return {}
+
+
+def _send(control: socket.socket, *descriptors: int) -> None:
+    with suppress(OSError):  # the server was killed
+        if descriptors:
+            socket.send_fds(control, [b"w"], descriptors)
+        else:
+            control.sendall(b"w")
+
+
+def _work(work: Callable[[socket.socket], None], server: socket.socket, others: Sequence[socket.socket]) -> None:
+    for other in others:
+        other.close()
+    for number in SIGNALS:  # a terminal or systemd sends them to all processes; the server decides
+        signal.signal(number, signal.SIG_IGN)
+    work(server)
 
 
 def _fork(run: Callable[[], Any]) -> int:
@@ -124,6 +185,7 @@ def _run_to_end(run: Callable[[], Any]) -> NoReturn:
         os._exit(code)
 
 
-def _reap(processes: set[int], options: int) -> None:
-    """Waits for these child processes, or with os.WNOHANG only for those that have ended."""
-    processes -= {process for process in processes if os.waitpid(process, options)[0]}
+def _reap(workers: dict[int, int], options: int) -> None:
+    """Waits for these child processes, or with os.WNOHANG only for those that have ended, and removes them."""
+    for number in [number for number, process in workers.items() if os.waitpid(process, options)[0]]:
+        del workers[number]

@@ -6,18 +6,23 @@ import io
 import pickle
 import select
 import socket
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from rskip.serving.errors import RequestError
 from rskip.serving.jobs import EachStep, Lane
 from rskip.serving.models import Models
+from rskip.serving.supervisor import Hire
 
 Compute = Callable[[Lane, Sequence[Any], EachStep], Sequence[Any]]
 _CANCEL = b""  # to a worker
 _PART, _RESULT = b"p", b"r"  # first byte of a worker's messages
+_DIGITS = 8  # bytes of a request's number, which begins the request and follows the kind of each message
 _OFTEN = 0.05  # seconds between two checks whether a batch is still wanted
+_PATIENCE = 20.0  # seconds in which a worker must end a cancelled computation
 
 
 class WorkerLost(Exception):
@@ -31,19 +36,21 @@ class _Cancelled(Exception):
 class Worker:
     """The server's side of one worker process. A batch of a worker that was killed goes to its replacement, once.
 
-    :param hire: starts a worker process and returns the socket to it.
+    :param hire: starts and kills worker processes.
     :param lost: called for each worker that was lost.
     """
 
-    def __init__(self, hire: Callable[[], socket.socket], models: Models, *, lost: Callable[[], None]) -> None:
+    def __init__(self, hire: Hire, models: Models, *, lost: Callable[[], None]) -> None:
         self._hire, self._models, self._lost = hire, models, lost
-        self._connection: Connection | None = None
+        self._connection: Connection | None = None  # to a worker that waits for a request
+        self._number = 0  # of the last request
 
     def compute(self, lane: Lane, items: Sequence[Any], each_step: EachStep) -> Sequence[Any]:
         """The results of the items, as `Lane.compute` returns them.
 
-        :param each_step: called often. What it raises ends the worker's computation.
+        :param each_step: called often. What it raises ends the worker's computation, or the worker if it hangs.
         :raises WorkerLost: the replacement was lost too.
+        :raises RequestError: no worker could be started.
         """
         request = pickle.dumps((_dumps(lane, self._models), [*items]))
         told = 0
@@ -54,10 +61,10 @@ class Worker:
             told = max(told, characters)
 
         for _ in range(2):
+            connection = self._waiting_worker()
             try:
-                answer = self._answer(request, tell)
+                answer = self._answer(connection, request, tell)
             except (EOFError, OSError):
-                self._connection = None
                 self._lost()
                 continue
             results = pickle.loads(answer)
@@ -66,42 +73,86 @@ class Worker:
             return results
         raise WorkerLost("two worker processes ended while they computed the same batch")
 
-    def _answer(self, request: bytes, tell: Callable[[int, str, int], None]) -> bytes:
-        if self._connection is None:
-            self._connection = Connection(self._hire().detach())
-        connection, step, characters = self._connection, 0, 0
-        connection.send_bytes(request)
-        while True:
-            step, part = step + 1, ""
-            if connection.poll(_OFTEN):
-                message = connection.recv_bytes()
-                if message[:1] == _RESULT:
-                    return message[1:]
-                part = message[1:].decode()
-                characters += len(part)
-            try:
-                tell(step, part, characters)
-            except BaseException:
-                connection.send_bytes(_CANCEL)
-                while connection.recv_bytes()[:1] != _RESULT:
-                    pass
-                raise
+    def _waiting_worker(self) -> Connection:
+        """The connection to a worker that waits for a request: a new one if the last one has ended meanwhile, which
+        takes none of the batch's attempts."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            if not connection.poll():
+                return connection
+            connection.close()
+            self._lost()
+        try:
+            return Connection(self._hire().detach())
+        except OSError as error:
+            raise RequestError(503, "no worker process could be started: try again later", retry_after=5) from error
+
+    def _answer(self, connection: Connection, request: bytes, tell: Callable[[int, str, int], None]) -> bytes:
+        """Keeps the connection only if the worker waits for the next request."""
+        self._number += 1
+        number, step, characters = self._number.to_bytes(_DIGITS, "big"), 0, 0
+        try:
+            connection.send_bytes(number + request)
+            while True:
+                step, part = step + 1, ""
+                if connection.poll(_OFTEN):
+                    kind, content = _received(connection, number)
+                    if kind == _RESULT:
+                        self._connection = connection
+                        return content
+                    part = content.decode()
+                    characters += len(part)
+                try:
+                    tell(step, part, characters)
+                except BaseException:
+                    if self._cancelled(connection, number):
+                        self._connection = connection
+                    raise
+        finally:
+            if self._connection is None:
+                connection.close()
+
+    def _cancelled(self, connection: Connection, number: bytes) -> bool:
+        """Ends the worker's computation. A worker that does not answer in time is killed, which returns False."""
+        deadline = time.monotonic() + _PATIENCE
+        try:
+            connection.send_bytes(_CANCEL)
+            while (left := deadline - time.monotonic()) > 0 and connection.poll(left):
+                if _received(connection, number)[0] == _RESULT:
+                    return True
+            self._hire.kill(connection.fileno())
+        except (EOFError, OSError):
+            pass
+        self._lost()
+        return False
+
+
+def _received(connection: Connection, number: bytes) -> tuple[bytes, bytes]:
+    """The kind and the content of a worker's message.
+
+    :raises OSError: it belongs to another request.
+    """
+    message = connection.recv_bytes()
+    if message[1 : 1 + _DIGITS] != number:
+        raise OSError("a worker answered another request")
+    return message[:1], message[1 + _DIGITS :]
 
 
 def work(server: socket.socket, models: Models) -> None:
     """Computes the batches that the server sends, until it closes the socket."""
-    connection = Connection(server.detach())
+    connection, number = Connection(server.detach()), b""
 
     def check(step: int, part: str = "") -> None:
         if part:
-            connection.send_bytes(_PART + part.encode())
+            connection.send_bytes(_PART + number + part.encode())
         if select.select([connection], [], [], 0)[0]:  # a cancellation, or the server's end
             raise _Cancelled
 
     while True:
         try:
-            if request := connection.recv_bytes():  # else a cancellation that came too late
-                connection.send_bytes(_RESULT + _answered(request, models, check))
+            if message := connection.recv_bytes():  # else a cancellation that came too late
+                number = message[:_DIGITS]
+                connection.send_bytes(_RESULT + number + _answered(message[_DIGITS:], models, check))
         except (EOFError, OSError):
             return
 

@@ -31,11 +31,25 @@ def models(root) -> Models:
     return load_models([f"de={folders[0]}", f"fr={folders[1]}"])
 
 
-def in_thread(models: Models) -> socket.socket:
-    """The socket to a worker that runs in a thread of this process."""
-    server, worker = socket.socketpair()
-    threading.Thread(target=work, args=(worker, models), daemon=True).start()
-    return server
+class Threads:
+    """Starts workers in threads of this process. Each runs the next function, or the last one.
+
+    started, killed: their threads, and the descriptors of those that were killed.
+    """
+
+    def __init__(self, models: Models, *run: Callable[[socket.socket, Models], object]) -> None:
+        self.models, self.run = models, [*run] or [work]
+        self.started, self.killed = list[threading.Thread](), list[int]()
+
+    def __call__(self) -> socket.socket:
+        server, worker = socket.socketpair()
+        run = self.run[min(len(self.started), len(self.run) - 1)]
+        self.started.append(threading.Thread(target=run, args=(worker, self.models), daemon=True))
+        self.started[-1].start()
+        return server
+
+    def kill(self, worker: int) -> None:
+        self.killed.append(worker)
 
 
 @pytest.fixture
@@ -45,7 +59,7 @@ def serving(models: Models) -> Iterator[Callable[..., Any]]:
     with contextlib.ExitStack() as stack:
 
         def started(models: Any = models, keys: Any = (), app: Any = None, **settings: Any) -> Any:
-            service: Any = Service(models, ServerSettings(**settings), keys=keys, hire=lambda: in_thread(models))
+            service: Any = Service(models, ServerSettings(**settings), keys=keys, hire=Threads(models))
             service.batcher.start()
             stack.callback(service.batcher.close)
             service.app = build_app(service, **(app or {}))

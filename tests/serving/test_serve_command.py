@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 
 import pytest
@@ -52,6 +53,12 @@ def test_shutdown_under_load_answers_every_accepted_request(root):
             if len(answers) == 4:
                 pytest.skip("this machine was too fast")
         process.send_signal(signal.SIGTERM)
+        place = "127.0.0.1", int(address.rpartition(":")[2])
+        with pytest.raises(ConnectionRefusedError):
+            while True:
+                socket.create_connection(place, timeout=100).close()
+                time.sleep(0.01)
+        assert len(answers) < 4, "new connections are refused while accepted requests are computed"
         for client in clients:
             client.join()
         assert process.wait(60) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -16,13 +17,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
+from rskip.serving.errors import RequestError  # noqa: E402
 from rskip.serving.models import Models  # noqa: E402
 from rskip.serving.workers import Worker, WorkerLost, work  # noqa: E402
+from tests.serving.conftest import Threads  # noqa: E402
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers need Linux")
 MODEL = "checkpoints/multi30k_en_de/2rskip_ln"
@@ -109,30 +113,93 @@ class Waiting:
         return 1
 
 
+def nothing(step: int, part: str = "") -> None:
+    pass
+
+
+def unwanted(step: int, part: str = "") -> None:
+    raise KeyError
+
+
 def test_a_worker_that_is_lost_twice_fails_and_one_whose_batch_nobody_wants_goes_on() -> None:
-    no_models, started, lost = Models([]), list[socket.socket](), list[int]()
-
-    def hire() -> socket.socket:
-        server, worker = socket.socketpair()
-        if len(started) < 2:
-            worker.close()
-        else:
-            threading.Thread(target=work, args=(worker, no_models), daemon=True).start()
-        started.append(worker)
-        return server
-
-    def unwanted(step: int, part: str = "") -> None:
-        raise KeyError
-
-    compute = Worker(hire, no_models, lost=lambda: lost.append(1)).compute
+    hire, lost = Threads(Models([]), die, die, work), list[int]()
+    compute = Worker(hire, hire.models, lost=lambda: lost.append(1)).compute
     with pytest.raises(WorkerLost):
-        compute(Waiting(), ["end"], lambda step, part="": None)
+        compute(Waiting(), ["end"], nothing)
     assert len(lost) == 2
     for _ in range(2):
         with pytest.raises(KeyError):
             compute(Waiting(), ["go on"], unwanted)
-        assert compute(Waiting(), ["end"], lambda step, part="": None) == ["end"]
-    assert len(started) == 3
+        assert compute(Waiting(), ["end"], nothing) == ["end"]
+    assert len(hire.started) == 3
+
+
+def test_a_worker_that_hangs_is_killed_and_replaced(monkeypatch) -> None:
+    def hang(worker: socket.socket, models: Models) -> None:
+        with worker:
+            while worker.recv(1000):
+                pass
+
+    monkeypatch.setattr("rskip.serving.workers._PATIENCE", 0.1)
+    hire, lost = Threads(Models([]), hang, work), list[int]()
+    compute = Worker(hire, hire.models, lost=lambda: lost.append(1)).compute
+    with pytest.raises(KeyError):
+        compute(Waiting(), ["go on"], unwanted)
+    assert (len(hire.killed), len(lost)) == (1, 1)
+    assert compute(Waiting(), ["end"], nothing) == ["end"]
+
+
+def answering(content: bytes, *, kind: bytes = b"r", number: bytes = b"") -> Any:
+    """A worker that sends one message and ends."""
+
+    def run(worker: socket.socket, models: Models) -> None:
+        with Connection(worker.detach()) as connection:
+            asked = connection.recv_bytes()[:8]
+            connection.send_bytes(kind + (number or asked) + content)
+
+    return run
+
+
+def die(worker: socket.socket, models: Models) -> None:
+    worker.close()
+
+
+def test_a_worker_that_died_while_idle_takes_no_attempt_of_the_next_batch() -> None:
+    hire, lost = Threads(Models([]), answering(pickle.dumps(["first"])), die, work), list[int]()
+    compute = Worker(hire, hire.models, lost=lambda: lost.append(1)).compute
+    assert compute(Waiting(), ["end"], nothing) == ["first"]
+    hire.started[0].join()
+    assert compute(Waiting(), ["end"], nothing) == ["end"]
+    assert len(lost) == 2
+
+
+def test_a_worker_whose_messages_are_wrong_is_replaced() -> None:
+    foreign = answering(pickle.dumps(["of another request"]), number=bytes(8))
+    hire, lost = Threads(Models([]), answering(b"\xff", kind=b"p"), foreign, work), list[int]()
+    compute = Worker(hire, hire.models, lost=lambda: lost.append(1)).compute
+    with pytest.raises(UnicodeDecodeError):
+        compute(Waiting(), ["end"], nothing)
+    assert not lost
+    assert compute(Waiting(), ["end"], nothing) == ["end"]
+    assert (len(hire.started), len(lost)) == (3, 1)
+
+
+def test_a_batch_fails_if_no_worker_can_be_started_and_the_next_one_asks_again() -> None:
+    class Late(Threads):
+        fails = True
+
+        def __call__(self) -> socket.socket:
+            if self.fails:
+                self.fails = False
+                raise OSError
+            return super().__call__()
+
+    hire = Late(Models([]))
+    compute = Worker(hire, hire.models, lost=lambda: None).compute
+    with pytest.raises(RequestError, match="no worker process could be started: try again later") as error:
+        compute(Waiting(), ["end"], nothing)
+    assert error.value.status == 503
+    assert compute(Waiting(), ["end"], nothing) == ["end"]
 
 
 class Spelling(Waiting):
@@ -145,23 +212,16 @@ class Spelling(Waiting):
 
 
 def test_parts_that_a_lost_worker_gave_are_not_told_again() -> None:
-    no_models, told = Models([]), list[str]()
+    told = list[str]()
 
     def die(worker: socket.socket, models: Models) -> None:
-        connection = Connection(worker.detach())
-        connection.recv_bytes()
-        connection.send_bytes(b"pab")
-        connection.send_bytes(b"pc")
-        connection.close()
+        with Connection(worker.detach()) as connection:
+            number = connection.recv_bytes()[:8]
+            for part in (b"ab", b"c"):
+                connection.send_bytes(b"p" + number + part)
 
-    lives = iter([die, work])
-
-    def hire() -> socket.socket:
-        server, worker = socket.socketpair()
-        threading.Thread(target=next(lives), args=(worker, no_models), daemon=True).start()
-        return server
-
-    compute = Worker(hire, no_models, lost=lambda: None).compute
+    hire = Threads(Models([]), die, work)
+    compute = Worker(hire, hire.models, lost=lambda: None).compute
     assert compute(Spelling(), ["abcdé"], lambda step, part="": told.append(part)) == ["abcdé"]
     assert [each for each in told if each] == ["ab", "c", "d", "é"]
 
