@@ -109,11 +109,11 @@ def completions_api(service: Service) -> APIRouter:
     @api.post("/completions", openapi_extra=documented(CompletionRequest))
     async def completions(request: Request) -> Response:
         """Continues prompts."""
-        content = await read_json(request)
         service.check_key(request)
         for name in ("prompt", "stop"):
             if isinstance(content.get(name), str):
                 content[name] = [content[name]]
+        content = await read_json(request)
         given = {
             name: value for name, value in content.items()
             if value is not None and not (name in _NEUTRAL and value == _NEUTRAL[name])

@@ -13,7 +13,7 @@ from rskip.machine.extras import extra
 from rskip.serving.access_log import note
 from rskip.serving.forms import MULTIPART
 from rskip.serving.jobs import EachStep, Job
-from rskip.serving.reading import parameters, read_upload, whole_number
+from rskip.serving.reading import content_type, parameters, read_upload, whole_number
 from rskip.serving.service import Service
 from rskip.serving.translating import search_options
 
@@ -102,8 +102,7 @@ def images_api(service: Service) -> APIRouter:
     @api.post("/caption", openapi_extra={**_BODY, **parameters("model", "beam", "nbest")})
     async def caption(request: Request) -> dict[str, Any]:
         """Captions an image."""
-        fields, image = await read_upload(request)
-        service.check_key(request, fields)
+        fields, image = await _upload(service, request)
         served = service.models.named(fields.get("model"), "captioning")
         given = {name: whole_number(fields, name, least=1) for name in ("beam", "nbest")}
         options = search_options(served.model, max_beam=service.settings.max_beam, **given)
@@ -118,8 +117,7 @@ def images_api(service: Service) -> APIRouter:
     @api.post("/classify", openapi_extra={**_BODY, **parameters("model", "count")})
     async def classify(request: Request) -> dict[str, Any]:
         """Finds the most probable classes of an image."""
-        fields, image = await read_upload(request)
-        service.check_key(request, fields)
+        fields, image = await _upload(service, request)
         served = service.models.named(fields.get("model"), "classification")
         count = whole_number(fields, "count", least=1) or 5
         found: Prediction = await _result(service, request, ClassLane(served.name, served.model), image)
@@ -127,6 +125,17 @@ def images_api(service: Service) -> APIRouter:
         return {"model": served.name, "classes": classes[:count]}
 
     return api
+
+
+async def _upload(service: Service, request: Request) -> tuple[dict[str, str], bytes]:
+    """The fields and the image of a client with a right key. Only a form can hold the key, so others are not read."""
+    if content_type(request) == MULTIPART:
+        service.check_early(request)
+    else:
+        service.check_key(request)
+    fields, image = await read_upload(request)
+    service.check_key(request, fields)
+    return fields, image
 
 
 async def _result(service: Service, request: Request, lane: CaptionLane | ClassLane, image: bytes) -> Any:

@@ -46,6 +46,7 @@ def libretranslate_api(service: Service) -> APIRouter:
     @api.post("/translate", openapi_extra=documented(_FIELDS))
     async def translate(request: Request) -> dict[str, Any]:
         """Translates a text or a list of texts, sentence by sentence."""
+        service.check_early(request)
         fields = await read_fields(request)
         service.check_key(request, fields)
         return await _translate(service, request, fields)
@@ -60,6 +61,7 @@ def libretranslate_api(service: Service) -> APIRouter:
     @api.post("/detect")
     async def detect_language(request: Request) -> list[dict[str, Any]]:
         """The most probable languages of a text."""
+        service.check_early(request)
         fields = await read_fields(request)
         service.check_key(request, fields)
         text = _text(fields.get("q"), "q")

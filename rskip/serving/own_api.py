@@ -52,6 +52,7 @@ def own_api(service: Service) -> APIRouter:
     @api.post("/translate", openapi_extra=documented(TranslateRequest))
     async def translate(request: Request) -> Response:
         """Translates sentences, with scores, n-best lists, alignments and notes."""
+        service.check_early(request)
         content = await read_json(request)
         service.check_key(request, content)
         if isinstance(content.get("text"), str):

@@ -49,17 +49,28 @@ class Service:
         return bool(self._keys)
 
     def check_key(self, request: Request, content: Mapping[str, Any] | None = None) -> None:
-        """Checks the key in the header `Authorization: Bearer KEY`, or `api_key` in the content or the address.
+        """Checks the key in the header `Authorization: Bearer KEY`, the address, or `api_key` in the content.
 
         :raises RequestError: a key is needed, and there is none or a wrong one.
         """
-        if not self._keys:
-            return
+        if self._keys and not self.check_early(request):
+            given = (content or {}).get("api_key")
+            if not given:
+                raise RequestError(403, "an API key is needed: give it as api_key, or as Authorization: Bearer KEY")
+            self._compare(given)
+
+    def check_early(self, request: Request) -> bool:
+        """Checks the key in the header or the address before the content is read. Returns whether there is one.
+
+        :raises RequestError: it is wrong.
+        """
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        given = key.strip() if scheme.lower() == "bearer" else (content or {}).get("api_key")
-        given = given or request.query_params.get("api_key")
-        if not given:
-            raise RequestError(403, "an API key is needed: give it as api_key, or as Authorization: Bearer KEY")
+        given = (key.strip() if scheme.lower() == "bearer" else "") or request.query_params.get("api_key", "")
+        if given and self._keys:
+            self._compare(given)
+        return bool(given)
+
+    def _compare(self, given: Any) -> None:
         found = [hmac.compare_digest(_digest(str(given)), known) for known in self._keys]
         if not any(found):
             raise RequestError(403, "Invalid API key")

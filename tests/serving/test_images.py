@@ -125,3 +125,24 @@ def test_bad_addresses_and_too_much_at_once(serving, seeing, drawn):
     assert service.send("POST", "/v1/translate", json={"text": "a"}).json() == {
         "error": "no model for translation is served"
     }
+
+
+def test_a_key_is_checked_before_an_image_is_read(serving, seeing, drawn):
+    service = serving(models=seeing, keys=["k"])
+    right, wrong = ({"Authorization": f"Bearer {key}"} for key in ("k", "x"))
+    text, form = {"Content-Type": "text/plain"}, {"Content-Type": "multipart/form-data; boundary=x"}
+    for query, headers, status in (
+        ("", text, 403),
+        ("", text | wrong, 403),
+        ("?api_key=x", text, 403),
+        ("", text | right, 415),
+        ("", form | wrong, 403),
+        ("?api_key=x", form, 403),
+        ("", form, 400),  # the form may hold a key
+        ("?api_key=k", form, 400),
+    ):
+        answer = service.send("POST", f"/v1/classify{query}", content=b"damaged", headers=headers)
+        assert answer.status_code == status, (query, headers)
+    files = {"files": {"image": ("a.png", png(drawn()), "image/png")}}
+    found = [service.send("POST", "/v1/classify", **files, data={"api_key": key}).status_code for key in ("k", "x", "")]
+    assert found == [200, 403, 403]
