@@ -9,7 +9,7 @@ import rskip
 from rskip.machine.extras import extra
 from rskip.serving.access_log import AccessLog, Write
 from rskip.serving.completions import completions_api
-from rskip.serving.errors import RequestError, error_response
+from rskip.serving.errors import FAILED, RequestError, error_response
 from rskip.serving.guard import Guard
 from rskip.serving.images import images_api
 from rskip.serving.libretranslate import libretranslate_api
@@ -91,5 +91,5 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)  # AccessLog logs it
     async def unexpected(request: Request, error: Exception) -> Response:
-        failed = RequestError(500, "the server failed on this request; its log says why")
+        failed = RequestError(500, FAILED)
         return error_response(request.url.path, failed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import random
 import time
 import uuid
@@ -18,7 +19,7 @@ from msgspec import Meta
 from rskip.language_modeling.stopping import StopStrings
 from rskip.machine.extras import extra
 from rskip.serving.access_log import note
-from rskip.serving.errors import RequestError, error_response
+from rskip.serving.errors import FAILED, RequestError, error_response
 from rskip.serving.jobs import EachStep, Job
 from rskip.serving.reading import documented, read_json, typed
 from rskip.serving.service import Service
@@ -27,7 +28,9 @@ with extra("serve", what="a server"):
     from fastapi import APIRouter, Request
     from starlette.responses import JSONResponse, Response, StreamingResponse
 
+_LOG = logging.getLogger("rskip.serving")
 _MOST_TOKENS = 10_000
+_MOST_STOPS = 4  # OpenAI's limit
 # parameters of OpenAI's that clients send although the values change nothing
 _NEUTRAL: dict[str, Any] = {
     "frequency_penalty": 0, "presence_penalty": 0, "best_of": 1, "echo": False, "logit_bias": {},
@@ -110,10 +113,10 @@ def completions_api(service: Service) -> APIRouter:
     async def completions(request: Request) -> Response:
         """Continues prompts."""
         service.check_key(request)
+        content = await read_json(request)
         for name in ("prompt", "stop"):
             if isinstance(content.get(name), str):
                 content[name] = [content[name]]
-        content = await read_json(request)
         given = {
             name: value for name, value in content.items()
             if value is not None and not (name in _NEUTRAL and value == _NEUTRAL[name])
@@ -125,8 +128,10 @@ def completions_api(service: Service) -> APIRouter:
 
 async def _completions(service: Service, request: Request, asked: CompletionRequest) -> Response:
     served = service.models.named(asked.model, "completion")
+    if len(asked.stop) > _MOST_STOPS:
+        raise RequestError(400, f"stop has {len(asked.stop):,} texts: expected at most {_MOST_STOPS}")
     characters = sum(map(len, asked.prompt))
-    service.check_size(characters=characters, sentences=len(asked.prompt) * asked.n)
+    service.check_size(characters=characters + sum(map(len, asked.stop)), sentences=len(asked.prompt) * asked.n)
     note(request, asked.prompt, model=served.name, characters=characters)
     seed = random.getrandbits(32) if asked.seed is None else asked.seed
     prompts = [
@@ -178,7 +183,10 @@ async def _stream(service: Service, request: Request, jobs: Sequence[Job], answe
             for index, each in enumerate(await results):
                 yield _event({**answer, "choices": [_choice(index, "", each.reason)]})
             yield "data: [DONE]\n\n"
-        except RequestError as error:
+        except Exception as error:
+            if not isinstance(error, RequestError):
+                _LOG.exception("a stream failed")
+                error = RequestError(500, FAILED)
             yield f"data: {bytes(error_response(request.url.path, error).body).decode()}\n\n"
         finally:
             results.cancel()

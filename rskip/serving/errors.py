@@ -9,6 +9,8 @@ from rskip.machine.extras import extra
 with extra("serve", what="a server"):
     from starlette.responses import JSONResponse
 
+FAILED = "the server failed on this request; its log says why"
+
 
 class RequestError(Exception):
     """Raised for a request that can't be answered.

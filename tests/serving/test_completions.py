@@ -82,6 +82,20 @@ def test_a_stream_ends_with_an_error_if_the_time_is_up(serving):
     assert parts and last.startswith('data: {"error":{"message":"no result within 0.5 s')
 
 
+class Failing(Counting):
+    def stream(self, prompt, **options):
+        yield "a"
+        raise KeyError("b")
+
+
+def test_a_stream_ends_with_an_error_if_the_model_fails(serving, caplog):
+    service = serving(models=Models([ServedModel("failing", Failing())]))
+    answer = service.send("POST", "/v1/completions", json={"prompt": "a", "stream": True})
+    part, last, _ = answer.text.split("\n\n")
+    assert '"text": "a"' in part and last.startswith('data: {"error":{"message":"the server failed on this request')
+    assert "KeyError: 'b'" in caplog.text
+
+
 class Long(Counting):
     def stream(self, prompt, **options):
         return (part * 10_000 for part in super().stream(prompt, **options))
@@ -107,6 +121,8 @@ def test_errors_and_time_outs_have_openais_form(serving):
         ({"prompt": "", "stream": True}, 400, "the prompt is empty"),
         ({"prompt": "a", "logprobs": 3}, 400, "unknown key logprobs"),
         ({"prompt": "a", "echo": True}, 400, "unknown key echo"),
+        ({"prompt": "a", "stop": ["b"] * 5}, 400, "stop has 5 texts: expected at most 4"),
+        ({"prompt": "a", "stop": "b" * 100_000}, 400, "request (100001) exceeds text limit"),
         ({"prompt": "a", "max_tokens": 10_000}, 504, "no result within 0.7 s"),
     ):
         answer = service.send("POST", "/v1/completions", json=fields)
