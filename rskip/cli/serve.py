@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
     """Loads the models and serves them."""
     from rskip.cli._options import with_flags
     from rskip.serving.guard import LOOPBACK, allowed_host, allowed_origin
-    from rskip.serving.server import is_private, open_port, run_server
+    from rskip.serving.server import allow_connections, is_private, open_port, run_server
     from rskip.serving.settings import ServerSettings
 
     settings, keys = with_flags(ServerSettings(), args), read_keys(args.api_keys)
@@ -115,6 +115,7 @@ def run(args: argparse.Namespace) -> None:
             _limit_threads(count)
             work(server, models)
 
+        allow_connections(settings.max_connections)
         host = f"[{args.host}]" if ":" in args.host else args.host
         names = ", ".join(each.name for each in models)
         print(f"serving {names} at http://{host}:{listening.getsockname()[1]} (Ctrl-C ends)", file=sys.stderr)

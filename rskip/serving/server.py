@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import signal
 import socket
+import sys
 
 from rskip.machine.extras import extra
 from rskip.serving.connection import timed
@@ -17,6 +18,7 @@ with extra("serve", what="a server"):
     from starlette.types import ASGIApp
 
 _MOST_WAITING = 2048  # connections that wait to be accepted
+_OTHER_FILES = 200  # open files of a server besides its connections
 
 
 def open_port(host: str, port: int) -> socket.socket:
@@ -41,6 +43,26 @@ def open_port(host: str, port: int) -> socket.socket:
 def is_private(listening: socket.socket) -> bool:
     """Whether only programs of this machine reach the socket."""
     return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
+
+
+def allow_connections(count: int) -> None:
+    """Raises this process' limit of open files for this many connections, and says so on stderr if it stays too low."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed, unlimited = count + _OTHER_FILES, resource.RLIM_INFINITY
+    if soft == unlimited or soft >= needed:
+        return
+    possible = needed if hard == unlimited else min(needed, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
+    except (OSError, ValueError):
+        possible = soft
+    if possible < needed:
+        advice = f"expected {needed:,} for {count:,} connections; raise it, or give a smaller --max-connections"
+        print(f"the limit of open files is {possible:,}: {advice}", file=sys.stderr, flush=True)
 
 
 def run_server(app: ASGIApp, listening: socket.socket, settings: ServerSettings) -> None:

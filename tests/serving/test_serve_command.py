@@ -138,3 +138,23 @@ def test_a_signal_before_the_server_runs_ends_it(monkeypatch):
     with socket.socket() as listening:
         run_server(None, listening, ServerSettings())
     assert ended == [True]
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised", "message"),
+    [
+        (4096, 4096, [], ""),
+        (1024, 4096, [(1200, 4096)], ""),
+        (1024, 1100, [(1100, 1100)], "the limit of open files is 1,100: expected 1,200 for 1,000 connections"),
+    ],
+)
+def test_the_limit_of_open_files_allows_all_connections(monkeypatch, capsys, soft, hard, raised, message):
+    resource = pytest.importorskip("resource", reason="Windows has no such limit")
+    from rskip.serving.server import allow_connections
+
+    found = []
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: found.append(limits))
+    allow_connections(1000)
+    error = capsys.readouterr().err
+    assert found == raised and message in error and error.count("\n") == bool(message)
