@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -102,6 +103,23 @@ def test_a_socket_is_private_if_it_is_bound_to_a_loopback_address(host, private)
 
     with open_port(host, 0) as listening:
         assert is_private(listening) is private
+
+
+def test_an_answer_in_two_parts_does_not_wait_between_them():
+    from rskip.serving.server import open_port
+
+    async def no_delay():
+        accepted = asyncio.Queue()
+        with open_port("127.0.0.1", 0) as listening:
+            async with await asyncio.start_server(lambda *streams: accepted.put_nowait(streams[1]), sock=listening):
+                _, client = await asyncio.open_connection(*listening.getsockname())
+                server = await accepted.get()
+                found = server.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                server.close()
+                client.close()
+        return found
+
+    assert asyncio.run(no_delay()) == 1
 
 
 @pytest.mark.parametrize("given", ["Example.org", "example.org:8000", "EXAMPLE.org:"])
