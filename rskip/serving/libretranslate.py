@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from rskip.machine.extras import extra
@@ -14,6 +15,7 @@ from rskip.serving.markup import Fragment
 from rskip.serving.reading import documented, read_fields
 from rskip.serving.sentences import SplitText
 from rskip.serving.service import Service
+from rskip.serving.threads import aside
 from rskip.serving.translating import TranslationLane, search_options, translation_job
 from rskip.settings.errors import shown
 from rskip.translation.translation import Translation
@@ -103,8 +105,9 @@ async def _translate(service: Service, request: Request, fields: dict[str, Any])
     if form not in _FORMATS:
         raise RequestError(400, f"{str(form)[:80]} format is not supported")
     alternatives = _count(fields.get("alternatives") or 0, "alternatives")
-    service.check_size(characters=sum(map(len, texts)), sentences=len(texts))
-    documents = await run_in_threadpool(lambda: [(Fragment if form == "html" else SplitText)(each) for each in texts])
+    characters = sum(map(len, texts))
+    service.check_size(characters=characters, sentences=len(texts))
+    documents = await aside(characters, lambda: [(Fragment if form == "html" else SplitText)(each) for each in texts])
     count = sum(len(each.sentences) for each in documents)
     service.check_size(characters=0, sentences=count)
     sources, detected = [source] * len(texts), []
@@ -112,7 +115,7 @@ async def _translate(service: Service, request: Request, fields: dict[str, Any])
         detected = await run_in_threadpool(_detected, service, documents, target)
         sources = [each["language"] for each in detected]
     found = await _translations(service, request, documents, sources, target, alternatives)
-    note(request, texts, characters=sum(map(len, texts)), sentences=count)
+    note(request, texts, characters=characters, sentences=count)
     ranked = [
         [text] if translations is None
         else [document.joined(_of_rank(translations, rank)) for rank in _ranks(translations)]
@@ -143,12 +146,13 @@ async def _translations(
         if service.models.same_language(source, target):
             continue
         numbers = [number for number, each in enumerate(sources) if each == source]
-        name, translator = await run_in_threadpool(service.models.translator, None, source, target)
+        name, translator = service.models.translator(None, source, target)
         options = search_options(translator, max_beam=service.settings.max_beam, nbest=alternatives + 1)
         lane = TranslationLane(name, translator, options, service.settings.batch_tokens)
         note(request, model=name, source=translator.source_language, target=translator.target_language)
         sentences = [sentence for number in numbers for sentence in documents[number].sentences]
-        jobs.append(await run_in_threadpool(translation_job, lane, sentences))
+        characters = sum(map(len, sentences))
+        jobs.append(await aside(characters, partial(translation_job, lane, sentences)))
         order += numbers
     results = iter(await service.results(request, *jobs))
     for number in order:

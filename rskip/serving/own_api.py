@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -17,12 +18,12 @@ from rskip.serving.models import languages_of
 from rskip.serving.reading import documented, read_json, typed
 from rskip.serving.sentences import SplitText
 from rskip.serving.service import Service
+from rskip.serving.threads import aside
 from rskip.serving.translating import TranslationLane, search_options, translation_job
 from rskip.translation.translation import TranslatedHypothesis, Translation
 
 with extra("serve", what="a server"):
     from fastapi import APIRouter, Request
-    from starlette.concurrency import run_in_threadpool
     from starlette.responses import Response
 
 _MOST_ATTENTION = 10_000_000  # values per answer
@@ -69,8 +70,9 @@ def own_api(service: Service) -> APIRouter:
 
 
 async def _translate(service: Service, request: Request, asked: TranslateRequest) -> Response:
-    service.check_size(characters=sum(map(len, asked.text)), sentences=len(asked.text))
-    name, translator = await run_in_threadpool(service.models.translator, asked.model, asked.source, asked.target)
+    characters = sum(map(len, asked.text))
+    service.check_size(characters=characters, sentences=len(asked.text))
+    name, translator = service.models.translator(asked.model, asked.source, asked.target)
     options = search_options(
         translator,
         max_beam=service.settings.max_beam,
@@ -81,15 +83,16 @@ async def _translate(service: Service, request: Request, asked: TranslateRequest
         token_scores=asked.token_scores,
         attention=asked.alignment or asked.attention,
     )
-    texts = await run_in_threadpool(lambda: [SplitText(each) for each in asked.text]) if asked.split else None
+    texts = await aside(characters, lambda: [SplitText(each) for each in asked.text]) if asked.split else None
     parts = [each.sentences for each in texts] if texts else [[each] for each in asked.text]
     sentences = [sentence for part in parts for sentence in part]
     service.check_size(characters=0, sentences=len(sentences))
-    note(request, asked.text, model=name, characters=sum(map(len, asked.text)), sentences=len(sentences))
+    note(request, asked.text, model=name, characters=characters, sentences=len(sentences))
     lane = TranslationLane(name, translator, options, service.settings.batch_tokens)
-    job = await run_in_threadpool(translation_job, lane, sentences)
+    job = await aside(characters, partial(translation_job, lane, sentences))
+    size = options.nbest * characters
     if options.attention:
-        _check_attention(job.sizes, options)
+        size = _attention_values(job.sizes, options)
     found = iter(await service.results(request, job))
     translations = [[next(found) for _ in part] for part in parts]
 
@@ -109,11 +112,14 @@ async def _translate(service: Service, request: Request, asked: TranslateRequest
             }
         )
 
-    return Response(await run_in_threadpool(answer), media_type="application/json")
+    return Response(await aside(size, answer), media_type="application/json")
 
 
-def _check_attention(sizes: Sequence[int], options: SearchOptions) -> None:
-    """Refuses a request whose attention could take too much memory."""
+def _attention_values(sizes: Sequence[int], options: SearchOptions) -> int:
+    """The largest number of values that the attention of a request can have.
+
+    :raises RequestError: they could take too much memory.
+    """
     values = options.nbest * sum(size * (options.max_length(size) + 1) for size in sizes)
     if values > _MOST_ATTENTION:
         raise RequestError(
@@ -121,6 +127,7 @@ def _check_attention(sizes: Sequence[int], options: SearchOptions) -> None:
             f"alignment and attention need up to {values:,} values for this text: expected at most "
             f"{_MOST_ATTENTION:,}; send fewer sentences, or ask for a smaller nbest",
         )
+    return values
 
 
 def _joined(translations: list[Translation], text: SplitText | None) -> str:
