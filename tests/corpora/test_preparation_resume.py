@@ -17,10 +17,19 @@ from rskip.corpora import chunks
 
 ARGUMENTS = ["prepare", "numbers-en-de", "--pairs", "1500", "--bpe-size", "60", "--workers", "2"]
 PROGRAM = """
-import sys
+import os, sys, time
 from rskip.cli.main import main
 from rskip.corpora import chunks, numbers, preparation
-from rskip.corpora.stages import binarise
+from rskip.corpora.stages import binarise, tokenise
+
+write_json = tokenise.write_json
+
+def write_and_wait(path, content):
+    write_json(path, content)
+    if path.stem == os.environ.get("WAIT_AFTER"):  # or all workers may end before the signal
+        time.sleep(60)
+
+tokenise.write_json = write_and_wait
 
 if __name__ == "__main__":
     chunks.PAIRS_IN_CHUNK, numbers.VALID_PAIRS, numbers.TEST_PAIRS = 150, 20, 20
@@ -48,6 +57,7 @@ class Command:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
+            env={**os.environ, "WAIT_AFTER": Path(until).stem},
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
         )
         path = output.with_name(f"{output.name}.partial") / until
