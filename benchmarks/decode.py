@@ -5,8 +5,8 @@ have the same length. All systems alternate, each in its own process with the sa
 times of the same round; the median over rounds is reported. Before timing, the benchmark checks that the work is the
 same: in float32 the trained model gives the same hypotheses (99 %), and random models give equal numbers of target
 tokens. It also measures the latency of one sentence, and the peak memory for growing batches and lengths. Prints
-tables, appends one JSON line to study/results/benchmarks/decode.jsonl and ends with one JSON object, which contains the
-ratios of the workloads and the smallest ratio.
+tables and appends a JSON line to study/results/benchmarks/decode.jsonl after each part of a workload. Ends with one
+JSON object, which contains the ratios of the workloads and the smallest ratio.
 
 With --device cuda, fairseq-generate and ours translate random sentences with Transformer-base on a GPU, in batches of
 1, 64 and 512, and the peak memory is measured too.
@@ -21,7 +21,7 @@ import argparse
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,33 +55,35 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Measures and prints all requested parts."""
+def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Measures and prints all requested parts, and yields each when it is done."""
     quick, rounds = args.quick, min(args.rounds, 2) if args.quick else args.rounds
+    settings = {"rounds": rounds, "threads": args.threads}
     workloads: dict[str, Callable[[], Workload]] = {
         "trained": lambda: trained(args.mirror, sentences=32 if quick else None),
         "small": lambda: small(sentences=16 if quick else 128),
         "base": lambda: base(sentences=4 if quick else 64),
     }
     chosen = [name for name in workloads if name in args.only] or [name for name in workloads if "latency" in args.only]
-    speed, latency, memory = [], [], []
     with tempfile.TemporaryDirectory() as temporary:
         for name in chosen:
             workload = workloads[name]()
             systems = build_systems(workload, Path(temporary, name), args.threads)
             if name in args.only:
-                speed.append(measure_speed(workload, systems, rounds))
-                print_speed(speed[-1])
+                speed = measure_speed(workload, systems, rounds)
+                print_speed(speed)
+                yield {**settings, "speed": [speed]}
             if "latency" in args.only:
                 systems.update(build_onnx_systems(workload, Path(temporary, f"{name}-onnx"), args.threads))
-                latency.append(measure_latency(workload, systems, rounds))
-                print_latency(latency[-1])
+                latency = measure_latency(workload, systems, rounds)
+                print_latency(latency)
+                yield {**settings, "latency": [latency]}
             for system in systems.values():
                 system.close()
         if "memory" in args.only:
             memory = measure_memory(Path(temporary, "memory"), POINTS[:2] if quick else POINTS, args.threads)
             print_memory(memory)
-    return {"rounds": rounds, "threads": args.threads, "speed": speed, "latency": latency, "memory": memory}
+            yield {**settings, "memory": memory}
 
 
 def measure_gpu(args: argparse.Namespace) -> dict[str, Any]:
@@ -95,16 +97,16 @@ def measure_gpu(args: argparse.Namespace) -> dict[str, Any]:
     return {"device": str(args.device), "rounds": rounds, "gpu": found}
 
 
-def summary(record: dict[str, Any]) -> dict[str, Any]:
+def summary(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The last line: the smallest value of each ratio, and the values of the workloads."""
-    speed = record["speed"]
+    speed, latency = ([each for record in records for each in record.get(part, ())] for part in ("speed", "latency"))
     return {
         **{name: min((each[name] for each in speed), default=None) for name in RATIOS},
         "workloads": {each["workload"]: {name: each[name] for name in (*RATIOS, "best")} for each in speed},
-        "one_sentence_ct2_float32": {each["workload"]: each[ONE_SENTENCE] for each in record["latency"]},
-        "versions": {name: record["packages"][name] for name in ("rskip", "torch", "fairseq", "ctranslate2")},
-        "processor": record["machine"],
-        "instructions": record["instructions"],
+        "one_sentence_ct2_float32": {each["workload"]: each[ONE_SENTENCE] for each in latency},
+        "versions": {name: records[-1]["packages"][name] for name in ("rskip", "torch", "fairseq", "ctranslate2")},
+        "processor": records[-1]["machine"],
+        "instructions": records[-1]["instructions"],
     }
 
 
@@ -118,8 +120,8 @@ def main() -> None:
         ours = (row for each in record["gpu"] for row in each["rows"] if row["system"] == "ours 1xskip+ln bfloat16")
         print(f"\n{json.dumps([row['ratio_to_fairseq_float16'][0] for row in ours])}")
         return
-    record = append_record(path, "decode", measure(args))
-    print(f"\n{json.dumps(summary(record))}")
+    records = [append_record(path, "decode", each) for each in measure(args)]
+    print(f"\n{json.dumps(summary(records))}")
 
 
 if __name__ == "__main__":
