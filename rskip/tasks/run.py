@@ -278,7 +278,7 @@ def epoch_line(epoch: int, figures: Sequence[str], seconds: float) -> str:
 def precision_here(asked: str, *, gpus: int) -> str:
     """The precision to use: `asked`, but float32 instead of bfloat16 if the CPU or a GPU has no bfloat16 instructions.
 
-    There, PyTorch emulates bfloat16, which is several times slower than float32 (docs/speed.md) and less exact.
+    There, PyTorch emulates bfloat16, which is several times slower than float32 and less exact.
 
     :param gpus: number of GPUs, 0 for the CPU.
     """
