@@ -12,6 +12,10 @@ and appends the result to study/results/benchmarks/serve.jsonl.
 With --endurance it only sends requests, and prints memory, speed and errors of each 5,000:
 
     python benchmarks/serve.py --sentences FILE --endurance --requests 100000
+
+With --processes it compares numbers of worker processes that share the threads:
+
+    python benchmarks/serve.py --sentences FILE --processes --rounds 5 --count 300
 """
 
 from __future__ import annotations
@@ -51,6 +55,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--requests", type=int, default=20_000, help="requests while memory is watched")
     parser.add_argument("--endurance", action="store_true", help="only watch the memory over --requests")
+    parser.add_argument("--processes", action="store_true", help="only compare numbers of worker processes")
     parser.add_argument("--malformed", type=int, default=10_000, help="malformed requests")
     parser.add_argument("--batch-wait", type=float, default=ServerSettings().batch_wait)
     parser.add_argument("--workers", type=int, default=ServerSettings().workers, help="worker processes; 0 for none")
@@ -115,6 +120,25 @@ def measure_speed(args: argparse.Namespace, sentences: list[str], folder: Path) 
             rows.append({"round": number, "system": system, "clients": 0, **offline(args, system, folder, sentences)})
             print(json.dumps(rows[-1]), flush=True)
     return rows
+
+
+def compare_processes(args: argparse.Namespace, sentences: list[str]) -> dict[str, Any]:
+    """Requests per second of each number of workers and clients. The workers of a server share the threads."""
+    speed: dict[tuple[int, int, int], list[float]] = {}
+    for _ in range(args.rounds):
+        for workers, threads in ((0, args.threads), (1, args.threads), (args.threads, 1)):
+            with server("ours float32", MODEL, None, threads=threads, workers=workers, batch_wait=0) as (port, _):
+                send(port, translate_requests(sentences[:64]), 8)  # warm
+                for clients in CLIENTS[:3]:
+                    few = sentences[: len(sentences) // 4] if clients == 1 else sentences
+                    load = send(port, translate_requests(few), clients)
+                    assert {*load.statuses} == {200}
+                    speed.setdefault((workers, threads, clients), []).append(round(len(few) / load.seconds, 1))
+    names = ("workers", "threads", "clients")
+    rows = [{**dict(zip(names, setting, strict=True)), "per_second": each} for setting, each in speed.items()]
+    for row in rows:
+        print(json.dumps({**row, "median": statistics.median(row["per_second"])}))
+    return {"processes": rows}
 
 
 def offline(args: argparse.Namespace, system: str, folder: Path, sentences: list[str]) -> dict[str, float]:
@@ -232,6 +256,10 @@ def main() -> None:
     if args.endurance:
         found = {"threads": args.threads, "workers": args.workers, **endure(args, sentences)}
         append_record(Path(os.devnull) if args.quick else args.output, "serve endurance", found)
+        return
+    if args.processes:
+        found = {"rounds": args.rounds, "count": args.count, **compare_processes(args, sentences[: args.count])}
+        append_record(Path(os.devnull) if args.quick else args.output, "serve processes", found)
         return
     from rskip.cli.main import main as rskip
 
