@@ -156,13 +156,17 @@ class LanguageModelField:
         is_won = f"A win is significant and at least {MARGIN:g} lower in both."
         rule = is_won if self.depth == WINS_AT else "These tests don't count as wins."
         notes = [
-            "Loss: nats per character on the second half of the validation text, at the rate that is best on the first "
-            f"half; mean [{CONFIDENCE:.0%} interval]. Time: of the whole training, relative to {BASELINE}: "
-            "the median ratio of updates that alternate on one core.",
-            f"Differences from {BASELINE}, with {CONFIDENCE:.0%} intervals that hold one by one: Welch's t-test; p is "
-            f"corrected for {len(updates)} comparisons at equal updates and {len(times)} at equal time (Holm). {rule}",
-            f"{missing} of {len(self.families)} variants have no record yet.",
+            f"Loss: mean nats per character on the second half of the validation text [{CONFIDENCE:.0%} interval], at "
+            f"the rate that is better on the first half. Time: of the training run, relative to {BASELINE} "
+            "(prenorm+ln): the median ratio of updates that alternate on one core.",
+            f"{missing} of {len(self.families)} variants have no run record yet.",
         ]
+        if updates or times:
+            notes.insert(
+                1,
+                f"Differences from {BASELINE}: Welch's t-test. The {CONFIDENCE:.0%} intervals are not corrected; p is, "
+                f"for {len(updates)} comparisons at equal updates and {len(times)} at equal time (Holm). {rule}",
+            )
         wins = [row[0] for row in rows if row[-1] == "win"]
         if updates and self.depth == WINS_AT:
             notes.append(f"Wins: {', '.join(wins)}." if wins else "No connection wins by these rules.")
@@ -175,7 +179,7 @@ class LanguageModelField:
     def markdown(self, root: Path) -> str:
         """The table for a page in docs/, below its figure if study/figures.yaml has one and it is drawn."""
         if not any(family.records for family in self.families.values()):
-            return "No run has a record yet.\n"
+            return "No run record yet.\n"
         name = f"{RECIPE}_{self.depth}"
         figures = root / "study" / "figures.yaml"
         has_figure = figures.is_file() and f"\n{name}:" in figures.read_text(encoding="utf-8")

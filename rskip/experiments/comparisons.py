@@ -288,12 +288,13 @@ def comparison_notes(lines: Sequence[Line], *, baseline: str = "") -> list[str]:
         reasons = " or ".join(dict.fromkeys(each.unpooled for each in of_pairs))
         notes.append(
             f"Cells with {PAIRS} pairs or more: paired t-test, because {reasons}. In brackets: {CONFIDENCE:.0%} "
-            f"intervals that hold one by one. p is corrected for {_comparisons(of_pairs[0].comparisons)} (Holm)."
+            "intervals that are not corrected for the number of comparisons. "
+            f"p is corrected for {_comparisons(of_pairs[0].comparisons)} (Holm)."
         )
     if tested:
         notes.append(
             f"Bold: detected, p below {1 - CONFIDENCE:.2f}. MDE: minimum detectable effect, the smallest true "
-            f"difference that is detected with probability {POWER} at the corrected level, given this deviation."
+            f"difference that is detected with probability {POWER} at the corrected level, with this deviation."
         )
         if not any(line.shown for line in lines):
             notes.append("No difference detected.")
@@ -328,7 +329,7 @@ def _plan(lines: Sequence[Line]) -> list[str]:
     if not needed:
         return []
     seeds = ", ".join(f"{name} {f'more than {MOST_SEEDS}' if n == math.inf else n}" for name, n in needed.items())
-    notes = [f"Seeds that detect the measured difference with probability {POWER}, if it is the true one: {seeds}."]
+    notes = [f"Seeds needed to detect the measured difference with probability {POWER}, if it is true: {seeds}."]
     best = min(needed, key=needed.__getitem__)
     if needed[best] < math.inf:
         baseline = missed[best].baseline

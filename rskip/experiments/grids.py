@@ -252,14 +252,15 @@ def _notes(cells: Sequence[Cell], ranked: str) -> list[str]:
     records = [record for cell in cells for record in cell.records]
     if not records:
         return ["No variant has a run record yet."]
-    notes = [f"Cells: {ranked}, mean ± sample standard deviation (seeds). Best line first; each line's best in bold."]
+    cells_are = f"Cells: {ranked}, mean ± sample standard deviation (seeds)."
+    notes = [f"{cells_are} Best row first; best value of each row in bold."]
     if any(cell.diverged for cell in cells):
         notes.append(
             "Diverged: a loss, gradient or weight was not finite, or the loss ended more than "
             f"{RISEN:g} above its lowest; means and differences leave such seeds out."
         )
     if any(len(cell.figures) == 1 for cell in cells):
-        notes.append("One seed is not a comparison.")
+        notes.append("Cells with one seed don't rank variants.")
     precisions = sorted({record.precision or "not recorded" for record in records})
     if len(precisions) > 1:
         notes.append(f"Computed in {' and '.join(precisions)}: don't compare cells of two precisions.")

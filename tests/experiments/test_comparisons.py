@@ -116,9 +116,9 @@ def test_another_setting_is_compared_in_pairs_and_one_seed_not_at_all(
         "Differences are the variant's score minus that of mine/plain with the same seed.  \n"
         "Fewer than 3 pairs of seeds give no interval and no test.  \n"
         "Cells with 3 pairs or more: paired t-test, because other settings differ. In brackets: 95% intervals that "
-        "hold one by one. p is corrected for 1 comparison (Holm).  \n"
+        "are not corrected for the number of comparisons. p is corrected for 1 comparison (Holm).  \n"
         "Bold: detected, p below 0.05. MDE: minimum detectable effect, the smallest true difference that is detected "
-        "with probability 0.8 at the corrected level, given this deviation.  \n"
+        "with probability 0.8 at the corrected level, with this deviation.  \n"
         "sacreBLEU: `nrefs:1|tok:13a`.  \n"
         "mine/twice and its baseline differ in train.clip-norm: 1.0 against the default.  \n"
         "With the papers' scores: rskip report some-table-1 some-section-2.\n\n"
@@ -149,7 +149,7 @@ def test_variants_that_differ_in_the_connection_share_a_deviation_and_the_rest_s
     assert [note for note in table.notes if "pooled" in note or note.startswith(("Seeds", "Cheapest"))] == [
         "Dunnett's test with the standard deviation pooled over mine/plain, mine/thrice, mine/fourth: 0.85, with 5 "
         "degrees of freedom. In brackets: 95% intervals that hold simultaneously. p is corrected for 2 comparisons.",
-        "Seeds that detect the measured difference with probability 0.8, if it is the true one: mine/twice 77, "
+        "Seeds needed to detect the measured difference with probability 0.8, if it is true: mine/twice 77, "
         "mine/thrice 10.",
         "Cheapest next runs: mine/thrice and mine/plain, seeds up to 10.",
     ]
