@@ -104,32 +104,38 @@ class Grids:
         return tuple(self._of_table)
 
     def table(self, name: str) -> Table:
-        """The table of this name.
+        """The table of this name. It leaves out rows and columns without run records, except the baseline's row.
 
         :raises ValueError: a record was made with other settings than its variant has now.
         """
-        task, ordered = self._of_table[name][0].task, self._lines(name)
+        task, lines = self._of_table[name][0].task, self._lines(name)
+        ran = [line for line in lines if any(cell.records for cell in line)]
+        baseline = self._of_table[name][0].parts[-2]
+        ordered = [line for line in lines if line in ran or line[0].recipe.parts[-2] == baseline] if ran else lines
         lasts = [cell.recipe.parts[-1] for cell in ordered[0]]
         ranked, main = _ranked(task), task.columns[0]
         columns = {
             "variant": [line[0].recipe.parts[-2] for line in ordered],
             **{last: [str(line[at]) for line in ordered] for at, last in enumerate(lasts)},
         }
-        compared = _compare(ordered, self._of_table[name][0].parts[-2], ranked)
+        compared = _compare(ordered, baseline, ranked)
         columns |= _comparison_columns(ordered, compared)
         if main != ranked:
             columns[f"{main.heading} there"] = [_mean(_best(line), main.metric) for line in ordered]
         further = [self._figures(name, line[0].recipe) for line in ordered]
         columns |= {heading: [_shown(figures[heading]) for figures in further] for heading in further[0]}
-        kept = [heading for heading, column in columns.items() if heading in ("variant", *lasts) or any(column)]
+        kept = [heading for heading, column in columns.items() if any(column) or (not ran and heading in lasts)]
         cells = [cell for line in ordered for cell in line]
-        baseline = f"{self._of_table[name][0].parts[-2]} in the same column"
-        notes = _notes(cells, ranked.heading) + comparison_notes(list(compared.values()), baseline=baseline)
+        notes = _notes(cells, ranked.heading)
+        if idle := [line[0].recipe.parts[-2] for line in lines if line not in ordered]:
+            notes.append(f"No run record yet: {', '.join(idle)}.")
+        notes += comparison_notes(list(compared.values()), baseline=f"{baseline} in the same column")
         if self._further is not None and further[0].keys() & set(kept):
             notes.append(self._further.note(self._of_table[name][0], kept))
         places = {
-            cell.recipe.address: (at, 1 + last) for at, line in enumerate(ordered) for last, cell in enumerate(line)
-        }
+            cell.recipe.address: (at, kept.index(cell.recipe.parts[-1]))
+            for at, line in enumerate(ordered) for cell in line if cell.recipe.parts[-1] in kept
+        }  # fmt: skip
         return Table(
             name=name,
             title=name,
@@ -145,7 +151,7 @@ class Grids:
             ],
             records={places[cell.recipe.address]: cell.records for cell in cells if cell.records},
             notes=notes,
-            commands=_commands(cells),
+            commands=_commands([cell for line in lines for cell in line]),
         )
 
     def measurement(self, name: str) -> Measurement:

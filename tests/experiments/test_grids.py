@@ -82,6 +82,22 @@ def test_without_records_a_grid_has_its_lines_and_the_commands_that_fill_it(
     ]
 
 
+def test_a_row_or_column_without_run_records_is_left_out(
+    record: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    record("twice", 1, 4.2, lr=2)
+    assert main(["report", "mine/small", "--format", "markdown"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:5] == [
+        "| variant | lr2 | sacreBLEU there |",
+        "| --- | --- | --- |",
+        "| twice | **4.20 (1)** | 30.00 |",
+        "| plain |  |  |",  # the baseline
+        "",
+    ]
+    assert "No run record yet: gates." in map(str.strip, lines)
+
+
 def test_cells_are_compared_with_the_first_lines_where_both_have_seeds(
     record: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,10 +108,10 @@ def test_cells_are_compared_with_the_first_lines_where_both_have_seeds(
     record("gates", 1, 4.8, lr=2)
     assert main(["report", "mine/small", "--format", "markdown"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "| variant | lr2 | lr1 | difference, lr2 | p, lr2 | MDE, lr2 | sacreBLEU there |"
+    assert lines[0] == "| variant | lr2 | difference, lr2 | p, lr2 | MDE, lr2 | sacreBLEU there |"
     assert lines[2:4] == [
-        "| twice | **4.30 ± 0.10 (3)** |  | **-0.30 [-0.52, -0.08]** | 0.020 | 0.30 | 30.00 ± 0.00 |",
-        "| plain | **4.60 ± 0.10 (3)** |  |  |  |  | 30.00 ± 0.00 |",
+        "| twice | **4.30 ± 0.10 (3)** | **-0.30 [-0.52, -0.08]** | 0.020 | 0.30 | 30.00 ± 0.00 |",
+        "| plain | **4.60 ± 0.10 (3)** |  |  |  | 30.00 ± 0.00 |",
     ]
     assert "Differences are the variant's score minus that of plain in the same column.  " in lines
 
