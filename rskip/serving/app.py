@@ -9,7 +9,7 @@ import rskip
 from rskip.machine.extras import extra
 from rskip.serving.access_log import AccessLog, Write
 from rskip.serving.completions import completions_api
-from rskip.serving.errors import FAILED, RequestError, error_response
+from rskip.serving.errors import FAILED, GONE, RequestError, error_response
 from rskip.serving.guard import Guard
 from rskip.serving.images import images_api
 from rskip.serving.libretranslate import libretranslate_api
@@ -17,12 +17,14 @@ from rskip.serving.metrics import CONTENT_TYPE
 from rskip.serving.own_api import own_api
 from rskip.serving.page import page
 from rskip.serving.service import Service
+from rskip.settings.errors import shown
 
 with extra("serve", what="a server"):
     from fastapi import FastAPI, Request
     from starlette.concurrency import run_in_threadpool
     from starlette.exceptions import HTTPException
     from starlette.middleware.cors import CORSMiddleware
+    from starlette.requests import ClientDisconnect
     from starlette.responses import JSONResponse, Response
     from starlette.types import ASGIApp
 
@@ -87,7 +89,16 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
-        return error_response(request.url.path, RequestError(error.status_code, str(error.detail)))
+        path, message = request.url.path, str(error.detail)
+        if error.status_code == 404:
+            message = f"there is no route {shown(path)}: GET /openapi.json lists all"
+        response = error_response(path, RequestError(error.status_code, message))
+        response.headers.update(error.headers or {})  # Allow, with status 405
+        return response
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(request: Request, error: ClientDisconnect) -> Response:
+        return error_response(request.url.path, RequestError(GONE, "the client has gone"))
 
     @app.exception_handler(Exception)  # AccessLog logs it
     async def unexpected(request: Request, error: Exception) -> Response:

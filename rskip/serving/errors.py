@@ -10,6 +10,7 @@ with extra("serve", what="a server"):
     from starlette.responses import JSONResponse
 
 FAILED = "the server failed on this request; its log says why"
+GONE = 499  # status in the log for a client that closed its connection
 
 
 class RequestError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 
 from rskip.machine.extras import extra
@@ -9,6 +10,8 @@ from rskip.machine.extras import extra
 with extra("serve", what="a server"):
     from python_multipart.exceptions import FormParserError
     from python_multipart.multipart import MultipartParser, parse_options_header
+
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # the client gets the error
 
 MULTIPART = "multipart/form-data"
 MOST_FIELDS = 100

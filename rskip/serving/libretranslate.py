@@ -36,6 +36,7 @@ _FIELDS = {
         "target": {"type": "string", "description": "language code"},
         "format": {"enum": [*_FORMATS], "default": "text"},
         "alternatives": {"type": "integer", "minimum": 0, "default": 0},
+        "model": {"type": "string", "description": "name of a model; default: the first one that fits"},
         "api_key": {"type": "string"},
     },
 }
@@ -66,7 +67,7 @@ def libretranslate_api(service: Service) -> APIRouter:
         service.check_early(request)
         fields = await read_fields(request)
         service.check_key(request, fields)
-        text = _text(fields.get("q"), "q")
+        text = _text(_given(fields, "q"), "q")
         service.check_size(characters=len(text), sentences=1)
         found = await run_in_threadpool(detect, text)
         likely = [each for each in found[:5] if each[1] >= 0.01] or found[:1]
@@ -95,16 +96,18 @@ def libretranslate_api(service: Service) -> APIRouter:
 
 
 async def _translate(service: Service, request: Request, fields: dict[str, Any]) -> dict[str, Any]:
-    for name in ("q", "source", "target"):
-        if name not in fields:
-            raise RequestError(400, f"Invalid request: missing {name} parameter")
-    given, several = fields["q"], isinstance(fields["q"], list)
+    given, source, target = (_given(fields, name) for name in ("q", "source", "target"))
+    several = isinstance(given, list)
     texts = [_text(each, "q") for each in (given if several else [given])]
-    source, target = _text(fields["source"], "source"), _text(fields["target"], "target")
+    source, target = _text(source, "source"), _text(target, "target")
+    model = _text(fields.get("model") or "", "model") or None
     form = fields.get("format") or "text"
     if form not in _FORMATS:
         raise RequestError(400, f"{str(form)[:80]} format is not supported")
     alternatives = _count(fields.get("alternatives") or 0, "alternatives")
+    most = service.settings.max_beam - 1
+    if alternatives > most:
+        raise RequestError(400, f"Invalid request: alternatives is {alternatives}: expected at most {most}")
     characters = sum(map(len, texts))
     service.check_size(characters=characters, sentences=len(texts))
     documents = await aside(characters, lambda: [(Fragment if form == "html" else SplitText)(each) for each in texts])
@@ -112,9 +115,9 @@ async def _translate(service: Service, request: Request, fields: dict[str, Any])
     service.check_size(characters=0, sentences=count)
     sources, detected = [source] * len(texts), []
     if source == "auto":
-        detected = await run_in_threadpool(_detected, service, documents, target)
+        detected = await run_in_threadpool(_detected, service, documents, model, target)
         sources = [each["language"] for each in detected]
-    found = await _translations(service, request, documents, sources, target, alternatives)
+    found = await _translations(service, request, documents, model, sources, target, alternatives)
     note(request, texts, characters=characters, sentences=count)
     ranked = [
         [text] if translations is None
@@ -133,6 +136,7 @@ async def _translations(
     service: Service,
     request: Request,
     documents: Sequence[SplitText | Fragment],
+    model: str | None,
     sources: Sequence[str],
     target: str,
     alternatives: int,
@@ -146,7 +150,7 @@ async def _translations(
         if service.models.same_language(source, target):
             continue
         numbers = [number for number, each in enumerate(sources) if each == source]
-        name, translator = service.models.translator(None, source, target)
+        name, translator = service.models.translator(model, source, target)
         options = search_options(translator, max_beam=service.settings.max_beam, nbest=alternatives + 1)
         lane = TranslationLane(name, translator, options, service.settings.batch_tokens)
         note(request, model=name, source=translator.source_language, target=translator.target_language)
@@ -170,15 +174,23 @@ def _of_rank(translations: Sequence[Translation], rank: int) -> list[str]:
     return [each.hypotheses[min(rank, len(each.hypotheses) - 1)].text for each in translations]
 
 
-def _detected(service: Service, documents: Sequence[SplitText | Fragment], target: str) -> list[dict[str, Any]]:
+def _detected(
+    service: Service, documents: Sequence[SplitText | Fragment], model: str | None, target: str
+) -> list[dict[str, Any]]:
     """The most probable language of each document, among the target and those that are translated to it."""
-    directions = service.models.directions()
+    directions = service.models.directions(model)
     wanted = short_code(target)
     among = [source for source, targets in directions.items() if wanted in map(short_code, targets)]
     if not among:
         raise RequestError(400, f"{target[:80]} is not supported")
     best = [detect(" ".join(each.sentences), [*among, target])[0] for each in documents]
     return [{"confidence": _percent(probability), "language": code} for code, probability in best]
+
+
+def _given(fields: dict[str, Any], name: str) -> Any:
+    if name not in fields:
+        raise RequestError(400, f"Invalid request: missing {name} parameter")
+    return fields[name]
 
 
 def _text(value: Any, name: str) -> str:

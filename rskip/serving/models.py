@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from rskip.machine.extras import MissingExtra, advice
 from rskip.serving.errors import RequestError, wrong_request
 from rskip.serving.languages import language_name, short_code
 from rskip.settings.errors import SettingError, did_you_mean, shown
@@ -109,10 +110,13 @@ class Models:
         model = self._models[name].model
         return self._between(name, source, target) if hasattr(model, "between") else model
 
-    def directions(self) -> dict[str, list[str]]:
-        """The target languages of each source language."""
+    def directions(self, name: str | None = None) -> dict[str, list[str]]:
+        """The target languages of each source language, for one model or all.
+
+        :raises RequestError: there is no such model.
+        """
         found: dict[str, dict[str, None]] = {}
-        for each in self._of("translation"):
+        for each in self._of("translation") if name is None else [self.named(name, "translation")]:
             sources, targets = languages_of(each.model)
             for source in sources:
                 found.setdefault(source, {}).update(dict.fromkeys(code for code in targets if code != source))
@@ -149,8 +153,10 @@ def _no_pair(source: str | None, target: str | None, directions: dict[str, list[
     for code in (source, target):
         if code is not None and _same(code, [*known]) is None:
             return f"{code[:80]} is not supported"
-    names = [f"{language_name(code)} ({code})" if code else "the model's language" for code in (source, target)]
-    return f"{names[1]} is not available as a target language from {names[0]}"
+    named = [code and f"{language_name(code)} ({code})" for code in (source, target)]
+    if not named[1]:
+        return f"no model translates from {named[0]}: expected {' or '.join(directions)} as the source language"
+    return f"{named[1]} is not available as a target language from {named[0] or 'the source language of a model'}"
 
 
 def load_models(
@@ -177,9 +183,16 @@ def load_models(
             model.backbone  # noqa: B018 - loads it now, not at the first request
         models.append(ServedModel(name or public, model))
     names = [each.name for each in models]
+    if languages != (None, None) and not any(_is_multilingual(each.model) for each in models):
+        raise ValueError("--source-lang and --target-lang are for multilingual models: leave them out")
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"two models are called {twice}: give each its own name, --model NAME=MODEL")
     return Models(models)
+
+
+def _is_multilingual(model: Any) -> bool:
+    tokenizer = getattr(model, "tokenizer", None)
+    return getattr(tokenizer, "languages", None) is not None
 
 
 def _load(place: str, languages: tuple[str | None, str | None], **settings: str | None) -> Any:
@@ -187,6 +200,11 @@ def _load(place: str, languages: tuple[str | None, str | None], **settings: str 
 
     try:
         return load(place, **settings)
+    except MissingExtra as error:
+        if error.name != "torch":
+            raise
+        what = f"{place} needs PyTorch: it is not a translation model that runs without it, or --device asks for a GPU"
+        raise MissingExtra(f"{what}; {advice('translation', 'vision', 'captioning')}", name="torch") from error
     except SettingError as error:
         if error.name not in ("source_language", "target_language") or languages == (None, None):
             raise

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 _LINE_ENDS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 _CLOSING = "\"'”’»)]"
 _SPACES = re.compile(r"\s+|(?<=[。！？])(?=\S)")
+_LETTER = re.compile(r"[^\W\d_]")
 _FINAL, _FINAL_WITHOUT_SPACE = (".", "!", "?", "…"), ("。", "！", "？")
 # words before a full stop that rarely ends a sentence: titles, and abbreviations of some European languages
 _ABBREVIATION = re.compile(
@@ -20,12 +21,13 @@ _ABBREVIATION = re.compile(
 class SplitText:
     """A text in sentences.
 
-    sentences: without the space around them; none of them is blank or has a line end inside.
+    sentences: without the space around them; none of them has a line end inside. A part without a letter, such as
+        12:30, counts as space, since a model would make words of it.
     """
 
     def __init__(self, text: str) -> None:
         self.sentences: list[str] = []
-        self._spaces = [""]  # before the first sentence, between two, and after the last one
+        self._spaces: list[list[str]] = [[]]  # in parts: before the first sentence, between two, and after the last one
         start = 0
         for match in _SPACES.finditer(text):
             if _ends_sentence(text, start, match):
@@ -34,19 +36,19 @@ class SplitText:
         self._add(text[start:], "")
 
     def _add(self, part: str, space: str) -> None:
-        stripped = part.strip()
-        before = part[: len(part) - len(part.lstrip())]
-        self._spaces[-1] += before
-        if stripped:
-            self.sentences.append(stripped)
-            self._spaces.append(part[len(before) + len(stripped) :] + space)
-        else:
-            self._spaces[-1] += space
+        if not _LETTER.search(part):
+            self._spaces[-1] += [part, space]
+            return
+        begun = part.lstrip()
+        sentence = begun.rstrip()
+        self._spaces[-1].append(part[: len(part) - len(begun)])
+        self.sentences.append(sentence)
+        self._spaces.append([begun[len(sentence) :], space])
 
     def joined(self, translations: Sequence[str]) -> str:
         """The text with other sentences between the same spaces."""
-        parts = [part for pair in zip(self._spaces, translations, strict=False) for part in pair]
-        return "".join([*parts, self._spaces[-1]])
+        pairs = zip(self._spaces, translations, strict=False)
+        return "".join([*(part for space, sentence in pairs for part in (*space, sentence)), *self._spaces[-1]])
 
 
 def _ends_sentence(text: str, start: int, space: re.Match[str]) -> bool:

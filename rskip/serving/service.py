@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import logging
 import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from rskip.machine.extras import extra
 from rskip.serving.batching import Batcher, compute_here
-from rskip.serving.errors import RequestError
+from rskip.serving.errors import GONE, RequestError
 from rskip.serving.jobs import Job
 from rskip.serving.metrics import Metrics
 from rskip.serving.models import Models
@@ -22,7 +23,7 @@ from rskip.serving.workers import Compute, Worker
 with extra("serve", what="a server"):
     from fastapi import Request
 
-GONE = 499  # status in the log for a client that closed its connection
+_LOG = logging.getLogger("rskip.serving")
 
 
 class Service:
@@ -39,14 +40,17 @@ class Service:
         self.metrics, self.started = Metrics(), int(time.time())
         computers: list[Compute] = [compute_here]
         if hire is not None:
-            lost = self.metrics.lost_workers.inc
-            computers = [Worker(hire, models, lost=lost).compute for _ in range(settings.workers)]
+            computers = [Worker(hire, models, lost=self._lost_worker).compute for _ in range(settings.workers)]
         self.batcher = Batcher(settings, self.metrics, computers=computers)
         self._keys = [_digest(key) for key in keys]
 
     @property
     def needs_key(self) -> bool:
         return bool(self._keys)
+
+    def _lost_worker(self) -> None:
+        self.metrics.lost_workers.inc()
+        _LOG.warning("a worker process ended: another one takes its place")
 
     def check_key(self, request: Request, content: Mapping[str, Any] | None = None) -> None:
         """Checks the key in the header `Authorization: Bearer KEY`, the address, or `api_key` in the content.

@@ -62,5 +62,5 @@ class ServerSettings(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_sentences > self.max_queue:
-            expected = f"at most the queue, {self.max_queue:,}"
-            raise SettingError.of_value("max_sentences", self.max_sentences, expected)
+            expected = f"at least max_sentences, {self.max_sentences:,}"
+            raise SettingError.of_value("max_queue", self.max_queue, expected, advice="set both")

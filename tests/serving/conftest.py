@@ -18,6 +18,7 @@ import uvicorn  # noqa: E402
 from rskip.serving.app import build_app  # noqa: E402
 from rskip.serving.connection import timed  # noqa: E402
 from rskip.serving.models import Models, load_models  # noqa: E402
+from rskip.serving.server import open_port  # noqa: E402
 from rskip.serving.service import Service  # noqa: E402
 from rskip.serving.settings import ServerSettings  # noqa: E402
 from rskip.serving.workers import work  # noqa: E402
@@ -83,7 +84,7 @@ def address(serving: Callable[..., Any]) -> Iterator[Callable[..., str]]:
 
     def run(**given: Any) -> str:
         service = serving(**given)
-        listening = socket.create_server(("127.0.0.1", 0))
+        listening = open_port("127.0.0.1", 0)
         http = timed(service.settings)
         config = uvicorn.Config(service.app, http=http, ws="none", lifespan="off", log_config=None, **FAST)
         server = uvicorn.Server(config)

@@ -124,6 +124,26 @@ def test_an_unexpected_error_is_logged_and_answered_without_a_traceback(serving,
     assert "ZeroDivisionError" in caplog.text
 
 
+def test_a_client_that_goes_away_while_it_sends_leaves_one_line_in_the_log(address, caplog):
+    lines: list[str] = []
+    host = urlsplit(address(app={"log": lines.append}))
+    with socket.create_connection((host.hostname, host.port), timeout=20) as client:
+        client.sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n"
+                       b"Content-Type: application/json\r\n\r\n{")  # fmt: skip
+        time.sleep(0.1)
+    deadline = time.monotonic() + 20
+    while not lines and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [json.loads(line)["status"] for line in lines] == [499] and not caplog.text
+
+
+def test_a_wrong_route_or_method_is_named(serving):
+    service = serving()
+    missing, other = service.send("POST", "/v1/translte"), service.send("GET", "/v1/translate")
+    assert (missing.status_code, missing.json()["error"][:31]) == (404, "there is no route '/v1/translte")
+    assert (other.status_code, other.headers["allow"]) == (405, "POST")
+
+
 def test_a_request_beyond_the_limit_of_connections_is_refused_in_the_servers_form(address):
     host = urlsplit(address(max_connections=2))
 

@@ -43,8 +43,11 @@ def test_lists_detection_alternatives_html_and_lines(serving):
     assert several["translatedText"] == "Ein Hund rennt."
     assert several["alternatives"][0] == "Ein Hund läuft." and len(several["alternatives"]) == 2
     assert several["detectedLanguage"]["language"] == "en" and 0 <= several["detectedLanguage"]["confidence"] <= 100
+    assert translated(target="fr", model="fr")["translatedText"] == "Un chien court."
+    kept = {"q": "<b>1</b>. <i>A dog runs.</i> &amp; <u>!</u>", "format": "html"}
+    assert translated(**kept)["translatedText"] == kept["q"].replace("A dog runs.", "Ein Hund rennt.")
     assert translated(q="<p>A dog runs.</p>", format="html") == {"translatedText": "<p>Ein Hund rennt.</p>"}
-    assert translated(q=["A dog runs.", "\x00"], alternatives=1)["translatedText"] == ["Ein Hund rennt.", ""]
+    assert translated(q=["A dog runs.", "\x00"], alternatives=1)["translatedText"] == ["Ein Hund rennt.", "\x00"]
     assert len(translated(q="A dog runs.\n\u200b\n", alternatives=2)["alternatives"]) == 2
     unchanged = {"q": "<b>Ein  Hund &amp; 'rennt'.</b>", "format": "html"}
     assert translated(**unchanged, source="de") == {"translatedText": unchanged["q"]}
@@ -92,7 +95,9 @@ def test_texts_in_several_languages_share_one_deadline(serving, monkeypatch):
         (400, "Invalid request: q is None: expected text", {"q": [None]}),
         (400, "Invalid request: source is 1: expected text", {"source": 1}),
         (400, "alternatives is -1: expected a whole number, 0 or more", {"alternatives": -1}),
-        (400, "nbest is 17: expected at most 16", {"alternatives": 16}),
+        (400, "alternatives is 16: expected at most 15", {"alternatives": 16}),
+        (404, "no model for translation is called 'fra'", {"model": "fra"}),
+        (400, "French (fr) is not available as a target language", {"model": "de", "target": "fr"}),
         (400, "Invalid request: request (10000001) exceeds text limit (100000)", {"q": "a" * 10_000_001}),
         (400, "Invalid request: 1001 sentences exceed the limit (1000)", {"q": "a\n" * 1001}),
         (400, "not JSON", {"q": "\ud800"}),

@@ -138,5 +138,5 @@ def test_closing_computes_what_was_accepted():
 
 
 def test_a_request_may_not_be_larger_than_the_queue():
-    with pytest.raises(SettingError, match="max_sentences is 1000: expected at most the queue, 9"):
+    with pytest.raises(SettingError, match="max_queue is 9: expected at least max_sentences, 1,000"):
         ServerSettings(max_queue=9)

@@ -22,7 +22,8 @@ from rskip.serving.sentences import SplitText  # noqa: E402
         ("a\u2028b\r\nc\x0bd\x85e", ["a", "b", "c", "d", "e"]),
         ("", []),
         (" \n ", []),
-        ("...", ["..."]),
+        ("...", []),
+        ("12:30. A dog runs. 42! 1, 2! No", ["A dog runs.", "No"]),
         ("Wait... What? ", ["Wait...", "What?"]),
     ],
 )

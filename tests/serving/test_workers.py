@@ -93,6 +93,8 @@ def test_requests_of_killed_workers_are_answered_and_a_killed_server_is_replaced
         server, *workers = children(process, 3)
         os.kill(server, signal.SIGKILL)
         assert process.stderr is not None
+        ended = "a worker process ended: another one takes its place\n"
+        assert [process.stderr.readline() for _ in range(2)] == [ended] * 2
         assert process.stderr.readline() == "the server was killed by signal 9: starting it again\n"
         assert translated(address, ["A dog runs."]) == ["Ein Hund rennt."], "the connection waited for the new server"
         assert not {server, *workers} & {*children(process, 2)}
