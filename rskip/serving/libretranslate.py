@@ -41,12 +41,18 @@ _FIELDS = {
     },
 }
 
+_TEXT = {
+    "type": "object",
+    "required": ["q"],
+    "properties": {"q": {"type": "string"}, "api_key": {"type": "string"}},
+}
+
 
 def libretranslate_api(service: Service) -> APIRouter:
     """The routes of LibreTranslate's API."""
     api = APIRouter(tags=["LibreTranslate"])
 
-    @api.post("/translate", openapi_extra=documented(_FIELDS))
+    @api.post("/translate", openapi_extra=documented(_FIELDS, forms=True))
     async def translate(request: Request) -> dict[str, Any]:
         """Translates a text or a list of texts, sentence by sentence."""
         service.check_early(request)
@@ -61,7 +67,7 @@ def libretranslate_api(service: Service) -> APIRouter:
         codes = dict.fromkeys([*directions, *(code for targets in directions.values() for code in targets)])
         return [{"code": code, "name": language_name(code), "targets": directions.get(code, [])} for code in codes]
 
-    @api.post("/detect")
+    @api.post("/detect", openapi_extra=documented(_TEXT, forms=True))
     async def detect_language(request: Request) -> list[dict[str, Any]]:
         """The most probable languages of a text."""
         service.check_early(request)

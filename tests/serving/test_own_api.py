@@ -107,6 +107,8 @@ def test_models_and_the_description_of_the_api(serving):
     ]  # fmt: skip
     described = service.send("GET", "/openapi.json").json()
     assert described["info"]["version"] == rskip.__version__
+    for path in ("/translate", "/detect"):
+        assert "multipart/form-data" in described["paths"][path]["post"]["requestBody"]["content"]
     body = described["paths"]["/v1/translate"]["post"]["requestBody"]
     assert body["content"]["application/json"]["schema"]["properties"]["nbest"]["minimum"] == 1
     assert [service.send("GET", path).status_code for path in ("/docs", "/health", "/ready")] == [404, 200, 200]
