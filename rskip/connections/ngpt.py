@@ -16,7 +16,7 @@ from rskip.settings.paper import Paper
 
 @register_connection(
     "ngpt",
-    formula="n(h + |α| ⊙ (n(f) - h)), f = F(h), h = n(x), n divides by the root mean square, α learned",
+    formula="n(h + abs(α) ⊙ (n(f) - h)), f = F(h), h = n(x), n divides by the root mean square, α learned",
     source="Loshchilov et al. 2024, only the residual update, as in the code (NVIDIA/ngpt), vectors √C times as long",
     text_only=True,
     paper=Paper(
@@ -26,7 +26,7 @@ from rskip.settings.paper import Paper
     ),
 )
 class NGPT(Connection):
-    """y = n(h + |α| ⊙ (n(f) - h)) with h = n(x) and f = F(h). n(z) divides z by its root mean square, without a gain.
+    """y = n(h + abs(α) ⊙ (n(f) - h)) with h = n(x) and f = F(h). n(z) divides z by its root mean square, without a gain.
 
     α has one value per feature and starts at `init`. It is p·init·√C, where p starts at 1/√C and is learned, as in
     nGPT. nGPT's n has norm 1 instead of root mean square 1: its y is ours divided by √C.
