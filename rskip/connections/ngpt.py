@@ -26,7 +26,7 @@ from rskip.settings.paper import Paper
     ),
 )
 class NGPT(Connection):
-    """y = n(h + abs(α) ⊙ (n(f) - h)) with h = n(x) and f = F(h). n(z) divides z by its root mean square, without a gain.
+    """y = n(h + abs(α) ⊙ (n(f) - h)) with h = n(x) and f = F(h). n(z) divides z by its root mean square.
 
     α has one value per feature and starts at `init`. It is p·init·√C, where p starts at 1/√C and is learned, as in
     nGPT. nGPT's n has norm 1 instead of root mean square 1: its y is ours divided by √C.

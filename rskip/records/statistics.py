@@ -143,7 +143,7 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def dunnett_p(statistic: float, *, sizes: tuple[int, ...], control: int, freedom: int) -> float:
-    """The probability that the largest absolute t of several variants against one baseline exceeds `statistic` by chance.
+    """The probability that by chance the largest absolute t of several variants against a baseline exceeds `statistic`.
 
     Dunnett (1955), two-sided. SciPy's `dunnett` integrates at random points, so its p varies by 1e-4.
 
@@ -177,7 +177,7 @@ def _dunnett_critical(sizes: tuple[int, ...], control: int, freedom: int) -> flo
 
 
 class _Test(NamedTuple):
-    """A two-sided t-test: the difference's standard error, the absolute t that detects it, and the degrees of freedom."""
+    """A two-sided t-test: standard error of the difference, the absolute t that is detected, degrees of freedom."""
 
     error: float
     critical: float
