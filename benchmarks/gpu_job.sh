@@ -11,9 +11,9 @@
 # PYTHON is the Python that has PyTorch (default: python3), JOB the output folder (default: gpu-job), and WHEELS the
 # folder of wheels (default: gpu-wheels). A study's step makes the missing records, AT_ONCE runs (default 4) in parallel.
 # If its 9 minutes are over, name the step again to continue. DATA (default: gpu-data) is a folder with the data:
-# multi30k/ with the upstream files (2 MB), and cifar10/ with the six batches and batches.meta, which may be packed with
-# xz. Files may be added between calls. The comments of en_vi_30k.yaml and cifar10_resnet20_search.yaml say how to make
-# en-vi-30k/ and cifar10-45k.npz.
+# multi30k/ with the upstream files (2 MB), tinyshakespeare/ with input.txt (1 MB), and cifar10/ with the six batches and
+# batches.meta, which may be packed with xz. Files may be added between calls. The comments of en_vi_30k.yaml and
+# cifar10_resnet20_search.yaml say how to make en-vi-30k/ and cifar10-45k.npz.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 job=$(realpath -m "${JOB:-gpu-job}") wheels=${WHEELS:-gpu-wheels} data=$(realpath -m "${DATA:-gpu-data}") limit=540
@@ -94,7 +94,10 @@ study() {
     if [ -n "$tiny" ]; then
         options="--variants $6 --gpus 0 --set corpus=numbers-en-de prepare.pairs=400 prepare.size=100 train.max-epoch=1"
         options+=" average.last=1 generate.beam=1 generate.max-len-b=10"
-        if [ "$2" = cifar10 ]; then options="--variants $6 --gpus 0 --set train.iterations=2 train.depth=8"; fi
+        case $2 in
+            cifar10) options="--variants $6 --gpus 0 --set train.iterations=2 train.depth=8" ;;
+            tinyshakespeare) options="--variants $6 --gpus 0 --set train.iterations=2 train.warmup_iterations=1" ;;
+        esac
     fi
     local run="rskip run recipes/$3.yaml $options --mirror $data/$2 --commands"
     step "$1" env PATH="$job/env/bin:$PATH" RSKIP_DATA="$job/data" sh -c "
@@ -116,6 +119,7 @@ study() {
     step vision_depths $(benchmark vision_speed $vision --only depths)
     study lr_map multi30k multi30k_lr '*' '1 2 3' 2rskip_ln_lr2e-3
     study sas_variants multi30k multi30k_sas '*' '1 2 3' branch_norm
+    study lm_field tinyshakespeare lm_field 'l4_*' '1 2 3' l4_2rskip_ln_lr3e-3
     study field multi30k field '6x6_*_lr2e-3' '1 2 3' 6x6_mhc_lr2e-3
     study seeds multi30k multi30k_en_de '*' '1 2 3' 2xskip_ln
     study depth_110_short cifar10 cifar10_short '*' '1 2 3' preact110_2rskip_ln
