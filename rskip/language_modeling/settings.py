@@ -64,7 +64,7 @@ class TrainingSettings:
     save_every: Annotated[Count, Meta(description="iterations between two checkpoints")] = 500
 
     def __post_init__(self) -> None:
-        from rskip.connections import check_connection, parse_connection  # imports PyTorch
+        from rskip.connections import check_connection, find_family, parse_connection  # imports PyTorch
 
         check(self)
         if self.features % self.heads:
@@ -72,6 +72,9 @@ class TrainingSettings:
         if self.final_lr > self.lr:
             raise SettingError.of_value("final_lr", self.final_lr, f"at most lr, {self.lr:g}")
         check_connection(self.connection, -1)
+        if find_family(parse_connection(self.connection).family).needs_profile:
+            expected = "one without a pass over data before training, such as wskip+ln"
+            raise SettingError.of_value("connection", self.connection, expected)
         object.__setattr__(self, "connection", str(parse_connection(self.connection)))
 
     def to_dict(self) -> dict[str, Any]:

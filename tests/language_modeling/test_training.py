@@ -32,6 +32,7 @@ from rskip.language_modeling.training import read_curve, train
 from rskip.language_modeling.training.batches import TrainingBatches, iteration_seed
 from rskip.language_modeling.training.training_run import TrainingRun, parameter_groups
 from rskip.machine.ranks import Ranks
+from rskip.settings.errors import SettingError
 from rskip.tasks.loop import Diverged, Interrupted
 from tests.language_modeling.conftest import SETTINGS
 
@@ -196,7 +197,12 @@ def test_wrong_settings_are_told(train_here: Callable[..., None], tmp_path: Path
             load_data(bad)
 
 
-TEXT_FAMILIES = [each for each in list_connections() if "text" in each.works_on]
+def test_a_connection_that_needs_a_pass_over_data_is_refused() -> None:
+    with pytest.raises(SettingError, match="connection is 'admin': expected one without a pass over data"):
+        TrainingSettings(connection="admin")
+
+
+TEXT_FAMILIES = [each for each in list_connections() if "text" in each.works_on and not each.needs_profile]
 
 
 @pytest.mark.parametrize("family", TEXT_FAMILIES, ids=lambda family: family.name)
