@@ -72,10 +72,11 @@ class TrainingSettings:
         if self.final_lr > self.lr:
             raise SettingError.of_value("final_lr", self.final_lr, f"at most lr, {self.lr:g}")
         check_connection(self.connection, -1)
-        if find_family(parse_connection(self.connection).family).needs_profile:
+        spec = parse_connection(self.connection)
+        if find_family(spec.family).needs_profile:
             expected = "one without a pass over data before training, such as wskip+ln"
             raise SettingError.of_value("connection", self.connection, expected)
-        object.__setattr__(self, "connection", str(parse_connection(self.connection)))
+        object.__setattr__(self, "connection", str(spec))
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain JSON values, from which `rskip.settings.check.convert` makes equal settings."""
