@@ -14,6 +14,7 @@ from rskip.captioning.captions import DICTIONARY
 from rskip.captioning.config import CaptioningConfig
 from rskip.captioning.model import CaptioningTransformer
 from rskip.checkpoint import Checkpoint, read_checkpoint, write_model
+from rskip.checkpoint.checkpoint import of_other_task
 from rskip.checkpoint.config_file import CONFIG, WEIGHTS
 from rskip.checkpoint.transformer import check_parameters, check_sizes
 from rskip.settings.errors import SettingError
@@ -38,8 +39,8 @@ def load_captioning_model(
         if not (folder / name).is_file():
             raise FileNotFoundError(f"no captioning model in {folder}: expected {CONFIG}, {WEIGHTS} and {DICTIONARY}")
     checkpoint, source = read_checkpoint(folder / WEIGHTS), folder / CONFIG
-    if (task := checkpoint.config["task"]) != TASK:
-        raise SettingError.of_value("task", task, TASK, source=str(source))
+    if checkpoint.config["task"] != TASK:
+        raise of_other_task(checkpoint.config, TASK).within(source=str(source))
     try:
         config = CaptioningConfig.from_dict(checkpoint.config["model"])
     except SettingError as error:
@@ -100,7 +101,7 @@ def _config_of(checkpoint: Checkpoint, path: Path) -> CaptioningConfig:
     flags = (state.get("cfg") or {}).get("model") or {}
     flags = vars(flags) if isinstance(flags, Namespace) else dict(flags)
     if OF_DATA not in flags:
-        raise ValueError(f"{path} is a checkpoint of the task {checkpoint.config['task']!r}, expected captioning")
+        raise of_other_task(checkpoint.config, TASK).within(source=str(path))
     names = {field.name for field in fields(CaptioningConfig)}
     values = {name: value for name, value in flags.items() if name in names}
     for side in ("encoder_connection", "decoder_connection"):

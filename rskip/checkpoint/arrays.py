@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rskip.checkpoint.config_file import damaged
+from rskip.checkpoint.config_file import Header, check_sum, damaged
 from rskip.settings.errors import SettingError
 
 _KINDS = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16}  # BF16: its bits
@@ -25,15 +25,16 @@ class Arrays:
     shapes: the shape of each parameter, also of the tied ones.
     """
 
-    def __init__(self, file: BufferedReader, path: Path, tied: Mapping[str, str]) -> None:
-        self._file, self._path, self._tied = file, path, tied
+    def __init__(self, file: BufferedReader, path: Path, header: Header) -> None:
+        self._file, self._path, self._tied, self._expected = file, path, header.tied, header.sums
         size = int.from_bytes(file.read(8), "little")
         self._start = 8 + size
         self._stored: dict[str, Any] = json.loads(file.read(size))
         self._stored.pop("__metadata__", None)
         self._sums: dict[str, int] = {}
         shapes: dict[str, tuple[int, ...]] = {name: tuple(each["shape"]) for name, each in self._stored.items()}
-        self.shapes: Mapping[str, tuple[int, ...]] = shapes | {name: shapes[stored] for name, stored in tied.items()}
+        tied = {name: shapes[stored] for name, stored in header.tied.items()}
+        self.shapes: Mapping[str, tuple[int, ...]] = shapes | tied
 
     def stored(self, name: str) -> str:
         """The name under which the parameter is stored, which is another name if it is tied."""
@@ -56,6 +57,7 @@ class Arrays:
         if last - first != values.nbytes or self._file.readinto(_bytes(values).data) != values.nbytes:
             raise damaged(self._path, f"{name} is incomplete")
         self._sums[name] = zlib.crc32(_bytes(values).data)
+        check_sum(self._expected, name, self._sums[name], path=self._path)
         if entry["dtype"] == "BF16":
             return (values.astype(np.uint32) << 16).view(np.float32)
         return values.astype(np.float32, copy=False)
@@ -67,15 +69,15 @@ class Arrays:
 
 
 @contextmanager
-def arrays_of(path: Path, tied: Mapping[str, str]) -> Iterator[Arrays]:
-    """The arrays of a file whose header `read_header` has checked.
+def arrays_of(path: Path, header: Header) -> Iterator[Arrays]:
+    """The arrays of a file.
 
-    :param tied: see `Header.tied`.
+    :param header: the file's, from `read_header`.
     :raises ValueError: the file is damaged.
     """
     with path.open("rb") as file:
         try:
-            arrays = Arrays(file, path, tied)
+            arrays = Arrays(file, path, header)
         except (ValueError, KeyError, TypeError) as error:  # the file was replaced after `read_header`
             raise damaged(path, str(error)) from error
         yield arrays

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rskip.settings.check import convert
+from rskip.settings.errors import SettingError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 LANGUAGES, PAIRS = "languages", "pairs"
 # the values that fairseq's models have
 _BEYOND_FAIRSEQ = {"output_bias": False, "start": "end"}
+_USED_BY = {"translation": "rskip translate", "language_modeling": "rskip generate", "captioning": "rskip caption"}
 
 
 @dataclass(kw_only=True)
@@ -69,8 +71,22 @@ def check_config(content: Any, *, source: str) -> dict[str, Any]:
     :raises SettingError: a field is missing or has another type.
     """
     config = convert(content, dict[str, Any], source=source)
+    if "task" not in config and "model_type" in config:
+        advice = "`rskip import` converts translation models, and rskip.checkpoint.read_language_model reads GPT-2"
+        raise SettingError(
+            "", "is of a Hugging Face model", expected="a model of rskip", advice=f"{advice} and Llama", source=source
+        )
     known = {name: config[name] for name in _Config.__struct_fields__ if name in config}
     return {**msgspec.structs.asdict(convert(known, _Config, source=source)), **config}
+
+
+def of_other_task(config: Mapping[str, Any], expected: str) -> SettingError:
+    """The error for a `Checkpoint.config` of another task than the expected one. It names the command for that task."""
+    task, arch = config["task"], config.get("arch")
+    described = f"{task!r} (architecture {arch!r})" if arch else repr(task)
+    used_by = _USED_BY.get(str(task))
+    advice = f"use `{used_by}`" if used_by else ""
+    return SettingError("", f"a checkpoint of the task {described}, not of {expected}", advice=advice)
 
 
 def beyond_fairseq(config: Mapping[str, Any]) -> list[str]:

@@ -1,8 +1,9 @@
 """Reads the settings of our models, without their tensors. The module does not import torch.
 
-A safetensors file has tensors and metadata: `format`, and `tied` (JSON: maps a name to the name that stores its
-tensor). In the format "rskip-1" the metadata also has `config` (JSON, see Checkpoint.config) and `averaged_from`
-(JSON: file names), so one file is a complete model. In the format "rskip-2" they are in config.json next to the file:
+A safetensors file has tensors and metadata: `format`, `tied` (JSON: maps a name to the name that stores its tensor),
+and `crc32` (JSON: the checksum of each stored tensor; files of earlier versions lack it). In the format "rskip-1" the
+metadata also has `config` (JSON, see Checkpoint.config) and `averaged_from` (JSON: file names), so one file is a
+complete model. In the format "rskip-2" they are in config.json next to the file:
 
     config.json         `format`, `task`, `model` (the settings of the model), and the task's own values
     model.safetensors   the tensors
@@ -46,12 +47,14 @@ class Header:
     :param averaged_from: see `Checkpoint.averaged_from`.
     :param tied: maps a name to the name that stores its tensor.
     :param shapes: the shape of each tensor, also of the tied ones.
+    :param sums: CRC-32 of each stored tensor; empty for a file of an earlier version.
     """
 
     config: dict[str, Any]
     averaged_from: tuple[str, ...]
     tied: dict[str, str]
     shapes: dict[str, tuple[int, ...]]
+    sums: dict[str, int]
 
 
 def read_header(path: Path) -> Header:
@@ -108,7 +111,17 @@ def header_of(file: Any, path: Path) -> Header:
         if stored not in shapes or stored in tied:
             raise ValueError(f"{_damaged(path)}: {name} is tied to {stored}, which is missing")
         shapes[name] = shapes[stored]
-    return Header(config=config, averaged_from=averaged_from, tied=tied, shapes=shapes)
+    sums = convert(_parsed(path, metadata, "crc32", "{}"), dict[str, int], name="crc32", source=_damaged(path))
+    return Header(config=config, averaged_from=averaged_from, tied=tied, shapes=shapes, sums=sums)
+
+
+def check_sum(sums: Mapping[str, int], name: str, found: int, *, path: Path) -> None:
+    """Compares the CRC-32 of a stored tensor with that of `Header.sums`.
+
+    :raises ValueError: it differs.
+    """
+    if sums.get(name, found) != found:
+        raise ValueError(f"{path}: the checksum of {name} is wrong: the file was damaged or changed: get it again")
 
 
 def _settings(path: Path, metadata: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:

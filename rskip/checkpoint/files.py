@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint, needs_newer_format
-from rskip.checkpoint.config_file import BESIDE, CONFIG, FORMATS, WEIGHTS, WHOLE, header_of, opened
+from rskip.checkpoint.config_file import BESIDE, CONFIG, FORMATS, WEIGHTS, WHOLE, check_sum, header_of, opened
 from rskip.checkpoint.fairseq_file import read_fairseq, write_fairseq
 from rskip.checkpoint.tensors import cast_floats, check_tensors, tied_names
 from rskip.files.whole import atomic_file
@@ -91,6 +92,8 @@ def read_safetensors(path: Path) -> Checkpoint:
     with opened(path, framework="pt") as file:
         header = header_of(file, path)
         model = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    for name in header.sums.keys() & model.keys():
+        check_sum(header.sums, name, _crc32(model[name]), path=path)
     model |= {name: model[stored] for name, stored in header.tied.items()}
     return Checkpoint(
         model=check_tensors(model, source=str(path)), config=header.config, averaged_from=header.averaged_from
@@ -111,12 +114,17 @@ def _save(path: Path, model: Mapping[str, Tensor], metadata: Mapping[str, str]) 
     tied = tied_names(model)
     tensors = {name: _of_own_memory(tensor.detach()) for name, tensor in model.items() if name not in tied}
     of_ties = {"tied": json.dumps(tied, sort_keys=True)} if tied else {}
+    sums = json.dumps({name: _crc32(tensor) for name, tensor in tensors.items()}, sort_keys=True)
     with atomic_file(path) as temporary:
         try:
-            save_file(tensors, temporary, metadata={**metadata, **of_ties})
+            save_file(tensors, temporary, metadata={**metadata, **of_ties, "crc32": sums})
             _sort_metadata(temporary)
         except SafetensorError as error:
             raise system_error(error, path) or OSError(f"could not write {path}: {error}") from error
+
+
+def _crc32(tensor: Tensor) -> int:
+    return zlib.crc32(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 
 def _of_own_memory(tensor: Tensor) -> Tensor:

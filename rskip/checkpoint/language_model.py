@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from rskip.checkpoint.checkpoint import Checkpoint
+from rskip.checkpoint.checkpoint import Checkpoint, of_other_task
 from rskip.checkpoint.config_file import WEIGHTS
 from rskip.checkpoint.files import read_checkpoint
 from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name
@@ -51,10 +51,9 @@ def build_language_model(checkpoint: Checkpoint, *, as_stored: bool = False) -> 
     :param as_stored: as for `build_transformer`.
     :raises SettingError: the checkpoint has another task, or weights that do not fit its settings.
     """
-    task, arch, settings = (checkpoint.config.get(name) for name in ("task", "arch", "model"))
-    if task != TASK:
-        raise SettingError("", f"a checkpoint of the task {task!r} (architecture {arch!r}), not of {TASK}")
-    assert settings is not None
+    settings = checkpoint.config["model"]
+    if checkpoint.config["task"] != TASK:
+        raise of_other_task(checkpoint.config, TASK)
     if connection := settings.get("decoder_connection"):
         check_connections({"decoder_connection": connection})
     with undrawn():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rskip.checkpoint.checkpoint import of_other_task
 from rskip.checkpoint.fairseq_languages import MULTILINGUAL_TASKS, language_pairs, parameters_of
 from rskip.checkpoint.fairseq_settings import KNOWN, TRANSFORMER_SETTING, UNSUPPORTED
 from rskip.settings.errors import SettingError
@@ -55,9 +56,8 @@ def check_translates(config: Mapping[str, Any], shapes: Mapping[str, Shape]) -> 
 
 
 def _check_task(config: Mapping[str, Any]) -> None:
-    arch, task = config["arch"], config["task"]
-    if task not in TASKS:
-        raise SettingError("", f"a checkpoint of the task {task!r} (architecture {arch!r}), not of translation")
+    if config["task"] not in TASKS:
+        raise of_other_task(config, "translation")
 
 
 def _check_kind(arch: str | None, shapes: Mapping[str, Shape]) -> None:

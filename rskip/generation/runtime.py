@@ -61,7 +61,7 @@ class RuntimeModel:
         for side in ("encoder", "decoder"):
             settings[f"{side}_connection"] = settings.get(f"{side}_connection") or settings.get("connection")
         self._made_of = file.absolute(), precision, source_words, target_words
-        with arrays_of(file, header.tied) as parameters:
+        with arrays_of(file, header) as parameters:
             self._model = KernelTransformer(settings, parameters, precision)
             self._fingerprint = parameters.fingerprint(header.config)
 

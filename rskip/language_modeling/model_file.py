@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from rskip.checkpoint import Checkpoint, build_language_model, read_checkpoint, write_model
+from rskip.checkpoint.checkpoint import of_other_task
 from rskip.checkpoint.config_file import CONFIG, WEIGHTS
 from rskip.checkpoint.language_model import language_model_of_fairseq
 from rskip.files.names import line_name
@@ -63,8 +64,8 @@ def load_language_model(path: str | Path, *, tokens: str | Path | None = None) -
     checkpoint = read_checkpoint(found)
     published = found.name == WEIGHTS
     source = str(found.with_name(CONFIG) if published else found)
-    if task_name(task := checkpoint.config["task"]) != TASK:
-        raise SettingError.of_value("task", task, TASK, advice="give a language model", source=source)
+    if task_name(checkpoint.config["task"]) != TASK:
+        raise of_other_task(checkpoint.config, TASK).within(source=source)
     if published and tokens is not None:
         raise ValueError(f"{line_name(found.parent)} has its own tokens: --tokens is only for a checkpoint of fairseq")
     folder = found.parent if published else _tokens_of(checkpoint, found, tokens)

@@ -24,6 +24,8 @@ from rskip.settings.check import check
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
 
+_SUBWORDS = 4000
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
@@ -34,14 +36,25 @@ class TextOptions:
 
     tokens: Annotated[Kind, Meta(description="tokens of a text: characters, or subwords")] = "characters"
     text_size: Annotated[
-        Count, Meta(description="number of subword units of a text", extra={"metavar": "N"})
-    ] = 4000
+        Count | None,
+        Meta(
+            description="number of units, with --tokens subwords",
+            extra={"metavar": "N", "default": _SUBWORDS},
+        ),
+    ] = None
     valid_share: Annotated[
         float, Meta(gt=0, lt=1, description="share of a text, at its end, that is for validation")
     ] = 0.1
 
     def __post_init__(self) -> None:
         check(self)
+        if self.tokens != "subwords" and self.text_size is not None:
+            raise SettingError.of_value("text_size", self.text_size, "none with characters", advice="use subwords")
+
+    @property
+    def size(self) -> int:
+        """The number of subword units."""
+        return _SUBWORDS if self.text_size is None else self.text_size
 
 
 def prepare_text(
@@ -69,7 +82,7 @@ def prepare_text(
     output, options = Path(output).resolve(), options or TextOptions()
     plain = {name: value for name, value in asdict(options).items() if name != "text_size"}
     if options.tokens == "subwords":
-        plain["text_size"] = options.text_size
+        plain["text_size"] = options.size
     planned: dict[str, Any] = {"format": FORMAT, "corpus": "", "options": plain, "inputs": {}}
     more: dict[str, str] = {}
     if isinstance(text, TextCorpus):
@@ -89,9 +102,9 @@ def prepare_text(
         path = fetch([text.file], folder=text.folder, mirror=mirror, offline=offline)[text.file].path
     parts = read_parts(path, valid_share=options.valid_share)
     try:
-        tokens = TextTokens.learn(options.tokens, "".join(_known(options, parts)), size=options.text_size)
+        tokens = TextTokens.learn(options.tokens, "".join(_known(options, parts)), size=options.size)
     except ValueError as error:
-        raise SettingError("text_size", f"is {options.text_size}: {error}", advice="give a smaller one") from None
+        raise SettingError("text_size", f"is {options.size}: {error}") from None
     elsewhere = "choose another output"
     with disk_space(output, advice=f"free some space, or {elsewhere}", elsewhere=elsewhere), one_at_a_time(output):
         if not needs_build(output, planned, force=force):
@@ -114,15 +127,18 @@ def prepare_text(
 def read_parts(path: Path, *, valid_share: float) -> dict[str, str]:
     """The text's train and valid parts. A carriage return and a line feed are one line feed.
 
-    :raises ValueError: the text is not UTF-8, or a part is empty.
+    :raises ValueError: the text is not UTF-8, has a NUL character, as files that are no text have, or a part is empty.
     """
     try:
         text = path.read_bytes().decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{line_name(path)}: byte {error.start:,} is not UTF-8: convert the text to UTF-8") from None
+    if (nul := text.find("\0")) >= 0:
+        raise ValueError(f"{line_name(path)}: character {nul:,} is NUL: expected a text file; remove such characters")
     count = math.floor(len(text) * (1 - valid_share) + 1e-6)  # rounded down, as in nanoGPT
     if not 0 < count < len(text):
-        raise ValueError(f"{line_name(path)} has {len(text):,} characters: expected enough for train and valid")
+        problem = f"has {len(text):,} characters: expected enough for train and valid"
+        raise ValueError(f"{line_name(path)} {problem}; give a longer text")
     return {"train": text[:count], "valid": text[count:]}
 
 

@@ -56,7 +56,9 @@ class TrainingSettings:
     weight_decay: Annotated[
         NotNegative, Meta(description="weight decay of matrices; vectors and scalars have none")
     ] = 0.1
-    clip_norm: Annotated[Positive | None, Meta(description="maximum norm of the whole gradient (null: none)")] = 1.0
+    clip_norm: Annotated[
+        Positive | None, Meta(description="maximum norm of the whole gradient (no limit: --set clip_norm=null)")
+    ] = 1.0
     precision: Annotated[Precision, Meta(description="bfloat16: autocast, parameters stay float32")] = "float32"
     evaluate_every: Annotated[
         Count, Meta(description="iterations between two evaluations; the last iterate is evaluated too")
@@ -69,8 +71,11 @@ class TrainingSettings:
         check(self)
         if self.features % self.heads:
             raise SettingError.of_value("features", self.features, f"a multiple of heads, {self.heads}")
+        if self.bias and self.shape == "llama":
+            raise SettingError.of_value("bias", self.bias, "no biases with shape llama", advice="use shape gpt2")
         if self.final_lr > self.lr:
-            raise SettingError.of_value("final_lr", self.final_lr, f"at most lr, {self.lr:g}")
+            advice = f"give a lower one, such as {self.lr / 10:g}"
+            raise SettingError.of_value("final_lr", self.final_lr, f"at most lr, {self.lr:g}", advice=advice)
         check_connection(self.connection, -1)
         spec = parse_connection(self.connection)
         if find_family(spec.family).needs_profile:

@@ -267,7 +267,7 @@ class LoopRun(ABC, Generic[Point]):
 
 
 def train_to_the_end(run: LoopRun[Point], *, line: Callable[[Point], str], notes: Sequence[str] = ()) -> None:
-    """Does all iterations, with a progress bar, and writes the last iterate.
+    """Does all iterations, with a progress bar, or a line each minute if there is no terminal. Writes the last iterate.
 
     :param line: the line on the terminal for a point of the curve.
     :param notes: lines for the terminal before the first iteration.
@@ -277,7 +277,9 @@ def train_to_the_end(run: LoopRun[Point], *, line: Callable[[Point], str], notes
     """
     ranks = run.ranks
     with (
-        Progress(total=run.iterations, done=run.iteration, unit="batch", shown=ranks.first) as progress,
+        Progress(
+            "training", total=run.iterations, done=run.iteration, unit=" iterations", log=60, shown=ranks.first
+        ) as progress,
         StopSignals(ranks) as signals,
     ):
         for note in notes:

@@ -215,6 +215,9 @@ class SentencePiece:
                 minloglevel=2,
             )
         except RuntimeError as error:
+            if needed := re.search(r"required_chars.* vs (\d+)", str(error)):
+                expected = f"the text's characters alone need {int(needed[1]):,}; give a larger number"
+                raise ValueError(f"SentencePiece could not learn {size} units: {expected}") from None
             raise ValueError(f"SentencePiece could not learn {size} units: {error}") from error
         return cls(model.getvalue())
 

@@ -302,6 +302,17 @@ def test_damaged_files(tied_model, tmp_path, suffix, content):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_changed_tensor_in_a_safetensors(tied_model, tmp_path, dtype):
+    path = tmp_path / "a.safetensors"
+    write_checkpoint(path, Checkpoint(model=tied_model, config=CONFIG), dtype=dtype)
+    whole = bytearray(path.read_bytes())
+    whole[-3] ^= 16
+    path.write_bytes(whole)
+    with pytest.raises(ValueError, match=r"a\.safetensors: the checksum of .* is wrong: the file was damaged"):
+        read_checkpoint(path)
+
+
 @pytest.mark.parametrize(
     ("state", "message"),
     [

@@ -174,18 +174,23 @@ def test_a_copy_is_of_the_same_model_or_refused(tmp_path, monkeypatch):
 def test_parameters_are_read_one_by_one(tmp_path):
     """A file that was replaced after its header was read is refused, and its floats have the stored values."""
     file, checkpoint = saved(tmp_path)
-    with arrays_of(file, read_header(file).tied) as arrays:
+    header = read_header(file)
+    with arrays_of(file, header) as arrays:
         assert arrays.shapes == checkpoint.shapes
         for name, value in checkpoint.model.items():
             assert np.array_equal(arrays.read(name), value.numpy())
         first = arrays.fingerprint({})
-    with arrays_of(file, {}) as arrays:
+    with arrays_of(file, header) as arrays:
         arrays.read("encoder.layers.0.fc1.bias")
         assert arrays.fingerprint({}) != first
     content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ValueError, match="damaged or changed"), arrays_of(file, header) as arrays:
+        for name in checkpoint.model:
+            arrays.read(name)
     for damaged in (content[:-4], content[:30], b""):
         file.write_bytes(damaged)
-        with pytest.raises(ValueError, match="truncated or damaged"), arrays_of(file, {}) as arrays:
+        with pytest.raises(ValueError, match="truncated or damaged"), arrays_of(file, header) as arrays:
             for name in checkpoint.model:
                 arrays.read(name)
 

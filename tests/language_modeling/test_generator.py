@@ -151,7 +151,7 @@ def test_what_is_not_a_language_model_is_told_in_one_line(
     for model, told in (
         (tmp_path / "nowhere", "nowhere: no such file or folder: expected the folder of a language model"),
         (tmp_path, "holds no model: expected the folder of a language model, of its run, or a checkpoint of fairseq"),
-        (translation, "task is 'translation': expected language_modeling"),
+        (translation, "not of language_modeling; use `rskip translate`"),
         (tmp_path / "dict.txt", "no dictionary"),
         (tmp_path / "tokens.json", "tokens.json is missing: expected the tokens of a language model"),
         (tmp_path / "unfinished", "checkpoint.pt is of an unfinished training: repeat its command to finish it"),

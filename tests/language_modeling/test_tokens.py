@@ -85,7 +85,9 @@ def test_shakespeare_is_split_as_nanogpt_splits_it(shared: Path, tmp_path: Path,
         (["--text", "missing.txt"], "missing.txt: no such file: expected a text file in UTF-8"),
         (["--text", "."], ".: is a folder: expected a text file in UTF-8"),
         (["--text", "latin.txt"], "latin.txt: byte 3 is not UTF-8: convert the text to UTF-8"),
-        (["--text", "empty.txt"], "empty.txt has 0 characters: expected enough for train and valid"),
+        (["--text", "empty.txt"], "empty.txt has 0 characters: expected enough for train and valid; give a longer"),
+        (["--text", "nul.txt"], "nul.txt: character 3 is NUL: expected a text file"),
+        (["--text", "a.txt", "--text-size", "9"], "--text-size is 9: expected none with characters; use subwords"),
         (["--text", "blank.txt", "--tokens", "subwords", "--text-size", "270"],
          "blank.txt: the valid part has 0 tokens"),
         (["--text", "a.txt", "--valid-share", "0.01"], "a.txt: the valid part has 1 tokens: expected 2 or more"),
@@ -102,6 +104,7 @@ def test_bad_input_is_told_in_one_line(
     monkeypatch.chdir(tmp_path)
     Path("latin.txt").write_bytes("caf\xe9\n".encode("latin-1"))
     Path("empty.txt").write_bytes(b"")
+    Path("nul.txt").write_bytes(b"abc\0" * 20)
     Path("a.txt").write_text("abc\n" * 20)
     Path("blank.txt").write_text("the cat sat\n" * 20 + " " * 60)
     assert main(["prepare", *words, "--output", "out"]) == 2

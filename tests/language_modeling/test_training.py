@@ -182,16 +182,19 @@ def test_a_training_that_diverges_says_so(train_here: Callable[..., None], tmp_p
     assert not (tmp_path / "model.safetensors").exists()
 
 
-def test_wrong_settings_are_told(train_here: Callable[..., None], tmp_path: Path) -> None:
+def test_wrong_settings_are_told(train_here: Callable[..., None], prepared: Path, tmp_path: Path) -> None:
     for changes, told in (
         ({"heads": 3}, "features is 16: expected a multiple of heads, 3"),
-        ({"final_lr": 0.1}, "final_lr is 0.1: expected at most lr, 0.001"),
+        ({"final_lr": 0.1}, "final_lr is 0.1: expected at most lr, 0.001; give a lower one, such as 0.0001"),
+        ({"shape": "llama", "bias": True}, "bias is True: expected no biases with shape llama"),
         ({"connection": "2rskp+ln"}, "did you mean"),
         ({"context": 600}, "the training text has .* tokens: expected more than the context, 600"),
         ({"seed": -1}, "the seed is -1: expected 0 to"),
     ):
         with pytest.raises(ValueError, match=told):
             train_here(tmp_path, **changes)
+    with pytest.raises(ValueError, match="is the folder of the text: give another folder"):
+        train_here(prepared)
     for bad, told in (("nowhere", "no such folder: expected a folder from `rskip prepare"), (".", "holds no text")):
         with pytest.raises((ValueError, FileNotFoundError), match=told):
             load_data(bad)

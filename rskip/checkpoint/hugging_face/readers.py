@@ -26,6 +26,11 @@ READERS: dict[str, str] = {
     "mbart": f"{_HERE}.mbart",
     "fsmt": f"{_HERE}.fsmt",
 }
+# model_type: what reads it, for the error of a reader of other models
+_READ_BY = {
+    **dict.fromkeys(READERS, "`rskip translate` and `rskip import` read it"),
+    **dict.fromkeys(("gpt2", "llama"), "rskip.checkpoint.read_language_model reads it"),
+}
 _EXPERTS = ("num_experts", "num_local_experts", "router_dtype")  # settings of mixtures of experts
 
 
@@ -128,5 +133,6 @@ def check_known(folder: Folder, readers: Mapping[str, str], what: str) -> str:
         problem = f"has a mixture of experts ({shown(kind)}), which rskip can't compute"
         raise SettingError("", problem, expected=known, source=source)
     if kind is None or kind not in readers:
-        raise SettingError("model_type", f"is {shown(kind)}", expected=known, source=source)
+        advice = _READ_BY.get(kind or "", "")
+        raise SettingError("model_type", f"is {shown(kind)}", expected=known, advice=advice, source=source)
     return kind

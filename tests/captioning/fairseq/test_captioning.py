@@ -146,7 +146,7 @@ def test_checkpoint_to_folder_and_back(trained, corpus, tmp_path):
         load_captioning_model(tmp_path)
     config = {"arch": "transformer", "task": "translation", "source_lang": "en", "target_lang": "de", "model": {}}
     write_checkpoint(tmp_path / "other.pt", Checkpoint(model={}, config=config))
-    with pytest.raises(ValueError, match="task 'translation', expected captioning"):
+    with pytest.raises(ValueError, match="task 'translation' .*, not of captioning; use `rskip translate`"):
         read_captioning_checkpoint(tmp_path / "other.pt")
 
 
