@@ -29,13 +29,14 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
 from measuring.record import append_record
-from serving.load import post, send, translate_requests
+from serving.load import Load, post, send, translate_requests
 from serving.systems import CTranslate2Translator, server
 
 from rskip.serving.settings import ServerSettings
@@ -103,15 +104,10 @@ def measure_speed(args: argparse.Namespace, sentences: list[str], folder: Path) 
     for number in range(args.rounds):
         for system in args.systems:
             with started(args, system, folder) as (port, _):
-                send(port, translate_requests(sentences[:64]), 8)  # warm
-                for clients in CLIENTS:
-                    few = sentences[: len(sentences) // 4] if clients == 1 else sentences
-                    load = send(port, translate_requests(few), clients)
-                    assert {*load.statuses} == {200}
+                for clients, per_second, load in loads(port, sentences, CLIENTS):
                     rows.append(
                         {
-                            "round": number, "system": system, "clients": clients,
-                            "per_second": round(len(few) / load.seconds, 1),
+                            "round": number, "system": system, "clients": clients, "per_second": per_second,
                             "p50_ms": round(1000 * load.quantile(0.5), 1),
                             "p99_ms": round(1000 * load.quantile(0.99), 1),
                         }
@@ -122,18 +118,24 @@ def measure_speed(args: argparse.Namespace, sentences: list[str], folder: Path) 
     return rows
 
 
+def loads(port: int, sentences: list[str], clients: Iterable[int]) -> Iterator[tuple[int, float, Load]]:
+    """Requests per second and the load for each number of clients, after a warm-up."""
+    send(port, translate_requests(sentences[:64]), 8)
+    for count in clients:
+        few = sentences[: len(sentences) // 4] if count == 1 else sentences
+        load = send(port, translate_requests(few), count)
+        assert {*load.statuses} == {200}
+        yield count, round(len(few) / load.seconds, 1), load
+
+
 def compare_processes(args: argparse.Namespace, sentences: list[str]) -> dict[str, Any]:
     """Requests per second of each number of workers and clients. The workers of a server share the threads."""
     speed: dict[tuple[int, int, int], list[float]] = {}
     for _ in range(args.rounds):
         for workers, threads in ((0, args.threads), (1, args.threads), (args.threads, 1)):
             with server("ours float32", MODEL, None, threads=threads, workers=workers, batch_wait=0) as (port, _):
-                send(port, translate_requests(sentences[:64]), 8)  # warm
-                for clients in CLIENTS[:3]:
-                    few = sentences[: len(sentences) // 4] if clients == 1 else sentences
-                    load = send(port, translate_requests(few), clients)
-                    assert {*load.statuses} == {200}
-                    speed.setdefault((workers, threads, clients), []).append(round(len(few) / load.seconds, 1))
+                for clients, per_second, _ in loads(port, sentences, CLIENTS[:3]):
+                    speed.setdefault((workers, threads, clients), []).append(per_second)
     names = ("workers", "threads", "clients")
     rows = [{**dict(zip(names, setting, strict=True)), "per_second": each} for setting, each in speed.items()]
     for row in rows:
