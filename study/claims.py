@@ -32,7 +32,7 @@ from rskip.settings.errors import SettingError
 from rskip.settings.text import read_yaml
 
 FILE, PAGE = Path("study", "claims.yaml"), Path("docs", "claims.md")
-Verdict = Literal["agrees", "disagrees", "untested"]
+Verdict = Literal["agrees", "disagrees", "not detected", "untested"]
 _Source = Annotated[str, msgspec.Meta(pattern=r"^(docs/figures|(study/)?results)/(?!.*\.\.).+\.json$")]
 _Test = Annotated[str, msgspec.Meta(pattern=r"^tests/[\w/]+\.py::test_\w+$", extra={"expected": "FILE::TEST"})]
 
@@ -145,7 +145,13 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     papers: tuple[Paper, ...]
 
 
-_BASES = ("proved exactly", "in the paper's setting", "in another setting")
+_BEFORE_TRAINING = "at initialisation"  # the first words of such a setting
+_BASES = (
+    "proved exactly",
+    "in the paper's setting",
+    "in another setting",
+    "before training, where the papers show trained models",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +172,9 @@ class Judged:
     @property
     def basis(self) -> str:
         """One of `_BASES`."""
-        return _BASES[0 if self.claim.tests or self.claim.refuted_by else 2 if self.claim.at else 1]
+        if self.claim.tests or self.claim.refuted_by:
+            return _BASES[0]
+        return _BASES[3 if self.claim.at.startswith(_BEFORE_TRAINING) else 2 if self.claim.at else 1]
 
     @property
     def found(self) -> str:
@@ -220,32 +228,38 @@ def count_verdicts(claims: Sequence[Judged]) -> str:
     words: dict[Verdict, tuple[str, str]] = {
         "agrees": ("agrees", "agree"),
         "disagrees": ("disagrees", "disagree"),
+        "not detected": ("is not detected", "are not detected"),
         "untested": ("is untested", "are untested"),
     }
     parts = []
     for verdict in words:
         of = [f"{count} {basis}" for basis in _BASES if (count := bases[verdict, basis])]
         text = f"{counts[verdict]} {words[verdict][counts[verdict] != 1]}"
-        parts.append(f"{text} ({', '.join(of)})" if of else text)
+        if counts[verdict]:
+            parts.append(f"{text} ({', '.join(of)})" if of else text)
     return ", ".join(parts)
 
 
 _HEADER = """\
 # The papers' claims
 
-This page lists every testable claim of both papers with a verdict. [results.md](results.md) discusses the results.
-`make study` writes this page from `study/claims.yaml`, measurements and run records; do not edit it by hand.
+This page lists every testable claim of both papers with a verdict. About half of the claims are untested, and most
+verdicts are about smaller settings than the papers'. [results.md](results.md) discusses the results.
 
-Every verdict is computed in one of three ways:
+A verdict is **agrees**, **disagrees**, **not detected** (three seeds or more show no difference) or **untested** (no
+measurement, or too few seeds for a test). It is computed in one of three ways:
 
-- Measured values are compared with a limit. `study/claims.yaml` has the limits, which we chose.
+- Measured values are compared with a limit. `study/claims.yaml` has the limits. We chose them ourselves, not all of
+  them before the measurement.
 - A test in the test suite proves the claim or its opposite.
-- Our seeds show a difference in a paper's table (p below 0.05, corrected for the number of comparisons).
+- Our seeds show a difference in a table of a paper or of our small runs (p below 0.05, corrected for the number of
+  comparisons). In brackets: its 95 % interval. MDE: the smallest true difference that this number of seeds detects with
+  probability 0.8.
 
 If we measured another setting than the paper's, the verdict names it. Both papers show gradients of trained models, so
 a verdict at initialisation does not contradict them. "raw" and "activated" say what a shortcut reads where a stage of
-the ResNet begins: x, or ReLU(BN(x)). The verdicts use `raw`; the papers' recipes use `activated`, which gives other
-values. A verdict with "one seed" is computed from the measurement with seed 1.
+the ResNet begins: x, or ReLU(BN(x)). Verdicts at initialisation use `raw`; the papers' recipes use `activated`, which
+gives other values. A verdict with "one seed" is computed from the measurement with seed 1.
 [gradients.md](gradients.md#at-initialisation) repeats the one at initialisation with five seeds.
 
 The counts below are lines of the tables. A claim that was tested in several settings has several lines.
@@ -253,7 +267,9 @@ The counts below are lines of the tables. A claim that was tested in several set
 The column "command" has what tests the claim, or would test it. `rskip analyse` needs CIFAR-10 for ResNets: add
 `--download`, or `--data FOLDER`. The rSkip paper's scores on CIFAR are means of five runs, so commands for single
 variants have five seeds. Hours are estimates for two CPU cores without bfloat16 instructions; rSkip's Table 1 would
-take about 970 hours (40 days) with 8 variants and 3 seeds."""
+take about 970 hours (40 days) with 8 variants and 3 seeds.
+
+`make study` writes this page from `study/claims.yaml`, measurements and run records; do not edit it by hand."""
 
 
 def _judge(claim: Claim, root: Path, tables: Comparisons, costs: Mapping[str, str]) -> Judged:
@@ -277,34 +293,42 @@ def _judge(claim: Claim, root: Path, tables: Comparisons, costs: Mapping[str, st
 def _judge_compared(claim: Claim, tables: Comparisons, costs: Mapping[str, str], *, known: str) -> Judged:
     figures = [known] if known else []
     missing: list[Line] = []
-    holds: list[bool | None] = []
+    found: set[Verdict] = set()
     for compared in claim.compared:
         table = tables.table(compared.table)
         for variant in compared.variants:
             line = _line(table, variant)
             if line.difference is None:
                 missing += [each for each in (line, line.baseline) if each is not None and not each.records]
-                holds.append(None)
+                found.add("untested")
                 continue
-            figures.append(f"{variant}: {line.difference.mean:+.2f}")
+            figures.append(f"{variant}: {line.difference.mean:+.2f} {line.measure}")
+            if line.difference.interval is not None and line.difference.p is not None:
+                low, high = line.difference.interval
+                figures[-1] += f" [{low:+.2f}, {high:+.2f}], {_p(line.difference.p)}, n = {len(line.values)}"
             if line.shown:
-                holds.append((line.difference.mean < 0) == (compared.are == "lower"))
-                continue
-            holds.append(None)
-            if line.difference.detectable is not None:
-                figures[-1] += f", not detected (n = {len(line.values)}; MDE {line.difference.detectable:.2f})"
+                found.add("agrees" if (line.difference.mean < 0) == (compared.are == "lower") else "disagrees")
+            elif line.difference.detectable is not None:
+                found.add("not detected")
+                figures[-1] += f", MDE {line.difference.detectable:.2f}"
             else:
+                found.add("untested")
                 figures[-1] += ", too few seeds for a test"
     command = claim.command or f"rskip report {claim.compared[0].table}"
-    verdict: Verdict = "disagrees" if False in holds else "untested" if None in holds else "agrees"
+    order: tuple[Verdict, ...] = ("disagrees", "untested", "not detected", "agrees")
+    verdict = next(each for each in order if each in found)
     why = ""
     if verdict == "untested":
         names = dict.fromkeys(line.recipe.path.stem for line in missing)
         parts = ["no records" if missing else "more seeds are needed"]
         of_table = costs.get(claim.compared[0].table)
-        found = {name: of_table or costs[name] for name in names if name in costs}
-        why = "; ".join(parts + [f"a run of `{name}`: {cost}" for name, cost in found.items()])
+        runs = {name: of_table or costs[name] for name in names if name in costs}
+        why = "; ".join(parts + [f"a run of `{name}`: {cost}" for name, cost in runs.items()])
     return Judged(claim=claim, verdict=verdict, figure="; ".join(figures), command=command, why=why)
+
+
+def _p(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
 def _line(table: ComparisonTable, variant: str) -> Line:

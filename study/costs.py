@@ -5,6 +5,7 @@ For each value of a connection, the last line that contains it in the benchmark'
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,12 +102,13 @@ class Costs:
         return ["" if figure is None else f"{figure:.2f}" for figure in self._figures(model, connection).values()]
 
     def table(self, name: str) -> Table:
-        """One model's table, the baseline first."""
+        """One model's table: the baseline first, the others by their time."""
         model = name.removeprefix(PREFIX)
         base = self.models[model].baseline
+        shown = [each for each in HEADINGS if each != COSINE]  # the similarity is no cost
         headings = [
             "connection", "parameters", "calls forward", "calls backward", "MB moved forward", "MB moved backward",
-            "MB kept", *HEADINGS,
+            "MB kept", *(f"{each} ×" for each in shown),
         ]  # fmt: skip
         rows = [
             [
@@ -114,18 +116,21 @@ class Costs:
                 f"{cost.parameters:,}",
                 *(f"{calls:,}" for calls in (cost.calls_forward, cost.calls_backward)),
                 *(f"{each:,.0f}" for each in (cost.megabytes_forward, cost.megabytes_backward, cost.kept_megabytes)),
-                *self._texts(model, cost.connection),
+                *self._texts(model, cost.connection)[: len(shown)],
             ]
-            for cost in sorted(self.of[model].values(), key=lambda cost: cost.connection != base)
+            for cost in sorted(
+                self.of[model].values(), key=lambda cost: (cost.connection != base, cost.update_ratio or math.inf)
+            )
         ]
         kept = [at for at in range(len(headings)) if any(row[at] for row in rows)]
         headings = [headings[at] for at in kept]
+        measured = [each for each in shown if f"{each} ×" in headings]
         return Table(
             name=name,
             title=name,
             headings=headings,
             rows=[[row[at] for at in kept] for row in rows],
-            notes=[f"{self._note(model, headings)} Last measured {self.dates[model][:10]}."],
+            notes=[f"{self._note(model, measured)} Last measured {self.dates[model][:10]}."],
         )
 
     def note(self, grid: Recipe, headings: Collection[str]) -> str:

@@ -130,6 +130,10 @@ class LanguageModelField:
             return "better per update"
         return "win" if self.depth == WINS_AT else "better in both"
 
+    def _ran_partly(self, family: Family) -> bool:
+        """Whether some rates, but not all, have a run."""
+        return 0 < sum(map(bool, family.rates.values())) < len(self.rates)
+
     def table(self) -> Table:
         updates, times = self.tests(equal_time=False), self.tests(equal_time=True)
         rows = []
@@ -143,7 +147,7 @@ class LanguageModelField:
             rows.append(
                 [
                     family.name,
-                    family.rate or "-",
+                    f"{family.rate or '-'}{'*' if self._ran_partly(family) else ''}",
                     str(len(losses)),
                     "-" if mean is None else f"{mean:.4f}" + (f" [{low:.4f}, {high:.4f}]" if low is not None else ""),
                     "-" if time is None else f"{time:.2f}",
@@ -157,10 +161,12 @@ class LanguageModelField:
         rule = is_won if self.depth == WINS_AT else "These tests don't count as wins."
         notes = [
             f"Loss: mean nats per character on the second half of the validation text [{CONFIDENCE:.0%} interval], at "
-            f"the rate that is better on the first half. Time: of the training run, relative to {BASELINE} "
-            "(prenorm+ln): the median ratio of updates that alternate on one core.",
+            f"the rate that is better on the first half. Time: of a training, relative to {BASELINE} (prenorm+ln), "
+            "from the times per update in costs.md. Lowest loss first, after the baseline.",
             f"{missing} of {len(self.families)} variants have no run record yet.",
         ]
+        if any(map(self._ran_partly, self.families.values())):
+            notes.append("* has run at one learning rate only.")
         if updates or times:
             notes.insert(
                 1,

@@ -132,7 +132,7 @@ def _claims(paper: Paper, judged: Sequence[Judged]) -> str:
         [
             escape(each.claim.where),
             escape(each.claim.claim + (f" ({each.claim.paper_says})" if each.claim.paper_says else "")),
-            f'<b class="{each.verdict}">{each.verdict}</b> {escape(each.claim.at)}',
+            f'<b class="{each.verdict.replace(" ", "-")}">{each.verdict}</b> {escape(each.claim.at)}',
             _code(each.found),
             f"<code>{escape(each.command)}</code>" if each.command else "",
         ]

@@ -87,6 +87,8 @@ def test_figures_are_taken_of_measurements_and_records_and_held_against_limits(p
 def test_a_table_agrees_or_disagrees_only_where_its_seeds_show_it(project: Path, make_record: MakeRecord) -> None:
     pytest.importorskip("scipy")
 
+    twice = "+4.00 sacreBLEU [+1.62, +6.38], p = 0.010, n = 3"
+
     def compared(variants: str, are: str) -> str:
         return f"compared: [{{table: mine, variants: [{variants}], are: {are}}}]"
 
@@ -97,21 +99,24 @@ def test_a_table_agrees_or_disagrees_only_where_its_seeds_show_it(project: Path,
         compared("mine/thrice", "higher"),
         compared("mine/twice, mine/thrice", "lower"),
     ) == [
-        ("agrees", "mine/twice: +4.00", ""),
-        ("disagrees", "mine/twice: +4.00", ""),
+        ("agrees", f"mine/twice: {twice}", ""),
+        ("disagrees", f"mine/twice: {twice}", ""),
         ("untested", "", "no records; a run of `mine`: an hour"),
-        ("disagrees", "mine/twice: +4.00", ""),
+        ("disagrees", f"mine/twice: {twice}", ""),
     ]
     for seed, bleu in enumerate((36.0, 39.5, 38.0), 1):
         config = {"kind": "translation", "corpus": "a"}
         record = make_record(recipe="mine", variant="thrice", seed=seed, config=config, metrics={"sacrebleu": bleu})
         record.write(record.path)
     ((verdict, figure, why),) = judge(project, compared("mine/thrice", "lower"))
-    assert (verdict, why) == ("untested", "more seeds are needed")
-    assert figure == "mine/thrice: -0.17, not detected (n = 3; MDE 4.15)"
+    assert (verdict, why) == ("not detected", "")
+    assert figure == "mine/thrice: -0.17 sacreBLEU [-3.27, +2.94], p = 0.983, n = 3, MDE 4.15"
     known = checked("take: first", "above: 5")  # which is not so, and judges nothing
     ((verdict, figure, _),) = judge(project, f"{compared('mine/twice', 'higher')}, {known}")
-    assert (verdict, figure) == ("agrees", "it is 4.00; mine/twice: +4.00")
+    assert (verdict, figure) == (
+        "agrees",
+        "it is 4.00; mine/twice: +4.00 sacreBLEU [+0.90, +7.10], p = 0.018, n = 3",
+    )
 
 
 def test_tests_prove_or_refute_and_the_page_counts(project: Path) -> None:

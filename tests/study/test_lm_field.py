@@ -65,6 +65,9 @@ def test_the_rate_is_chosen_over_the_seeds_that_ran_at_both(field):
     del family.rates["lr3e-3"][1:]  # its seed 1 is 1.9005 - 0.002; the other rate's is 1.898, and its mean 1.9
     assert family.rate == "lr1e-3"
     assert len(family.losses) == 5
+    assert {row[0]: row[1] for row in made.table().rows} == {"lns": "lr1e-3"}
+    family.rates["lr3e-3"].clear()
+    assert {row[0]: row[1] for row in made.table().rows} == {"lns": "lr1e-3*"}
 
 
 def test_verdicts(field):
