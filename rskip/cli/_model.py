@@ -23,7 +23,7 @@ _TEXT_FLAGS = {
 
 
 def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> None:
-    """Adds --dictionaries, --text and its settings, --source-lang, --target-lang, --user-dir to a parser or a group."""
+    """Adds --dictionaries, --text and its settings, --source-lang, --target-lang to a parser or a group."""
     where = "" if dictionaries_required else " (default: the model's)"
     parser.add_argument(
         "--dictionaries",
@@ -54,27 +54,10 @@ def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> 
         help="source language (default: from the checkpoint or file names; a multilingual model needs both)",
     )
     parser.add_argument("--target-lang", metavar="LANG", help="target language (default: likewise)")
-    parser.add_argument(
-        "--user-dir",
-        type=Path,
-        metavar="FOLDER",
-        help="user-dir given to fairseq-train, if the model uses your own connection",
-    )
 
 
 def model_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """These arguments as arguments of `Translator.from_pretrained`. Imports --user-dir.
-
-    :raises SettingError: --user-dir can't be imported.
-    """
-    if args.user_dir is not None:
-        from rskip.settings.errors import SettingError
-        from rskip.translation.recipe import import_user_dir
-
-        try:
-            import_user_dir(args.user_dir)
-        except SettingError as error:
-            raise error.named("--user-dir") from None
+    """These arguments as arguments of `Translator.from_pretrained`."""
     given = {name: getattr(args, name) for name in ("tokeniser", *_TEXT_FLAGS)}
     return {
         "dictionaries": args.dictionaries,

@@ -18,6 +18,9 @@ EXAMPLES = """example:
       --connection admin --max-tokens 2048 --dropout 0.2 --seed 1 --finetune-from-model start.pt ..."""
 
 
+ENDS_WITH_FAIRSEQS = True
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
     parser.epilog = EXAMPLES

@@ -4,8 +4,9 @@ A subcommand is a module of this package: `rskip setup-fairseq` is `setup_fairse
 is its help. It has the functions `add_arguments(parser)` and `run(args) -> int | None` (an exit status). A folder holds
 commands of two words: `rskip zoo list` is `zoo/list.py`. If the `__init__.py` of a folder has both functions, it is a
 command itself. `rskip caption` runs `caption/__init__.py`, unless the next word is a command of the folder: `rskip
-caption extract` runs `caption/extract.py`. A user's mistake (ValueError, OSError) becomes one line on stderr and exit
-status 2.
+caption extract` runs `caption/extract.py`. Every command has `--user-dir`, unless its module sets ENDS_WITH_FAIRSEQS,
+because its arguments end with those of fairseq-train. A user's mistake (ValueError, OSError) becomes one line on stderr
+and exit status 2.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, NoReturn
 
 import rskip.cli
 from rskip.cli._streams import finish_output, use_own_streams
+from rskip.settings.user_dir import use_user_dir
 
 MISTAKE, INTERRUPTED, OUTPUT_CLOSED = 2, 130, 141
 TERMINATED = 128 + signal.SIGTERM
@@ -93,6 +95,11 @@ def _add_subcommands(parser: argparse.ArgumentParser, group: ModuleType, argv: S
             _add_subcommands(subparser, module, argv[1:], metavar="COMMAND")
         else:
             module.add_arguments(subparser)
+            if not getattr(module, "ENDS_WITH_FAIRSEQS", False):
+                subparser.add_argument(
+                    "--user-dir", metavar="FOLDER",
+                    help="package with your own connections (default: the environment variable RSKIP_USER_DIR)",
+                )  # fmt: skip
             subparser.set_defaults(command=subparser.prog, work=module.run)
 
 
@@ -129,6 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.print_help()
         else:
             command = args.command
+            use_user_dir(getattr(args, "user_dir", None))
             status = args.work(args) or 0
         sys.stdout.flush()
         return status

@@ -138,10 +138,11 @@ class Connection(SelfInitialised):
         if not (isinstance(x, Tensor) and isinstance(f, Tensor) and x.dtype == f.dtype and x.is_floating_point()):
             _check_types(x, f)
         if x.shape != f.shape or x.dim() <= max(self.feature_dim, 0) or x.shape[self.feature_dim] != self.features:
-            raise ValueError(
-                f"x and f must have the same shape, with {self.features} features along dimension "
-                f"{self.feature_dim}, not {tuple(x.shape)} and {tuple(f.shape)}"
-            )
+            of_features = f"with {self.features} features along dimension {self.feature_dim}"
+            if x.shape == f.shape:
+                raise ValueError(f"x and f must have a shape {of_features}, not {tuple(x.shape)}")
+            given = f"{tuple(x.shape)} and {tuple(f.shape)}"
+            raise ValueError(f"x and f must have the same shape, {of_features}, not {given}")
         y = self.combine(x, f)
         if not (isinstance(y, Tensor) and y.is_floating_point()):
             given = f"one of {y.dtype}" if isinstance(y, Tensor) else f"a {type(y).__name__}"

@@ -45,6 +45,9 @@ class Option:
         if self.kind is float:
             assert not isinstance(self.default, str)
             object.__setattr__(self, "default", plain_number(self.default))
+        if self.kind in (int, float) and not self.bounds.ge <= float(self.default) <= self.bounds.le:
+            limits = f"{self.bounds.ge:g} to {self.bounds.le:g}"
+            raise ValueError(f"expected a default within its bounds, {limits}, not {self.default}")
         for word in self.words:
             if not (word and word == "".join(word.split()).lower() and "," not in word):
                 raise ValueError(f"expected lower-case words without spaces or commas, not {word!r}")

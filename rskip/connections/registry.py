@@ -197,6 +197,12 @@ _families: dict[str, Family] = {}
 # Published weights use these names. A user's class may take any other name: the class may be older than our family.
 _KEPT = ("highway", "prenorm", "rskip", "sas", "wskip", "xskip")
 _OWN = __name__.partition(".")[0] + "."
+# what people call a connection elsewhere, and its spec
+_USUAL_NAMES = {
+    **dict.fromkeys(("post", "postln", "postnorm", "post_ln", "post_norm"), "1xskip+ln"),
+    **dict.fromkeys(("pre", "preln", "pre_ln", "pre_norm"), "prenorm+ln"),
+    **dict.fromkeys(("identity", "plain", "resnet", "residual"), "1xskip"),
+}
 
 
 def register_connection(
@@ -244,9 +250,12 @@ def find_family(name: str, *, before: str = "", after: str = "") -> Family:
     """
     if name not in _families:
         suggestion = did_you_mean(name, _families, before=before, after=after)
+        if usual := _USUAL_NAMES.get(name):
+            suggestion = f" (did you mean {usual!r}?)"
         listed = "that rskip.connections.list_connections() returns (docs/connections.md)"
         known = f"{listed}{suggestion}" if suggestion else ", ".join(sorted(_families))
-        raise UnknownFamily.of_value("connection", before + name + after, f"one of the families {known}")
+        advice = "if it is your own, import its module or give --user-dir"
+        raise UnknownFamily.of_value("connection", before + name + after, f"one of the families {known}", advice=advice)
     return _families[name]
 
 

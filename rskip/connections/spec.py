@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 import warnings
@@ -350,7 +351,11 @@ def _check_options(family: Family, given: str, options: Options) -> Options:
         if name not in family.options:
             options_of = f"options of {family.name} ({', '.join(sorted(family.options))})"
             valid = options_of if family.options else f"{family.name} without options"
-            raise _wrong(given, f"{valid}, not {shown(name)}{did_you_mean(name, family.options)}")
+            advice = ""
+            if name in inspect.signature(family.connection).parameters:
+                kinds = "bool, int, float or a Literal of words"
+                advice = f"to make it an option, annotate {name} in {family.connection.__name__}.__init__ with {kinds}"
+            raise _wrong(given, f"{valid}, not {shown(name)}{did_you_mean(name, family.options)}", advice=advice)
         try:
             read = family.options[name].read(_write_value(value))
         except SettingError as error:

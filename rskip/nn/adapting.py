@@ -50,7 +50,9 @@ class Adaptation:
 
 
 def _without_numbers(name: str) -> str:
-    return re.sub(r"\.\d+(?=\.)", ".*", name)
+    """The name with `*` for numbers, except for those inside a connection."""
+    outside, connection, inside = name.partition(".connection.")
+    return re.sub(r"\.\d+(?=\.|$)", ".*", outside) + connection + inside
 
 
 def adapt(

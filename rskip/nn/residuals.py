@@ -217,8 +217,12 @@ class Residuals(nn.Module):
     def enter(self, x: Tensor) -> State:
         """The first residual's state from the stack's input x (..., C).
 
+        :raises TypeError: x is not a floating-point tensor.
         :raises ValueError: x has another number of features.
         """
+        if not (isinstance(x, Tensor) and x.is_floating_point()):
+            given = f"one of {x.dtype}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+            raise TypeError(f"x must be a floating-point tensor, not {given}")
         if x.shape[-1:] != (self.features,):
             raise ValueError(f"x must have shape (..., {self.features}), with features last, not {tuple(x.shape)}")
         return self.stack.enter(x)
@@ -234,6 +238,8 @@ class Residuals(nn.Module):
         raise TypeError(f"Residuals is not called itself: call {calls}")
 
     def __getitem__(self, layer: int) -> LayerResiduals:
+        if isinstance(layer, slice):
+            raise TypeError("Residuals has no slices: expected a layer's number; or take a slice of list(residuals)")
         residuals = self.layers[layer]
         assert isinstance(residuals, LayerResiduals)
         return residuals
@@ -305,9 +311,9 @@ def _read_branches(branches: Sequence[str] | Mapping[str, str]) -> dict[str, str
     positions = {}
     for name, kind in named.items():
         if kind not in BRANCH_NAMES:
-            known = f"one of {', '.join(BRANCH_NAMES)}{did_you_mean(str(kind), BRANCH_NAMES)}"
+            known = f"{', '.join(BRANCH_NAMES)}{did_you_mean(str(kind), BRANCH_NAMES)}"
             mapping = f"or a mapping such as {{{name!r}: 'attention'}}"
-            raise SettingError.of_value("branches", kind, f"{known}, {mapping}")
+            raise SettingError.of_value("branches", branches, f"names out of {known}, {mapping}")
         if not (isinstance(name, str) and name.isidentifier()) or hasattr(nn.Module, name):
             raise SettingError.of_value("branches", name, "a valid attribute name for a torch.nn.Module")
         positions[name] = BRANCH_NAMES[kind]
@@ -337,7 +343,8 @@ def _check_needs(
     supplied = {"stack", *read_supplies(host_supplies)}
     needs = {need for connection in connections for need in connection.host_needs}
     if missing := [need for need in HOST_NEEDS if need in needs and need not in supplied]:
-        how = f"pass host_supplies={missing} to Residuals or adapt ({REFERENCE})"
+        listed = [need for need in HOST_NEEDS if need in needs and need != "stack"]
+        how = f"pass host_supplies={listed} to Residuals or adapt ({REFERENCE})"
         advice = f"do so and {how}, or choose another connection"
         expected = f"a model that is able to {described_needs(missing)}"
         raise SettingError.of_value("connection", str(spec), expected, advice=advice)

@@ -16,11 +16,12 @@ from rskip.connections import parse_connection
 from rskip.corpora import find_corpus
 from rskip.corpora.corpus import PublishedCorpus
 from rskip.records import Record
+from rskip.settings.user_dir import import_user_dir
 from rskip.tasks.fairseq.publishing import paper_of
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
 from rskip.translation.data import data_folder, ensure_data, languages
-from rskip.translation.recipe import TranslationSettings, import_user_dir
+from rskip.translation.recipe import TranslationSettings
 from rskip.translation.scoring import DECIMALS, Translations, read_translations, translate
 from rskip.translation.training import scored_file
 
@@ -76,7 +77,7 @@ def describe(folder: Path, record: Record) -> ModelDescription:
     """Describes the model in a published folder, from its config.json and the corpus of its record."""
     path = folder / WEIGHTS
     if (user_dir := record.config.get("train", {}).get("user-dir")) is not None:
-        import_user_dir(Path(user_dir))  # registers its connections
+        import_user_dir(Path(user_dir), setting="train.user-dir")  # registers its connections
     corpus, split = find_corpus(record.config["corpus"]), record.config["evaluate"]["split"]
     named = _CORPUS.fullmatch(corpus.name)
     assert named is not None, corpus.name

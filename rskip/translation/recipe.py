@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +16,7 @@ from rskip.corpora.prepared import find_pairs
 from rskip.generation import SearchOptions
 from rskip.settings.check import convert, to_plain
 from rskip.settings.errors import SettingError
+from rskip.settings.user_dir import ENVIRONMENT, import_user_dir
 from rskip.tasks.fairseq.flags import Flag, Flags
 from rskip.tasks.fairseq.recipe import check_flags, check_training
 
@@ -117,7 +117,7 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def user_dir(self) -> str:
         """fairseq's --user-dir."""
-        return str(self.train.get("user-dir") or USER_DIR)
+        return str(self.train.get("user-dir") or os.environ.get(ENVIRONMENT) or USER_DIR)
 
     def to_plain(self) -> dict[str, Any]:
         """All settings that determine the result, as plain JSON values."""
@@ -180,7 +180,7 @@ def _resolve_folder(settings: TranslationSettings, path: str) -> None:
 def _check_connections(train: Mapping[str, Flag]) -> None:
     """Checks the connections, after importing the user-dir, which registers its connections."""
     if train.get("user-dir") is not None:
-        import_user_dir(Path(str(train["user-dir"])))
+        import_user_dir(Path(str(train["user-dir"])), setting="train.user-dir")
     for flag in _CONNECTION_FLAGS:
         if (text := train.get(flag)) is None:
             continue
@@ -215,23 +215,6 @@ def _check_search(generate: Mapping[str, Flag]) -> None:
         SearchOptions(**given)
     except SettingError as error:
         raise error.named(f"generate.{next(flag for flag, name in _SEARCH.items() if name == error.name)}") from None
-
-
-def import_user_dir(folder: Path) -> None:
-    """Imports a user-dir like fairseq, so that its connections are registered.
-
-    :raises SettingError: the package does not exist, or importing it fails.
-    """
-    if not (folder / "__init__.py").is_file():
-        raise SettingError.of_value("train.user-dir", str(folder), "a folder with an __init__.py, seen from here")
-    parent = str(folder.resolve().parent)
-    if parent not in sys.path:
-        sys.path.insert(0, parent)
-    try:
-        importlib.import_module(folder.resolve().name)
-    except Exception as error:  # the user's code may raise anything
-        problem = f"is {folder}, which can't be imported ({type(error).__name__}: {error})"
-        raise SettingError("train.user-dir", problem) from error
 
 
 def _check_enough_checkpoints(train: Mapping[str, Flag], average: AverageSettings) -> None:

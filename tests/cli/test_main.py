@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import types
@@ -11,6 +12,7 @@ import pytest
 import rskip.cli
 from rskip.__main__ import run
 from rskip.cli import main as cli
+from rskip.connections import parse_connection, registry
 from rskip.settings.errors import SettingError
 
 
@@ -32,6 +34,29 @@ def only(monkeypatch):
         monkeypatch.setattr(cli, "subcommand_module", lambda name, group: subcommand(run))
 
     return install
+
+
+def test_every_command_imports_the_package_of_ones_own_connections(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(registry, "_families", dict(registry._families))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("RSKIP_USER_DIR", "")  # so that it is put back
+    package = tmp_path / "own_package_of_test"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "from rskip.connections import Connection, register_connection\n\n"
+        "@register_connection('own_skip', formula='x + f', source='a test')\n"
+        "class Own(Connection):\n"
+        "    def combine(self, x, f):\n"
+        "        return x + f\n"
+    )
+    assert cli.main(["zoo", "list", "--user-dir", str(package)]) == 0
+    assert parse_connection("own_skip").family == "own_skip" and os.environ["RSKIP_USER_DIR"] == str(package)
+    for words in (["--user-dir", str(tmp_path)], []):
+        monkeypatch.setenv("RSKIP_USER_DIR", str(tmp_path))
+        capsys.readouterr()
+        assert cli.main(["zoo", "list", *words]) == 2
+        name = words[0] if words else "RSKIP_USER_DIR"
+        assert f"{name} is '{tmp_path}': expected a folder with an __init__.py" in capsys.readouterr().err
 
 
 def raising(error: BaseException):

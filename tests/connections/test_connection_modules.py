@@ -159,7 +159,7 @@ def test_inputs_of_other_shapes_are_refused():
         (last, -1, torch.zeros(2, 4, 3), torch.zeros(2, 4, 3)),
         (second, 1, images.movedim(1, -1), images.movedim(1, -1)),
     ):
-        with pytest.raises(ValueError, match=f"same shape, with 4 features along dimension {dimension}, not") as error:
+        with pytest.raises(ValueError, match=f"shape,? with 4 features along dimension {dimension}, not") as error:
             connection(left, right)
         assert str(tuple(left.shape)) in str(error.value) and str(tuple(right.shape)) in str(error.value)
 
@@ -176,7 +176,7 @@ def test_inputs_that_are_no_tensors_of_floats_of_one_type_are_refused():
     ):
         with pytest.raises(TypeError, match=message):
             connection(left, right)
-    with pytest.raises(ValueError, match="the same shape"):
+    with pytest.raises(ValueError, match=r"a shape with 4 features along dimension -1, not \(\)"):
         connection(torch.tensor(1.0), torch.tensor(1.0))
     assert connection(x, x.bfloat16()).dtype == torch.float32, "mixed precision"
 

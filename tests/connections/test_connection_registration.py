@@ -188,6 +188,7 @@ def test_most_of_a_family_is_read_from_its_class():
         ("count=10", "count to be a whole number from 1 to 9"),
         ("count=1.5", "count to be a whole number from 1 to 9"),
         ("word=tow", r"word to be one or two \(did you mean 'two'\?\)"),
+        ("other=1", "options of .*; to make it an option, annotate other in Everything.__init__ with bool"),
         ("k=1", r"options of all_of_it \(count, flag, number, share, word\), not 'k'"),
     ):
         with pytest.raises(ValueError, match=f"expected {expected}"):

@@ -197,12 +197,14 @@ def test_branches_may_have_any_names():
     ("settings", "told"),
     [
         ({"connection": "subln"}, r"to normalise inside the branch .* host_supplies=\['inner_norms', 'branch_gain'\]"),
+        ({"connection": "subln", "host_supplies": "branch_gain"},
+         r"to normalise inside the branch.* host_supplies=\['inner_norms', 'branch_gain'\]"),
         ({"connection": "deepnorm"}, r"able to scale .*pass host_supplies=.* to Residuals or adapt \(docs/residuals"),
         ({"connection": "admin"}, "able to set initial values with a pass over data"),
         ({"connection": "2rskip+bn"}, "ln or rms"),
         ({"connection": "hybridnorm", "branches": ("ffn", "attention"), "host_supplies": "inner_norms"}, "its formula"),
-        ({"branches": ("attn", "fnn")}, "branches is 'fnn': expected one of .*did you mean 'ffn'"),
-        ({"branches": ("train", "ffn")}, "branches is 'train'"),
+        ({"branches": ("attn", "fnn")}, r"branches is \('attn', 'fnn'\): expected names out of .*did you mean 'ffn'"),
+        ({"branches": ("train", "ffn")}, r"branches is \('train', 'ffn'\)"),
         ({"branches": {"train": "ffn"}}, "a valid attribute name"),
         ({"branches": "ffn"}, "a tuple of names"),
         ({"branches": ("block", "ffn")}, "either only blocks, or"),
@@ -233,6 +235,12 @@ def test_a_model_names_its_parameters_without_weight_decay(spec):
 
 
 def test_wrong_states_are_told():
+    residuals = Residuals("mhc", 4, layers=2)
+    for x, told in (((torch.ones(2, 4),), "not a tuple"), (torch.ones(2, 4).long(), "not one of torch.int64")):
+        with pytest.raises(TypeError, match=told):
+            residuals.enter(x)
+    with pytest.raises(TypeError, match=r"expected a layer's number; or take a slice of list\(residuals\)"):
+        residuals[:1]
     residuals = Residuals("mhc", 8, layers=2)
     with pytest.raises(ValueError, match=r"x must have shape \(..., 8\), with features last, not \(2, 4\)"):
         residuals.enter(torch.ones(2, 4))

@@ -1,0 +1,41 @@
+"""Imports the package with a user's own connections, which `--user-dir` or the environment variable names."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+from rskip.settings.errors import SettingError
+
+ENVIRONMENT = "RSKIP_USER_DIR"
+
+
+def use_user_dir(given: str | None) -> None:
+    """Imports the user-dir of a command: the given one, or that of the environment. Child processes import it too.
+
+    :param given: a folder; None: not given.
+    :raises SettingError: as `import_user_dir`.
+    """
+    if folder := given or os.environ.get(ENVIRONMENT):
+        import_user_dir(Path(folder), setting="--user-dir" if given else ENVIRONMENT)
+        os.environ[ENVIRONMENT] = str(Path(folder).resolve())
+
+
+def import_user_dir(folder: Path, *, setting: str) -> None:
+    """Imports a user-dir like fairseq, so that its connections are registered.
+
+    :param setting: the setting's name, for errors.
+    :raises SettingError: the package does not exist, or importing it fails.
+    """
+    if not (folder / "__init__.py").is_file():
+        raise SettingError.of_value(setting, str(folder), "a folder with an __init__.py, seen from here")
+    parent = str(folder.resolve().parent)
+    if parent not in sys.path:
+        sys.path.insert(0, parent)
+    try:
+        importlib.import_module(folder.resolve().name)
+    except Exception as error:  # the user's code may raise anything
+        problem = f"is {folder}, which can't be imported ({type(error).__name__}: {error})"
+        raise SettingError(setting, problem) from error
