@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,8 +44,26 @@ def reported_by_child(error: BaseException) -> Ending | None:
     return None
 
 
+_NOT_FOUND = {  # fairseq's messages for missing files, and ours
+    re.compile(r"Dataset not found: (\S+) \((.+)\)"): r"no split \1 in \2: give one that was prepared, such as test",
+    re.compile(r"Model file not found: (.+)"): r"\1: no such checkpoint: give an existing file",
+}
+
+
+def not_found(error: BaseException) -> Ending | None:
+    """The ending of a program that did not find a file or folder which the user named."""
+    if not isinstance(error, OSError):
+        return None
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        return f"{error.filename}: no such file or folder", MISTAKE
+    for pattern, line in _NOT_FOUND.items():
+        if match := pattern.fullmatch(str(error)):
+            return match.expand(line), MISTAKE
+    return None
+
+
 # Each function returns an error's ending or None. The first ending wins.
-ENDINGS: list[Callable[[BaseException], Ending | None]] = [mistake, reported_by_child]
+ENDINGS: list[Callable[[BaseException], Ending | None]] = [mistake, reported_by_child, not_found]
 
 
 def add_ending(find: Callable[[BaseException], Ending | None], *, status: int = MISTAKE) -> None:

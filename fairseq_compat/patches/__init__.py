@@ -28,6 +28,7 @@ from fairseq_compat.patches.safe_globals import SAFE_GLOBALS
 from fairseq_compat.patches.unequal_sides import UNEQUAL_SIDES
 from fairseq_compat.patches.unknown_models import UNKNOWN_MODELS
 from fairseq_compat.patches.user_dir import USER_DIR
+from fairseq_compat.patches.wrong_flags import WRONG_FLAGS
 
 PATCHES: tuple[Patch, ...] = (
     DATACLASS_DEFAULTS,
@@ -53,6 +54,7 @@ PATCHES: tuple[Patch, ...] = (
     EMPTY_DATA,
     FP16_ON_CPU,
     ALIGNMENTS,
+    WRONG_FLAGS,
     KNOWN_WARNINGS,
     LOADING_THREAD,
 )

@@ -165,7 +165,7 @@ def _no_depth(name: str, depths: Sequence[int]) -> None:
 
 def _trained(path: Path, conditions: Conditions, task: str | None) -> Subject:
     """The model at a path, read by `task`, or by the first task that can read it."""
-    label = path.name if path.is_dir() else f"{path.absolute().parent.name}/{path.name}"
+    label = _label(path.absolute())
     for each in [find_task(task)] if task else tasks().values():
         try:
             return replace(each.subject(path, depth=None, conditions=conditions), label=label)
@@ -173,6 +173,14 @@ def _trained(path: Path, conditions: Conditions, task: str | None) -> Subject:
             if task or isinstance(error, NotAnalysable):
                 raise
     raise ValueError(f"{path} is not a model that can be analysed; give its task to see what is wrong")
+
+
+def _label(path: Path) -> str:
+    """The end of a path, from the folder of a variant if the path is in a run's folder (RECIPE/VARIANT/SEED)."""
+    place = path if path.is_dir() else path.parent
+    while place.name.isdigit():
+        place = place.parent
+    return path.relative_to(place.parent).as_posix()
 
 
 def _unknown(text: str, no_spec: SettingError, names: Sequence[str]) -> SettingError:

@@ -1,8 +1,9 @@
 """Print tables of results.
 
 Without NAME, the command prints one line per run that has a run record. NAME is a table that compares variants: a
-recipe, such as flickr8k or recipes/flickr8k.yaml; a grid, such as field/6x6; or a table of a paper, such as
-rskip-table-1, with the scores of the paper. With two or more seeds, the command tests differences from the baseline.
+recipe, such as flickr8k in recipes/, or the path of a recipe's file; a grid, such as field/6x6; or a table of a paper,
+such as rskip-table-1, with the scores of the paper. With two or more seeds, the command tests differences from the
+baseline.
 For those that were not detected, it prints how many seeds would detect them, and the cheapest next runs.
 """
 
@@ -34,13 +35,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from rskip.experiments.comparisons import ComparisonTable, begun
     from rskip.experiments.overview import overview
+    from rskip.experiments.recipe import find_recipe
     from rskip.experiments.results import read_results
     from rskip.settings.errors import SettingError
 
-    names = [name.removeprefix("recipes/").removesuffix(".yaml") for name in args.tables]
+    files = [Path(name) for name in args.tables if Path(name).suffix in (".yaml", ".yml")]
+    for file in files:
+        find_recipe(file)  # FileNotFoundError, which suggests another name
+    names = [Path(name).stem if Path(name) in files else name for name in args.tables]
     if args.baseline is not None and not names:
         raise SettingError("baseline", "is given without NAME", expected="the name of a recipe")
-    results = read_results(Path(), baselines={} if args.baseline is None else dict.fromkeys(names, args.baseline))
+    baselines = {} if args.baseline is None else dict.fromkeys(names, args.baseline)
+    results = read_results(Path(), files=files, baselines=baselines)
     if not names:
         print(overview(results.records), end="")
         return

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--ray", nargs="?", const="", metavar="ADDRESS",
         help="do the unfinished runs in parallel with Ray, on this machine, or on the cluster with the head node "
-        "HOST:PORT (auto: the cluster of this machine); runs may share a GPU (docs/recipes.md)",
+        "HOST:PORT (auto: the cluster of this machine); runs may share a GPU (docs/clusters.md)",
     )  # fmt: skip
     parser.add_argument(
         "--publish",

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rskip.experiments.recipe import PaperScore, Recipe
+from rskip.experiments.recipe import PaperScore, Recipe, written_path
 from rskip.records import Record
 from rskip.records.address import run_path
 from rskip.records.statistics import CONFIDENCE, MOST_SEEDS, PAIRS, POWER, Difference, compare
@@ -89,7 +89,7 @@ def run_command(path: Path, recipes: Sequence[Recipe], seeds: Iterable[int]) -> 
     """`rskip run` of these variants of a file."""
     names = [str(recipe.variant) for recipe in recipes if recipe.variant is not None]
     named = [f"--variants {' '.join(names)}"] if names else []
-    return " ".join(["rskip run", f"recipes/{path.name}", *named, f"--seeds {' '.join(map(str, seeds))}"])
+    return " ".join(["rskip run", written_path(path), *named, f"--seeds {' '.join(map(str, seeds))}"])
 
 
 def records_by_run(records: Iterable[Record]) -> dict[str, list[Record]]:
@@ -138,7 +138,7 @@ class Comparisons:
         :raises ValueError: a record was made with other settings than its variant has now, or SciPy is missing.
         """
         if name not in self._of_table:
-            raise no_table(name, self.names)
+            raise no_table(name, self.names, [recipe.path.stem for recipe in self.recipes.values()])
         if (made := self._made.get((name, tuple(seeds)))) is None:
             made = self._made[name, tuple(seeds)] = self._make(name, seeds)
         return made
@@ -194,11 +194,17 @@ class Comparisons:
         return lines
 
 
-def no_table(name: str, known: Sequence[str]) -> SettingError:
-    """The error if no table in `known` has the name."""
+def no_table(name: str, known: Sequence[str], recipes: Collection[str]) -> SettingError:
+    """The error if no table in `known` has the name.
+
+    :param recipes: the names of recipes, which may lack a baseline.
+    """
+    if name in recipes:
+        advice = "give --baseline VARIANT, or add `baseline: VARIANT` to the recipe"
+        return SettingError("", f"recipe {name} has no baseline to compare its variants with", advice=advice)
     if (recipe := name.partition("/")[0]) != name and recipe in known:
         return SettingError("", f"no table {name}; try `rskip report {recipe}`, which has the recipe's variants")
-    listed = ", ".join(known) or "none, because no recipe has a baseline"
+    listed = ", ".join(known) or "none, because no recipe in recipes/ has a baseline; or give the path of a recipe"
     return SettingError("", f"no table {name}{did_you_mean(name, known)}; the tables: {listed}")
 
 

@@ -26,7 +26,7 @@ from rskip.experiments.comparisons import (
     records_by_run,
     run_command,
 )
-from rskip.experiments.recipe import Recipe
+from rskip.experiments.recipe import Recipe, written_path
 from rskip.records import Record
 from rskip.records.address import run_address
 from rskip.records.tables import Table, summarise
@@ -286,7 +286,7 @@ def _commands(cells: Sequence[Cell]) -> list[str]:
         missing = [cell.recipe for cell in column if not cell.records]
         if 2 * len(missing) > len(column):
             pattern = "_".join([*missing[0].parts[:-2], "*", last])
-            commands.append(f"rskip run recipes/{missing[0].path.name} --variants '{pattern}'")
+            commands.append(f"rskip run {written_path(missing[0].path)} --variants '{pattern}'")
         elif missing:
             commands.append(run_command(missing[0].path, missing, SEEDS[:1]))
     return commands

@@ -265,6 +265,11 @@ def all_recipes(root: Path = Path()) -> list[Recipe]:
     return [recipe for path in sorted((root / FOLDER).glob("*.yaml")) for recipe in read_recipes(path)]
 
 
+def written_path(path: Path) -> str:
+    """A recipe's path as commands write it: that of a file in recipes/ from the project's folder."""
+    return f"{FOLDER}/{path.name}" if path.parent.name == FOLDER.name else str(path)
+
+
 def with_baseline(recipes: Sequence[Recipe], name: str, baseline: str) -> list[Recipe]:
     """The recipes, with another baseline for the variants of one file.
 

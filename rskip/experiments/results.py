@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rskip.experiments.comparisons import SEEDS, Comparisons, no_table
 from rskip.experiments.grids import FurtherValues, Grids
-from rskip.experiments.recipe import Recipe, all_recipes, with_baseline
+from rskip.experiments.recipe import Recipe, all_recipes, read_recipes, with_baseline
 from rskip.records import RESULTS, Record, read_records
 from rskip.records.address import new_addresses
 from rskip.records.record import readdressed
@@ -42,21 +42,29 @@ class Results:
         if name in self.grids.names:
             return self.grids.table(name)
         if name not in self.comparisons.names:
-            raise no_table(name, self.names)
+            raise no_table(name, self.names, [recipe.path.stem for recipe in self.comparisons.recipes.values()])
         return self.comparisons.table(name, seeds=seeds)
 
 
 def read_results(
-    root: Path, *, further: FurtherValues | None = None, baselines: Mapping[str, str] | None = None
+    root: Path,
+    *,
+    files: Sequence[Path] = (),
+    further: FurtherValues | None = None,
+    baselines: Mapping[str, str] | None = None,
 ) -> Results:
     """The results of a project.
+
+    :param files: recipes outside recipes/, which replace those of the same name.
 
     :param further: further values for the lines of grids.
     :param baselines: other baselines than the recipes' own, by the name of the recipe's file.
     :raises FileNotFoundError: there is no results folder.
     :raises ValueError: a recipe or run record is wrong, or scores in a run record were edited.
     """
-    recipes = all_recipes(root)
+    given = [recipe for file in files for recipe in read_recipes(file)]
+    replaced = {file.stem for file in files}
+    recipes = [*(recipe for recipe in all_recipes(root) if recipe.path.stem not in replaced), *given]
     for name, baseline in (baselines or {}).items():
         recipes = with_baseline(recipes, name, baseline)
     folders = [root / RESULTS, *(root / recipe.own.results for recipe in recipes)]

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from rskip.experiments.recipe import Recipe
+from rskip.experiments.recipe import FOLDER, Recipe
 from rskip.files.checksum import sha256_file
 from rskip.files.folder_lock import FolderLock
 from rskip.files.whole import atomic_file
@@ -267,7 +267,7 @@ def next_steps(record: Record, artifacts: dict[str, str]) -> str:
     places = {
         **artifacts,
         str(record.path): "settings, learning curve, scores and versions",
-        "recipes/": "other recipes; --set train.lr=0.003 changes a setting",
+        **({f"{FOLDER}/": "other recipes; --set train.lr=0.003 changes a setting"} if FOLDER.is_dir() else {}),
         "rskip report": "tables of all run records",
     }
     return "\n".join(["", "see also", columns(list(places.items()), left=(0, 1), indent="  ")])

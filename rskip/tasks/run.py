@@ -177,7 +177,7 @@ class RunFolder:
         if difference := config_difference(started_with, config, given=given, removed=removed):
             raise ValueError(
                 f"{self.path} was started with other settings ({difference}): "
-                "for another run, override the recipe, or move that folder away"
+                "for another run, give the changes with --set, or move that folder away"
             )
 
     def keep_processes(self, count: int) -> None:

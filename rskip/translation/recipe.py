@@ -105,6 +105,8 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
         check_training("train", self.train, refused=_SET_BY_A_RUN["train"], architecture=architecture)
         check_flags("generate", self.generate, _SET_BY_A_RUN["generate"])
         _check_tokens_per_update(self.train)
+        if not any(self.train.get(name) for name in ("max-tokens", "batch-size", TOKENS_PER_UPDATE)):
+            raise SettingError("train.max-tokens", "is missing", expected="tokens of a batch, such as 2048")
         _check_connections(self.train)
         _check_enough_checkpoints(self.train, self.average)
         _check_search(self.generate)
@@ -230,4 +232,6 @@ def _check_enough_checkpoints(train: Mapping[str, Flag], average: AverageSetting
             raise SettingError("average.last", problem, advice="average fewer")
     elif isinstance(epochs, int) and 0 < epochs < average.last:
         problem = f"is {average.last}, but train.max-epoch is {epochs}"
-        raise SettingError("average.last", problem, advice="average at most those")
+        is_default = f" ({average.last} is the default)" if average == AverageSettings() else ""
+        advice = f"add `average: {{last: {epochs}}}` to the recipe, or a smaller number{is_default}"
+        raise SettingError("average.last", problem, advice=advice)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_compat.one_line_errors import UsageError, usage_error_behind
+from fairseq_compat.one_line_errors import UsageError, not_found, usage_error_behind
 
 CODE = """
 import sys
@@ -45,6 +45,20 @@ def test_usage_error_in_a_program_of_fairseqs(python):
     assert process.returncode == 2
     assert process.stderr.splitlines()[-1] == "fairseq-train: error: give 2, not 3"
     assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        ("FileNotFoundError(2, 'No such file or directory', 'data-bin/x')", "data-bin/x: no such file or folder"),
+        ("FileNotFoundError('Dataset not found: tset (data-bin/a b)')",
+         "no split tset in data-bin/a b: give one that was prepared, such as test"),
+        ("OSError('Model file not found: a.pt')", "a.pt: no such checkpoint: give an existing file"),
+        ("OSError('disk')", None),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_named(error, line):
+    assert not_found(eval(error)) == (line and (line, 2))
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,19 @@ for use in (masking, crf, blocks, buckets, pairs):
 print(hasattr(np, "int"), hasattr(np, "compat"))
 """
 
+FLAGS = """
+import sys
+from fairseq import options
+sys.stderr = sys.stdout
+for words in (["--arch", "transformer_rskip_ln"], ["--task", "translatoin"],
+              ["--ddp-backend", "x"], ["--max-update", "abc"]):
+    sys.argv = ["fairseq-train", "data", *words]
+    try:
+        options.parse_args_and_arch(options.get_training_parser())
+    except SystemExit as error:
+        print(error.code)
+"""
+
 HUFFMAN = """
 from fairseq.data.huffman import HuffmanCodeBuilder
 
@@ -540,6 +553,20 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
         "(in Python: user_dir=...)\n"
         "UsageError the checkpoint's task my_task is unknown: give --user-dir folder (in Python: user_dir=...)\n",
         ["IndexError Replacement index 1", "AssertionError Could not infer task", "KeyError 'my_task'"],
+    ),
+    (
+        "wrong-flags", FLAGS,
+        "".join(
+            f"fairseq-train: error: {line} (see fairseq-train --help)\n2\n"
+            for line in (
+                "--arch is transformer_rskip_ln, which is unknown: give the --user-dir that defines it, such as "
+                "--user-dir rskip",
+                "--task is translatoin, which is unknown: did you mean translation?",
+                "--ddp-backend is x: expected c10d, fully_sharded, legacy_ddp, no_c10d, pytorch_ddp, slowmo",
+                "argument --max-update: expected another value than 'abc'",
+            )
+        ),
+        ["usage: "],
     ),
     (
         "empty-data", EMPTY,

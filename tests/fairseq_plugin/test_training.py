@@ -184,7 +184,7 @@ def test_a_mistake_that_only_the_first_of_two_processes_sees_is_one_line_and_sta
     process = fairseq_program(*train_command(trained.parent, *RSKIP, *flags, "--max-epoch", "4"), folder=tmp_path)
     assert process.returncode == 2, process.stderr[-2000:]
     (line,) = [each for each in process.stderr.splitlines() if each.startswith("fairseq-train: error: ")]
-    assert "was trained with --encoder-connection 2rskip+ln, not 2xskip+ln" in line
+    assert "was trained with --connection 2rskip+ln, not 2xskip+ln" in line
     assert "Traceback" not in process.stderr
 
 

@@ -37,9 +37,14 @@ def compare_connections(module: Any) -> None:
     module.Trainer.load_checkpoint = load_checkpoint
 
 
+_SIDES = {"--encoder-connection", "--decoder-connection"}
+
+
 def _compare(there: Any, here: Any, filename: str) -> None:
     """Raises `UsageError` if the checkpoint's model and the one to be trained have different flags."""
     before, now = _flags(there), _flags(here)
+    if all(flags.keys() >= _SIDES and len({flags[side] for side in _SIDES}) == 1 for flags in (before, now)):
+        before, now = ({"--connection": flags[min(_SIDES)], **flags} for flags in (before, now))
     for flag, value in before.items():
         if now.get(flag, value) != value:
             raise UsageError(
