@@ -105,8 +105,6 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
         check_training("train", self.train, refused=_SET_BY_A_RUN["train"], architecture=architecture)
         check_flags("generate", self.generate, _SET_BY_A_RUN["generate"])
         _check_tokens_per_update(self.train)
-        if not any(self.train.get(name) for name in ("max-tokens", "batch-size", TOKENS_PER_UPDATE)):
-            raise SettingError("train.max-tokens", "is missing", expected="tokens of a batch, such as 2048")
         _check_connections(self.train)
         _check_enough_checkpoints(self.train, self.average)
         _check_search(self.generate)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import rskip
-from rskip.analysis.analyses import find_subjects, gates, gradients, ratios, signals
+from rskip.analysis.analyses import _label, find_subjects, gates, gradients, ratios, signals
 from rskip.analysis.blocks import residual_blocks
 from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.connections import build_connection
@@ -23,6 +23,13 @@ from rskip.tasks.task import Task
 from rskip.vision import preact_resnet
 
 SAS, RESNET = "transformer_tiny_sas.multi30k.en-de", "preact_resnet20_2rskip_ln.cifar10"
+
+
+def test_a_runs_label_begins_with_its_variant(tmp_path):
+    run = tmp_path / "runs/mine/plain/1"
+    run.mkdir(parents=True)
+    labels = {run: "plain/1", run / "averaged.pt": "plain/1/averaged.pt", tmp_path / "saved/last.pt": "saved/last.pt"}
+    assert {path: _label(path) for path in labels} == labels
 
 
 def test_connections_at_initialisation_by_depth(few_images):

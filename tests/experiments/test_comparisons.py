@@ -90,6 +90,12 @@ def test_another_baseline_is_chosen_on_the_command_line(
         printed = capsys.readouterr().out
         assert "| mine/plain | 38.00 (one seed) | -1.00 (one pair) |" in printed
         assert "| mine/twice | 39.00 (one seed) |  |" in printed
+    elsewhere = project / "elsewhere.yaml"
+    elsewhere.write_text(RECIPE.replace("baseline: plain\n", ""))
+    assert main(["report", str(elsewhere), "--baseline", "twice"]) == 0
+    assert f"rskip run {elsewhere} --variants plain twice thrice --seeds 1 2 3" in capsys.readouterr().out
+    assert main(["report", str(elsewhere)]) == 2
+    assert "recipe elsewhere has no baseline to compare its variants with; give" in capsys.readouterr().err
     for arguments, message in (
         (["mine", "--baseline", "twic"], "--baseline is 'twic': expected a variant of mine (did you mean 'twice'?)"),
         (["some-table-1", "--baseline", "twice"], "some-table-1 has no variants to compare; give --baseline with"),
