@@ -246,15 +246,15 @@ _HEADER = """\
 This page lists every testable claim of both papers with a verdict. About half of the claims are untested, and most
 verdicts are about smaller settings than the papers'. [results.md](results.md) discusses the results.
 
-A verdict is **agrees**, **disagrees**, **not detected** (three seeds or more show no difference) or **untested** (no
-measurement, or too few seeds for a test). It is computed in one of three ways:
+A verdict is **agrees**, **disagrees**, **not detected** (three seeds or more, and no difference detected) or
+**untested** (no measurement, or too few seeds for a test). It is computed in one of three ways:
 
-- Measured values are compared with a limit. `study/claims.yaml` has the limits. We chose them ourselves, not all of
-  them before the measurement.
+- Measured values are compared with a limit. `study/claims.yaml` has the limits. We chose the limits ourselves. Some of
+  them we chose after the measurement.
 - A test in the test suite proves the claim or its opposite.
 - Our seeds show a difference in a table of a paper or of our small runs (p below 0.05, corrected for the number of
-  comparisons). In brackets: its 95 % interval. MDE: the smallest true difference that this number of seeds detects with
-  probability 0.8.
+  comparisons). The 95 % interval of the difference is in brackets. MDE: the smallest true difference that this number
+  of seeds detects with probability 0.8.
 
 If we measured another setting than the paper's, the verdict names it. Both papers show gradients of trained models, so
 a verdict at initialisation does not contradict them. "raw" and "activated" say what a shortcut reads where a stage of

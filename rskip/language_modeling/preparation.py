@@ -38,7 +38,7 @@ class TextOptions:
     text_size: Annotated[
         Count | None,
         Meta(
-            description="number of units, with --tokens subwords",
+            description="maximum number of units, with --tokens subwords",
             extra={"metavar": "N", "default": _SUBWORDS},
         ),
     ] = None

@@ -146,7 +146,8 @@ def test_a_mistake_before_the_training_leaves_the_folder_free(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*TRAIN, "--set", "average.last=9"]) == 2
-    assert "average.last is 9, but train.max-epoch is 4; add `average: {last: 4}` to the recipe" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "average.last is 9, but train.max-epoch is 4; add `average: {last: 4}` to the recipe" in printed
     assert main(TRAIN) == 0
 
 
