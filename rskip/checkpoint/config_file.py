@@ -121,7 +121,8 @@ def check_sum(sums: Mapping[str, int], name: str, found: int, *, path: Path) -> 
     :raises ValueError: it differs.
     """
     if sums.get(name, found) != found:
-        raise ValueError(f"{path}: the checksum of {name} is wrong: the file was damaged or changed: get it again")
+        advice = "get it again (if you changed it yourself, leave crc32 out of its metadata)"
+        raise ValueError(f"{path}: the checksum of {name} is wrong, so the file was damaged: {advice}")
 
 
 def _settings(path: Path, metadata: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 import rskip.cli
 from rskip.cli._streams import finish_output, use_own_streams
-from rskip.settings.user_dir import use_user_dir
+from rskip.settings.user_dir import user_dir
 
 MISTAKE, INTERRUPTED, OUTPUT_CLOSED = 2, 130, 141
 TERMINATED = 128 + signal.SIGTERM
@@ -136,8 +136,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.print_help()
         else:
             command = args.command
-            use_user_dir(getattr(args, "user_dir", None))
-            status = args.work(args) or 0
+            with user_dir(getattr(args, "user_dir", None)):
+                status = args.work(args) or 0
         sys.stdout.flush()
         return status
     except KeyboardInterrupt as interrupt:

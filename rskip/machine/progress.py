@@ -21,6 +21,7 @@ class Progress(tqdm):
     :param done: the amount that an earlier run has done.
     :param unit: the counted unit; "B" is shown in kB, MB and so on.
     :param log: seconds between lines; None: no lines.
+    :param beginning: whether there is a line at once, before the work.
     :param own_text: show only the last text given to `set_description_str`, without a bar.
     :param shown: whether this process shows progress; only one of several does.
     :param stream: the stream; default: stderr.
@@ -36,6 +37,7 @@ class Progress(tqdm):
         done: int = 0,
         unit: str = "B",
         log: float | None = None,
+        beginning: bool = True,
         own_text: bool = False,
         shown: bool = True,
         stream: TextIO | None = None,
@@ -52,6 +54,7 @@ class Progress(tqdm):
             leave=not own_text and self._log is None,
             mininterval=0.2 if self._log is None else self._log,
             miniters=1,
+            delay=0 if self._log is None or beginning else self._log,
             smoothing=0.05,
             dynamic_ncols=True,
             file=self._stream,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rskip.settings.errors import SettingError
@@ -12,15 +14,26 @@ from rskip.settings.errors import SettingError
 ENVIRONMENT = "RSKIP_USER_DIR"
 
 
-def use_user_dir(given: str | None) -> None:
-    """Imports the user-dir of a command: the given one, or that of the environment. Child processes import it too.
+@contextmanager
+def user_dir(given: str | None) -> Iterator[None]:
+    """Imports the user-dir of a command: the given one, or that of the environment.
+
+    Child processes that start within the block import it too.
 
     :param given: a folder; None: not given.
     :raises SettingError: as `import_user_dir`.
     """
-    if folder := given or os.environ.get(ENVIRONMENT):
+    before = os.environ.get(ENVIRONMENT)
+    if folder := given or before:
         import_user_dir(Path(folder), setting="--user-dir" if given else ENVIRONMENT)
         os.environ[ENVIRONMENT] = str(Path(folder).resolve())
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(ENVIRONMENT, None)
+        else:
+            os.environ[ENVIRONMENT] = before
 
 
 def import_user_dir(folder: Path, *, setting: str) -> None:

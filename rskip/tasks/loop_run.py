@@ -278,8 +278,9 @@ def train_to_the_end(run: LoopRun[Point], *, line: Callable[[Point], str], notes
     ranks = run.ranks
     with (
         Progress(
-            "training", total=run.iterations, done=run.iteration, unit=" iterations", log=60, shown=ranks.first
-        ) as progress,
+            "training", total=run.iterations, done=run.iteration, unit=" iterations", log=60, beginning=False,
+            shown=ranks.first,
+        ) as progress,  # fmt: skip
         StopSignals(ranks) as signals,
     ):
         for note in notes:

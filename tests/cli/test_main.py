@@ -14,6 +14,7 @@ from rskip.__main__ import run
 from rskip.cli import main as cli
 from rskip.connections import parse_connection, registry
 from rskip.settings.errors import SettingError
+from rskip.settings.user_dir import user_dir
 
 
 def subcommand(run) -> types.SimpleNamespace:
@@ -39,7 +40,6 @@ def only(monkeypatch):
 def test_every_command_imports_the_package_of_ones_own_connections(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(registry, "_families", dict(registry._families))
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("RSKIP_USER_DIR", "")  # so that it is put back
     package = tmp_path / "own_package_of_test"
     package.mkdir()
     (package / "__init__.py").write_text(
@@ -50,7 +50,9 @@ def test_every_command_imports_the_package_of_ones_own_connections(tmp_path, mon
         "        return x + f\n"
     )
     assert cli.main(["zoo", "list", "--user-dir", str(package)]) == 0
-    assert parse_connection("own_skip").family == "own_skip" and os.environ["RSKIP_USER_DIR"] == str(package)
+    assert parse_connection("own_skip").family == "own_skip" and "RSKIP_USER_DIR" not in os.environ
+    with user_dir(str(package)):
+        assert os.environ["RSKIP_USER_DIR"] == str(package), "child processes import it too"
     for words in (["--user-dir", str(tmp_path)], []):
         monkeypatch.setenv("RSKIP_USER_DIR", str(tmp_path))
         capsys.readouterr()

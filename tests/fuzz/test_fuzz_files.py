@@ -154,7 +154,7 @@ def test_what_a_model_says_of_itself(copied: Path) -> None:
 def test_weights_of_other_types_are_refused(copied: Path) -> None:
     path = copied / "model.safetensors"
     with safe_open(path, framework="pt") as file:
-        metadata = file.metadata()
+        metadata = {name: value for name, value in file.metadata().items() if name != "crc32"}
     weights, expected = load_file(path), translates(copied)
     for dtype in (torch.bool, torch.int8, torch.int64, torch.float8_e4m3fn, torch.float8_e5m2, torch.complex64):
         save_file({name: tensor.to(dtype) for name, tensor in weights.items()}, path, metadata=metadata)

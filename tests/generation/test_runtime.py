@@ -185,7 +185,7 @@ def test_parameters_are_read_one_by_one(tmp_path):
         assert arrays.fingerprint({}) != first
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(ValueError, match="damaged or changed"), arrays_of(file, header) as arrays:
+    with pytest.raises(ValueError, match="the checksum of .* is wrong"), arrays_of(file, header) as arrays:
         for name in checkpoint.model:
             arrays.read(name)
     for damaged in (content[:-4], content[:30], b""):
