@@ -3,8 +3,7 @@
 Without NAME, the command prints one line per run that has a run record. NAME is a table that compares variants: a
 recipe, such as flickr8k in recipes/, or the path of a recipe's file; a grid, such as field/6x6; or a table of a paper,
 such as rskip-table-1, with the scores of the paper. With two or more seeds, the command tests differences from the
-baseline.
-For those that were not detected, it prints how many seeds would detect them, and the cheapest next runs.
+baseline. For those that were not detected, it prints how many seeds would detect them, and the cheapest next runs.
 """
 
 from __future__ import annotations
