@@ -81,3 +81,10 @@ def test_progress_in_a_log_begins_with_the_amount_of_work():
     Progress("split", total=2000, unit=" pairs", log=30, stream=stream).close()
     Progress("split", total=2000, done=500, unit=" pairs", log=30, stream=stream).close()
     assert stream.getvalue() == "split: 2,000 pairs\nsplit: 500 of 2,000 pairs\n"
+    quiet = io.StringIO()
+    with Progress("training", total=4, unit=" iterations", log=60, beginning=False, stream=quiet) as progress:
+        progress.update()
+        assert quiet.getvalue() == ""
+        progress.start_t = progress.last_print_t = progress.start_t - 60
+        progress.update()
+    assert quiet.getvalue().startswith("training: 2 of 4 iterations, ")
