@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
-from rskip.experiments.comparisons import Comparisons, ComparisonTable, Line
+from rskip.experiments.comparisons import Comparisons, ComparisonTable, Line, probability_text
 from rskip.files.state import read_state
 from rskip.records.tables import markdown_table, markdown_text
 from rskip.settings.check import check, convert
@@ -305,7 +305,9 @@ def _judge_compared(claim: Claim, tables: Comparisons, costs: Mapping[str, str],
             figures.append(f"{variant}: {line.difference.mean:+.2f} {line.measure}")
             if line.difference.interval is not None and line.difference.p is not None:
                 low, high = line.difference.interval
-                figures[-1] += f" [{low:+.2f}, {high:+.2f}], {_p(line.difference.p)}, n = {len(line.values)}"
+                p = probability_text(line.difference.p)
+                p_text = f"p {p}" if p.startswith("<") else f"p = {p}"
+                figures[-1] += f" [{low:+.2f}, {high:+.2f}], {p_text}, n = {len(line.values)}"
             if line.shown:
                 found.add("agrees" if (line.difference.mean < 0) == (compared.are == "lower") else "disagrees")
             elif line.difference.detectable is not None:
@@ -325,10 +327,6 @@ def _judge_compared(claim: Claim, tables: Comparisons, costs: Mapping[str, str],
         runs = {name: of_table or costs[name] for name in names if name in costs}
         why = "; ".join(parts + [f"a run of `{name}`: {cost}" for name, cost in runs.items()])
     return Judged(claim=claim, verdict=verdict, figure="; ".join(figures), command=command, why=why)
-
-
-def _p(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
 def _line(table: ComparisonTable, variant: str) -> Line:

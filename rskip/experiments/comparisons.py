@@ -120,6 +120,7 @@ class Comparisons:
                 self._of_table.setdefault(_slug(title), []).append(recipe)
         studies = {name: found for name, found in of_files.items() if any(recipe.baseline for recipe in found)}
         self._of_table = dict(sorted(self._of_table.items(), key=lambda item: _natural(item[0])))
+        self.files = tuple(of_files)  # the names of all recipes' files
         self.of_papers = tuple(self._of_table)
         self.of_recipes = tuple(name for name in studies if name not in self._of_table)
         self._of_table |= {name: studies[name] for name in self.of_recipes}
@@ -138,7 +139,7 @@ class Comparisons:
         :raises ValueError: a record was made with other settings than its variant has now, or SciPy is missing.
         """
         if name not in self._of_table:
-            raise no_table(name, self.names, [recipe.path.stem for recipe in self.recipes.values()])
+            raise no_table(name, self.names, self.files)
         if (made := self._made.get((name, tuple(seeds)))) is None:
             made = self._made[name, tuple(seeds)] = self._make(name, seeds)
         return made
@@ -417,7 +418,7 @@ def comparison_cells(line: Line) -> tuple[str, ...]:
     found = line.difference
     if found is None or found.p is None:
         return _difference(line), "", ""
-    return _difference(line), _probability(found.p), f"{found.detectable:.2f}"
+    return _difference(line), probability_text(found.p), f"{found.detectable:.2f}"
 
 
 def _numbers(line: Line) -> dict[str, Any]:
@@ -476,5 +477,6 @@ def _signed(value: float | None) -> str:
     return "0.00" if text in ("+0.00", "-0.00") else text
 
 
-def _probability(p: float | None) -> str:
+def probability_text(p: float | None) -> str:
+    """A p value as tables show it; "" for None."""
     return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"

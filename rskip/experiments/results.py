@@ -42,7 +42,7 @@ class Results:
         if name in self.grids.names:
             return self.grids.table(name)
         if name not in self.comparisons.names:
-            raise no_table(name, self.names, [recipe.path.stem for recipe in self.comparisons.recipes.values()])
+            raise no_table(name, self.names, self.comparisons.files)
         return self.comparisons.table(name, seeds=seeds)
 
 
