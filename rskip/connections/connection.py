@@ -14,7 +14,6 @@ from rskip.connections.initial_values import SelfInitialised
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import Normalisation, check_features
 from rskip.kernel_forms import GatedSum, NormalisedSum
-from rskip.settings.errors import shown
 
 State = Tensor | tuple[Tensor, ...]
 
@@ -144,9 +143,7 @@ class Connection(SelfInitialised):
             given = f"{tuple(x.shape)} and {tuple(f.shape)}"
             raise ValueError(f"x and f must have the same shape, {of_features}, not {given}")
         y = self.combine(x, f)
-        if not (isinstance(y, Tensor) and y.is_floating_point()):
-            given = f"one of {y.dtype}" if isinstance(y, Tensor) else f"a {type(y).__name__}"
-            raise TypeError(f"{type(self).__name__}.combine must return a floating-point tensor, not {given}")
+        check_floating(y, f"the result of {type(self).__name__}.combine")
         if y.shape != x.shape:
             shapes = f"{tuple(x.shape)}, not {tuple(y.shape)}"
             raise ValueError(f"{type(self).__name__}.combine must return a tensor of x's shape {shapes}")
@@ -250,14 +247,20 @@ def tensors(state: State, user: nn.Module, count: int | None = None) -> tuple[Te
     return state
 
 
+def check_floating(value: object, name: str) -> None:
+    """Raises TypeError unless the value is a floating-point tensor."""
+    if not (isinstance(value, Tensor) and value.is_floating_point()):
+        given = value.dtype if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise TypeError(f"{name} must be a floating-point tensor, not {given}")
+
+
 def check_output(f: Tensor, shape: torch.Size, user: Connection) -> None:
     """Checks the branch's output in families that pass on more than x: its shape must be that of the branch's input.
 
     :raises TypeError: f is not a floating-point tensor.
     :raises ValueError: it has another shape.
     """
-    if not (isinstance(f, Tensor) and f.is_floating_point()):
-        raise TypeError(f"f must be a floating-point tensor, not {f.dtype if isinstance(f, Tensor) else shown(f)}")
+    check_floating(f, "f")
     if f.shape != shape:
         expected = f"the branch's output with the shape of its input, {tuple(shape)}"
         raise ValueError(f"{type(user).__name__} expects {expected}, not {tuple(f.shape)}")
@@ -276,11 +279,8 @@ def _shown_state(state: object) -> str:
 
 def _check_types(x: object, f: object) -> None:
     """Raises TypeError unless x and f are floating-point tensors. Their types may differ, but not if one is float64."""
-    for name, tensor in (("x", x), ("f", f)):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} must be a tensor, not {shown(tensor)}")
-        if not tensor.is_floating_point():
-            raise TypeError(f"{name} must be a floating-point tensor, not {tensor.dtype}")
+    check_floating(x, "x")
+    check_floating(f, "f")
     assert isinstance(x, Tensor) and isinstance(f, Tensor)
     if (x.dtype == torch.float64) != (f.dtype == torch.float64):
         raise TypeError(f"x and f must have the same type if one is float64: x is {x.dtype}, f is {f.dtype}")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections import Connection
+from rskip.connections.connection import check_floating
 from rskip.settings.errors import shown
 
 _EXPECTED = "expected linear maps, parts of their weights, or an nn.MultiheadAttention"
@@ -36,8 +37,7 @@ def weights_of(parts: Sequence[object]) -> list[Tensor]:
         if not isinstance(weight, Tensor) or (weight is not part and weight.dim() < 2):
             given = f"a {type(part).__name__}" if isinstance(part, (nn.Module, list, tuple)) else shown(part)
             raise TypeError(f"scale_branch got {given}: {_EXPECTED}; pass each map of the branch as an own argument")
-        if not weight.is_floating_point():
-            raise TypeError(f"scale_branch got a weight of {weight.dtype}: expected a floating-point tensor")
+        check_floating(weight, "a weight for scale_branch")
         weights.append(weight)
     if not weights or any(not weight.numel() for weight in weights):
         shapes = ", ".join(str(tuple(weight.shape)) for weight in weights)

@@ -20,7 +20,7 @@ from rskip.connections import (
     build_stack_connection,
     parse_connection,
 )
-from rskip.connections.connection import HostNeed
+from rskip.connections.connection import HostNeed, check_floating
 from rskip.connections.norms import EPS, Normalisation
 from rskip.connections.spec import described_needs, read_supplies
 from rskip.nn.branch_gain import expect_scaling, fingerprint, settle, weights_of
@@ -220,9 +220,7 @@ class Residuals(nn.Module):
         :raises TypeError: x is not a floating-point tensor.
         :raises ValueError: x has another number of features.
         """
-        if not (isinstance(x, Tensor) and x.is_floating_point()):
-            given = f"one of {x.dtype}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
-            raise TypeError(f"x must be a floating-point tensor, not {given}")
+        check_floating(x, "x")
         if x.shape[-1:] != (self.features,):
             raise ValueError(f"x must have shape (..., {self.features}), with features last, not {tuple(x.shape)}")
         return self.stack.enter(x)

@@ -168,8 +168,8 @@ def test_inputs_that_are_no_tensors_of_floats_of_one_type_are_refused():
     x = torch.ones(2, 4)
     connection = build_connection("2rskip+ln", 4)
     for left, right, message in (
-        (x, None, "f must be a tensor, not None"),
-        (None, x, "x must be a tensor, not None"),
+        (x, None, "f must be a floating-point tensor, not a NoneType"),
+        (None, x, "x must be a floating-point tensor, not a NoneType"),
         (x, x.long(), "f must be a floating-point tensor, not torch.int64"),
         (x.bool(), x.bool(), "x must be a floating-point tensor, not torch.bool"),
         (x, x.double(), "x and f must have the same type if one is float64: x is torch.float32, f is torch.float64"),
@@ -184,8 +184,8 @@ def test_inputs_that_are_no_tensors_of_floats_of_one_type_are_refused():
 def test_a_combine_that_gives_something_else_is_refused():
     x = torch.ones(2, 3, 4)
     for result, error, message in (
-        (None, TypeError, r"Own\.combine must return a floating-point tensor, not a NoneType"),
-        (x.long(), TypeError, "must return a floating-point tensor, not one of torch.int64"),
+        (None, TypeError, r"the result of Own\.combine must be a floating-point tensor, not a NoneType"),
+        (x.long(), TypeError, "must be a floating-point tensor, not torch.int64"),
         (x[:1], ValueError, r"must return a tensor of x's shape \(2, 3, 4\), not \(1, 3, 4\)"),
     ):
         connection = type("Own", (Connection,), {"combine": lambda self, x, f, result=result: result})(4)

@@ -17,7 +17,7 @@ MakeRecord = Callable[..., Record]
 RECIPE = """
 kind: translation
 corpus: numbers-en-de
-train: {arch: transformer_rskip_ln_tiny, lr: 0.005, max-epoch: 12}
+train: {arch: transformer_rskip_ln_tiny, lr: 0.005, max-tokens: 4000, max-epoch: 12}
 baseline: plain
 variants:
   plain:
@@ -217,7 +217,7 @@ def test_what_is_wrong_is_one_line(
         ),
         (
             {"kind": "translation", "corpus": "numbers-en-de"},
-            {"train": {"arch": "transformer_rskip_ln_tiny", "max-epoch": 12, "user-dir": "gone", "clip-norm": 1.0}},
+            {"train": {"arch": "x", "max-tokens": 4000, "max-epoch": 12, "user-dir": "gone", "clip-norm": 1.0}},
             "train.clip-norm: 1.0",
         ),
     ],

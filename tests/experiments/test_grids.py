@@ -18,7 +18,7 @@ MakeRecord = Callable[..., Record]
 RECIPE = """
 kind: translation
 corpus: numbers-en-de
-train: {arch: transformer_skip_ln_tiny, max-epoch: 12}
+train: {arch: transformer_skip_ln_tiny, max-tokens: 4000, max-epoch: 12}
 variants:
   - {small: {}, large: {train: {encoder-layers: 18, decoder-layers: 18}}}
   - plain: {train: {connection: 1xskip+ln}}

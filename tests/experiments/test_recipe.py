@@ -30,6 +30,7 @@ corpus: numbers-en-de
 train:
   arch: transformer_rskip_ln_tiny
   lr: 5e-3
+  max-tokens: 4000
   max-epoch: 12
   bf16: true
 """
@@ -77,7 +78,7 @@ def test_the_config_is_everything_with_defaults_filled_in(write: Write) -> None:
         "kind": "translation",
         "corpus": "numbers-en-de",
         "prepare": {"subwords": "bpe", "size": 500, "pairs": 300, "seed": 1},
-        "train": {"arch": "transformer_rskip_ln_tiny", "lr": 0.005, "max-epoch": 12, "bf16": True},
+        "train": {"arch": "transformer_rskip_ln_tiny", "lr": 0.005, "max-tokens": 4000, "max-epoch": 12, "bf16": True},
         "average": {"last": 10},
         "generate": {"beam": 5},
         "evaluate": {"split": "test"},
@@ -129,7 +130,8 @@ def test_a_variant_is_what_the_file_says_with_what_it_changes(write: Write) -> N
     assert rskip.config == common.config and rskip.own == common.own
     assert skip.config == {**common.config, "train": {**common.config["train"], "arch": "transformer_skip_ln_tiny"}}
     assert lr.settings.train == {
-        "arch": "transformer_rskip_ln_tiny", "lr": 0.016, "max-epoch": None, "bf16": True, "max-update": 900
+        "arch": "transformer_rskip_ln_tiny", "lr": 0.016, "max-tokens": 4000, "max-epoch": None, "bf16": True,
+        "max-update": 900
     }  # fmt: skip
     assert lr.own.expected == {"sacrebleu": 38, "minutes": 1} and lr.own.description == "fast" and lr.paper
 
@@ -155,8 +157,8 @@ variants:
     assert [recipe.variant for recipe in recipes] == [
         "short_sas_lr2e-3", "short_2rskip_ln_lr2e-3", "long_sas_lr2e-3", "long_2rskip_ln_lr2e-3"
     ]  # fmt: skip
-    arch = "transformer_sas_tiny"
-    assert recipes[0].settings.train == {"arch": arch, "lr": 0.002, "max-epoch": 11, "bf16": True}, "the last wins"
+    train = recipes[0].settings.train
+    assert (train["arch"], train["lr"], train["max-epoch"]) == ("transformer_sas_tiny", 0.002, 11), "the last wins"
     assert (recipes[3].settings.train["max-epoch"], recipes[3].own.show) == (12, 2)
     assert [outline.parts for outline in read_recipes(path)][1] == ("short", "2rskip_ln", "lr2e-3")
     assert load_recipe(path, variant="long_sas_lr2e-3").config == recipes[2].config
@@ -347,7 +349,7 @@ WRONG = [  # a recipe; what its error says
     (RECIPE + "generate: {path: x}\n", "generate.path can't be set"),
     (RECIPE + "generate: [beam]\n", "generate is ['beam']"),
     (RECIPE + "  distributed-world-size: 4\n", "train.distributed-world-size can't be set in a recipe; use gpus"),
-    (RECIPE + "  tokens-per-update: 25000\n", "train.max-tokens is None"),
+    (RECIPE.replace("max-tokens", "batch-size") + "  tokens-per-update: 25000\n", "train.max-tokens is None"),
     (RECIPE + "  save-interval-updates: 2.5\n", "train.save-interval-updates is 2.5"),
     (
         RECIPE + "  max-update: 900\n  save-interval-updates: 100\n",
@@ -362,14 +364,15 @@ WRONG = [  # a recipe; what its error says
     (RECIPE + "  max_tokens: 3\n", "as max-tokens"),
     (RECIPE + "  --dropout: 0.1\n", "as dropout"),
     (RECIPE + "  adam-betas: [0.9, 0.98]\n", "train.adam-betas is [0.9, 0.98]"),
-    (RECIPE + "  lr: 1\n", "line 9: not valid YAML: key lr is given twice"),
-    (RECIPE + "  dropout: {{ dropout }}\n", "line 9: not valid YAML: a key is a list or a mapping: expected"),
+    (RECIPE + "  lr: 1\n", "line 10: not valid YAML: key lr is given twice"),
+    (RECIPE + "  dropout: {{ dropout }}\n", "line 10: not valid YAML: a key is a list or a mapping: expected"),
     (RECIPE + "  connection: 2rskpi+ln\n", "train.connection is '2rskpi+ln'"),
     (RECIPE + "  connection: 1.5rskip+ln\n", "train.connection is '1.5rskip+ln'"),
     (RECIPE + "  decoder-connection: 1xskip+bn\n", "statistics would include padding"),
     (RECIPE + "  connection: sas+gn1\n", "statistics would include padding"),
     (RECIPE + "  user-dir: absent\n", "train.user-dir is 'absent': expected a folder with an __init__.py"),
     (RECIPE.replace("max-epoch: 12", "max-epoch: null"), "train has no end"),
+    (RECIPE.replace("max-tokens: 4000", ""), "train has no batch size, which fairseq-train needs; set train.max-"),
     (RECIPE.replace("numbers-en-de", "nubmers-en-de"), "numbers-en-de"),
     (RECIPE.replace("corpus: numbers-en-de", ""), "corpus is missing"),
     (RECIPE.replace("arch:", "ach:"), "train.arch is missing"),

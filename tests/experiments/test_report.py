@@ -167,7 +167,7 @@ def test_a_record_under_a_runs_old_name_counts_for_its_address(
 ) -> None:
     (project / "recipes").mkdir()
     (project / "recipes/mine.yaml").write_text(
-        "kind: translation\ncorpus: numbers-en-de\ntrain: {arch: transformer_rskip_ln_tiny, max-epoch: 12}\n"
+        "kind: translation\ncorpus: numbers-en-de\ntrain: {arch: x, max-tokens: 4000, max-epoch: 12}\n"
         "baseline: a\nvariants: {a: {}, b: {train: {lr: 1.0}}}\n"
     )
     for variant in ("a", "b"):

@@ -35,7 +35,7 @@ RECIPE = """
 kind: translation
 corpus: numbers-en-de
 prepare: {pairs: 300, size: 80}
-train: {arch: transformer_rskip_ln_tiny, max-epoch: 3, lr: 5e-3}
+train: {arch: transformer_rskip_ln_tiny, max-tokens: 4000, max-epoch: 3, lr: 5e-3}
 average: {last: 2}
 generate: {beam: 4}
 resources: {cores: 1}

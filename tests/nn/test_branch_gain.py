@@ -61,7 +61,7 @@ def test_a_map_with_the_inputs_first_has_its_values_in_columns(residuals):
         ([[nn.Linear(2, 2)]], TypeError, "got a list: expected"),
         ([nn.LayerNorm(2)], TypeError, "got a LayerNorm: expected"),
         (["ffn"], TypeError, "got 'ffn': expected"),
-        ([torch.ones(2, dtype=torch.int64)], TypeError, "a weight of torch.int64: expected a floating-point"),
+        ([torch.ones(2, dtype=torch.int64)], TypeError, "for scale_branch must be a floating-point tensor, not torch"),
     ],
 )
 def test_what_cannot_be_scaled_is_told_in_one_line_before_anything_changes(residuals, parts, error, told):

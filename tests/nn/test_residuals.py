@@ -236,7 +236,7 @@ def test_a_model_names_its_parameters_without_weight_decay(spec):
 
 def test_wrong_states_are_told():
     residuals = Residuals("mhc", 4, layers=2)
-    for x, told in (((torch.ones(2, 4),), "not a tuple"), (torch.ones(2, 4).long(), "not one of torch.int64")):
+    for x, told in (((torch.ones(2, 4),), "not a tuple"), (torch.ones(2, 4).long(), "not torch.int64")):
         with pytest.raises(TypeError, match=told):
             residuals.enter(x)
     with pytest.raises(TypeError, match=r"expected a layer's number; or take a slice of list\(residuals\)"):

@@ -24,7 +24,7 @@ class Halved(Connection):
 
 
 def settings(**train: object) -> TranslationSettings:
-    flags = {"arch": "transformer_rskip_ln_tiny", "max-update": 1, **train}
+    flags = {"arch": "transformer_rskip_ln_tiny", "max-tokens": 4000, "max-update": 1, **train}
     return convert({"corpus": "numbers-en-de", "train": flags}, TranslationSettings)
 
 
@@ -65,7 +65,7 @@ def test_the_search_and_the_split_are_checked_here_since_fairseq_takes_any() -> 
         ({"generate": {"nbest": 6}}, "generate.nbest is 6: expected at most the beam, 5"),
         ({"evaluate": {"split": "../x"}}, "evaluate.split is '../x': expected train, valid, test, or test1"),
     ):
-        content = {"corpus": "numbers-en-de", "train": {"arch": "x", "max-update": 1}, **changes}
+        content = {"corpus": "numbers-en-de", "train": {"arch": "x", "max-tokens": 4000, "max-update": 1}, **changes}
         with pytest.raises(SettingError) as caught:
             convert(content, TranslationSettings)
         assert str(caught.value).startswith(message)

@@ -199,7 +199,7 @@ def test_a_dry_run_prints_recipe_and_commands(project: Path, capsys: pytest.Capt
 
 def test_a_recipe_on_a_data_folder_refuses_what_contradicts_it(project: Path) -> None:
     recipe = project / "mine.yaml"
-    text = "kind: translation\ndata: data\ntrain: {arch: transformer_sas_tiny, max-epoch: 3}\naverage: {last: 2}\n"
+    text = "kind: translation\ndata: data\ntrain: {arch: x, max-tokens: 4000, max-epoch: 3}\naverage: {last: 2}\n"
     recipe.write_text(text)
     config = load_recipe(recipe).config
     assert "prepare" not in config

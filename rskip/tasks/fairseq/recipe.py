@@ -18,6 +18,7 @@ SET_BY_A_RUN = {
     "no-last-checkpoints": "they are needed to resume",
 }
 _GIVEN_TO_A_RUN = {"seed": "seeds", "distributed-world-size": "gpus"}
+_BATCH_SIZES = ("max-tokens", "batch-size", "max-sentences")  # the last is fairseq's other name of batch-size
 _SIZES = ("embed-dim", "ffn-embed-dim", "layers", "attention-heads")
 
 
@@ -38,7 +39,7 @@ def check_flags(section: str, flags: Mapping[str, Flag], refused: Mapping[str, s
 
 
 def check_training(section: str, flags: Mapping[str, Flag], *, refused: Mapping[str, str], architecture: str) -> None:
-    """Checks flags of fairseq-train. They must also name an architecture and the end of the training.
+    """Checks flags of fairseq-train. They must include an architecture, a batch size and the end of the training.
 
     :param architecture: an example for error messages.
     :raises SettingError: a flag that `check_flags` refuses, or a missing one.
@@ -48,6 +49,9 @@ def check_training(section: str, flags: Mapping[str, Flag], *, refused: Mapping[
     check_flags(section, flags, {**SET_BY_A_RUN, **refused})
     if not isinstance(flags.get("arch"), str):
         raise SettingError(f"{section}.arch", "is missing", expected=f"an architecture such as {architecture}")
+    if not any(flags.get(size) for size in _BATCH_SIZES):
+        problem = "has no batch size, which fairseq-train needs"
+        raise SettingError(section, problem, advice=f"set {section}.max-tokens or {section}.batch-size")
     if not any(flags.get(limit) for limit in ("max-epoch", "max-update")):
         raise SettingError(section, "has no end", advice=f"set {section}.max-epoch or {section}.max-update")
 
