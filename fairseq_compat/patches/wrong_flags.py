@@ -1,7 +1,7 @@
 """Reports a wrong flag in one line, instead of more than a hundred lines of usage.
 
 For an unknown `--arch` fairseq lists all architectures. The line names the nearest one instead, and the missing
-`--user-dir`, which is the usual reason.
+`--user-dir`, which is the usual reason. Without `--arch` fairseq ends with an empty RuntimeError.
 """
 
 from __future__ import annotations
@@ -11,36 +11,54 @@ import difflib
 import functools
 import re
 import sys
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from fairseq_compat.one_line_errors import MISTAKE
 from fairseq_compat.patch import Patch
 
 _CHOICE = re.compile(r"argument (\S+): invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL)
+_UNKNOWN = re.compile(r"unrecognized arguments: (--[^ =]+)")
 _MANY = 8  # choices that one line lists
 _NEAR = 0.85  # similarity of a misspelt name
 _BY_PLUGINS = ("--arch", "--task", "--criterion", "--optimizer", "--lr-scheduler")
 
 
-def one_line(message: str, *, has_user_dir: bool) -> str:
+def one_line(message: str, *, flags: Iterable[str], has_user_dir: bool) -> str:
     """The line for an error of argparse.
 
+    :param flags: the flags that the parser knows.
     :param has_user_dir: whether `--user-dir` is given.
     """
+    if (unknown := _UNKNOWN.match(message)) and (near := _nearest(unknown[1], flags)):
+        return f"{unknown[1]} is an unknown flag: did you mean {near}?"
     match = _CHOICE.fullmatch(" ".join(message.split()))
     if match is None:
         return " ".join(re.sub(r"invalid \S+ value: ", "expected another value than ", message).split())
     flag, given, known = match[1].split("/")[0], match[2], re.findall(r"[\w.+-]+", match[3])
-    if near := difflib.get_close_matches(given, known, n=1, cutoff=_NEAR):
-        return f"{flag} is {given}, which is unknown: did you mean {near[0]}?"
+    if near := _nearest(given, known):
+        return f"{flag} is {given}, which is unknown: did you mean {near}?"
     if not has_user_dir and flag in _BY_PLUGINS:
         return f"{flag} is {given}, which is unknown: give the --user-dir that defines it, such as --user-dir rskip"
     return f"{flag} is {given}: expected {', '.join(known) if len(known) <= _MANY else 'a known one'}"
 
 
+def _nearest(given: str, known: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(given, list(known), n=1, cutoff=_NEAR)), None)
+
+
 def report_in_one_line(module: Any) -> None:
-    """Wraps `fairseq.options.get_parser`."""
-    original = module.get_parser
+    """Wraps `get_parser`, and `parse_args_and_arch` for a missing `--arch`."""
+    original, original_parse = module.get_parser, module.parse_args_and_arch
+
+    @functools.wraps(original_parse)
+    def parse_args_and_arch(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original_parse(parser, *args, **kwargs)
+        except RuntimeError as error:
+            if error.args:
+                raise
+            parser.error("--arch is missing, such as --arch transformer_rskip_ln with --user-dir rskip")
 
     @functools.wraps(original)
     def get_parser(*args: Any, **kwargs: Any) -> argparse.ArgumentParser:
@@ -48,14 +66,14 @@ def report_in_one_line(module: Any) -> None:
 
         def error(message: str) -> NoReturn:
             has_user_dir = any(word.partition("=")[0] == "--user-dir" for word in sys.argv)
-            line = one_line(message, has_user_dir=has_user_dir)
+            line = one_line(message, flags=parser._option_string_actions, has_user_dir=has_user_dir)
             parser.exit(MISTAKE, f"{parser.prog}: error: {line} (see {parser.prog} --help)\n")
 
         parser.error = error  # type: ignore[method-assign]
         return parser
 
     get_parser.in_one_line = True  # type: ignore[attr-defined]
-    module.get_parser = get_parser
+    module.get_parser, module.parse_args_and_arch = get_parser, parse_args_and_arch
 
 
 def active() -> bool:
@@ -67,7 +85,7 @@ def active() -> bool:
 WRONG_FLAGS = Patch(
     name="wrong-flags",
     modules=("fairseq.options",),
-    symptom="an unknown --arch, or a forgotten --user-dir: more than a hundred lines of usage",
+    symptom="an unknown or missing --arch, or a forgotten --user-dir: more than a hundred lines",
     after=report_in_one_line,
     active=active,
 )

@@ -7,13 +7,19 @@ each of its `flags`. It writes JSON: for each refused name, the wrong flag ("" i
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from fairseq import options
+
+from rskip.settings.errors import nearest
+
+_UNKNOWN = re.compile(r"unrecognized arguments: --([\w-]+)")
 
 
 class _Refused(Exception):
@@ -37,7 +43,7 @@ def _parse(program: str, before: Sequence[str], flags: Mapping[str, Sequence[str
         try:
             training = program == "fairseq-train"
             parser = options.get_training_parser() if training else options.get_generation_parser()
-            parser.error = _refuse
+            parser.error = functools.partial(_refuse, known=parser._option_string_actions)
             options.parse_args_and_arch(parser, words)
         except SystemExit:  # --help
             return "it prints help and exits"
@@ -46,8 +52,11 @@ def _parse(program: str, before: Sequence[str], flags: Mapping[str, Sequence[str
     return None
 
 
-def _refuse(message: str) -> NoReturn:
-    raise _Refused(message)
+def _refuse(message: str, known: Iterable[str]) -> NoReturn:
+    """Raises the parser's error, with the nearest of its flags for an unknown one."""
+    unknown = _UNKNOWN.match(message)
+    near = nearest(unknown[1], (flag.lstrip("-") for flag in known)) if unknown else []
+    raise _Refused(f"{message}; did you mean {near[0]}?" if near else message)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,8 @@ import sys
 from fairseq import options
 sys.stderr = sys.stdout
 for words in (["--arch", "transformer_rskip_ln"], ["--task", "translatoin"],
-              ["--ddp-backend", "x"], ["--max-update", "abc"]):
+              ["--ddp-backend", "x"], ["--max-update", "abc"], ["--max-tokens", "3"],
+              ["--max_tokens", "3", "--arch", "transformer"]):
     sys.argv = ["fairseq-train", "data", *words]
     try:
         options.parse_args_and_arch(options.get_training_parser())
@@ -564,6 +565,8 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
                 "--task is translatoin, which is unknown: did you mean translation?",
                 "--ddp-backend is x: expected c10d, fully_sharded, legacy_ddp, no_c10d, pytorch_ddp, slowmo",
                 "argument --max-update: expected another value than 'abc'",
+                "--arch is missing, such as --arch transformer_rskip_ln with --user-dir rskip",
+                "--max_tokens is an unknown flag: did you mean --max-tokens?",
             )
         ),
         ["usage: "],

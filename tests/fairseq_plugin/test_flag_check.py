@@ -40,6 +40,7 @@ def test_flags_that_fairseq_refuses(capsys: pytest.CaptureFixture[str]) -> None:
     for override, message in (
         ("train.lr=x", "train.lr is 'x', which fairseq-train refuses ("),
         ("train.zz=1", "train.zz is 1, which fairseq-train refuses (unrecognized arguments: --zz 1)"),
+        ("train.lrr=1", "train.lrr is 1, which fairseq-train refuses (unrecognized arguments: --lrr 1; did you mean"),
         ("train.bf16=3", "train.bf16 is 3, which fairseq-train refuses (unrecognized arguments: 3)"),
         ("train.arch=--help", "train.arch is '--help', which fairseq-train refuses (argument --arch"),
         ("train.dropout=2", "train.dropout is 2, which fairseq-train refuses (--dropout is 2.0: expected a prob"),
