@@ -44,26 +44,32 @@ def reported_by_child(error: BaseException) -> Ending | None:
     return None
 
 
-_NOT_FOUND = {  # fairseq's messages for missing files, and ours
+_MISSING = {  # fairseq's messages for what is missing, and ours
     re.compile(r"Dataset not found: (\S+) \((.+)\)"): r"no split \1 in \2: give one that was prepared, such as test",
     re.compile(r"Model file not found: (.+)"): r"\1: no such checkpoint: give an existing file",
+    re.compile(r"Could not infer language pair, please provide it explicitly"): (
+        "the data folder has no pair of languages: give a folder of fairseq-preprocess or `rskip prepare`, or another "
+        "--task than translation"
+    ),
+    re.compile(r"Must specify batch size either with --max-tokens or --batch-size"): (
+        "the batch size is missing: give --max-tokens or --batch-size, such as --max-tokens 4000"
+    ),
+    re.compile(r"optimizer is required!"): "--optimizer is missing: give one, such as --optimizer adam",
 }
 
 
-def not_found(error: BaseException) -> Ending | None:
-    """The ending of a program that did not find a file or folder which the user named."""
-    if not isinstance(error, OSError):
-        return None
+def missing(error: BaseException) -> Ending | None:
+    """The ending of a program without a file, folder or flag that it needs."""
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         return f"{error.filename}: no such file or folder", MISTAKE
-    for pattern, line in _NOT_FOUND.items():
+    for pattern, line in _MISSING.items():
         if match := pattern.fullmatch(str(error)):
             return match.expand(line), MISTAKE
     return None
 
 
 # Each function returns an error's ending or None. The first ending wins.
-ENDINGS: list[Callable[[BaseException], Ending | None]] = [mistake, reported_by_child, not_found]
+ENDINGS: list[Callable[[BaseException], Ending | None]] = [mistake, reported_by_child, missing]
 
 
 def add_ending(find: Callable[[BaseException], Ending | None], *, status: int = MISTAKE) -> None:

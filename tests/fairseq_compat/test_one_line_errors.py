@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_compat.one_line_errors import UsageError, not_found, usage_error_behind
+from fairseq_compat.one_line_errors import UsageError, missing, usage_error_behind
 
 CODE = """
 import sys
@@ -54,11 +54,13 @@ def test_usage_error_in_a_program_of_fairseqs(python):
         ("FileNotFoundError('Dataset not found: tset (data-bin/a b)')",
          "no split tset in data-bin/a b: give one that was prepared, such as test"),
         ("OSError('Model file not found: a.pt')", "a.pt: no such checkpoint: give an existing file"),
+        ("AssertionError('Must specify batch size either with --max-tokens or --batch-size')",
+         "the batch size is missing: give --max-tokens or --batch-size, such as --max-tokens 4000"),
         ("OSError('disk')", None),
     ],
 )  # fmt: skip
 def test_what_is_missing_is_named(error, line):
-    assert not_found(eval(error)) == (line and (line, 2))
+    assert missing(eval(error)) == (line and (line, 2))
 
 
 @pytest.mark.parametrize(
