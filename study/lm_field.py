@@ -24,6 +24,7 @@ CHOSEN_BY, REPORTED = "loss_first_half", "loss_second_half"
 MARGIN = 0.01  # a difference of fewer nats is not a win
 SAME_TIME = 1.05  # up to this time per update, 2,000 updates of the baseline are of equal time
 SEEDS = 3  # minimum number of seeds of a test
+TOO_FEW = "too few seeds"
 WINS_AT = "l4"  # the depth whose comparisons can be won
 PREFIX = f"{RECIPE}."
 
@@ -32,10 +33,12 @@ PREFIX = f"{RECIPE}."
 class Family:
     """The records of a connection at one depth, by learning rate.
 
+    :param title: the connection, and the number of updates if it is not the baseline's.
     :param update_time: time per update relative to the baseline's; None if it was not measured.
     """
 
     name: str
+    title: str
     updates: int
     update_time: float | None
     rates: dict[str, list[Record]] = field(default_factory=dict)
@@ -79,9 +82,12 @@ class LanguageModelField:
         self.families: dict[str, Family] = {}
         for recipe in recipes:
             if recipe.parts[0] == depth:
-                updates, time = recipe.config["train"]["iterations"], costs.figures(recipe, recipe)["time"]
+                train, time = recipe.config["train"], costs.figures(recipe, recipe)["time"]
+                name, title, updates = recipe.parts[1], train["connection"], train["iterations"]
+                if name.startswith(f"{BASELINE}_"):
+                    title = f"{title}, {updates:,} updates"
                 family = self.families.setdefault(
-                    recipe.parts[1], Family(name=recipe.parts[1], updates=updates, update_time=time)
+                    name, Family(name=name, title=title, updates=updates, update_time=time)
                 )
                 family.rates[recipe.parts[-1]] = list(records.get(recipe.address, ()))
         self.baseline = self.families[BASELINE]
@@ -119,7 +125,7 @@ class LanguageModelField:
         if family.records and family.rate is None:
             return "diverged at every rate"
         if updates is None:
-            return "too few seeds" if family.losses else ""
+            return TOO_FEW if family.losses else ""
         if not updates.detected:
             return "not detected"
         if updates.mean > 0:
@@ -146,7 +152,7 @@ class LanguageModelField:
             is_baseline = family not in self.others
             rows.append(
                 [
-                    family.name,
+                    family.title,
                     f"{family.rate or '-'}{'*' if self._ran_partly(family) else ''}",
                     str(len(losses)),
                     "-" if mean is None else f"{mean:.4f}" + (f" [{low:.4f}, {high:.4f}]" if low is not None else ""),
@@ -156,27 +162,32 @@ class LanguageModelField:
                     "" if is_baseline else self.verdict(family, one, other),
                 ]
             )
-        missing = sum(not each.records for each in self.families.values())
+        missing = [each.title for each in self.families.values() if not each.records]
         is_won = f"A win is significant and at least {MARGIN:g} lower in both."
         rule = is_won if self.depth == WINS_AT else "These tests don't count as wins."
         notes = [
             f"Loss: mean nats per character on the second half of the validation text [{CONFIDENCE:.0%} interval], at "
-            f"the rate that is better on the first half. Time: of a training, relative to {BASELINE} (prenorm+ln), "
+            f"the rate that is better on the first half. Time: of a training, relative to {self.baseline.title}, "
             "from the times per update in costs.md. Lowest loss first, after the baseline.",
-            f"{missing} of {len(self.families)} variants have no run record yet.",
         ]
+        if missing:
+            notes.append(f"No run record yet: {'; '.join(missing)}.")
         if any(map(self._ran_partly, self.families.values())):
             notes.append("* has run at one learning rate only.")
         if updates or times:
             notes.insert(
                 1,
-                f"Differences from {BASELINE}: Welch's t-test. The {CONFIDENCE:.0%} intervals are not corrected; p is, "
-                f"for {len(updates)} comparisons at equal updates and {len(times)} at equal time (Holm). {rule}",
+                f"Differences from {self.baseline.title}: Welch's t-test. The {CONFIDENCE:.0%} intervals are not "
+                f"corrected; p is, for {len(updates)} comparisons at equal updates and {len(times)} at equal time "
+                f"(Holm). {rule}",
             )
         wins = [row[0] for row in rows if row[-1] == "win"]
         if updates and self.depth == WINS_AT:
-            notes.append(f"Wins: {', '.join(wins)}." if wins else "No connection wins by these rules.")
-        headings = ["variant", "rate", "seeds", "loss", "time", "at equal updates", "at equal time", "result"]
+            few = sum(row[-1] == TOO_FEW for row in rows)
+            others = f" The other {few} have fewer than {SEEDS} seeds." if few else ""
+            none = f"None of the {len(updates)} tested connections wins.{others}"
+            notes.append(f"Wins: {', '.join(wins)}." if wins else none)
+        headings = ["connection", "rate", "seeds", "loss", "time", "at equal updates", "at equal time", "result"]
         return Table(
             name=f"{PREFIX}{self.depth}", title=self.depth, headings=headings, rows=rows, notes=notes,
             bold=[(at, len(headings) - 1) for at, row in enumerate(rows) if row[-1] == "win"],
@@ -202,7 +213,7 @@ class LanguageModelField:
                 mean, low, high = mean_interval(list(family.losses.values()))
                 is_baseline = family not in self.others
                 group = "prenorm+ln, 2,000 to 6,000 updates" if is_baseline else "other connections, 2,000 updates"
-                place: dict[str, Value] = {"model": family.name, "group": group, "time": time, "quantity": REPORTED}
+                place: dict[str, Value] = {"model": family.title, "group": group, "time": time, "quantity": REPORTED}
                 rows.append({**place, "value": mean, "lower": low, "upper": high})
         return Measurement(analysis="times", conditions={}, rows=rows)
 

@@ -23,6 +23,7 @@ GUIDES: dict[str, dict[str, Path]] = {  # and the models that the page's command
     "serve_reference": {},
     "other_models": {},
     "export": {},
+    "analysis": {},
     "vision": {},
     "captioning": {},
     "language_models": {},

@@ -16,13 +16,15 @@ from rskip.files.folder_lock import FolderLock
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import gpus_to_use
 from rskip.machine.terminal import columns
-from rskip.records import Record, read_record
+from rskip.records import RESULTS, Record, read_record
 from rskip.records.record import readdressed
 from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.flags import check_fairseq_flags
 from rskip.tasks.process import TrainingDiverged, executable
 from rskip.tasks.run import Run, trained_in
 from rskip.tasks.task import Outcome
+
+_ADVICE = "; to train it yourself, copy the recipe without its line `results:`"  # for records under version control
 
 
 def run_recipes(
@@ -155,7 +157,7 @@ def _record_there(recipe: Recipe, run: Run[Any]) -> Record | None:
         return None
     record = readdressed(read_record(path), recipe.run)
     recipe.check_record(record)
-    print(f"{path} exists: skipping this run")
+    print(f"{path} exists: skipping this run{_ADVICE if recipe.own.results != str(RESULTS) else ''}")
     return record
 
 

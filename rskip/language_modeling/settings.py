@@ -30,7 +30,8 @@ class TrainingSettings:
     shape: Annotated[
         Literal["gpt2", "llama"],
         Meta(
-            description="gpt2: LayerNorm, GELU, learned positions; llama: RMSNorm, SwiGLU, rotary positions, no biases"
+            description="gpt2: GELU, learned positions; llama: SwiGLU, rotary positions, no biases; normalisations are "
+            "those of the connection"
         ),
     ] = "gpt2"
     connection: Annotated[

@@ -59,10 +59,15 @@ def test_what_has_its_record_is_not_run_again(project: Path, capsys: Capture) ->
     capsys.readouterr()
     assert main(["run", MINE, "--seeds", "1", "2", "--set", "show=2"]) == 0
     printed = capsys.readouterr().out
-    assert printed.count("json exists: skipping this run") == 2 and "from step" not in printed
+    assert printed.count("json exists: skipping this run\n") == 2 and "from step" not in printed
     assert "\n  slope                2.97\n" in printed and "\n  slope                2.95\n" in printed
     assert printed.count("  of 1") == 1, "of seed 2 nothing is left to show"
     assert Path("results/mine/1.json").read_bytes() == before
+
+    (project / MINE).write_text((project / MINE).read_text() + "results: kept\n")
+    shutil.move("results", "kept")
+    assert main(["run", MINE]) == 0
+    assert "; to train it yourself, copy the recipe without its line `results:`\n" in capsys.readouterr().out
 
 
 def test_overrides_are_another_run(project: Path) -> None:

@@ -91,8 +91,9 @@ def test_verdicts(field):
     )
     table = made.table()
     assert {row[0]: row[-1] for row in table.rows} == {
-        "prenorm_ln": "", "prenorm_ln_2500": "", "prenorm_ln_3000": "", "lns": "win", "hyper": "better per update",
-        "mhc": "win", "attnres": "better per update", "siamese": "not detected", "keel": "lower by less than 0.01",
+        "prenorm+ln": "", "prenorm+ln, 2,500 updates": "", "prenorm+ln, 3,000 updates": "", "lns": "win",
+        "hyper": "better per update", "mhc": "win",
+        "attnres": "better per update", "siamese": "not detected", "keel": "lower by less than 0.01",
         "highway": "worse", "rezero": "diverged at every rate", "sandwich": "win",
     }  # fmt: skip
     assert made.same_time(made.families["hyper"]) is made.families["prenorm_ln_3000"]
@@ -104,6 +105,7 @@ def test_verdicts(field):
 def test_two_seeds_are_no_test_and_no_records_no_rows(field, tmp_path):
     made = field({("prenorm_ln", "1e-3"): (1.9, 1.9, 1.0), ("lns", "1e-3"): (1.8, 1.8, 1.0)}, seeds=2)
     assert [row[-1] for row in made.table().rows] == ["", "too few seeds"]
+    assert "prenorm+ln, 2,500 updates; " in made.table().notes[1], "what is missing is named"
     assert field({}).table().rows == [] and not field({}).measurement().rows
     pytest.importorskip("matplotlib")
     draw(made.measurement(), tmp_path / "times.svg")
