@@ -27,7 +27,7 @@ RECIPE = """
 kind: translation
 corpus: numbers-en-de
 prepare: {pairs: 300, size: 80}
-train: {arch: transformer_rskip_ln_tiny, max-epoch: 3, lr: 5e-3, bf16: true, fp16: false}
+train: {arch: transformer_rskip_ln_tiny, max-tokens: 4000, max-epoch: 3, lr: 5e-3, bf16: true, fp16: false}
 average: {last: 2}
 generate: {beam: 4}
 show: 2

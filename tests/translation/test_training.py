@@ -20,7 +20,7 @@ from rskip.translation.training import training_of
 
 def run_with(*, gpus: int = 0, **train: object) -> Run[TranslationSettings]:
     """A run with these flags of fairseq-train besides what every recipe has."""
-    flags: dict[str, Any] = {"arch": "transformer_rskip_ln_tiny", "max-update": 100_000}
+    flags: dict[str, Any] = {"arch": "transformer_rskip_ln_tiny", "max-update": 100_000, "max-tokens": 2048}
     flags |= {name.replace("_", "-"): value for name, value in train.items()}
     settings = convert({"corpus": "numbers-en-de", "train": flags}, TranslationSettings)
     return Run(name="mine", seed=3, settings=settings, gpus=gpus)
@@ -40,7 +40,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_tokens_per_update_is_a_number_beside_which_nothing_divides_an_update() -> None:
     for flags, named in [
-        ({"tokens-per-update": 25000}, "train.max-tokens"),
+        ({"tokens-per-update": 25000, "max-tokens": None, "batch-size": 8}, "train.max-tokens"),
         ({"tokens-per-update": 1e4, "max-tokens": 1024}, "train.tokens-per-update"),
         ({"tokens-per-update": 9, "max-tokens": True}, "train.max-tokens"),
         ({"tokens-per-update": 9, "max-tokens": 9, "update-freq": 2}, "train.update-freq"),
@@ -68,15 +68,15 @@ def test_adam_is_ours_on_gpus() -> None:
     for gpus, flags, name in [
         (0, {}, "adam"), (1, {}, "rskip_adam"), (2, {}, "rskip_adam"), (1, {"use_old_adam": True}, "adam"),
     ]:  # fmt: skip
-        assert f"--optimizer {name}" in train(run_with(gpus=gpus, max_tokens=2048, optimizer="adam", **flags))
-    assert "--optimizer sgd" in train(run_with(gpus=1, max_tokens=2048, optimizer="sgd"))
+        assert f"--optimizer {name}" in train(run_with(gpus=gpus, optimizer="adam", **flags))
+    assert "--optimizer sgd" in train(run_with(gpus=1, optimizer="sgd"))
 
 
 def test_a_precision_is_what_the_flags_ask_for_and_float32_leaves_them_out() -> None:
     for flag, precision in {"bf16": "bfloat16", "fp16": "float16", "amp": "float16"}.items():
         assert training_of(run_with(**{flag: True})).precision == precision
         assert training_of(run_with(**{flag: False})).precision == "float32"
-    run = run_with(max_tokens=2048, bf16=True, amp=True)
+    run = run_with(bf16=True, amp=True)
     as_it_says = train(run).split()
     command = train(run, precision="float32").split()
     assert command == [argument for argument in as_it_says if argument not in ("--bf16", "--amp")]
@@ -91,15 +91,15 @@ def test_several_gpus_are_torchruns(programs: Path) -> None:
 
 
 def test_checkpoints_of_updates_are_kept_and_averaged_where_the_recipe_writes_them() -> None:
-    by_update = run_with(max_tokens=2048, save_interval_updates=1000)
+    by_update = run_with(save_interval_updates=1000)
     assert " --keep-interval-updates 10 --no-epoch-checkpoints " in train(by_update)
     kept = "runs/mine/3/checkpoints --output runs/mine/3/averaged.pt"
     assert " ".join(average_command(by_update)) == f"rskip average --last 10 --by update {kept}"
-    assert " ".join(average_command(run_with(max_tokens=2048))) == f"rskip average --last 10 {kept}"
+    assert " ".join(average_command(run_with())) == f"rskip average --last 10 {kept}"
 
 
 def test_shards_are_joined_by_colons() -> None:
-    flags = {"arch": "transformer_sas", "max-update": 1}
+    flags = {"arch": "transformer_sas", "max-tokens": 4000, "max-update": 1}
     content = {"corpus": "multi30k-en-de", "prepare": {"shards": 2}, "train": flags}
     run = Run(name="mine", seed=1, settings=convert(content, TranslationSettings))
     shards = train(run).split()[1].split(":")
