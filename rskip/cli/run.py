@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--publish",
         action="store_true",
         help="then write the weights of one seed to checkpoints/: that of the lowest validation loss, or for images "
-        "the first seed",
+        "and language models the first seed",
     )
 
 

@@ -11,6 +11,7 @@ import torch
 
 from rskip.captioning.model_file import load_captioning_model
 from rskip.checkpoint import read_checkpoint, write_checkpoint
+from rskip.language_modeling.model_file import load_language_model
 from rskip.records import read_record, read_records
 from rskip.tasks.fairseq.flags import flags_to_arguments
 from rskip.text import TextPipeline
@@ -47,6 +48,12 @@ def test_weights_and_the_record_of_their_run_belong_together(root: Path, entry: 
         captioner, words = load_captioning_model(folder)
         assert sum(parameter.numel() for parameter in captioner.parameters()) == record.parameters
         assert len(words) == captioner.config.vocabulary
+    elif record.kind == "language_modeling":
+        loaded = load_language_model(folder)
+        assert sum(parameter.numel() for parameter in loaded.model.parameters()) == record.parameters
+        assert (loaded.corpus, loaded.config["decoder_connection"]) == (
+            record.config["data"], record.config["train"]["connection"]
+        )  # fmt: skip
     else:
         model, description = load_model(folder)
         assert sum(parameter.numel() for parameter in model.parameters()) == record.parameters

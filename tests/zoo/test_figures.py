@@ -25,6 +25,9 @@ ENTRIES = list(read_registry().values())
 TRANSLATORS = [entry for entry in ENTRIES if entry.task == "translation"]
 CAPTIONERS = [entry for entry in ENTRIES if entry.task == "captioning"]
 CLASSIFIERS = [entry for entry in ENTRIES if entry.task == "vision"]
+LANGUAGE_MODELS = [entry for entry in ENTRIES if entry.task == "language_modeling"]
+CHARACTERS = 20_000  # from the split's start; nats per character of the published weights on them:
+TEXT_LOSSES = {"gpt2_4x128_frac.shakespeare_char": 1.6852, "gpt2_4x128_residual_dual.shakespeare_char": 1.6794}
 IMAGES = 1000  # from the split's start; errors of the published weights on them, in per cent:
 IMAGE_ERRORS = {"preact_resnet20_1xskip.cifar10": 9.8, "preact_resnet20_2rskip_ln.cifar10": 10.1}
 SLICE = 100  # sentences from the split's start; sacreBLEU of the published weights on them:
@@ -89,3 +92,13 @@ def test_real_images_are_classified_as_well(entry: ModelEntry, shared: Path) -> 
     error = 100 * sum(classes[label] != name for label, name in zip(test["labels"], found, strict=False)) / IMAGES
     assert error == pytest.approx(IMAGE_ERRORS[entry.name], abs=0.15)  # one image: other processors round otherwise
     assert error == pytest.approx(of_weights(entry), abs=2.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", LANGUAGE_MODELS, ids=lambda entry: entry.name)
+def test_a_text_is_scored_as_well(entry: ModelEntry, shared: Path) -> None:
+    text = (shared / "data/tinyshakespeare/input.txt").read_text()
+    held_out = text[-111_540:][:CHARACTERS]  # the split that docs/corpora.md names
+    loss = rskip.load(entry.name).score(held_out).nats_per_token
+    assert loss == pytest.approx(TEXT_LOSSES[entry.name], abs=1e-3)
+    assert loss == pytest.approx(of_weights(entry), abs=0.1)
