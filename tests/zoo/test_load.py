@@ -134,23 +134,25 @@ def test_examples_of_cards_and_of_the_guide_work_as_written(
         image.new("RGB", (40, 50), (255, 255, 255)).save(tmp_path / name)
     monkeypatch.chdir(tmp_path)
     cards = {entry.task: f"{entry.folder}/README.md" for entry in read_registry().values()}  # one a task
-    shown: list[Any] = []
-    for path in ("docs/zoo.md", *cards.values()):
+    shown: dict[str, list[Any]] = {}
+    for of, path in {"guide": "docs/zoo.md", **cards}.items():
         names: dict[str, Any] = {}
         for code in re.findall(r"^```python\n(.*?)^```", (root / path).read_text(encoding="utf-8"), re.M | re.S):
             if "rskip.load(" in code:
                 *lines, last = ast.parse(code).body
                 assert isinstance(last, ast.Expr), code
                 exec(compile(ast.Module(lines, []), path, "exec"), names)
-                shown.append(eval(compile(ast.Expression(last.value), path, "eval"), names))
-        if "model" in names:
+                shown.setdefault(of, []).append(eval(compile(ast.Expression(last.value), path, "eval"), names))
+        if of == "vision":
             white = [(1 - 0.4914) / 0.2470, (1 - 0.4822) / 0.2435, (1 - 0.4465) / 0.2616]
             torch.testing.assert_close(names["image"][:, 5, 7], torch.tensor(white))
-    translation, guide, caption, card, translations = shown
+    translation, classified = shown.pop("guide")
     assert translation == "Zwei Hunde spielen im Schnee."
-    assert caption.startswith("a ")
-    assert {guide, card} <= set(CLASSES["cifar10"])
-    assert [len(each.hypotheses) for each in translations] == [3, 3]
+    of_cards = {task: value for task, (value,) in shown.items()}
+    assert of_cards["captioning"].startswith("a ")
+    assert {classified, of_cards["vision"]} <= set(CLASSES["cifar10"])
+    assert [len(each.hypotheses) for each in of_cards["translation"]] == [3, 3]
+    assert 1 < of_cards["language_modeling"] < 6, "bits per character; 65 equally probable characters have 6"
 
 
 def test_what_is_refused_before_any_file_is_looked_for(
