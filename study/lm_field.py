@@ -33,12 +33,11 @@ PREFIX = f"{RECIPE}."
 class Family:
     """The records of a connection at one depth, by learning rate.
 
-    :param title: the connection, and the number of updates if it is not the baseline's.
     :param update_time: time per update relative to the baseline's; None if it was not measured.
     """
 
     name: str
-    title: str
+    connection: str
     updates: int
     update_time: float | None
     rates: dict[str, list[Record]] = field(default_factory=dict)
@@ -83,18 +82,19 @@ class LanguageModelField:
         for recipe in recipes:
             if recipe.parts[0] == depth:
                 train, time = recipe.config["train"], costs.figures(recipe, recipe)["time"]
-                name, title, updates = recipe.parts[1], train["connection"], train["iterations"]
-                if name.startswith(f"{BASELINE}_"):
-                    title = f"{title}, {updates:,} updates"
+                name, connection, updates = recipe.parts[1], train["connection"], train["iterations"]
                 family = self.families.setdefault(
-                    name, Family(name=name, title=title, updates=updates, update_time=time)
+                    name, Family(name=name, connection=connection, updates=updates, update_time=time)
                 )
                 family.rates[recipe.parts[-1]] = list(records.get(recipe.address, ()))
         self.baseline = self.families[BASELINE]
-        self.lengths = [each for name, each in self.families.items() if name.startswith(f"{BASELINE}_") and
-                        each.updates != self.baseline.updates]  # fmt: skip
+        self.lengths = [each for each in self.families.values() if each.updates != self.baseline.updates]
         others = [each for each in self.families.values() if each is not self.baseline and each not in self.lengths]
         self.others = sorted(others, key=lambda each: fmean(each.losses.values()) if each.losses else 9.0)
+
+    def title(self, family: Family) -> str:
+        """The connection, and the number of updates if it is not the baseline's."""
+        return f"{family.connection}, {family.updates:,} updates" if family in self.lengths else family.connection
 
     def time(self, family: Family) -> float | None:
         """The time of a whole training over that of the baseline's 2,000 updates."""
@@ -152,7 +152,7 @@ class LanguageModelField:
             is_baseline = family not in self.others
             rows.append(
                 [
-                    family.title,
+                    self.title(family),
                     f"{family.rate or '-'}{'*' if self._ran_partly(family) else ''}",
                     str(len(losses)),
                     "-" if mean is None else f"{mean:.4f}" + (f" [{low:.4f}, {high:.4f}]" if low is not None else ""),
@@ -162,12 +162,12 @@ class LanguageModelField:
                     "" if is_baseline else self.verdict(family, one, other),
                 ]
             )
-        missing = [each.title for each in self.families.values() if not each.records]
+        missing = [self.title(each) for each in self.families.values() if not each.records]
         is_won = f"A win is significant and at least {MARGIN:g} lower in both."
         rule = is_won if self.depth == WINS_AT else "These tests don't count as wins."
         notes = [
             f"Loss: mean nats per character on the second half of the validation text [{CONFIDENCE:.0%} interval], at "
-            f"the rate that is better on the first half. Time: of a training, relative to {self.baseline.title}, "
+            f"the rate that is better on the first half. Time: of a training, relative to {self.baseline.connection}, "
             "from the times per update in costs.md. Lowest loss first, after the baseline.",
         ]
         if missing:
@@ -177,7 +177,7 @@ class LanguageModelField:
         if updates or times:
             notes.insert(
                 1,
-                f"Differences from {self.baseline.title}: Welch's t-test. The {CONFIDENCE:.0%} intervals are not "
+                f"Differences from {self.baseline.connection}: Welch's t-test. The {CONFIDENCE:.0%} intervals are not "
                 f"corrected; p is, for {len(updates)} comparisons at equal updates and {len(times)} at equal time "
                 f"(Holm). {rule}",
             )
@@ -213,8 +213,8 @@ class LanguageModelField:
                 mean, low, high = mean_interval(list(family.losses.values()))
                 is_baseline = family not in self.others
                 group = "prenorm+ln, 2,000 to 6,000 updates" if is_baseline else "other connections, 2,000 updates"
-                place: dict[str, Value] = {"model": family.title, "group": group, "time": time, "quantity": REPORTED}
-                rows.append({**place, "value": mean, "lower": low, "upper": high})
+                place: dict[str, Value] = {"model": self.title(family), "group": group, "time": time}
+                rows.append({**place, "quantity": REPORTED, "value": mean, "lower": low, "upper": high})
         return Measurement(analysis="times", conditions={}, rows=rows)
 
 
