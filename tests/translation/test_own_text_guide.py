@@ -111,9 +111,12 @@ def test_the_guide_from_two_files_to_a_translator(
                 assert main(words[1:]) in (0, None), words
                 printed = capsys.readouterr().out
             else:
+                words, written = (words[:-2], words[-1]) if ">" in words else (words, None)
                 process = fairseq_program(*words, folder=folder)
                 assert process.returncode == 0, process.stderr
                 printed = process.stdout
+                if written:
+                    Path(written).write_text(printed, encoding="utf-8")
             lines = [" ".join(line.split()) for line in printed.splitlines()]
             for expected in map(beginning, step.output):
                 assert any(line.startswith(expected) for line in lines), f"{program}: {expected}\n{printed}"
