@@ -33,11 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from rskip.cli._model import model_path
     from rskip.cli._options import flag_of, given_options, said_of_flag
     from rskip.files.names import line_name
     from rskip.language_modeling.generator import GenerationOptions, TextGenerator
     from rskip.settings.errors import SettingError
-    from rskip.zoo.registry import read_registry, registry_file
 
     options = given_options(args, GenerationOptions)
     given = [*([] if args.prompt is None else ["--prompt"]), *(flag_of(GenerationOptions, name) for name in options)]
@@ -47,16 +47,8 @@ def run(args: argparse.Namespace) -> None:
         GenerationOptions(**options)
     except SettingError as error:
         raise said_of_flag(error, GenerationOptions) from None
-    if args.model in read_registry(registry_file()):
-        if args.tokens is not None:
-            raise ValueError("--tokens is only for a checkpoint of fairseq: leave it out")
-        import rskip
-
-        model: TextGenerator = rskip.load(args.model, device=args.device)  # type: ignore[assignment]
-        if not isinstance(model, TextGenerator):
-            raise ValueError(f"--model is {args.model}, which is not a language model: see `rskip zoo list`")
-    else:
-        model = TextGenerator.from_pretrained(args.model, tokens=args.tokens, device=args.device)
+    path = model_path(args.model, task="language_modeling")
+    model = TextGenerator.from_pretrained(path, tokens=args.tokens, device=args.device)
     if args.score is not None:
         try:
             text = args.score.read_text(encoding="utf-8")
