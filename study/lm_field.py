@@ -127,7 +127,7 @@ class LanguageModelField:
         if updates is None:
             return TOO_FEW if family.losses else ""
         if not updates.detected:
-            return "not detected"
+            return "worse at equal time" if time and time.detected and time.mean > 0 else "not detected"
         if updates.mean > 0:
             return "worse"
         if updates.mean > -MARGIN:

@@ -81,6 +81,7 @@ def test_verdicts(field):
             ("mhc", "1e-3"): (1.6, 1.6, 1.43),  # lower than 3,000 updates too
             ("attnres", "1e-3"): (1.5, 1.5, 10.0),  # too slow for any length
             ("siamese", "1e-3"): (1.9, 1.9001, 1.0),
+            ("frac", "1e-3"): (1.9, 1.9001, 1.43),  # as good per update
             ("keel", "1e-3"): (1.9, 1.894, 1.0),  # detected, but smaller than the margin
             ("highway", "1e-3"): (2.5, 2.5, 1.0),
             ("rezero", "1e-3"): None,
@@ -94,12 +95,12 @@ def test_verdicts(field):
         "prenorm+ln": "", "prenorm+ln, 2,500 updates": "", "prenorm+ln, 3,000 updates": "", "lns": "win",
         "hyper": "better per update", "mhc": "win",
         "attnres": "better per update", "siamese": "not detected", "keel": "lower by less than 0.01",
-        "highway": "worse", "rezero": "diverged at every rate", "sandwich": "win",
+        "frac": "worse at equal time", "highway": "worse", "rezero": "diverged at every rate", "sandwich": "win",
     }  # fmt: skip
     assert made.same_time(made.families["hyper"]) is made.families["prenorm_ln_3000"]
     assert made.same_time(made.families["lns"]) is made.baseline
     assert made.same_time(made.families["attnres"]) is None
-    assert "Wins: mhc, sandwich, lns." in table.notes[-1] and "8 comparisons at equal updates" in table.notes[1]
+    assert "Wins: mhc, sandwich, lns." in table.notes[-1] and "9 comparisons at equal updates" in table.notes[1]
 
 
 def test_two_seeds_are_no_test_and_no_records_no_rows(field, tmp_path):
