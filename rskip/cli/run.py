@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         ) from None
     recipes = load_recipes(args.recipe, variants=args.variants, overrides=overrides)
     if args.variants is None and variant is None and recipes[0].variant is not None:
-        print(f"{path} has {len(recipes)} variants; run them with --variants NAME ...")
+        print(f"{path} has {len(recipes)} variant{'s' * (len(recipes) != 1)}; run them with --variants NAME ...")
         print(variants_table(recipes, seeds=args.seeds))
         return 0
     if args.dry_run:

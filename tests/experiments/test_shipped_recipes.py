@@ -168,7 +168,7 @@ def test_there_is_a_variant_for_every_row_of_the_papers_and_of_our_studies() -> 
         "numbers_en_de_demo",
         *(f"multi30k_en_de/{name}" for name in ("1xskip_ln", "2xskip_ln", "2rskip_ln", "prenorm_ln", "sas")),
         *(f"multi30k_en_de/{name}" for name in ("sas_lr4e-3", "1xskip_ln_sas_settings")),
-        "multi30k_en_fr/2rskip_ln",
+        *("multi30k_en_fr/2rskip_ln", "multi30k_de_en/2xskip_ln", "multi30k_fr_en/2xskip_ln"),
         *(f"multi30k_sas/{name}" for name in SAS_STUDY),
         *(f"multi30k_lr/{name}_lr{rate}" for name in ARCHITECTURES for rate in RATES),
         *PAPERS,
