@@ -94,7 +94,12 @@ def test_the_container_is_built_and_serves(root: Path, tmp_path: Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    """The environment without what an image has not: the project in PYTHONPATH, and the Makefile's constraints."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT")
+    }
 
 
 def answer(port: int, path: str, form: bytes | None = None) -> object:
