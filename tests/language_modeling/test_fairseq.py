@@ -113,7 +113,11 @@ def test_a_trainings_probe_and_its_own_criterion(train: Callable[..., None], tmp
 
 
 def test_what_does_not_work_is_told(
-    train: Callable[..., None], tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
+    train: Callable[..., None],
+    prepared: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     arch = ["--arch", "transformer_lm_rskip_ln_tiny"]
     for flags, told in (
@@ -121,10 +125,18 @@ def test_what_does_not_work_is_told(
         (["--decoder-key-value-heads", "3"], "--decoder-key-value-heads is 3: expected a divisor of"),
         (["--probe-every", "2"], "--probe-every is 2: expected 1 or more, together with --probe-file"),
         (["--output-dictionary-size", "9"], "--output-dictionary-size is not supported"),
+        (["--connection", "admin"], "--connection is admin: expected one without a pass over data"),
+        (["--max-target-positions", "4"], "--tokens-per-sample is 8: expected at most 4, the model's positions"),
     ):
         with pytest.raises(UsageError, match=told):
             train(tmp_path / "refused", *arch, *flags)
+    lines = ["--sample-break-mode", "eos", "--tokens-per-sample", "64", "--max-target-positions", "32"]
+    train(tmp_path / "lines", *arch, *lines)
     train(tmp_path / "trained", *arch)
+    words = ["--path", str(tmp_path / "trained/checkpoint_last.pt"), "--cpu", "--tokens-per-sample", "9"]
+    with monkeypatch.context() as patch, pytest.raises(UsageError, match="is 9: expected at most 8"):
+        patch.setattr(sys, "argv", ["fairseq-eval-lm", str(prepared), "--user-dir", "rskip", *words])
+        eval_lm()
     with pytest.raises(UsageError, match="was trained with --connection 2rskip"):
         train(tmp_path / "trained", *arch, "--connection", "1xskip+ln")
     characters, adaptive = tmp_path / "characters", tmp_path / "adaptive"

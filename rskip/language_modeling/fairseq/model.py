@@ -13,6 +13,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_compat.one_line_errors import UsageError
+from rskip.connections import find_family, parse_connection
 from rskip.fairseq_plugin.flags import add_training_flags, check_probe, flag_of
 from rskip.fairseq_plugin.model import TrainedByFairseq
 from rskip.settings.errors import SettingError
@@ -103,6 +104,7 @@ class FairseqConnectionLanguageModel(TrainedByFairseq, FairseqLanguageModel):
         if len(task.source_dictionary) != len(task.target_dictionary):
             raise UsageError("--output-dictionary-size is not supported by rskip's architectures: leave it out")
         config = config_from_args(args)
+        _check_length(task.args, config.max_target_positions)
         model = cls(config, FairseqLanguageDecoder(config, task.source_dictionary))
         model.prepare_training(args)
         return model
@@ -123,8 +125,21 @@ def config_from_args(args: Namespace) -> LanguageModelConfig:
     except SettingError as error:
         name = "connection" if error.name == "decoder_connection" else error.name
         raise UsageError(error.sentence(flag_of(name))) from error
+    if find_family(parse_connection(config.decoder_connection).family).needs_profile:
+        expected = "one without a pass over data before training, such as wskip+ln"
+        raise UsageError(f"--connection is {config.decoder_connection}: expected {expected}")
     check_probe(args, config.decoder_connection)
     return config
+
+
+def _check_length(task: Namespace, longest: int) -> None:
+    """Refuses samples that the model has no positions for, which fairseq would leave out with a mere warning.
+
+    With the other break modes a sample is as long as its text.
+    """
+    length = task.tokens_per_sample
+    if length > longest and task.sample_break_mode in (None, "none"):
+        raise UsageError(f"--tokens-per-sample is {length}: expected at most {longest}, the model's positions")
 
 
 def _architecture(connection: str, size: Mapping[str, Any]) -> Callable[[Namespace], None]:
