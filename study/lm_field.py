@@ -137,8 +137,8 @@ class LanguageModelField:
         return "win" if self.depth == WINS_AT else "better in both"
 
     def _ran_partly(self, family: Family) -> bool:
-        """Whether some rates, but not all, have a run."""
-        return 0 < sum(map(bool, family.rates.values())) < len(self.rates)
+        """Whether some rates, but not all, have a run. Only where connections can win are all rates planned."""
+        return self.depth == WINS_AT and 0 < sum(map(bool, family.rates.values())) < len(self.rates)
 
     def table(self) -> Table:
         updates, times = self.tests(equal_time=False), self.tests(equal_time=True)
