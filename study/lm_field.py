@@ -127,7 +127,8 @@ class LanguageModelField:
         if updates is None:
             return TOO_FEW if family.losses else ""
         if not updates.detected:
-            return "worse at equal time" if time and time.detected and time.mean > 0 else "not detected"
+            longer = self.same_time(family) is not self.baseline  # otherwise it is the same comparison
+            return "worse at equal time" if longer and time and time.detected and time.mean > 0 else "not detected"
         if updates.mean > 0:
             return "worse"
         if updates.mean > -MARGIN:
@@ -165,9 +166,10 @@ class LanguageModelField:
         missing = [self.title(each) for each in self.families.values() if not each.records]
         is_won = f"A win is significant and at least {MARGIN:g} lower in both."
         rule = is_won if self.depth == WINS_AT else "These tests don't count as wins."
+        chosen = ", at the rate that is better on the first half" if self.depth == WINS_AT else ""
         notes = [
-            f"Loss: mean nats per character on the second half of the validation text [{CONFIDENCE:.0%} interval], at "
-            f"the rate that is better on the first half. Time: of a training, relative to {self.baseline.connection}, "
+            f"Loss: mean nats per character on the second half of the validation text [{CONFIDENCE:.0%} interval]"
+            f"{chosen}. Time: of a training, relative to {self.baseline.connection}, "
             "from the times per update in costs.md. Lowest loss first, after the baseline.",
         ]
         if missing:
