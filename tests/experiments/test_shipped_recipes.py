@@ -129,6 +129,10 @@ GRIDS = {  # studies of our own, of every combination: all parts but the connect
         {"l4": {"layers": 4, "features": 128}, "l24": {"layers": 24, "features": 64}},
         {f"lr{rate}": {"lr": float(rate), "final_lr": float(rate) / 10} for rate in ("1e-3", "3e-3")},
     ),
+    "lm_field_rates": (
+        {"l4": {"layers": 4, "features": 128}},
+        {f"lr{rate}": {"lr": float(rate), "final_lr": float(rate) / 10} for rate in ("3e-3", "6e-3", "12e-3")},
+    ),
 }
 FAST = ("1xskip", "2rskip_ln", "2rskip_ln_no_norm_decay", "2xskip_ln", "wskip_ln_init1", "sas")  # of cifar10_fast
 SHORT = ("1xskip", "2xskip", "0p5xskip", "1xskip_ln", "2xskip_ln", "2rskip_ln")  # of cifar10_short
@@ -193,7 +197,7 @@ def test_the_fields_studies_have_every_family_that_works_there_and_differ_in_wha
             assert {key: train[key] for key in said} == pytest.approx(said), name
             varied = {*said, "connection", "value-residual", "weight-decay", "warmup-updates", "iterations"}
             settings.append({**RECIPES[name].config, "train": {k: v for k, v in train.items() if k not in varied}})
-        assert len(settings) > 20 and all(each == settings[0] for each in settings), study
+        assert len(settings) >= 12 and all(each == settings[0] for each in settings), study
 
     def families(study: str) -> set[str]:
         specs = (RECIPES[name].config["train"]["connection"] for name in grid_names(study))
