@@ -1,7 +1,7 @@
-"""The comparison of connections in a language model, as recipes/lm_field.yaml announced it before the first run.
+"""The comparisons of connections in a language model, as two recipes announced them before their first runs.
 
-`lm_field.l4` is the table of the variants with 4 layers, and a figure with `kind: times` shows its losses
-against the time of a training.
+`lm_field.l4` is the table of recipes/lm_field.yaml's variants with 4 layers, and a figure with `kind: times` shows its
+losses against the time of a training. `lm_field.rates` is the table of recipes/lm_field_rates.yaml.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from rskip.records.tables import Table
 from study.costs import Costs, read_costs
 
 RECIPE, BASELINE = "lm_field", "prenorm_ln"
+RATES_RECIPE, RATES = "lm_field_rates", "rates"
 CHOSEN_BY, REPORTED = "loss_first_half", "loss_second_half"
 MARGIN = 0.01  # a difference of fewer nats is not a win
 SAME_TIME = 1.05  # up to this time per update, 2,000 updates of the baseline are of equal time
@@ -220,17 +221,58 @@ class LanguageModelField:
         return Measurement(analysis="times", conditions={}, rows=rows)
 
 
+class HigherRates(LanguageModelField):
+    """The comparison of the best connections at more rates and with new seeds.
+
+    All of its connections take at most SAME_TIME of the baseline's time per update, so equal updates are equal time.
+    """
+
+    def table(self) -> Table:
+        tests = self.tests(equal_time=False)
+        shown = [family for family in (self.baseline, *self.others) if family.records]
+        rows, bold = [], []
+        for at, family in enumerate(shown):
+            test = tests.get(family.name)
+            verdict = "" if family is self.baseline else self.verdict(family, test, test)
+            losses = [_mean_loss(family.rates[rate]) for rate in self.rates]
+            rows.append([family.connection, *losses, str(len(family.losses)), str(test) if test else "-", verdict])
+            if family.rate is not None:
+                bold.append((at, 1 + self.rates.index(family.rate)))
+            if verdict == "win":
+                bold.append((at, len(rows[-1]) - 1))
+        notes = [
+            "Loss: mean nats per character on the second half of the validation text. Bold: the rate with the lowest "
+            "mean loss on the first half.",
+            f"Difference from {self.baseline.connection}, each at its bold rate: Welch's t-test. The "
+            f"{CONFIDENCE:.0%} intervals are not corrected; p is, for {len(tests)} comparisons (Holm).",
+        ]
+        return Table(
+            name=f"{PREFIX}{RATES}", title=RATES,
+            headings=["connection", *(f"loss, {rate}" for rate in self.rates), "seeds", "difference", "result"],
+            rows=rows, notes=notes if tests else notes[:1], bold=bold,
+        )  # fmt: skip
+
+
+def _mean_loss(records: Sequence[Record]) -> str:
+    if not records:
+        return "-"
+    if any(REPORTED not in record.metrics for record in records):
+        return "diverged"
+    return f"{fmean(record.metrics[REPORTED] for record in records):.4f}"
+
+
 def read_fields(root: Path, results: Results, recipes: Sequence[Recipe]) -> dict[str, LanguageModelField]:
-    """The comparisons by depth; empty without the recipe.
+    """The comparisons by depth, and `rates`; empty without the recipes.
 
     :raises ValueError: a record was made with other settings than its variant has now.
     """
-    own = [recipe for recipe in recipes if recipe.path.stem == RECIPE]
+    own, again = ([each for each in recipes if each.path.stem == stem] for stem in (RECIPE, RATES_RECIPE))
     found: dict[str, list[Record]] = {}
-    by_address = {recipe.address: recipe for recipe in own}
+    by_address = {recipe.address: recipe for recipe in (*own, *again)}
     for record in results.records:
         if record.run in by_address and not record.overrides:
             by_address[record.run].check_record(record)
             found.setdefault(record.run, []).append(record)
     costs, depths = read_costs(root), dict.fromkeys(each.parts[0] for each in own)
-    return {depth: LanguageModelField(own, found, costs, depth) for depth in depths}
+    fields = {depth: LanguageModelField(own, found, costs, depth) for depth in depths}
+    return fields | ({RATES: HigherRates(again, found, costs, again[0].parts[0])} if again else {})

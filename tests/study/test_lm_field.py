@@ -13,7 +13,7 @@ from rskip.experiments.recipe import all_recipes
 from rskip.records import Record
 from rskip.records.statistics import holm, mean_interval, welch
 from study.costs import Cost, Costs, Model, read_costs
-from study.lm_field import LanguageModelField
+from study.lm_field import SAME_TIME, HigherRates, LanguageModelField
 
 NOISE = (-0.002, -0.001, 0.0, 0.001, 0.002)
 
@@ -27,18 +27,23 @@ def cost(connection: str, time: float | None) -> Cost:
 @pytest.fixture
 def field(root: Path, make_record: Callable[..., Record]) -> Callable[..., LanguageModelField]:
     """The comparison with 4 layers of given losses: (variant, rate) -> (first half, second half, time per update)."""
-    recipes = [each for each in all_recipes(root) if each.path.stem == "lm_field"]
-    connections = {each.variant: each.config["train"]["connection"] for each in recipes}
 
-    def build(losses: dict[tuple[str, str], tuple[float, float, float] | None], seeds: int = 5) -> LanguageModelField:
+    def build(
+        losses: dict[tuple[str, str], tuple[float, float, float] | None],
+        seeds: int = 5,
+        kind: type[LanguageModelField] = LanguageModelField,
+    ) -> LanguageModelField:
+        stem = "lm_field_rates" if kind is HigherRates else "lm_field"
+        recipes = [each for each in all_recipes(root) if each.path.stem == stem]
+        connections = {each.variant: each.config["train"]["connection"] for each in recipes}
         records, costs = {}, {"prenorm+ln": cost("prenorm+ln", 1.0)}
         for (name, rate), given in losses.items():
             variant = f"l4_{name}_lr{rate}"
             connection = connections[variant]
             costs[connection] = cost(connection, given and given[2])
-            records[f"lm_field/{variant}"] = [
+            records[f"{stem}/{variant}"] = [
                 make_record(
-                    recipe="lm_field", variant=variant, kind="language_modeling", seed=seed, overrides={},
+                    recipe=stem, variant=variant, kind="language_modeling", seed=seed, overrides={},
                     metrics={} if given is None else {
                         "loss": 2.0, "loss_first_half": given[0] + noise, "loss_second_half": given[1] + noise
                     },
@@ -48,7 +53,7 @@ def field(root: Path, make_record: Callable[..., Record]) -> Callable[..., Langu
                 for seed, noise in zip(range(1, seeds + 1), NOISE, strict=False)
             ]  # fmt: skip
         models = {"language_modeling_4": Model(description="a language model", baseline="prenorm+ln")}
-        return LanguageModelField(recipes, records, Costs(models, {"language_modeling_4": costs}), "l4")
+        return kind(recipes, records, Costs(models, {"language_modeling_4": costs}), "l4")
 
     return build
 
@@ -113,6 +118,30 @@ def test_two_seeds_are_no_test_and_no_records_no_rows(field, tmp_path):
     assert (tmp_path / "times.svg").stat().st_size > 5000
 
 
+def test_the_best_connections_at_more_rates(field):
+    made = field(
+        {
+            ("prenorm_ln", "3e-3"): (1.9, 1.8, 1.0),
+            ("prenorm_ln", "6e-3"): (1.8, 1.9, 1.0),  # better on the first half, so this is the baseline's loss
+            ("residual_dual", "3e-3"): (1.8, 1.85, 1.0),
+            ("residual_dual", "6e-3"): (1.7, 1.75, 1.0),
+            ("residual_dual", "12e-3"): None,
+            ("periln", "3e-3"): (1.8, 1.9001, 1.0),
+            ("siamese", "3e-3"): (1.8, 2.0, 1.0),
+        },
+        kind=HigherRates,
+    )
+    table = made.table()
+    assert [[row[0], *row[1:5], row[-1]] for row in table.rows] == [
+        ["prenorm+ln", "1.8000", "1.9000", "-", "5", ""],
+        ["residual_dual", "1.8500", "1.7500", "diverged", "5", "win"],
+        ["periln", "1.9001", "-", "-", "5", "not detected"],
+        ["siamese", "2.0000", "-", "-", "5", "worse"],
+    ]
+    assert [at for at in table.bold if at[0] < 2] == [(0, 2), (1, 2), (1, 6)]
+    assert table.rows[1][5].startswith("-0.1500 [") and "3 comparisons" in table.notes[1]
+
+
 def test_the_time_of_every_connection_was_measured(root):
     recipes = [each for each in all_recipes(root) if each.path.stem == "lm_field"]
     made = LanguageModelField(recipes, {}, read_costs(root), "l4")
@@ -120,6 +149,8 @@ def test_the_time_of_every_connection_was_measured(root):
     assert made.time(made.families["prenorm_ln_3000"]) == 1.5
     deep = LanguageModelField(recipes, {}, read_costs(root), "l24")
     assert deep.time(deep.families["hyper"]) != made.time(made.families["hyper"])  # never the other depth's
+    again = HigherRates([r for r in all_recipes(root) if r.path.stem == "lm_field_rates"], {}, read_costs(root), "l4")
+    assert max(again.time(family) for family in again.families.values()) <= SAME_TIME
 
 
 def test_welchs_test_equals_scipys():
