@@ -67,7 +67,7 @@ class TrainingSettings:
     save_every: Annotated[Count, Meta(description="iterations between two checkpoints")] = 500
 
     def __post_init__(self) -> None:
-        from rskip.connections import check_connection, find_family, parse_connection  # imports PyTorch
+        from rskip.connections import check_connection, parse_connection  # imports PyTorch
 
         check(self)
         if self.features % self.heads:
@@ -78,16 +78,25 @@ class TrainingSettings:
             advice = f"give a lower one, such as {self.lr / 10:g}"
             raise SettingError.of_value("final_lr", self.final_lr, f"at most lr, {self.lr:g}", advice=advice)
         check_connection(self.connection, -1)
-        spec = parse_connection(self.connection)
-        if find_family(spec.family).needs_profile:
-            expected = "one without a pass over data before training, such as wskip+ln"
-            raise SettingError.of_value("connection", self.connection, expected)
-        object.__setattr__(self, "connection", str(spec))
+        refuse_profile(self.connection)
+        object.__setattr__(self, "connection", str(parse_connection(self.connection)))
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain JSON values, from which `rskip.settings.check.convert` makes equal settings."""
         plain: dict[str, Any] = to_plain(self)
         return plain
+
+
+def refuse_profile(connection: str) -> None:
+    """Refuses a connection whose initial values come from a pass over data, which no training of language models makes.
+
+    :raises SettingError: the connection is such a one.
+    """
+    from rskip.connections import find_family, parse_connection  # imports PyTorch
+
+    if find_family(parse_connection(connection).family).needs_profile:
+        expected = "one without a pass over data before training, such as wskip+ln"
+        raise SettingError.of_value("connection", connection, expected)
 
 
 def learning_rate(settings: TrainingSettings, iteration: int) -> float:

@@ -147,9 +147,11 @@ class TextTokens:
             indices += [self.dictionary.index(token) for token in self.units.split(line)]
         if self.kind == "characters" and self.dictionary.unk_index in indices:
             unknown = text[indices.index(self.dictionary.unk_index)]
-            known = self.units.join(self.dictionary.tokens[4:])
+            characters = self.units.join(self.dictionary.tokens[4:])
+            known = characters.replace(" ", "")
+            blanks = "line ends" if known == characters else "line ends, spaces"
             raise ValueError(
-                f"{source} has the character {shown(unknown)}, which the model doesn't know: expected line ends and "
+                f"{source} has the character {shown(unknown)}, which the model doesn't know: expected {blanks} and "
                 f"{known if len(known) <= 100 else known[:100] + '...'}"
             )
         return indices

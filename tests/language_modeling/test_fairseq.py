@@ -125,7 +125,7 @@ def test_what_does_not_work_is_told(
         (["--decoder-key-value-heads", "3"], "--decoder-key-value-heads is 3: expected a divisor of"),
         (["--probe-every", "2"], "--probe-every is 2: expected 1 or more, together with --probe-file"),
         (["--output-dictionary-size", "9"], "--output-dictionary-size is not supported"),
-        (["--connection", "admin"], "--connection is admin: expected one without a pass over data"),
+        (["--connection", "admin"], "--connection is 'admin': expected one without a pass over data"),
         (["--max-target-positions", "4"], "--tokens-per-sample is 8: expected at most 4, the model's positions"),
     ):
         with pytest.raises(UsageError, match=told):

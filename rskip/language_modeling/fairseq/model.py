@@ -13,9 +13,9 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_compat.one_line_errors import UsageError
-from rskip.connections import find_family, parse_connection
 from rskip.fairseq_plugin.flags import add_training_flags, check_probe, flag_of
 from rskip.fairseq_plugin.model import TrainedByFairseq
+from rskip.language_modeling.settings import refuse_profile
 from rskip.settings.errors import SettingError
 from rskip.transformer import LanguageModelConfig
 from rskip.transformer.architectures import CONNECTIONS, LANGUAGE_MODELS, architecture
@@ -122,12 +122,10 @@ def config_from_args(args: Namespace) -> LanguageModelConfig:
     values = {name: getattr(args, name) for name in names} | {"decoder_connection": args.connection}
     try:
         config = LanguageModelConfig(**values)
+        refuse_profile(config.decoder_connection)
     except SettingError as error:
         name = "connection" if error.name == "decoder_connection" else error.name
         raise UsageError(error.sentence(flag_of(name))) from error
-    if find_family(parse_connection(config.decoder_connection).family).needs_profile:
-        expected = "one without a pass over data before training, such as wskip+ln"
-        raise UsageError(f"--connection is {config.decoder_connection}: expected {expected}")
     check_probe(args, config.decoder_connection)
     return config
 
