@@ -29,6 +29,7 @@ from rskip.analysis.signals import SignalRecorder
 from rskip.analysis.streams import StreamRecorder
 from rskip.connections import StackConnection, list_connections, parse_connection
 from rskip.connections.first_gain import kind_of
+from rskip.connections.registry import name_of
 from rskip.cpu.int8 import Int8Linear
 from rskip.cpu.linear import PackedLinear
 from rskip.machine.environment import describe_environment
@@ -329,7 +330,7 @@ def _stream_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Ba
 def _depth_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Batch], conditions: Conditions) -> Rows:
     recorder = StreamRecorder(blocks, _stacks(subject))
     if block := recorder.undescribed:
-        problem = f"{subject.label}: {type(block.connection).__name__} is not a weighted sum of earlier outputs"
+        problem = f"{subject.label}: {name_of(block.connection)} is not a weighted sum of earlier outputs"
         raise ValueError(f"{problem}: expected a connection that defines `as_mixing`, such as attnres or prenorm")
     _take_in(recorder, batches)
     return recorder.depth_rows()

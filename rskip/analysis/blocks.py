@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from rskip.connections import Connection, StackConnection, State
+from rskip.connections.registry import name_of
 
 _SUFFIX = "_connection"
 _ORDER = ("self_attn", "encoder_attn", "ffn")  # within a Transformer layer
@@ -50,7 +51,7 @@ def residual_blocks(model: nn.Module, *, streams: bool = False) -> tuple[Block, 
     found = [(name, module) for name, module in model.named_modules() if isinstance(module, Connection)]
     if not found:
         raise ValueError(f"{type(model).__name__} has no residual blocks: expected a model built with a connection")
-    more = [type(connection).__name__ for _, connection in found if not connection.passes_x]
+    more = [name_of(connection) for _, connection in found if not connection.passes_x]
     if more and not streams:
         expected = "expected a model whose blocks combine one x and one F(x)"
         raise ValueError(f"{more[0]} passes on more than x: {expected}; try `rskip analyse streams` or `depth`")

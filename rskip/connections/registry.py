@@ -259,5 +259,11 @@ def find_family(name: str, *, before: str = "", after: str = "") -> Family:
     return _families[name]
 
 
+def name_of(connection: Connection) -> str:
+    """The name of its family, or of its class if that isn't registered."""
+    names = (name for name, family in _families.items() if family.connection is type(connection))
+    return next(names, type(connection).__name__)
+
+
 def _path(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"

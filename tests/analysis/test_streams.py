@@ -159,10 +159,12 @@ def test_depth_of_image_models(few_images):
 def test_what_cannot_be_analysed(few_images):
     for analysis, spec, problem in (
         (streams, "1xskip", "1xskip passes on only x: expected a connection with streams"),
-        (depth, "1xskip+ln", "1xskip\\+ln: XSkip is not a weighted sum of earlier outputs"),
+        (depth, "1xskip+ln", "1xskip\\+ln: xskip is not a weighted sum of earlier outputs"),
     ):
         with pytest.raises(ValueError, match=problem):
             analysis([spec], depths=[8], examples=2)
+    with pytest.raises(ValueError, match="^hyper passes on more than x: expected"):
+        residual_blocks(two_streams())
 
 
 def test_the_connections_are_as_before():
