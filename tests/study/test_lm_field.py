@@ -11,7 +11,7 @@ from scipy import stats
 from rskip.analysis.figures import draw
 from rskip.experiments.recipe import all_recipes
 from rskip.records import Record
-from rskip.records.statistics import holm, mean_interval, welch
+from rskip.records.statistics import Welch, holm, mean_interval, welch
 from study.costs import Cost, Costs, Model, read_costs
 from study.lm_field import SAME_TIME, HigherRates, LanguageModelField
 
@@ -105,6 +105,10 @@ def test_verdicts(field):
     assert made.same_time(made.families["hyper"]) is made.families["prenorm_ln_3000"]
     assert made.same_time(made.families["lns"]) is made.baseline
     assert made.same_time(made.families["attnres"]) is None
+    # as fast as the baseline: both comparisons are the same, so only their corrections can differ
+    apart = [Welch(mean=0.02, interval=(0.01, 0.03), p=p) for p in (0.061, 0.032)]
+    assert made.verdict(made.families["siamese"], *apart) == "not detected"
+    assert made.verdict(made.families["frac"], *apart) == "worse at equal time"
     assert "Wins: mhc, sandwich, lns." in table.notes[-1] and "9 comparisons at equal updates" in table.notes[1]
 
 
