@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rskip.cli._training import add_training_arguments, changes_of_set, probe_of
 
 if TYPE_CHECKING:
-    from rskip.analysis.observer import TraceObserver
     from rskip.language_modeling.settings import TrainingSettings
-    from rskip.machine.ranks import Ranks
 
 EXAMPLES = """examples:
   rskip prepare shakespeare-char
@@ -32,24 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.epilog = EXAMPLES
     parser.add_argument("data", metavar="DATA", help="folder from `rskip prepare`")
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="DIR",
-        help="folder of the training; a training in it is resumed",
-    )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
-    parser.add_argument(
-        "--set", nargs="+", action="append", default=[], metavar="KEY=VALUE", dest="changes",
-        help="change any setting by its name, such as clip_norm=null",
-    )  # fmt: skip
+    add_training_arguments(parser, change="clip_norm=null")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if available, otherwise cpu)")
-    parser.add_argument(
-        "--probe-every", type=int, metavar="N",
-        help="probe the model at the first and every N-th iteration: for every residual block, RMS of x, F(x) and y, "
-        "norm of the loss gradient, and gates",
-    )  # fmt: skip
-    parser.add_argument(
-        "--probe-file", type=Path, metavar="FILE", help="file of the probe's values (default: probe.jsonl in --output)"
-    )
     add_options(parser.add_argument_group("model and training"), TrainingSettings)
 
 
@@ -70,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         with ranks.together():
             settings = training_settings(args)
             data = load_data(args.data)
-            observer = _observer(args, ranks)
+            observer = probe_of(args, ranks)
         try:
             result = train(
                 settings, data=data, folder=args.output, seed=args.seed, device=args.device, observer=observer
@@ -97,28 +80,9 @@ def training_settings(args: argparse.Namespace) -> TrainingSettings:
     from rskip.language_modeling.settings import TrainingSettings
     from rskip.settings.check import convert
     from rskip.settings.errors import SettingError
-    from rskip.settings.text import parse_overrides
 
     given = given_options(args, TrainingSettings)
-    texts = [text for group in args.changes for text in group]
-    changes: dict[str, Any] = {
-        key.removeprefix("train."): value for key, value in parse_overrides(texts, source="--set").items()
-    }
     try:
-        return convert({**changes, **given}, TrainingSettings)
+        return convert({**changes_of_set(args), **given}, TrainingSettings)
     except SettingError as error:
         raise (said_of_flag(error, TrainingSettings) if error.name in given else error) from None
-
-
-def _observer(args: argparse.Namespace, ranks: Ranks) -> TraceObserver | None:
-    """The probe that --probe-every asks for."""
-    from rskip.analysis.observer import TraceObserver
-
-    if args.probe_every is None:
-        if args.probe_file is not None:
-            raise ValueError(f"--probe-file is {args.probe_file}: give --probe-every N too")
-        return None
-    if args.probe_every < 1:
-        raise ValueError(f"--probe-every is {args.probe_every}: expected 1 or more")
-    path = args.probe_file or args.output / "probe.jsonl"
-    return TraceObserver(path, every=args.probe_every, writes=ranks.first)

@@ -21,13 +21,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rskip.cli._training import add_training_arguments, changes_of_set, probe_of
 from rskip.cli.vision._arguments import PRECISIONS, add_data_arguments, out_of_memory_as_mistake
 from rskip.vision.settings import OWN
 
 if TYPE_CHECKING:
     import torch
 
-    from rskip.analysis.observer import TraceObserver
     from rskip.machine.ranks import Ranks
     from rskip.vision.training import TrainingSettings
 
@@ -59,26 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recipe", nargs="?", metavar="RECIPE", help="recipe of kind vision: RECIPE/VARIANT, or the path of a file"
     )
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="DIR",
-        help="folder of the training; a training in it is resumed",
-    )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
-    parser.add_argument(
-        "--set", nargs="+", action="append", default=[], metavar="KEY=VALUE", dest="changes",
-        help="change any setting by its name, such as warmup_iterations=0 milestones=[8000,12000]",
-    )  # fmt: skip
+    change = "warmup_iterations=0 milestones=[8000,12000]"
+    add_training_arguments(parser, change=change, without_probe="the recipe's probe")
     add_data_arguments(parser)
     parser.add_argument("--tensorboard", action="store_true", help="also write the curve for TensorBoard, in --output")
-    parser.add_argument(
-        "--probe-every", type=int, metavar="N",
-        help="probe the model at the first and every N-th iteration: for every residual block, RMS of x, F(x) and y, "
-        "norm of the loss gradient, and gates (default: the recipe's probe)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--probe-file", type=Path, metavar="FILE", help="file of the probe's values (default: probe.jsonl in --output)"
-    )
-
     add_options(parser.add_argument_group("model"), TrainingSettings, only=MODEL)
     add_options(parser.add_argument_group("training"), TrainingSettings, only=SCHEDULE)
     machine = parser.add_argument_group("machine")
@@ -113,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
         slow = slow_rank(device, ranks)
         with ranks.together():
             settings, notes = training_settings(args, device, ranks, slow=slow)
-            observer = _observer(args, ranks)
+            observer = probe_of(args, ranks)
         try:
             result = train(
                 settings,
@@ -142,20 +126,6 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _observer(args: argparse.Namespace, ranks: Ranks) -> TraceObserver | None:
-    """The probe that --probe-every asks for."""
-    from rskip.analysis.observer import TraceObserver
-
-    if args.probe_every is None:
-        if args.probe_file is not None:
-            raise ValueError(f"--probe-file is {args.probe_file}: give --probe-every N too")
-        return None
-    if args.probe_every < 1:
-        raise ValueError(f"--probe-every is {args.probe_every}: expected 1 or more")
-    path = args.probe_file or args.output / "probe.jsonl"
-    return TraceObserver(path, every=args.probe_every, writes=ranks.first)
-
-
 def training_settings(
     args: argparse.Namespace, device: torch.device, ranks: Ranks, *, slow: int | None
 ) -> tuple[TrainingSettings, list[str]]:
@@ -169,14 +139,12 @@ def training_settings(
     from rskip.experiments.recipe import load_recipe
     from rskip.settings.check import convert
     from rskip.settings.errors import SettingError
-    from rskip.settings.text import parse_overrides
     from rskip.vision.training import TrainingSettings
     from rskip.vision.training.choices import choose
 
     apart = ("precision", "data")
     given = {field: value for field, value in given_options(args, TrainingSettings).items() if field not in apart}
-    texts = [text for group in args.changes for text in group]
-    changes = {key.removeprefix("train."): value for key, value in parse_overrides(texts, source="--set").items()}
+    changes = changes_of_set(args)
     if (args.epochs is None) != (args.iterations is None):  # the one that is given replaces the recipe's other one
         given |= {field: given.get(field) for field in ("epochs", "iterations") if field not in changes}
     given |= _own_images(args, given, changes)
@@ -191,6 +159,7 @@ def training_settings(
         except SettingError as error:
             raise (said_of_flag(error, TrainingSettings) if error.name in given else error) from None
     else:
+        texts = [text for group in args.changes for text in group]
         overrides = [f"train.{text.removeprefix('train.')}" for text in texts]
         overrides += [f"train.{field}={json.dumps(value)}" for field, value in given.items()]
         recipe = load_recipe(args.recipe, overrides=overrides)

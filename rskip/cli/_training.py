@@ -1,0 +1,59 @@
+"""The arguments that `rskip vision train` and `rskip lm train` share: folder, seed, any setting, and the probe."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rskip.analysis.observer import TraceObserver
+    from rskip.machine.ranks import Ranks
+
+
+def add_training_arguments(parser: argparse.ArgumentParser, *, change: str, without_probe: str = "") -> None:
+    """Adds them.
+
+    :param change: an example of --set.
+    :param without_probe: what happens without --probe-every, if not nothing.
+    """
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="DIR",
+        help="folder of the training; a training in it is resumed",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
+    parser.add_argument(
+        "--set", nargs="+", action="append", default=[], metavar="KEY=VALUE", dest="changes",
+        help=f"change any setting by its name, such as {change}",
+    )  # fmt: skip
+    default = f" (default: {without_probe})" if without_probe else ""
+    parser.add_argument(
+        "--probe-every", type=int, metavar="N",
+        help="probe the model at the first and every N-th iteration: for every residual block, RMS of x, F(x) and y, "
+        f"norm of the loss gradient, and gates{default}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--probe-file", type=Path, metavar="FILE", help="file of the probe's values (default: probe.jsonl in --output)"
+    )
+
+
+def changes_of_set(args: argparse.Namespace) -> dict[str, Any]:
+    """The values of --set by the setting's name, which may begin with `train.` as in recipes."""
+    from rskip.settings.text import parse_overrides
+
+    texts = [text for group in args.changes for text in group]
+    return {key.removeprefix("train."): value for key, value in parse_overrides(texts, source="--set").items()}
+
+
+def probe_of(args: argparse.Namespace, ranks: Ranks) -> TraceObserver | None:
+    """The probe that --probe-every asks for."""
+    from rskip.analysis.observer import TraceObserver
+
+    if args.probe_every is None:
+        if args.probe_file is not None:
+            raise ValueError(f"--probe-file is {args.probe_file}: give --probe-every N too")
+        return None
+    if args.probe_every < 1:
+        raise ValueError(f"--probe-every is {args.probe_every}: expected 1 or more")
+    path = args.probe_file or args.output / "probe.jsonl"
+    return TraceObserver(path, every=args.probe_every, writes=ranks.first)
