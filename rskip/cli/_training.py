@@ -45,9 +45,13 @@ def changes_of_set(args: argparse.Namespace) -> dict[str, Any]:
     return {key.removeprefix("train."): value for key, value in parse_overrides(texts, source="--set").items()}
 
 
-def probe_of(args: argparse.Namespace, ranks: Ranks) -> TraceObserver | None:
-    """The probe that --probe-every asks for."""
+def probe_of(args: argparse.Namespace, connection: str, ranks: Ranks) -> TraceObserver | None:
+    """The probe that --probe-every asks for.
+
+    :raises ValueError: the flags are wrong, or a model with this connection can't be probed.
+    """
     from rskip.analysis.observer import TraceObserver
+    from rskip.connections import find_family, parse_connection
 
     if args.probe_every is None:
         if args.probe_file is not None:
@@ -55,5 +59,8 @@ def probe_of(args: argparse.Namespace, ranks: Ranks) -> TraceObserver | None:
         return None
     if args.probe_every < 1:
         raise ValueError(f"--probe-every is {args.probe_every}: expected 1 or more")
+    if find_family(parse_connection(connection).family).passes != "x":
+        more = f"{connection} passes on more"
+        raise ValueError(f"--probe-every needs blocks with one x and F(x), but {more}: leave it out")
     path = args.probe_file or args.output / "probe.jsonl"
     return TraceObserver(path, every=args.probe_every, writes=ranks.first)

@@ -22,6 +22,7 @@ import torch.distributed as distributed
 from rskip.analysis.observer import TraceObserver
 from rskip.analysis.trace import read_updates
 from rskip.checkpoint import read_checkpoint, untrained_language_model
+from rskip.cli.main import main as rskip_command
 from rskip.connections import list_connections
 from rskip.language_modeling.data import load_data
 from rskip.language_modeling.evaluation import text_loss
@@ -203,6 +204,17 @@ def test_wrong_settings_are_told(train_here: Callable[..., None], prepared: Path
 def test_a_connection_that_needs_a_pass_over_data_is_refused() -> None:
     with pytest.raises(SettingError, match="connection is 'admin': expected one without a pass over data"):
         TrainingSettings(connection="admin")
+
+
+def test_a_connection_that_cannot_be_probed_is_refused_before_anything_is_written(
+    prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "run"
+    command = ["lm", "train", str(prepared), "--connection", "hyper", "--probe-every", "2", "--output", str(output)]
+    assert rskip_command(command) == 2
+    told = "--probe-every needs blocks with one x and F(x), but hyper passes on more: leave it out"
+    assert capsys.readouterr().err == f"rskip lm train: error: {told}\n"
+    assert not output.exists()
 
 
 TEXT_FAMILIES = [each for each in list_connections() if "text" in each.works_on and not each.needs_profile]

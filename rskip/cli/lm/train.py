@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         with ranks.together():
             settings = training_settings(args)
             data = load_data(args.data)
-            observer = probe_of(args, ranks)
+            observer = probe_of(args, settings.connection, ranks)
         try:
             result = train(
                 settings, data=data, folder=args.output, seed=args.seed, device=args.device, observer=observer

@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
         slow = slow_rank(device, ranks)
         with ranks.together():
             settings, notes = training_settings(args, device, ranks, slow=slow)
-            observer = probe_of(args, ranks)
+            observer = probe_of(args, settings.connection, ranks)
         try:
             result = train(
                 settings,
