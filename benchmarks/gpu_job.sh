@@ -120,8 +120,11 @@ study() {
     study lr_map multi30k multi30k_lr '*' '1 2 3' 2rskip_ln_lr2e-3
     study sas_variants multi30k multi30k_sas '*' '1 2 3' branch_norm
     study lm_field tinyshakespeare lm_field 'l4_*' '1 2 3' l4_2rskip_ln_lr3e-3
+    study lm_field_deep tinyshakespeare lm_field 'l24_*_lr1e-3' '1 2 3' l24_2rskip_ln_lr1e-3
     study field multi30k field '6x6_*_lr2e-3' '1 2 3' 6x6_mhc_lr2e-3
     study seeds multi30k multi30k_en_de '*' '1 2 3' 2xskip_ln
+    study multi30k_de_en multi30k multi30k_de_en '*' '1 2 3' 2xskip_ln
+    study multi30k_fr_en multi30k multi30k_fr_en '*' '1 2 3' 2xskip_ln
     study depth_110_short cifar10 cifar10_short '*' '1 2 3' preact110_2rskip_ln
     study depth_110 cifar10 cifar10_preact110 '*' 1 2rskip_ln
     if [ -z "$tiny" ]; then
