@@ -200,7 +200,7 @@ class LanguageModelField:
         """The table for a page in docs/, below its figure if study/figures.yaml has one and it is drawn."""
         if not any(family.records for family in self.families.values()):
             return "No run record yet.\n"
-        name = f"{RECIPE}_{self.depth}"
+        name = self.table().name.replace(".", "_")
         figures = root / "study" / "figures.yaml"
         has_figure = figures.is_file() and f"\n{name}:" in figures.read_text(encoding="utf-8")
         shown = f"![Loss against the time of the training](figures/{name}.svg)\n\n"
