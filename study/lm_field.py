@@ -170,8 +170,8 @@ class LanguageModelField:
         chosen = ", at the rate that is better on the first half" if self.depth == WINS_AT else ""
         notes = [
             f"Loss: mean nats per character on the second half of the validation text [{CONFIDENCE:.0%} interval]"
-            f"{chosen}. Time: of a training, relative to {self.baseline.connection}, "
-            "from the times per update in costs.md. Lowest loss first, after the baseline.",
+            f"{chosen}. Time: training time relative to {self.baseline.connection}, from the times per update in "
+            "costs.md. Lowest loss first, after the baseline.",
         ]
         if missing:
             notes.append(f"No run record yet: {'; '.join(missing)}.")
@@ -180,9 +180,9 @@ class LanguageModelField:
         if updates or times:
             notes.insert(
                 1,
-                f"Differences from {self.baseline.connection}: Welch's t-test. The {CONFIDENCE:.0%} intervals are not "
-                f"corrected; p is, for {len(updates)} comparisons at equal updates and {len(times)} at equal time "
-                f"(Holm). {rule}",
+                f"Differences from {self.baseline.connection}: Welch's t-test. The {CONFIDENCE:.0%} intervals are "
+                f"uncorrected. p has Holm's correction for {len(updates)} comparisons at equal updates and for "
+                f"{len(times)} at equal time. {rule}",
             )
         wins = [row[0] for row in rows if row[-1] == "win"]
         if updates and self.depth == WINS_AT:
@@ -244,7 +244,7 @@ class HigherRates(LanguageModelField):
             "Loss: mean nats per character on the second half of the validation text. Bold: the rate with the lowest "
             "mean loss on the first half.",
             f"Difference from {self.baseline.connection}, each at its bold rate: Welch's t-test. The "
-            f"{CONFIDENCE:.0%} intervals are not corrected; p is, for {len(tests)} comparisons (Holm).",
+            f"{CONFIDENCE:.0%} intervals are uncorrected. p has Holm's correction for {len(tests)} comparisons.",
         ]
         return Table(
             name=f"{PREFIX}{RATES}", title=RATES,

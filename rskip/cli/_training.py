@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def add_training_arguments(parser: argparse.ArgumentParser, *, change: str, without_probe: str = "") -> None:
-    """Adds them.
+    """Adds these arguments.
 
     :param change: an example of --set.
-    :param without_probe: what happens without --probe-every, if not nothing.
+    :param without_probe: the default of --probe-every; empty: no probe.
     """
     parser.add_argument(
         "--output", type=Path, required=True, metavar="DIR",
@@ -60,7 +60,7 @@ def probe_of(args: argparse.Namespace, connection: str, ranks: Ranks) -> TraceOb
     if args.probe_every < 1:
         raise ValueError(f"--probe-every is {args.probe_every}: expected 1 or more")
     if find_family(parse_connection(connection).family).passes != "x":
-        more = f"{connection} passes on more"
-        raise ValueError(f"--probe-every needs blocks with one x and F(x), but {more}: leave it out")
+        problem = f"{connection} passes on several tensors"
+        raise ValueError(f"--probe-every needs a connection that passes on one x, but {problem}: leave out the flag")
     path = args.probe_file or args.output / "probe.jsonl"
     return TraceObserver(path, every=args.probe_every, writes=ranks.first)

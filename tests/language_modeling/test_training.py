@@ -212,8 +212,8 @@ def test_a_connection_that_cannot_be_probed_is_refused_before_anything_is_writte
     output = tmp_path / "run"
     command = ["lm", "train", str(prepared), "--connection", "hyper", "--probe-every", "2", "--output", str(output)]
     assert rskip_command(command) == 2
-    told = "--probe-every needs blocks with one x and F(x), but hyper passes on more: leave it out"
-    assert capsys.readouterr().err == f"rskip lm train: error: {told}\n"
+    told = "--probe-every needs a connection that passes on one x, but hyper passes on several tensors"
+    assert capsys.readouterr().err == f"rskip lm train: error: {told}: leave out the flag\n"
     assert not output.exists()
 
 
