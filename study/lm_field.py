@@ -181,7 +181,7 @@ class LanguageModelField:
             notes.insert(
                 1,
                 f"Differences from {self.baseline.connection}: Welch's t-test. The {CONFIDENCE:.0%} intervals are "
-                f"uncorrected. p has Holm's correction for {len(updates)} comparisons at equal updates and for "
+                f"uncorrected. p has Holm's correction for {_comparisons(updates)} at equal updates and for "
                 f"{len(times)} at equal time. {rule}",
             )
         wins = [row[0] for row in rows if row[-1] == "win"]
@@ -244,13 +244,17 @@ class HigherRates(LanguageModelField):
             "Loss: mean nats per character on the second half of the validation text. Bold: the rate with the lowest "
             "mean loss on the first half.",
             f"Difference from {self.baseline.connection}, each at its bold rate: Welch's t-test. The "
-            f"{CONFIDENCE:.0%} intervals are uncorrected. p has Holm's correction for {len(tests)} comparisons.",
+            f"{CONFIDENCE:.0%} intervals are uncorrected. p has Holm's correction for {_comparisons(tests)}.",
         ]
         return Table(
             name=f"{PREFIX}{RATES}", title=RATES,
             headings=["connection", *(f"loss, {rate}" for rate in self.rates), "seeds", "difference", "result"],
             rows=rows, notes=notes if tests else notes[:1], bold=bold,
         )  # fmt: skip
+
+
+def _comparisons(tests: Mapping[str, Welch]) -> str:
+    return f"{len(tests)} comparison{'' if len(tests) == 1 else 's'}"
 
 
 def _mean_loss(records: Sequence[Record]) -> str:
