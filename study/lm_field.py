@@ -200,12 +200,13 @@ class LanguageModelField:
         """The table for a page in docs/, below its figure if study/figures.yaml has one and it is drawn."""
         if not any(family.records for family in self.families.values()):
             return "No run record yet.\n"
-        name = self.table().name.replace(".", "_")
+        table = self.table()
+        name = table.name.replace(".", "_")
         figures = root / "study" / "figures.yaml"
         has_figure = figures.is_file() and f"\n{name}:" in figures.read_text(encoding="utf-8")
         shown = f"![Loss against the time of the training](figures/{name}.svg)\n\n"
         drawn = has_figure and bool(self.measurement().rows)
-        return (shown if drawn else "") + self.table().render("markdown")
+        return (shown if drawn else "") + table.render("markdown")
 
     def measurement(self) -> Measurement:
         """One row per family with a loss and a time: mean and interval."""

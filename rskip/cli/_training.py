@@ -23,7 +23,7 @@ def add_training_arguments(parser: argparse.ArgumentParser, *, change: str, with
     )  # fmt: skip
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
     parser.add_argument(
-        "--set", nargs="+", action="append", default=[], metavar="KEY=VALUE", dest="changes",
+        "--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="changes",
         help=f"change any setting by its name, such as {change}",
     )  # fmt: skip
     default = f" (default: {without_probe})" if without_probe else ""
@@ -41,8 +41,7 @@ def changes_of_set(args: argparse.Namespace) -> dict[str, Any]:
     """The values of --set by the setting's name, which may begin with `train.` as in recipes."""
     from rskip.settings.text import parse_overrides
 
-    texts = [text for group in args.changes for text in group]
-    return {key.removeprefix("train."): value for key, value in parse_overrides(texts, source="--set").items()}
+    return {key.removeprefix("train."): value for key, value in parse_overrides(args.changes, source="--set").items()}
 
 
 def probe_of(args: argparse.Namespace, connection: str, ranks: Ranks) -> TraceObserver | None:

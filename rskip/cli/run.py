@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds", type=int, nargs="+", default=[1], metavar="N", help="random seeds, one run per seed (default: 1)"
     )
     parser.add_argument(
-        "--set", action="append", nargs="+", default=[], metavar="KEY=VALUE", dest="overrides",
+        "--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE", dest="overrides",
         help="change a setting, such as train.lr=0.003; the run then has its own folder and run records",
     )  # fmt: skip
     parser.add_argument(
@@ -64,7 +64,6 @@ def run(args: argparse.Namespace) -> int:
     from rskip.experiments.runner import missing_runs, print_commands, run_recipes, run_words, variants_table
     from rskip.tasks.process import CommandFailed
 
-    overrides = [text for group in args.overrides for text in group]
     try:
         path, variant = find_recipe(args.recipe)
     except FileNotFoundError:
@@ -73,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         raise SettingError(
             "", f"{name} is a table, not a recipe: `rskip report {name}` prints the commands that fill it"
         ) from None
-    recipes = load_recipes(args.recipe, variants=args.variants, overrides=overrides)
+    recipes = load_recipes(args.recipe, variants=args.variants, overrides=args.overrides)
     if args.variants is None and variant is None and recipes[0].variant is not None:
         print(f"{path} has {len(recipes)} variant{'s' * (len(recipes) != 1)}; run them with --variants NAME ...")
         print(variants_table(recipes, seeds=args.seeds))
@@ -83,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.commands:
         for recipe, each in missing_runs(recipes, seeds=args.seeds):
-            words = run_words(recipe, each.seed, overrides=overrides, mirror=args.mirror, gpus=args.gpus)
+            words = run_words(recipe, each.seed, overrides=args.overrides, mirror=args.mirror, gpus=args.gpus)
             print(shlex.join(words))
         return 0
     if args.ray is not None:
@@ -91,8 +90,9 @@ def run(args: argparse.Namespace) -> int:
 
         with termination_raises():
             failures = run_sweep(
-                recipes, seeds=args.seeds, address=args.ray, overrides=overrides, mirror=args.mirror, gpus=args.gpus
-            )
+                recipes, seeds=args.seeds, address=args.ray, overrides=args.overrides, mirror=args.mirror,
+                gpus=args.gpus,
+            )  # fmt: skip
         for failure in failures:
             print(f"rskip run: error: {failure}", file=sys.stderr)
         if failures:

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "updates if necessary",
     )
     schedule.add_argument(
-        "--set", action="append", nargs="+", default=[], metavar="KEY=VALUE", dest="overrides",
+        "--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE", dest="overrides",
         help="change any setting of the recipe, such as train.dropout=0.3; train.X is fairseq-train's --X",
     )  # fmt: skip
     machine = parser.add_argument_group("machine")
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         choices=Choices(**choices),
         minutes=args.minutes,
         seed=args.seed,
-        overrides=[text for group in args.overrides for text in group],
+        overrides=args.overrides,
         gpus=args.gpus,
     )
     if args.dry_run:

@@ -27,6 +27,7 @@ def cost(connection: str, time: float | None) -> Cost:
 @pytest.fixture
 def field(root: Path, make_record: Callable[..., Record]) -> Callable[..., LanguageModelField]:
     """The comparison with 4 layers of given losses: (variant, rate) -> (first half, second half, time per update)."""
+    everything = all_recipes(root)
 
     def build(
         losses: dict[tuple[str, str], tuple[float, float, float] | None],
@@ -34,7 +35,7 @@ def field(root: Path, make_record: Callable[..., Record]) -> Callable[..., Langu
         kind: type[LanguageModelField] = LanguageModelField,
     ) -> LanguageModelField:
         stem = "lm_field_rates" if kind is HigherRates else "lm_field"
-        recipes = [each for each in all_recipes(root) if each.path.stem == stem]
+        recipes = [each for each in everything if each.path.stem == stem]
         connections = {each.variant: each.config["train"]["connection"] for each in recipes}
         records, costs = {}, {"prenorm+ln": cost("prenorm+ln", 1.0)}
         for (name, rate), given in losses.items():

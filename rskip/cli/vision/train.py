@@ -159,8 +159,7 @@ def training_settings(
         except SettingError as error:
             raise (said_of_flag(error, TrainingSettings) if error.name in given else error) from None
     else:
-        texts = [text for group in args.changes for text in group]
-        overrides = [f"train.{text.removeprefix('train.')}" for text in texts]
+        overrides = [f"train.{text.removeprefix('train.')}" for text in args.changes]
         overrides += [f"train.{field}={json.dumps(value)}" for field, value in given.items()]
         recipe = load_recipe(args.recipe, overrides=overrides)
         if (kind := recipe.task.name) != "vision":
