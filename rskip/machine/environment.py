@@ -145,10 +145,18 @@ def _machine() -> dict[str, Any]:
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu_model(),
+        "instructions": _instructions(),
         "cores": available_cores(),
         "threads": training_threads(),
         "gpu": gpu_name(),
     }
+
+
+def _instructions() -> str:
+    """The widest vector instructions that PyTorch uses on this CPU, such as AVX2 or AVX512."""
+    import torch
+
+    return torch.backends.cpu.get_cpu_capability()
 
 
 def _cpu_model() -> str:

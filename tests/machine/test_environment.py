@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -28,6 +30,13 @@ def test_no_name_or_folder_of_the_machine_is_told() -> None:
     assert str(Path.home()) not in text
     assert str(Path(environment.__file__).parents[2]) not in text
     assert f'"{socket.gethostname()}"' not in text
+
+
+def test_the_machines_instructions_are_those_that_pytorch_uses() -> None:
+    code = "from rskip.machine.environment import describe_environment; print(describe_environment()['machine'])"
+    slow = {**os.environ, "ATEN_CPU_CAPABILITY": "default"}
+    printed = subprocess.run([sys.executable, "-c", code], env=slow, check=True, capture_output=True, text=True).stdout
+    assert "'instructions': 'DEFAULT'" in printed
 
 
 def test_git_tells_the_commit_and_whether_code_or_tracked_files_changed(
