@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rskip.connections.gates import Gate
 from rskip.connections.initial_values import SelfInitialised
 from rskip.connections.mixing import Mixing
-from rskip.connections.norms import Normalisation, check_features
+from rskip.connections.norms import Normalisation, check_features, under_autocast
 from rskip.kernel_forms import GatedSum, NormalisedSum
 
 State = Tensor | tuple[Tensor, ...]
@@ -130,6 +130,10 @@ class Connection(SelfInitialised):
     def forward(self, x: Tensor, f: Tensor) -> Tensor:
         """y, with x's shape and type, for connections whose state is x. `after` returns the same.
 
+        Under autocast, y has the wider type of x and the formula's result: a normalised y is float32, even if x is the
+        half-precision output of a convolution. It would lose too much in half precision; ResNet-20 with 2rskip+ln then
+        fails to train.
+
         :raises TypeError: x, f or the result of `combine` is not a floating-point tensor, or only one of x and f is
             float64.
         :raises ValueError: x and f differ in shape or have another number of features, or `combine` changed the shape.
@@ -147,7 +151,9 @@ class Connection(SelfInitialised):
         if y.shape != x.shape:
             shapes = f"{tuple(x.shape)}, not {tuple(y.shape)}"
             raise ValueError(f"{type(self).__name__}.combine must return a tensor of x's shape {shapes}")
-        return y if y.dtype == x.dtype else y.to(x.dtype)
+        if y.dtype == x.dtype:
+            return y
+        return y.to(torch.promote_types(x.dtype, y.dtype) if under_autocast(x.device) else x.dtype)
 
     def of_features(self, values: Tensor, x: Tensor) -> Tensor:
         """`values` (C), one per feature, reshaped to broadcast with x."""

@@ -43,10 +43,23 @@ def at_least_float32(z: Tensor) -> Tensor:
     return z.to(torch.promote_types(z.dtype, torch.float32))
 
 
+def under_autocast(device: torch.device) -> bool:
+    """Whether autocast is on for this device."""
+    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+
+
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:
     """A context without autocast on this device: matrix products keep their factors' type."""
-    here = torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
-    return torch.autocast(device.type, enabled=False) if here else nullcontext()
+    return torch.autocast(device.type, enabled=False) if under_autocast(device) else nullcontext()
+
+
+def normalised_type(z: Tensor) -> torch.dtype:
+    """The type of z's normalised values: z's own, but float32 or better under autocast.
+
+    Autocast on CUDA computes and returns layer normalisation in float32; here this holds for all devices and for all
+    norms except `bn`. In bfloat16 a feature's mean of 100 would round its deviations to multiples of 0.5.
+    """
+    return torch.promote_types(z.dtype, torch.float32) if under_autocast(z.device) else z.dtype
 
 
 class Normalisation(SelfInitialised):
@@ -56,7 +69,7 @@ class Normalisation(SelfInitialised):
 class LayerNorm(Normalisation, nn.LayerNorm):
     """Layer normalisation over the features at each position; on images, over the channels at each pixel.
 
-    F.layer_norm computes the statistics of float16 and bfloat16 in float32, so nothing is converted here.
+    F.layer_norm computes the statistics of float16 and bfloat16 in float32, so nothing is converted for them.
     Source: Ba et al. 2016.
     """
 
@@ -65,6 +78,7 @@ class LayerNorm(Normalisation, nn.LayerNorm):
         self.feature_dim = feature_dim
 
     def forward(self, z: Tensor) -> Tensor:
+        z = z.to(normalised_type(z))
         weight: Tensor = self.weight
         bias: Tensor | None = self.bias  # a model without biases has set it to None
         if z.dtype == torch.float32 != weight.dtype:  # F.layer_norm refuses a gain narrower than its input
@@ -92,9 +106,9 @@ class RMSNorm(Normalisation, nn.RMSNorm):
         same = z if z.dtype == self.weight.dtype else at_least_float32(z)
         weight = self.weight.to(same.dtype)
         if self.feature_dim == -1:
-            return F.rms_norm(same, self.normalized_shape, weight, self.eps).to(z.dtype)
+            return F.rms_norm(same, self.normalized_shape, weight, self.eps).to(normalised_type(z))
         y = F.rms_norm(same.movedim(1, -1), self.normalized_shape, weight, self.eps)
-        return y.movedim(-1, 1).to(z.dtype)
+        return y.movedim(-1, 1).to(normalised_type(z))
 
 
 class GroupNorm(Normalisation, nn.GroupNorm):
@@ -109,7 +123,7 @@ class GroupNorm(Normalisation, nn.GroupNorm):
     def forward(self, z: Tensor) -> Tensor:
         # F.group_norm sums in float32, but needs input and gain of the same type
         same = z if z.dtype == self.weight.dtype else at_least_float32(z)
-        return F.group_norm(same, 1, self.weight, self.bias, self.eps).to(z.dtype)
+        return F.group_norm(same, 1, self.weight, self.bias, self.eps).to(normalised_type(z))
 
 
 class BatchNorm(Normalisation, nn.BatchNorm2d):

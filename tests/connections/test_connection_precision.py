@@ -24,6 +24,12 @@ def low_precision(connection: nn.Module, mode: str, dtype: torch.dtype):
     return connection, torch.autocast("cpu", dtype=dtype)
 
 
+def type_of_y(spec: str, dtype: torch.dtype, mode: str) -> torch.dtype:
+    """Under autocast only sums and batch normalisation stay in half precision, as in torch's own modules."""
+    stays = spec in ("2xskip", "2xskip:branch_scale=2", "prenorm+ln", "2xskip+bn")
+    return dtype if mode == "module" or stays else torch.float32
+
+
 def far_from_zero(*shape: int) -> tuple[Tensor, Tensor]:
     """x around 384, f around 0, all multiples of 8: x + f, 2x + f and 3x + f are exact in bfloat16."""
     generator = torch.Generator().manual_seed(0)
@@ -62,7 +68,7 @@ def test_statistics_are_float32(spec, dtype, mode):
     module, context = low_precision(connection, mode, dtype)
     with context:
         y = module(x.to(dtype), f.to(dtype))
-    assert y.dtype == dtype
+    assert y.dtype == type_of_y(spec, dtype, mode)
     torch.testing.assert_close(y.double(), exact, rtol=ROUNDING[dtype], atol=2e-4)
 
 
@@ -169,7 +175,7 @@ def test_every_connection_is_near_its_float64_self(spec, every_warning):
         module, context = low_precision(copy.deepcopy(connection), mode, dtype)
         with context:
             y = module(x, f)
-        assert y.dtype == dtype
+        assert y.dtype == type_of_y(spec, dtype, mode)
         atol = 4 * ROUNDING[dtype] * exact.abs().max().item()
         torch.testing.assert_close(y.double(), exact, rtol=0, atol=atol, msg=f"{dtype}, {mode}")
     assert not [str(warning.message) for warning in every_warning.list]

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import rskip.vision
 from rskip.connections import Connection, ConnectionSpec, build_connection, find_family, list_connections
+from rskip.connections.norms import LayerNorm
 from rskip.vision import (
     CifarClassification,
     PreActResNet,
@@ -270,6 +271,18 @@ def test_autocast_to_bfloat16_computes_nearly_the_same(spec):
     assert expected.std() > 0.2
     y.float().sum().backward()
     assert all(parameter.grad.dtype == torch.float32 for parameter in model.parameters())
+
+
+def test_under_autocast_normalised_features_far_from_zero_keep_their_differences():
+    """In training, biases of layer normalisation reached 65, where bfloat16 has steps of 0.5; here they reach 1,000."""
+    torch.manual_seed(0)
+    model = preact_resnet(8, "2rskip+ln")
+    for each in model.modules():
+        if isinstance(each, LayerNorm):
+            nn.init.normal_(each.bias, std=500)
+    expected = model(images())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(model(images()).float(), expected, rtol=0, atol=0.1)
 
 
 @pytest.mark.slow
