@@ -50,7 +50,8 @@ class Admin(WSkip):
 
     def forward(self, x: Tensor, f: Tensor) -> Tensor:
         y = super().forward(x, f)
-        if self.warns_unprofiled and self.training and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        trains = self.training and torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        if self.warns_unprofiled and trains and not y.is_meta:  # the meta device has no values to look at
             self.warns_unprofiled = False
             if not is_profiled(self):
                 warnings.warn(_UNPROFILED, stacklevel=2)

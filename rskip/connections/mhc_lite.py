@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import permutations
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -74,6 +74,12 @@ class MHCLite(ManifoldStreams):
     def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
         super().reset_parameters(weight_init)
         self._fill_matrices()
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        if self.matrices.device != self.bias.device:  # the bias was assigned to a model on the meta device
+            self.matrices = torch.empty_like(self.matrices, device=self.bias.device)
+        self._fill_matrices()  # after to_empty they are arbitrary, and a state has none
 
     def residual_weights(self, w: Tensor) -> Tensor:
         return (w.softmax(-1) @ self.matrices.to(w.dtype)).unflatten(-1, (self.streams, self.streams))

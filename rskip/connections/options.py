@@ -46,7 +46,7 @@ class Option:
             assert not isinstance(self.default, str)
             object.__setattr__(self, "default", plain_number(self.default))
         if self.kind in (int, float) and not self.bounds.ge <= float(self.default) <= self.bounds.le:
-            limits = f"{self.bounds.ge:g} to {self.bounds.le:g}"
+            limits = f"{_shown(self.bounds.ge)} to {_shown(self.bounds.le)}"
             raise ValueError(f"expected a default within its bounds, {limits}, not {self.default}")
         for word in self.words:
             if not (word and word == "".join(word.split()).lower() and "," not in word):
@@ -63,8 +63,7 @@ class Option:
         else:
             kind = "a whole number" if self.kind is int else "a number"
             least, most = self.bounds.ge, self.bounds.le
-            limits = f"{least} to {most}" if self.kind is int else f"{least:g} to {most:g}"
-            expected, value = f"{kind} from {limits}", self._number(text)
+            expected, value = f"{kind} from {_shown(least)} to {_shown(most)}", self._number(text)
         if value is None:
             raise SettingError.of_value("", text, expected)
         return value
@@ -77,6 +76,12 @@ class Option:
         if not self.bounds.ge <= number <= self.bounds.le:
             return None
         return number if self.kind is int else plain_number(number)
+
+
+def _shown(bound: float) -> str:
+    """The bound, exactly: 1.999999 is not 2."""
+    short = f"{bound:g}"
+    return short if isinstance(bound, float) and float(short) == bound else str(bound)
 
 
 def options_of(connection: type, taken: Collection[str]) -> dict[str, Option]:

@@ -40,7 +40,7 @@ class SubLN(PreNorm):
             self._inner_norms: Mapping[InnerNorm, str] = {}
             self._gain = 1.0
             return
-        self._inner_norms = {"heads": norm, "hidden": norm}
+        self._inner_norms = {"hidden": norm} if place.branch == "ffn" else {"heads": norm}
         if not others:
             self._gain = math.sqrt(math.log(2 * layers))
         elif place.stack == "encoder":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -19,18 +20,22 @@ _UNSCALED = (
     "scale_branch of each residual before the training (docs/residuals.md); ignore this if you scale them yourself"
 )
 
+_scaled: set[tuple[int, float]] = set()  # the content of the weights that `scale` has scaled in this process
+
 
 def weights_of(parts: Sequence[object]) -> list[Tensor]:
     """The weights that `scale_branch` scales.
 
     :param parts: linear maps, tensors, and attentions of torch.nn, which stand for their value and output maps.
     :raises TypeError: a part is something else.
-    :raises ValueError: a weight is empty, or there is none.
+    :raises ValueError: a weight is empty, a copy or computed, a part occurs twice, or there is none.
     """
     weights: list[Tensor] = []
     for part in parts:
         if isinstance(part, nn.MultiheadAttention):
             joint = part.in_proj_weight
+            _check_stored(part, part.v_proj_weight if joint is None else joint)
+            _check_stored(part.out_proj, part.out_proj.weight)
             weights += [part.v_proj_weight if joint is None else joint[2 * part.embed_dim :], part.out_proj.weight]
             continue
         weight: Any = part if isinstance(part, Tensor) else getattr(part, "weight", None)
@@ -38,20 +43,61 @@ def weights_of(parts: Sequence[object]) -> list[Tensor]:
             given = f"a {type(part).__name__}" if isinstance(part, (nn.Module, list, tuple)) else shown(part)
             raise TypeError(f"scale_branch got {given}: {_EXPECTED}; pass each map of the branch as an own argument")
         check_floating(weight, "a weight for scale_branch")
+        _check_stored(part, weight)
         weights.append(weight)
     if not weights or any(not weight.numel() for weight in weights):
         shapes = ", ".join(str(tuple(weight.shape)) for weight in weights)
         given = f"an empty weight (shapes: {shapes}); check the slice" if weights else "no weights"
         raise ValueError(f"scale_branch got {given}: {_EXPECTED}")
+    for one, other in combinations(weights, 2):
+        same_memory = _is_plain(one) and _is_plain(other) and one.data_ptr() == other.data_ptr()
+        if one is other or (same_memory and one.shape == other.shape):
+            raise ValueError(f"scale_branch got one weight of shape {tuple(one.shape)} twice: pass each weight once")
     return weights
 
 
-def fingerprint(weight: Tensor) -> tuple[object, float] | None:
-    """The weight's memory and content; None if it has no content to compare."""
-    if type(weight) not in (Tensor, nn.Parameter) or weight.is_meta:
+def _check_stored(part: object, weight: Tensor) -> None:
+    """Raises ValueError for a tensor that the model does not store: scaling it would change nothing."""
+    if not _is_plain(weight):
+        return
+    base = weight if weight._base is None else weight._base
+    if isinstance(part, nn.Module):
+        if not isinstance(base, nn.Parameter):
+            raise ValueError(
+                f"scale_branch got a {type(part).__name__} whose weight is computed from other parameters, such as by "
+                "weight_norm: call scale_branch before the reparametrisation"
+            )
+    elif base.grad_fn is not None:
+        raise ValueError(
+            f"scale_branch got a copy of a weight, of shape {tuple(weight.shape)}, and scaling it changes nothing: "
+            "pass the weight or a view of it, such as weight[start:end]; reshape and indexing with a list make copies"
+        )
+
+
+def scale(weights: Sequence[Tensor], gain: float) -> None:
+    """Multiplies the weights by the gain, in place.
+
+    :raises ValueError: a weight was scaled before, by any residual, and has not changed since.
+    """
+    if not _scaled.isdisjoint(map(_content, weights)):
+        raise ValueError("scale_branch got weights that are already scaled: call it once after each initialisation")
+    with torch.no_grad():
+        for weight in weights:
+            weight.mul_(gain)
+    _scaled.update(content for weight in weights if (content := _content(weight)) is not None)
+
+
+def _content(weight: Tensor) -> tuple[int, float] | None:
+    """The weight's size and the sum of its squares, which copies keep; None if there is nothing to compare."""
+    if not _is_plain(weight) or weight.is_meta:
         return None
     size = float(weight.detach().double().square().sum())
-    return ((weight.data_ptr(), weight.shape, weight.stride()), size) if size else None
+    return (weight.numel(), size) if size else None
+
+
+def _is_plain(weight: Tensor) -> bool:
+    """Whether the tensor is one of torch itself, not of a subclass such as DTensor, which may have no memory."""
+    return type(weight) in (Tensor, nn.Parameter)
 
 
 def expect_scaling(connection: Connection) -> None:

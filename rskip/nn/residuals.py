@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
-import torch
 from torch import Tensor, nn
 
 from rskip.connections import (
@@ -23,7 +22,7 @@ from rskip.connections import (
 from rskip.connections.connection import HostNeed, check_floating
 from rskip.connections.norms import EPS, Normalisation
 from rskip.connections.spec import described_needs, read_supplies
-from rskip.nn.branch_gain import expect_scaling, fingerprint, settle, weights_of
+from rskip.nn.branch_gain import expect_scaling, scale, settle, weights_of
 from rskip.nn.spec_record import SpecRecord
 from rskip.settings.errors import SettingError, did_you_mean, shown
 
@@ -48,7 +47,7 @@ class Residual(nn.Module):
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self.connection = connection
-        self._scaled: dict[object, float] = {}  # the fingerprints that `scale_branch` left
+        self._loaded = False  # whether a state dict was loaded since the initial values
 
     def forward(self, state: State, branch: Callable[..., Any] = None, *args: Any, **kwargs: Any) -> State:  # type: ignore[assignment]
         """Runs the branch and joins its output with the state.
@@ -86,26 +85,32 @@ class Residual(nn.Module):
         :param parts: modules with a `weight`; parts of a weight, such as the rows that compute the values; or an
             nn.MultiheadAttention, of which the values' part and the output map are scaled.
         :raises TypeError: a part is something else.
-        :raises ValueError: a weight is empty, there is none, or it has not changed since it was scaled.
+        :raises ValueError: a weight is empty, a copy or computed; it has not changed since it was scaled; there is no
+            weight; or a state dict was loaded, which contains scaled weights.
         """
         weights = weights_of(parts)
-        gain = self.connection.branch_gain
-        if gain == 1:
+        if self.connection.branch_gain == 1:
             return
-        marks = [mark for weight in weights if (mark := fingerprint(weight)) is not None]
-        if any(self._scaled.get(memory) == content for memory, content in marks):
+        if self._loaded:
             raise ValueError(
-                "scale_branch got weights that it has already scaled: call it once after each initialisation"
+                "scale_branch was called after load_state_dict, and a saved state contains scaled weights: leave the "
+                "call out; or, if you have initialised the branches again, call reset_parameters of Residuals first"
             )
-        with torch.no_grad():
-            for weight in weights:
-                weight.mul_(gain)
-        self._scaled.update(mark for weight in weights if (mark := fingerprint(weight)) is not None)
+        scale(weights, self.connection.branch_gain)
         settle(self.connection)
+
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] | None = None) -> None:
+        """Sets every parameter of the connection to its initial value, as in `Residuals.reset_parameters`."""
+        if weight_init is None:
+            self.connection.reset_parameters()
+        else:
+            self.connection.reset_parameters(weight_init)
+        self._loaded = False
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         if any(key.startswith(prefix) for key in state_dict):
             settle(self.connection)  # a saved state contains the scaled weights
+            self._loaded = True
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
@@ -250,10 +255,13 @@ class Residuals(nn.Module):
 
     def connections(self) -> Iterator[Connection]:
         """All connections, in the order in which the state passes through them."""
+        return (residual.connection for residual in self._residuals())
+
+    def _residuals(self) -> Iterator[Residual]:
         for layer in self:
             for residual in layer.children():
                 assert isinstance(residual, Residual)
-                yield residual.connection
+                yield residual
 
     def reset_parameters(self, weight_init: Callable[[Tensor], object] | None = None) -> None:
         """Sets every parameter to its initial value. Call it after `to_empty`, or after your model's initialiser.
@@ -261,11 +269,8 @@ class Residuals(nn.Module):
         :param weight_init: fills the weights of linear maps inside connections, such as gates; pass your model's own
             initialisation. None: they start as they were built, in most families by Xavier's uniform values.
         """
-        for connection in self.connections():
-            if weight_init is None:
-                connection.reset_parameters()
-            else:
-                connection.reset_parameters(weight_init)
+        for residual in self._residuals():
+            residual.reset_parameters(weight_init)
         self.stack.reset_parameters()
         if self.closing_norm is not None:
             self.closing_norm.reset_parameters()
@@ -312,7 +317,7 @@ def _read_branches(branches: Sequence[str] | Mapping[str, str]) -> dict[str, str
             known = f"{', '.join(BRANCH_NAMES)}{did_you_mean(str(kind), BRANCH_NAMES)}"
             mapping = f"or a mapping such as {{{name!r}: 'attention'}}"
             raise SettingError.of_value("branches", branches, f"names out of {known}, {mapping}")
-        if not (isinstance(name, str) and name.isidentifier()) or hasattr(nn.Module, name):
+        if not (isinstance(name, str) and name.isidentifier()) or hasattr(nn.Module(), name):
             raise SettingError.of_value("branches", name, "a valid attribute name for a torch.nn.Module")
         positions[name] = BRANCH_NAMES[kind]
     if "block" in positions.values() and set(positions.values()) != {"block"}:

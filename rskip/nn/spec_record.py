@@ -27,9 +27,15 @@ class SpecRecord(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         """Compares the spec with that of a state dict to load.
 
-        :raises SettingError: they differ.
+        :param state: its bytes, as whole numbers of any dtype: averaged and half-precision states have floats.
+        :raises SettingError: the specs differ, or the numbers are not bytes.
         """
-        stored = bytes(state.tolist()).decode(errors="replace")
+        numbers = state.tolist()
+        if not all(0 <= number < 256 and number == int(number) for number in numbers):
+            advice = "if you averaged states of different connections, average states of one connection; "
+            advice += "otherwise copy the entries that end in _extra_state unchanged"
+            raise SettingError("state dict", "has an entry of the connection's name that is not text", advice=advice)
+        stored = bytes(map(int, numbers)).decode(errors="replace")
         if stored != self.spec:
             advice = f"build the model with {stored!r}, or train this one from the start"
             raise SettingError.of_value("connection", self.spec, f"{stored}, as in the state dict", advice=advice)

@@ -146,6 +146,9 @@ def record_path(run: str, seed: int, results: Path = RESULTS) -> Path:
 def read_record(path: Path) -> Record:
     """:raises SettingError: one line that names the file and the field."""
     content = read_state(path, dict[str, Any], advice=_ADVICE)
+    if "recipe" not in content:
+        advice = f"move it out of the folder of records, or name another folder, such as {RESULTS}"
+        raise SettingError("", "this is no run record, such as `rskip run` writes", advice=advice, source=str(path))
     if content.get("schema") == _SCHEMAS[0]:
         content.pop("run", None)
     content.pop("published", None)  # older records described published weights, which only checkpoints.json does now

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from threading import Lock
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -59,6 +60,14 @@ class SinusoidalPositions(nn.Module):
             with _growing, torch.inference_mode(False):
                 if needed > self.table.size(0):
                     self.table = self._make_table(max(needed, 2 * self.table.size(0))).to(self.table)
+
+    def reset_parameters(self) -> None:
+        """Computes the table again, such as after `to_empty`."""
+        self.table = self._make_table(self.table.size(0)).to(self.table)
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self.reset_parameters()  # after to_empty the table is arbitrary, and a state has none
 
     @property
     def rows(self) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -172,6 +173,13 @@ def own_subject(model: nn.Module) -> Subject:
             yield Batch(partial(lambda x: model(x).square().sum(dim=(1, 2)), torch.eye(6)[rows].view(-1, 2, 3)))
 
     return Subject(label="own", depth=2, model=model, trained=False, data="points", batches=batches)
+
+
+def test_a_mean_loss_is_refused_because_its_gradients_are_smaller():
+    batches = iter([Batch(lambda: torch.ones(6).mean())])
+    subject = replace(own_subject(Own()), batches=lambda conditions: batches)
+    with pytest.raises(ValueError, match=r"losses returned a tensor of shape \(\): expected one per example, \(B\)"):
+        gradients([subject])
 
 
 def test_a_task_of_ones_own_offers_its_models(monkeypatch, tmp_path):

@@ -270,6 +270,7 @@ ERRORS = {  # text: what is expected in place of it, and advice
     "sas:alpha_bias=high": "alpha_bias to be a number from -1e+06 to 1e+06",
     "wskip+ln:init=nan": "init to be a number from -1e+06 to 1e+06",
     "wskip+ln:floor=1": "init greater than floor, not init=1 with floor=1",
+    "ddl:init=2": "init to be a number from 1e-06 to 1.999999",
     "1xskip:branch_scale=0": "branch_scale to be a number from 1e-06 to 1e+06",
     "sas:": "option=value, separated by commas, not ''",
     "sas:gate": "option=value, separated by commas, not 'gate'",

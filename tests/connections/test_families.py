@@ -610,7 +610,7 @@ def test_sublns_gains_are_the_papers(stack, layers, others, gain):
     """By hand: √(ln 18·ln 12/3), √ln 18, √ln 12, √(ln 18·ln 36/3); torchscale leaves out attention to the encoder."""
     for place in places_of(stack, layers, others):
         connection = build_connection("subln", 4, place=place, host_supplies=HOST_NEEDS)
-        inner = {"heads": "ln", "hidden": "ln"}
+        inner = {"hidden": "ln"} if place.branch == "ffn" else {"heads": "ln"}
         expected, inside = (1.0, {}) if place.branch == "encoder_attn" else (gain, inner)
         assert connection.branch_gain == pytest.approx(expected, abs=1e-4)
         assert connection.inner_norms == inside

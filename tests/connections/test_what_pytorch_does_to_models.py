@@ -115,6 +115,21 @@ def test_it_runs_on_the_meta_device(family):
     assert y.shape == (2, 3, FEATURES) and y.is_meta
 
 
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_built_on_the_meta_device_it_takes_a_state_without_being_reset(family, assign):
+    for spec in specs_on_text(family):
+        model, x = drawn(spec)
+        with torch.device("meta"):
+            loaded = Stack(spec, layers=2)
+        if not assign:
+            loaded.to_empty(device="cpu")
+            for tensor in (*loaded.parameters(), *loaded.buffers()):
+                tensor.data.fill_(float("nan"))
+        loaded.load_state_dict(model.state_dict(), assign=assign)
+        assert torch.equal(loaded(x), model(x)), spec
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_compiled_and_exported_it_gives_the_same(family):

@@ -71,6 +71,43 @@ def test_what_cannot_be_scaled_is_told_in_one_line_before_anything_changes(resid
     assert "\n" not in str(raised.value) and torch.equal(weight, torch.ones(2, 2))
 
 
+def test_what_the_model_does_not_store_is_refused_because_scaling_it_would_change_nothing(residuals):
+    """Query, key and value of each head side by side, as in GPT-NeoX, have no view of all values."""
+    weight = nn.Linear(8, 24).weight
+    heads = weight.view(2, 3, 4, 8)
+    for copied in (heads[:, 2].reshape(8, 8), weight[[16, 17]], weight.clone(), (weight * 1)[16:]):
+        with pytest.raises(ValueError, match=r"a copy of a weight, of shape .*: pass the weight or a view of it"):
+            residuals[0].attention.scale_branch(copied)
+    before = weight.detach().clone()
+    residuals[0].attention.scale_branch(heads[:, 2])
+    factors = (weight.detach() / before).view(2, 3, 4, 8).mean((0, 2, 3))
+    torch.testing.assert_close(factors, torch.tensor([1, 1, GAIN]))
+    for change in (nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.spectral_norm):
+        with pytest.raises(ValueError, match="whose weight is computed from other parameters"):
+            residuals[0].ffn.scale_branch(change(nn.Linear(8, 8)))
+
+
+def test_weights_that_were_scaled_are_recognised_in_other_residuals_and_copies(residuals):
+    linear = nn.Linear(8, 8)
+    with pytest.raises(ValueError, match=r"one weight of shape \(8, 8\) twice"):
+        residuals[0].ffn.scale_branch(linear, linear)
+    residuals[0].ffn.scale_branch(linear)
+    for again in (linear.weight.T, copy.deepcopy(linear), pickle.loads(pickle.dumps(linear)), linear.double()):
+        with pytest.raises(ValueError, match="already scaled: call it once after each initialisation"):
+            residuals[1].attention.scale_branch(again)
+
+
+def test_after_a_loaded_state_nothing_is_scaled(residuals):
+    loaded, linear = Residuals("deepnorm", 8, layers=2, host_supplies="branch_gain"), nn.Linear(8, 8)
+    loaded.load_state_dict(residuals.state_dict())
+    with pytest.raises(ValueError, match="after load_state_dict, and a saved state contains scaled weights"):
+        loaded[0].ffn.scale_branch(linear)
+    loaded.reset_parameters()
+    before = linear.weight.detach().clone()
+    loaded[0].ffn.scale_branch(linear)
+    torch.testing.assert_close(linear.weight, before * GAIN)
+
+
 def test_the_same_weights_are_scaled_once_per_initialisation(residuals):
     residual, linear = residuals[0].ffn, nn.Linear(8, 8)
     residual.scale_branch(linear)

@@ -165,6 +165,18 @@ def test_a_state_of_another_connection_is_refused():
         Residuals("2xskip+ln", 8, layers=1).load_state_dict(Residuals("1xskip+ln", 8, layers=1).state_dict())
 
 
+def test_means_of_states_and_half_precision_states_are_loaded():
+    ours, other = Residuals("2xskip+ln", 8, layers=1), Residuals("2xskip+ln", 8, layers=1)
+    nn.init.zeros_(other[0].ffn.connection.norm.weight)
+    first, second = ours.state_dict(), other.state_dict()
+    ours.load_state_dict({name: (first[name] + second[name]) / 2 for name in first})
+    assert torch.equal(ours[0].ffn.connection.norm.weight, torch.full((8,), 0.5))
+    for half in (torch.float16, torch.bfloat16):
+        ours.load_state_dict({name: value.to(half) for name, value in first.items()})
+    with pytest.raises(SettingError, match="average states of one connection; otherwise copy the entries that end in"):
+        ours.load_state_dict({name: value / 3 for name, value in first.items()})
+
+
 def test_a_branch_may_return_a_tuple_and_its_other_outputs_are_at_hand():
     residual = Residuals("1xskip", 4, layers=1)[0].attention
     x = torch.ones(2, 4)
