@@ -133,14 +133,19 @@ class Family:
         self._check_constructor()
 
     def _check_constructor(self) -> None:
-        """Raises ValueError unless the constructor accepts the settings of a spec."""
+        """Raises ValueError unless the constructors accept the settings of a spec."""
         of_norm = () if self.norms == (None,) else ("norm",)
         of_factor = () if self.factor is None else (self.factor.word,)
-        words = ("feature_dim", *of_norm, *of_factor, *self.options, *(("place",) if self.needs_place else ()))
+        settings = (*of_norm, *of_factor, *self.options)
+        self._check_signature("its class", self.connection, "feature_dim", *settings, *["place"] * self.needs_place)
+        if self.stack is not None:
+            self._check_signature("its stack", self.stack, *settings)
+
+    def _check_signature(self, what: str, kind: type, *words: str) -> None:
         try:
-            inspect.signature(self.connection).bind(1, **dict.fromkeys(words))
+            inspect.signature(kind).bind(1, **dict.fromkeys(words))
         except TypeError as error:
-            raise self._wrong("its class", f"a constructor with (features, {', '.join(words)}): {error}") from None
+            raise self._wrong(what, f"a constructor with ({', '.join(('features', *words))}): {error}") from None
 
     def _wrong(self, name: str, expected: str) -> ValueError:
         return _wrong(self.name, name, expected)

@@ -187,6 +187,8 @@ class Residuals(nn.Module):
         spec = connection if isinstance(connection, ConnectionSpec) else parse_connection(connection)
         if isinstance(layers, bool) or not isinstance(layers, int) or layers < 1:
             raise SettingError.of_value("layers", layers, "a whole number of at least 1")
+        if not isinstance(closing_norm, bool):
+            raise SettingError.of_value("closing_norm", closing_norm, "True or False")
         positions = _read_branches(branches)
         side = _read_stack(stack, tuple(positions.values()))
         self.spec, self.features = spec, features

@@ -17,6 +17,7 @@ from rskip.connections import (
     Option,
     Paper,
     Place,
+    StackConnection,
     build_connection,
     build_norm,
     find_family,
@@ -269,6 +270,10 @@ def test_a_family_that_contradicts_itself_is_refused_when_it_is_registered():
         def __init__(self, features: int, *, form: Literal["A", "b"] = "b", feature_dim: int = -1) -> None:
             super().__init__(features, feature_dim=feature_dim)
 
+    class Lanes(StackConnection):
+        def __init__(self, features: int, *, lanes: int) -> None:
+            super().__init__()
+
     for cls, fields, message in (
         (Plain, {"norms": "ln"}, "norms: expected a tuple of None and ln, rms, gn1, bn, not 'ln'"),
         (Plain, {"default_norm": "ln"}, "default_norm: expected one of its norms, not 'ln'"),
@@ -280,6 +285,11 @@ def test_a_family_that_contradicts_itself_is_refused_when_it_is_registered():
         (Streams, {"passes": "x"}, "passes: expected streams or history, since its class overrides before or after"),
         (Plain, {"source": None}, "formula and source: expected strings"),
         (Plain, {"needs_place": True}, r"expected a constructor with \(features, feature_dim, place\)"),
+        (
+            Streams, {"passes": "streams", "norms": ("ln",), "default_norm": "ln", "stack": StackConnection},
+            r"its class: expected a constructor with \(features, feature_dim, norm\)",
+        ),
+        (Streams, {"passes": "streams", "stack": Lanes}, r"its stack: expected a constructor with \(features\): "),
         (nn.Linear, {}, "its class: expected a class derived from Connection"),
     ):
         with pytest.raises(ValueError, match=f"^connection own: .*{message}"):

@@ -224,6 +224,8 @@ def test_branches_may_have_any_names():
         ({"layers": 0}, "layers is 0"),
         ({"eps": -1}, "eps is -1"),
         ({"host_supplies": ["norms"]}, "host_supplies is 'norms'"),
+        ({"closing_norm": "no"}, "closing_norm is 'no': expected True or False"),
+        ({"branches": {"training": "ffn"}}, "branches is 'training': expected a valid attribute name"),
         ({"host_supplies": True}, "host_supplies is True: expected a list of any of inner_norms, "),
     ],
 )
