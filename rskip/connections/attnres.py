@@ -118,7 +118,7 @@ class AttnRes(Connection):
         return self.norm(values[0] if self.attention is None else self.attention(values)), values
 
     def after(self, kept: State, f: Tensor) -> State:
-        check_output(f, kept[0].shape, self)
+        check_output(f, kept[0], self)
         return (*kept, f) if self.begins else (*kept[:-1], kept[-1] + f)
 
     def as_mixing(self, state: State, f: Tensor) -> Mixing:

@@ -41,7 +41,7 @@ class B2T(Connection):
         return x, (x, bottom)
 
     def after(self, kept: State, f: Tensor) -> State:
-        check_output(f, kept[0].shape, self)
+        check_output(f, kept[0], self)
         x, bottom = kept
         if self.ends_layer:
             return self.norm(x + f + bottom).to(x.dtype)

@@ -260,15 +260,16 @@ def check_floating(value: object, name: str) -> None:
         raise TypeError(f"{name} must be a floating-point tensor, not {given}")
 
 
-def check_output(f: Tensor, shape: torch.Size, user: Connection) -> None:
-    """Checks the branch's output in families that pass on more than x: its shape must be that of the branch's input.
+def check_output(f: Tensor, x: Tensor, user: Connection) -> None:
+    """Checks the branch's output in families that pass on more than x.
 
-    :raises TypeError: f is not a floating-point tensor.
-    :raises ValueError: it has another shape.
+    :param x: a tensor with the shape of the branch's input and the state's type.
+    :raises TypeError: f is not a floating-point tensor, or only one of x and f is float64.
+    :raises ValueError: f has another shape than x.
     """
-    check_floating(f, "f")
-    if f.shape != shape:
-        expected = f"the branch's output with the shape of its input, {tuple(shape)}"
+    _check_types(x, f)
+    if f.shape != x.shape:
+        expected = f"the branch's output with the shape of its input, {tuple(x.shape)}"
         raise ValueError(f"{type(user).__name__} expects {expected}, not {tuple(f.shape)}")
 
 

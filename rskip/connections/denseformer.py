@@ -82,7 +82,7 @@ class DenseFormer(Connection):
         return self.norm(outputs[0]), outputs
 
     def after(self, kept: State, f: Tensor) -> State:
-        check_output(f, kept[0].shape, self)
+        check_output(f, kept[0], self)
         x, *outputs = kept
         x = x + f
         return (x, *outputs) if self.weights is None else averaged([*outputs, x], self.weights.unbind())

@@ -58,7 +58,7 @@ class MUDD(DenseFormer):
             self.up.reset_parameters()
 
     def after(self, kept: State, f: Tensor) -> State:
-        check_output(f, kept[0].shape, self)
+        check_output(f, kept[0], self)
         x, *outputs = kept
         x = x + f
         return (x, *outputs) if self.weights is None else averaged([*outputs, x], self._weights_at(x))

@@ -51,6 +51,6 @@ class ResidualDual(Connection):
         return x, (x, r)
 
     def after(self, kept: State, f: Tensor) -> State:
-        check_output(f, kept[0].shape, self)
+        check_output(f, kept[0], self)
         x, r = kept
         return self.norm(x + f).to(x.dtype), r + f

@@ -66,7 +66,7 @@ class Siamese(Connection):
         return self.norm(post + self.pre_norm(pre)), (post, pre)
 
     def after(self, kept: State, f: Tensor) -> State:
-        check_output(f, kept[0].shape, self)
+        check_output(f, kept[0], self)
         post, pre = kept
         return post + self.scale * f, pre + f
 

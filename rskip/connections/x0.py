@@ -90,7 +90,7 @@ class X0(Connection):
 
     def after(self, kept: State, f: Tensor) -> State:
         x, first = kept
-        check_output(f, x.shape, self)
+        check_output(f, x, self)
         return (x + f).to(x.dtype), first
 
     def as_mixing(self, state: State, f: Tensor) -> Mixing:

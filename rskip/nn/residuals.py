@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
+import torch
 from torch import Tensor, nn
 
 from rskip.connections import (
@@ -224,10 +225,14 @@ class Residuals(nn.Module):
     def enter(self, x: Tensor) -> State:
         """The first residual's state from the stack's input x (..., C).
 
-        :raises TypeError: x is not a floating-point tensor.
+        :raises TypeError: x is not a floating-point tensor, or only one of x and the parameters is float64.
         :raises ValueError: x has another number of features.
         """
         check_floating(x, "x")
+        parameter = next(self.parameters(), x)
+        if (x.dtype == torch.float64) != (parameter.dtype == torch.float64):
+            advice = "convert x, or the model with model.double() or model.float()"
+            raise TypeError(f"x is {x.dtype}, but the connections' parameters are {parameter.dtype}: {advice}")
         if x.shape[-1:] != (self.features,):
             raise ValueError(f"x must have shape (..., {self.features}), with features last, not {tuple(x.shape)}")
         return self.stack.enter(x)

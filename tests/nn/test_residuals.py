@@ -250,7 +250,11 @@ def test_a_model_names_its_parameters_without_weight_decay(spec):
 
 def test_wrong_states_are_told():
     residuals = Residuals("mhc", 4, layers=2)
-    for x, told in (((torch.ones(2, 4),), "not a tuple"), (torch.ones(2, 4).long(), "not torch.int64")):
+    for x, told in (
+        ((torch.ones(2, 4),), "not a tuple"),
+        (torch.ones(2, 4).long(), "not torch.int64"),
+        (torch.ones(2, 4).double(), "x is torch.float64, but the connections' parameters are torch.float32: convert x"),
+    ):
         with pytest.raises(TypeError, match=told):
             residuals.enter(x)
     with pytest.raises(TypeError, match=r"expected a layer's number; or take a slice of list\(residuals\)"):
@@ -261,6 +265,14 @@ def test_wrong_states_are_told():
     with pytest.raises(AttributeError, match="no branch 'mlp'; its branches are attention, ffn"):
         residuals[0].mlp  # noqa: B018
     assert parse_connection("mhc") == residuals.spec
+
+
+@pytest.mark.parametrize("spec", [family.name for family in list_connections() if family.passes != "x"])
+def test_a_float64_branch_is_refused_in_a_float32_state(spec):
+    residuals = Residuals(spec, 8, layers=2)
+    state = residuals.enter(torch.ones(2, 8))
+    with pytest.raises(TypeError, match=r"must have the same type if one is float64: x is .*32, f is .*64"):
+        residuals[0].attention(state, lambda given: given.double())
 
 
 def test_wrong_calls_are_told_in_one_line():
