@@ -5,6 +5,7 @@ from rskip.machine.extras import require_torch
 require_torch("rskip.nn")
 
 from rskip.nn.adapting import Adaptation, adapt, adaptation
+from rskip.nn.call_check import check_calls
 from rskip.nn.hosts import HOSTS, AdaptedBlock, AdaptedImageBlock, Host, register_host
 from rskip.nn.hosts.transformers_model import from_pretrained
 from rskip.nn.residuals import LayerResiduals, Residual, Residuals, no_weight_decay
@@ -22,6 +23,7 @@ __all__ = [
     "SpecRecord",
     "adapt",
     "adaptation",
+    "check_calls",
     "from_pretrained",
     "no_weight_decay",
     "register_host",

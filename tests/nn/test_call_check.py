@@ -1,0 +1,92 @@
+"""`check_calls` tells which call of a model's residuals is missing, doubled or out of order."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rskip.nn import Residuals, adapt, check_calls
+
+
+class Model(nn.Module):
+    """Two layers, whose calls a test gives as a function of the residuals and the input."""
+
+    def __init__(self, spec: str, run: Callable[[Residuals, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.residuals, self.run = Residuals(spec, 4, layers=2), run
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(self.residuals, x)
+
+
+def right(residuals: Residuals, x: Tensor) -> Tensor:
+    s = residuals.enter(x)
+    for layer in residuals:
+        s = layer.attention(s, torch.tanh)
+        given, kept = layer.ffn.before(s)
+        s = layer.ffn.after(kept, torch.tanh(given))
+    return residuals.leave(s)
+
+
+def shared(residuals: Residuals, x: Tensor) -> Tensor:
+    return right(residuals, right(residuals, x))
+
+
+@pytest.mark.parametrize("spec", ["2rskip+ln", "hyper", "denseformer"])
+def test_right_calls_pass_and_leave_the_model_as_it_was(spec):
+    for run in (right, shared):
+        model = Model(spec, run)
+        expected = model(torch.ones(3, 4))
+        members = copy.copy(model.residuals.__dict__)
+        check_calls(model, x=torch.ones(3, 4))
+        assert model.residuals.__dict__ == members
+        assert torch.equal(model(torch.ones(3, 4)), expected)
+
+
+def without_enter(residuals: Residuals, x: Tensor) -> Tensor:
+    for layer in residuals:
+        x = layer.ffn(layer.attention(x, torch.tanh), torch.tanh)
+    return residuals.leave(x)
+
+
+def without_leave(residuals: Residuals, x: Tensor) -> Tensor:
+    for layer in residuals:
+        x = layer.ffn(layer.attention(residuals.enter(x) if layer is residuals[0] else x, torch.tanh), torch.tanh)
+    return x
+
+
+def one_layer(residuals: Residuals, x: Tensor) -> Tensor:
+    return residuals.leave(residuals[1].ffn(residuals[1].attention(residuals.enter(x), torch.tanh), torch.tanh))
+
+
+def twice(residuals: Residuals, x: Tensor) -> Tensor:
+    s = residuals.enter(x)
+    for layer in residuals:
+        s = layer.attention(layer.attention(s, torch.tanh), torch.tanh)
+    return residuals.leave(s)
+
+
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        (without_enter, "at first it calls attention of layer 0: expected enter"),
+        (without_leave, "after ffn of layer 1 it calls nothing more: expected leave"),
+        (one_layer, "after enter it calls attention of layer 1: expected attention of layer 0"),
+        (twice, "after attention of layer 0 it calls attention of layer 0: expected ffn of layer 0"),
+        (lambda residuals, x: x, "at first it calls nothing more: expected enter"),
+    ],
+)
+def test_wrong_calls_are_told(run, told):
+    with pytest.raises(ValueError, match=f"^the model's residuals: {told}$"):
+        check_calls(Model("2rskip+ln", run), torch.ones(3, 4))
+
+
+def test_a_model_without_residuals_is_refused():
+    adapted = adapt(nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 8), 1), "2rskip+ln")
+    for model in (nn.Linear(2, 2), adapted):
+        with pytest.raises(ValueError, match="without Residuals: expected a model that has some"):
+            check_calls(model, torch.ones(2, 2))
