@@ -116,7 +116,7 @@ class Task(ABC, Generic[SettingsT]):
     :cvar recorded: the type of a run record's config, with the keys that rskip reads. A record may have others.
     :cvar reads_checkpoints: whether `load` also reads a checkpoint of fairseq, given its path.
     :cvar removed: dotted keys of settings of earlier versions, none of which changed a result.
-    :cvar example: Python code that uses a loaded model; `{name}` is replaced by the model's name.
+    :cvar example: Python code that uses a loaded model; `example_of` replaces `{name}` by the model's name.
     """
 
     name: ClassVar[str]
@@ -133,6 +133,10 @@ class Task(ABC, Generic[SettingsT]):
     reads_checkpoints: ClassVar[bool] = False
     removed: ClassVar[tuple[str, ...]] = ()
     example: ClassVar[str] = 'import rskip\n\nmodel = rskip.load("{name}")'
+
+    def example_of(self, name: str) -> str:
+        """Python code that loads and uses the published model of this name."""
+        return self.example.format(name=name)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -9,6 +9,12 @@ from rskip.records import Record
 from rskip.tasks.fairseq.recipe import VALID_LOSS, Recorded, architecture_changes, dataset
 from rskip.tasks.task import Column, Task, imported
 
+_SENTENCES = {  # for a model's example, by source language
+    "en": ["Two dogs are playing in the snow.", "A man sleeps.", "A dog runs."],
+    "de": ["Zwei Hunde spielen im Schnee.", "Ein Mann schläft.", "Ein Hund rennt."],
+    "fr": ["Deux chiens jouent dans la neige.", "Un homme dort.", "Un chien court."],
+}
+
 
 class TranslationTask(Task[Any]):
     """Translates text with a Transformer."""
@@ -33,8 +39,8 @@ class TranslationTask(Task[Any]):
 import rskip
 
 translator = rskip.load("{name}")
-translator("Two dogs are playing in the snow.")
-translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
+translator("{sentences[0]}")
+translator.translate(["{sentences[1]}", "{sentences[2]}"], beam=5, nbest=3)"""
 
     settings = imported("rskip.translation.recipe:TranslationSettings")
     variant_config = imported("rskip.translation.recipe")
@@ -54,6 +60,10 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
     describe = imported("rskip.translation.publishing")
     load = imported("rskip.translation.translator:load_published")
     subject = imported("rskip.translation.subject")
+
+    def example_of(self, name: str) -> str:
+        source = name.split(".")[2].partition("-")[0]
+        return self.example.format(name=name, sentences=_SENTENCES.get(source, ["SENTENCE"] * 3))
 
     def implied_figures(self, record: Record) -> dict[str, float | None]:
         last = record.curve[-1] if record.curve else {}

@@ -42,7 +42,7 @@ def model_card(entry: ModelEntry) -> str:
         f"# {entry.name}",
         "`rskip zoo publish` writes this card from checkpoints.json; do not edit it by hand.",
         markdown_text(_what(entry, code="`")),
-        f"```python\n{find_task(entry.task).example.format(name=entry.name)}\n```",
+        f"```python\n{find_task(entry.task).example_of(entry.name)}\n```",
         *score_blocks(entry),
         *origin_blocks(entry),
         "## Files",

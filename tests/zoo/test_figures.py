@@ -39,7 +39,9 @@ SLICE_SCORES = {
     "transformer_tiny_1xskip_ln.multi30k.en-de": 37.33,
     "transformer_tiny_2rskip_ln.multi30k.en-de": 36.7,
     "transformer_tiny_2rskip_ln.multi30k.en-fr": 58.82,
+    "transformer_tiny_2xskip_ln.multi30k.de-en": 41.04,
     "transformer_tiny_2xskip_ln.multi30k.en-de": 38.19,
+    "transformer_tiny_2xskip_ln.multi30k.fr-en": 54.13,
     "transformer_tiny_prenorm_ln.multi30k.en-de": 38.14,
     "transformer_tiny_sas.multi30k.en-de": 37.59,
 }

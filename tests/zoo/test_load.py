@@ -17,6 +17,7 @@ import torch
 
 import rskip
 from rskip.settings.errors import SettingError
+from rskip.tasks.registry import find_task
 from rskip.translation import Translator
 from rskip.vision import Classifier
 from rskip.vision.cifar_resnet import PreActResNet
@@ -122,6 +123,11 @@ def test_a_path_that_holds_no_model(
         config.write_text(json.dumps({**content, **change}))
         with pytest.raises(SettingError, match=message):
             rskip.load(published)
+
+
+def test_a_translators_example_is_in_its_source_language() -> None:
+    for languages, word in (("en-fr", "dogs"), ("de-en", "Hunde"), ("fr-en", "chiens"), ("vi-en", "SENTENCE")):
+        assert word in find_task("translation").example_of(f"transformer_tiny_2xskip_ln.multi30k.{languages}")
 
 
 def test_examples_of_cards_and_of_the_guide_work_as_written(
