@@ -22,11 +22,12 @@ ATTEMPTS = 3
 def model_folder(entry: ModelEntry, *, root: Path) -> Path:
     """The folder with all files of the model, verified against the registry.
 
-    Uses the first of these that has them: the model's folder in the checkout; the cache; NAME in the folder or URL
-    $RSKIP_HUB_MIRROR; the model's own URL; its `folder` at the URL of the release. Folders are read in place. Files of
-    a URL go into the cache, where damaged files are downloaded again. With $RSKIP_OFFLINE, nothing is downloaded.
+    Uses the first of these that has them: the model's folder in the checkout; its folder in the working folder, if that
+    is a clone; the cache; NAME in the folder or URL $RSKIP_HUB_MIRROR; the model's own URL; its `folder` at the URL of
+    the release. Folders are read in place. Files of a URL go into the cache, where damaged files are downloaded again.
+    With $RSKIP_OFFLINE, nothing is downloaded.
 
-    :param root: root of the checkout.
+    :param root: root of the checkout, or the folder of the installed package, which has no models.
     :raises FileNotFoundError: the files can't be found.
     :raises ValueError: a file in the checkout, in the mirror or on the server is damaged.
     :raises OSError: the server can't be reached, or the cache can't be written.
@@ -36,14 +37,17 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
     if shipped and _has_all(shipped, entry):
         again = "git checkout -- FILE" if (root / ".git").exists() else "torch.hub.load with force_reload=True"
         return _checked(shipped, entry, advice=f"get it again ({again})")
+    cloned = Path.cwd() / entry.folder if entry.folder and Path(FILE_NAME).is_file() else None
+    if cloned and _is_whole(cloned, entry):
+        return cloned
     if _is_whole(cached, entry):
         return cached
     mirrored = expanded_path(mirror, MIRROR) / entry.name if mirror and not mirror.startswith(ADDRESSES) else None
     if mirrored and _has_all(mirrored, entry):
         return _checked(mirrored, entry, advice=f"replace it, or unset {MIRROR}")
 
-    looked = ", ".join(str(folder) for folder in (shipped, cached, mirrored) if folder)
-    nowhere = f"{entry.name}: none of the folders {looked} has all of its files, complete and readable"
+    looked = ", ".join(dict.fromkeys(str(folder) for folder in (shipped, cloned, cached, mirrored) if folder))
+    nowhere = f"{entry.name}: none of the folders {looked} has all of its files, intact and of this version"
     wanted = f"{entry.name}/{WEIGHTS} and the files next to it"
     if os.environ.get(OFFLINE, "") not in ("", "0"):
         raise FileNotFoundError(
@@ -60,9 +64,9 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
         raise refusals[0]
     if refusals:
         raise FileNotFoundError(f"{nowhere}; {'; '.join(map(str, refusals))}")
+    clone = f"work in the root of a clone, give the path of {entry.folder} there, or " if entry.folder else ""
     raise FileNotFoundError(
-        f"{nowhere}, and they have no known URL: load the model from a clone of the repository, or set {MIRROR} "
-        f"to a folder or URL that has {wanted}"
+        f"{nowhere}, and they have no known URL: {clone}set {MIRROR} to a folder or URL that has {wanted}"
     )
 
 

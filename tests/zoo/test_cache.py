@@ -86,6 +86,20 @@ def test_damaged_file_of_the_checkout_is_named_and_left(
     assert (published / file).read_bytes() == damaged
 
 
+def test_an_installed_package_reads_intact_files_of_the_clone_in_which_it_works(
+    entry: ModelEntry, checkout: Path, published: Path, installed: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(checkout)
+    assert model_folder(entry, root=installed) == mirror  # without checkpoints.json the working folder isn't a clone
+    (checkout / "checkpoints.json").write_text("{}")
+    assert model_folder(entry, root=installed) == published
+    flip_a_byte(published / "config.json")  # of another version
+    assert model_folder(entry, root=installed) == mirror
+    monkeypatch.delenv("RSKIP_HUB_MIRROR")
+    with pytest.raises(FileNotFoundError, match=rf"none of the folders {installed}\S+, {published}, \S+ has all"):
+        model_folder(entry, root=installed)
+
+
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
 def test_a_cache_that_cannot_be_read_leaves_the_mirror(
     entry: ModelEntry, installed: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch, number: int
@@ -172,14 +186,15 @@ def test_damaged_file_of_the_mirror_is_named(entry: ModelEntry, installed: Path,
 def test_nowhere(
     entry: ModelEntry, installed: Path, hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     cached = cached_folder(entry)
     folders = f"{installed}/checkpoints/classifier, {cached}"
     wanted = f"set RSKIP_HUB_MIRROR to a folder or URL that has {NAME}/model.safetensors and the files next to it"
     with pytest.raises(FileNotFoundError) as error:
         model_folder(entry, root=installed)
     assert str(error.value) == (
-        f"{NAME}: none of the folders {folders} has all of its files, complete and readable, "
-        f"and they have no known URL: load the model from a clone of the repository, or {wanted}"
+        f"{NAME}: none of the folders {folders} has all of its files, intact and of this version, and they have no "
+        f"known URL: work in the root of a clone, give the path of checkpoints/classifier there, or {wanted}"
     )
     monkeypatch.setenv("RSKIP_HUB_MIRROR", str(tmp_path / "empty"))
     with pytest.raises(FileNotFoundError, match=rf"{cached}, {tmp_path}/empty/{NAME} has all"):
@@ -194,7 +209,7 @@ def test_offline_fetches_nothing(
     monkeypatch.setenv("RSKIP_OFFLINE", "1")
     assert model_folder(served, root=installed) == mirror
     monkeypatch.setenv("RSKIP_HUB_MIRROR", "https://mirror.example")
-    message = rf"^{NAME}: none of .* readable, and RSKIP_OFFLINE forbids downloads: unset it, or set RSKIP_HUB"
+    message = rf"^{NAME}: none of .* of this version, and RSKIP_OFFLINE forbids downloads: unset it, or set RSKIP_HUB"
     with pytest.raises(FileNotFoundError, match=message):
         model_folder(served, root=installed)
     cached = cached_folder(entry)
