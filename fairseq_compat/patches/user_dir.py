@@ -4,7 +4,7 @@ fairseq accepts only a folder, so a package's name works only in the package's p
 has no `__init__.py` (such as a checkout), fairseq imports it instead of the package and registers nothing. If NAME was
 imported before fairseq, fairseq skips it. With this patch a bare name also means an installed package. If the package
 has a module `fairseq_plugin`, that module is imported too and registers its models, even if the package was imported
-earlier. It is safe to do this repeatedly.
+earlier. It is safe to do this repeatedly. What is neither a folder nor a package is an error of one line.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import sys
 from typing import Any
 
+from fairseq_compat.one_line_errors import UsageError
 from fairseq_compat.patch import Patch
 
 
@@ -33,10 +34,17 @@ def installed_package(name: str) -> str | None:
 
 
 def resolve_user_dir(user_dir: str, fairseq_dir: str) -> str:
-    """The path to import: a package where fairseq looks for one, else an installed package, else `name` as given."""
-    parents = ("", fairseq_dir, os.path.dirname(fairseq_dir))
-    if not any(os.path.isfile(os.path.join(parent, user_dir, "__init__.py")) for parent in parents):
-        return installed_package(user_dir) or user_dir
+    """The path to import: a package where fairseq looks for one, else an installed package, else a folder.
+
+    :raises UsageError: there is none of them.
+    """
+    places = [os.path.join(parent, user_dir) for parent in ("", fairseq_dir, os.path.dirname(fairseq_dir))]
+    if any(os.path.isfile(os.path.join(place, "__init__.py")) for place in places):
+        return user_dir
+    if (package := installed_package(user_dir)) is not None:
+        return package
+    if not any(map(os.path.isdir, places)):
+        raise UsageError(f"--user-dir is {user_dir}: expected a folder, seen from here, or an installed package")
     return user_dir
 
 
@@ -76,7 +84,7 @@ def active() -> bool:
 USER_DIR = Patch(
     name="user-dir",
     modules=("fairseq.utils",),
-    symptom="--user-dir NAME from another folder or after `import NAME`: FileNotFoundError, unknown --arch",
+    symptom="--user-dir NAME from another folder or after `import NAME`, or a wrong one: a traceback, or unknown --arch",
     after=find_installed_packages,
     active=active,
 )

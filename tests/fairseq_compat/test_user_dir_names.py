@@ -65,7 +65,9 @@ def test_folders_work_as_before(python, tmp_path):
         assert process.stdout == "True\n", process.stderr
 
 
-def test_unknown_name_is_an_error_that_names_it(python, tmp_path):
-    process = python(PARSE.format(times=1, user_dir="nowhere"))
-    assert process.returncode == 1
-    assert process.stderr.splitlines()[-1] == f"FileNotFoundError: {tmp_path}/nowhere"
+@pytest.mark.parametrize("user_dir", ["nowhere", "a/nowhere/", "README.md"])
+def test_what_is_neither_a_folder_nor_a_package_is_one_line(python, tmp_path, user_dir):
+    (tmp_path / "README.md").write_text("")
+    process = python(PARSE.format(times=1, user_dir=user_dir))
+    line = f"--user-dir is {user_dir}: expected a folder, seen from here, or an installed package"
+    assert process.stderr.splitlines()[-1] == f"fairseq_compat.one_line_errors.UsageError: {line}"
