@@ -44,6 +44,11 @@ def reported_by_child(error: BaseException) -> Ending | None:
     return None
 
 
+_WRONG_PATHS: dict[type[OSError], str] = {
+    FileNotFoundError: "no such file or folder",
+    NotADirectoryError: "this is a file: give a folder, such as a data folder of fairseq-preprocess or `rskip prepare`",
+    IsADirectoryError: "this is a folder: give a file in it, such as its checkpoint_best.pt",
+}
 _MISSING = {  # fairseq's messages for what is missing, and ours
     re.compile(r"Dataset not found: (\S+) \((.+)\)"): r"no split \1 in \2: give one that was prepared, such as test",
     re.compile(r"Model file not found: (.+)"): r"\1: no such checkpoint: give an existing file",
@@ -60,8 +65,9 @@ _MISSING = {  # fairseq's messages for what is missing, and ours
 
 def missing(error: BaseException) -> Ending | None:
     """The ending of a program without a file, folder or flag that it needs."""
-    if isinstance(error, FileNotFoundError) and error.filename is not None:
-        return f"{error.filename}: no such file or folder", MISTAKE
+    for kind, problem in _WRONG_PATHS.items():
+        if isinstance(error, kind) and error.filename is not None:
+            return f"{error.filename}: {problem}", MISTAKE
     for pattern, line in _MISSING.items():
         if match := pattern.fullmatch(str(error)):
             return match.expand(line), MISTAKE
