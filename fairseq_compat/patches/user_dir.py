@@ -84,7 +84,7 @@ def active() -> bool:
 USER_DIR = Patch(
     name="user-dir",
     modules=("fairseq.utils",),
-    symptom="--user-dir NAME from another folder or after `import NAME`, or a wrong one: a traceback, or unknown --arch",
+    symptom="--user-dir NAME from another folder or after `import NAME`, or a wrong one: a traceback, unknown --arch",
     after=find_installed_packages,
     active=active,
 )

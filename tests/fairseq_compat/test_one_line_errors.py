@@ -51,8 +51,8 @@ def test_usage_error_in_a_program_of_fairseqs(python):
     ("error", "line"),
     [
         ("FileNotFoundError(2, 'No such file or directory', 'data-bin/x')", "data-bin/x: no such file or folder"),
-        ("NotADirectoryError(20, 'Not a directory', 'train.en')", "train.en: this is a file: give a folder, such as a data "
-         "folder of fairseq-preprocess or `rskip prepare`"),
+        ("NotADirectoryError(20, 'Not a directory', 'train.en')",
+         "train.en: this is a file: give a folder, such as a data folder of fairseq-preprocess or `rskip prepare`"),
         ("IsADirectoryError(21, 'Is a directory', 'bin')",
          "bin: this is a folder: give a file in it, such as its checkpoint_best.pt"),
         ("FileNotFoundError('Dataset not found: tset (data-bin/a b)')",

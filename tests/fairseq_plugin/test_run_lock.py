@@ -1,9 +1,12 @@
-"""A training whose run was taken over saves nothing more."""
+"""A training whose run was taken over saves nothing more, and only one training writes to a --save-dir."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 
@@ -20,7 +23,12 @@ def module(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(run_lock, "end_with_parent", lambda: ended_with_parent.append(True))
     ended_with_parent: list[bool] = []
     saved: list[str] = []
-    return SimpleNamespace(torch_persistent_save=saved.append, saved=saved, ended_with_parent=ended_with_parent)
+    return SimpleNamespace(
+        torch_persistent_save=saved.append,
+        load_checkpoint=lambda cfg, trainer: cfg.save_dir,
+        saved=saved,
+        ended_with_parent=ended_with_parent,
+    )
 
 
 def test_no_checkpoint_is_saved_once_the_lock_is_lost(module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,3 +48,53 @@ def test_a_training_that_no_run_started_saves(module) -> None:
     run_lock.check_lock(module)
     module.torch_persistent_save("first")
     assert module.saved == ["first"] and not module.ended_with_parent
+
+
+@pytest.fixture
+def begin(module, tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Begins a training with tmp_path / "save"."""
+
+    def begin(*, no_save: bool = False, first: bool = True) -> str:
+        cfg = SimpleNamespace(save_dir=str(tmp_path / "save"), no_save=no_save)
+        return module.load_checkpoint(cfg, SimpleNamespace(is_data_parallel_master=first))
+
+    run_lock.check_lock(module)
+    yield begin
+    run_lock._held.close()
+
+
+def test_one_training_per_save_dir(module, begin, tmp_path: Path) -> None:
+    with folder_lock(tmp_path / "save", busy=""):
+        with pytest.raises(UsageError) as error:
+            begin()
+        assert str(error.value) == (
+            f"--save-dir {tmp_path}/save is in use by another training (process {os.getpid()}): wait for it, or give "
+            "another one"
+        )
+        begin(no_save=True)
+        begin(first=False)
+    distributed = SimpleNamespace(call_main=begin)
+    run_lock.check_lock(distributed)
+    distributed.call_main()
+    with folder_lock(tmp_path / "save", busy=""):  # released at the end of the training
+        pass
+    begin()
+    with pytest.raises(ValueError, match="^busy$"), folder_lock(tmp_path / "save", busy="busy"):
+        pass
+    module.torch_persistent_save("first")
+    (lock,) = (tmp_path / "save").glob("lock.*")
+    lock.unlink()
+    with pytest.raises(UsageError, match="this process stops"):
+        module.torch_persistent_save("second")
+    assert module.saved == ["first"]
+
+
+def test_a_folder_that_can_not_be_locked_is_a_warning(module, begin, monkeypatch, caplog) -> None:
+    def refuse(*args: object, **options: object) -> NoReturn:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(run_lock, "folder_lock", refuse)
+    begin()
+    module.torch_persistent_save("first")
+    assert module.saved == ["first"]
+    assert "can't be locked ([Errno 1] Operation not permitted): start no other training with it" in caplog.text

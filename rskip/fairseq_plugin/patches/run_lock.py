@@ -1,25 +1,54 @@
-"""Ends a training with the `rskip run` that started it. Refuses to save after another process took the run over."""
+"""Lets only one training write to a --save-dir, and ends a training with the `rskip run` that started it.
+
+A training refuses to save after another process took over its run or its --save-dir.
+"""
 
 from __future__ import annotations
 
 import functools
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from fairseq_compat.one_line_errors import UsageError
 from fairseq_compat.patch import Patch
-from rskip.files.folder_lock import FolderLock, LockLost
+from rskip.files.folder_lock import FolderLock, LockLost, folder_lock
 from rskip.machine.workers import end_with_parent
+
+logger = logging.getLogger(__name__)
+
+
+_held = ExitStack()  # the lock of this process's training; the kernel ends it after a kill
 
 
 def check_lock(module: Any) -> None:
-    """Wraps `torch_persistent_save`, to check the run's lock first. Does nothing for a training without a lock."""
-    save, lock = module.torch_persistent_save, FolderLock.inherited()
-    if lock is not None:
+    """Wraps functions of `fairseq.checkpoint_utils` and `fairseq.distributed.utils`.
+
+    `load_checkpoint` first locks the --save-dir, `torch_persistent_save` checks the locks, and the end of `call_main`
+    releases that of the --save-dir.
+    """
+    if hasattr(module, "call_main"):
+        module.call_main = _releasing(module.call_main)
+        return
+    load, save = module.load_checkpoint, module.torch_persistent_save
+    of_run = FolderLock.inherited()
+    of_folder: list[FolderLock] = []
+    if of_run is not None:
         end_with_parent()  # the parent may be torchrun
+
+    @functools.wraps(load)
+    def load_checkpoint(cfg: Any, trainer: Any, **options: Any) -> Any:
+        _held.close()
+        of_folder.clear()
+        if trainer.is_data_parallel_master and not cfg.no_save:
+            of_folder.extend(_locked(Path(cfg.save_dir)))
+        return load(cfg, trainer, **options)
 
     @functools.wraps(save)
     def torch_persistent_save(*arguments: Any, **options: Any) -> None:
-        if lock is not None:
+        for lock in filter(None, (of_run, *of_folder)):
             try:
                 lock.check()
             except LockLost as error:
@@ -27,7 +56,31 @@ def check_lock(module: Any) -> None:
         save(*arguments, **options)
 
     torch_persistent_save.checks_lock = True  # type: ignore[attr-defined]
-    module.torch_persistent_save = torch_persistent_save
+    module.load_checkpoint, module.torch_persistent_save = load_checkpoint, torch_persistent_save
+
+
+def _releasing(call_main: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(call_main)
+    def releasing(*arguments: Any, **options: Any) -> None:
+        with _held:
+            call_main(*arguments, **options)
+
+    return releasing
+
+
+def _locked(folder: Path) -> list[FolderLock]:
+    """The lock of a --save-dir, held until `_held` is closed; empty if the file system allows none.
+
+    :raises UsageError: another training holds the folder.
+    """
+    busy = f"--save-dir {folder} is in use by another training (process {{process}}): wait for it, or give another one"
+    try:
+        return [_held.enter_context(folder_lock(folder, busy=busy))]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    except OSError as error:
+        logger.warning(f"--save-dir {folder} can't be locked ({error}): start no other training with it")
+        return []
 
 
 def active() -> bool:
@@ -38,8 +91,8 @@ def active() -> bool:
 
 RUN_LOCK = Patch(
     name="run-lock",
-    modules=("fairseq.checkpoint_utils",),
-    symptom="another process takes over a run: the first training continues and overwrites its checkpoints",
+    modules=("fairseq.checkpoint_utils", "fairseq.distributed.utils"),
+    symptom="two trainings with one --save-dir, or one whose run was taken over, overwrite each other's checkpoints",
     after=check_lock,
     active=active,
 )
