@@ -29,6 +29,17 @@ MODEL_NAME = "rskip_transformer"
 _OUTPUT_BIAS = "decoder.output_projection.bias"
 
 
+class OtherArchitectureError(UsageError):
+    """Raised if a checkpoint's parameters don't fit the model.
+
+    difference: the first parameter that doesn't fit, without advice, which depends on the program.
+    """
+
+    def __init__(self, difference: str) -> None:
+        super().__init__(f"{difference}: give the data folder of its training, without --model-overrides")
+        self.difference = difference
+
+
 class TrainedByFairseq(BaseFairseqModel):
     """What all our models add to fairseq's: the probe, compiled layers, their loss, and errors of one line.
 
@@ -92,7 +103,7 @@ class TrainedByFairseq(BaseFairseqModel):
         super().prepare_for_inference_(cfg)
 
     def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, *args: Any, **kwargs: Any) -> Any:
-        """Loads parameters. Raises `UsageError` for another architecture, with the first parameter that differs."""
+        """Loads parameters. Raises `OtherArchitectureError` with the first parameter that doesn't fit."""
         if strict:
             own = self.state_dict()
             if _OUTPUT_BIAS in state_dict:
@@ -102,17 +113,16 @@ class TrainedByFairseq(BaseFairseqModel):
                 )
             for name in sorted(own.keys() ^ state_dict.keys()):
                 where = "not in the checkpoint" if name in own else "not in the model"
-                raise UsageError(
+                specs = list(dict.fromkeys(self.connections.values()))
+                raise OtherArchitectureError(
                     f"the checkpoint is of another architecture: parameter {name} is {where} "
-                    f"(connections {', '.join(self.connections.values())}); "
-                    "give its training flags, or another --save-dir"
+                    f"(the model's connection{'s' * (len(specs) > 1)}: {', '.join(specs)})"
                 )
             for name, tensor in own.items():
                 if tensor.shape != state_dict[name].shape:
-                    raise UsageError(
+                    raise OtherArchitectureError(
                         f"the checkpoint is of another architecture: parameter {name} has shape "
-                        f"{tuple(state_dict[name].shape)} there and {tuple(tensor.shape)} in the model; "
-                        "give its training flags and dictionaries, or another --save-dir"
+                        f"{tuple(state_dict[name].shape)} there and {tuple(tensor.shape)} in the model"
                     )
         return super().load_state_dict(state_dict, strict, *args, **kwargs)
 

@@ -201,7 +201,8 @@ def test_checkpoint_of_another_architecture_is_refused_and_kept(trained, train_c
     before = trained.read_bytes()
     process = fairseq_program(*command, folder=tmp_path)
     assert process.returncode == 2, process.stderr[-2000:]
-    assert "checkpoint is of another architecture" in process.stderr.splitlines()[-1]
+    last = process.stderr.splitlines()[-1]
+    assert "checkpoint is of another architecture" in last and last.endswith("training flags, or another --save-dir")
     assert trained.read_bytes() == before
 
 
@@ -216,4 +217,6 @@ def test_another_connection_of_equal_parameters_is_refused_but_where_the_trainin
         train(tmp_path, *RSKIP, "--connection", "2xskip+ln", "--value-residual", "fixed", "--max-update", "2")
     assert last.read_bytes() == before
     train(tmp_path / "new", *RSKIP, "--connection", "deepnorm", "--max-update", "1", "--finetune-from-model", str(last))
+    with pytest.raises(UsageError, match=r"not in the model .*: 2rskip.ln.: --finetune-from-model needs .* out$"):
+        train(tmp_path / "more", *RSKIP, "--max-update", "1", "--finetune-from-model", str(last))
     train(tmp_path, *RSKIP, "--connection", "2XSKIP+LN", "--max-update", "2")

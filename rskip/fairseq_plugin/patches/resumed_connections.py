@@ -1,11 +1,14 @@
-"""Refuses to resume a training with other connections, even if their parameters would fit."""
+"""Refuses to resume a training with other connections, even if their parameters would fit.
+
+If parameters don't fit, the error gives advice for resuming or for --finetune-from-model.
+"""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-from fairseq_compat.one_line_errors import UsageError
+from fairseq_compat.one_line_errors import UsageError, usage_error_behind
 from fairseq_compat.patch import Patch
 from rskip.connections import parse_connection
 from rskip.settings.errors import SettingError
@@ -13,10 +16,24 @@ from rskip.settings.errors import SettingError
 
 def compare_connections(module: Any) -> None:
     """Wraps `Trainer.load_checkpoint`, to compare a checkpoint with the flags before it loads a parameter."""
+    from rskip.fairseq_plugin.model import OtherArchitectureError
+
     original, checkpoint_utils = module.Trainer.load_checkpoint, module.checkpoint_utils
 
     @functools.wraps(original)
-    def load_checkpoint(self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any) -> Any:
+    def load_checkpoint(self: Any, filename: str, *args: Any, **options: Any) -> Any:
+        try:
+            return compared(self, filename, *args, **options)
+        except Exception as error:  # fairseq's own, behind which is ours
+            if not isinstance(behind := usage_error_behind(error), OtherArchitectureError):
+                raise
+            if filename == self.cfg.checkpoint.finetune_from_model:
+                advice = "--finetune-from-model needs parameters that fit: give its training flags, or leave it out"
+            else:
+                advice = "give its training flags, or another --save-dir"
+            raise UsageError(f"{filename}: {behind.difference}: {advice}") from None
+
+    def compared(self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any) -> Any:
         if reset_optimizer:  # --finetune-from-model, --reset-optimizer: another training's parameters are wanted
             return original(self, filename, reset_optimizer, *args, **options)
         read = checkpoint_utils.load_checkpoint_to_cpu
@@ -49,7 +66,7 @@ def _compare(there: Any, here: Any, filename: str) -> None:
         if now.get(flag, value) != value:
             raise UsageError(
                 f"{filename} was trained with {flag} {value}, not {now[flag]}: give its training flags, or "
-                f"another --save-dir (with --finetune-from-model {filename} to start from its weights)"
+                f"another --save-dir (with --finetune-from-model {filename} to start from its weights, if they fit)"
             )
 
 
