@@ -66,6 +66,7 @@ class ResumableFile:
 
     It has the name `path` and a journal next to it. Only one process at a time may write it. It is a context manager,
     which closes the file. If a window is kept, it turns every error except `OtherInputError` into a `StoppedError`.
+    After an error without any finished work it removes its files.
 
     :param path: the file; see `part_path`.
     :param settings: everything that determines the content, for JSON. If a value has the keys `path` and `sha256`, only
@@ -110,14 +111,16 @@ class ResumableFile:
             batches are kept.
         """
         last = self._last
-        found, empty = last is None, True
+        found, empty, end = last is None, True, 0
         for window in windows:
-            empty = False
+            empty, end = False, window.start + len(window.lines)
             if last is None or window.number > last.window:
                 self._check_input(found)
                 yield window
             elif window.number == last.window:
                 found = window.sha256 == last.sha256 and window.whole
+        if not found and end < self.lines:
+            raise self._other_input(f"it now ends before line {self.lines:,}")
         self._check_input(found)
         if empty and any(map(_has_batches, _window_journals(self.path))):
             raise self._other_input("the input is empty now")
@@ -177,9 +180,14 @@ class ResumableFile:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        kept = self.lines or any(map(_has_batches, _window_journals(self.path)))
+        if error is not None and not kept and not os.fstat(self._descriptor).st_size:
+            for path in (self.path, self.journal.path, *_window_journals(self.path)):
+                path.unlink(missing_ok=True)
         self.close()
-        stopped = isinstance(error, (KeyboardInterrupt, ValueError, OSError)) and not isinstance(error, OtherInputError)
-        if error is not None and stopped and (self.lines or any(map(_has_batches, _window_journals(self.path)))):
+        ends = KeyboardInterrupt, SystemExit, ValueError, OSError
+        stopped = isinstance(error, ends) and not isinstance(error, OtherInputError)
+        if error is not None and stopped and kept:
             raise StoppedError(error, self.lines, self.path) from error
 
     def _restore(self, settings: dict[str, Any], resume: bool) -> Entry | None:
@@ -243,6 +251,12 @@ def unfinished_parts(output: Path) -> list[Path]:
         and _WINDOW not in path.name.removeprefix(output.name)
     ]
     return sorted(path for path in found if path.stat().st_size or any(map(_has_batches, _window_journals(path))))
+
+
+def how_to_resume(outputs: Iterable[Path]) -> str:
+    """What to say if a command stops before it continues one of the outputs; "" if interrupted runs left nothing."""
+    left = [part for output in outputs for part in unfinished_parts(output)]
+    return f"finished work of an earlier run is in {left[0]}: --resume continues from there" if left else ""
 
 
 def _window_journals(part: Path) -> list[Path]:

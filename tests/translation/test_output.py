@@ -205,9 +205,12 @@ def test_other_settings_are_named(unfinished):
 
 
 def test_another_input_is_refused(unfinished):
-    for text in (TEXT.replace("3 ", "X "), TEXT[1:], "", "0 \n", "\n" + TEXT, "".join(TEXT.splitlines(True)[:11])):
+    for text in (TEXT.replace("3 ", "X "), TEXT[1:], "\n" + TEXT):
         (unfinished / "input").write_text(text, encoding="utf-8")
         refused(unfinished, r"another input: the first 12 lines differ", resume=True)
+    for text in ("", "0 \n", "".join(TEXT.splitlines(True)[:11])):
+        (unfinished / "input").write_text(text, encoding="utf-8")
+        refused(unfinished, r"another input: it now ends before line 12; give the former input", resume=True)
 
 
 def test_what_comes_behind_the_translated_lines_may_have_changed(unfinished):
