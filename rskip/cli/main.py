@@ -167,20 +167,23 @@ def line_start() -> str:
 
 
 @contextmanager
-def termination_raises() -> Iterator[None]:
+def termination_raises(resume: str = _RESUME) -> Iterator[None]:
     """Within the block, SIGTERM raises SystemExit (status 143), so that clean-up runs, and prints how to resume.
 
     Ctrl-C raises KeyboardInterrupt with that advice, which `main` prints.
+
+    :param resume: the advice; "": there is nothing to resume, or the block prints it.
     """
+    advice = [resume] if resume else []
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
     try:
         yield
     except SystemExit as exit:
         if exit.code == TERMINATED:
-            print(f"rskip: terminated; {_RESUME}", file=sys.stderr)
+            print("; ".join(["rskip: terminated", *advice]), file=sys.stderr)
         raise
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_RESUME) from None
+        raise KeyboardInterrupt(*advice) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 

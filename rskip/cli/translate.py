@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, fields, replace
 from datetime import timedelta
 from itertools import count
@@ -115,8 +115,8 @@ def run(args: argparse.Namespace) -> None:
 def translate_files(args: argparse.Namespace) -> None:
     """Translates files or standard input to files or standard output."""
     from rskip.cli._options import with_flags
-    from rskip.cli.main import line_start, one_line
-    from rskip.files.resumable import complete
+    from rskip.cli.main import line_start, one_line, termination_raises
+    from rskip.files.resumable import complete, how_to_resume
     from rskip.machine.ranks import Ranks
     from rskip.translation.jobs import known_sum, plan_jobs, unfinished_jobs
     from rskip.translation.options import BatchSettings, CpuSettings
@@ -127,6 +127,7 @@ def translate_files(args: argparse.Namespace) -> None:
     check_jobs(jobs, args, ranks)
     options, batches, cpu = search_options(args), with_flags(BatchSettings(), args), with_flags(CpuSettings(), args)
     verbose = ranks.first and not args.quiet
+    alone = ranks.count == 1  # under torchrun, SIGTERM ends processes that wait for each other
     with ranks.process_group("gloo", timeout=FOREVER):
         jobs, whole = unfinished_jobs(jobs, ranks, resume=args.resume)
         if whole and verbose:
@@ -134,7 +135,9 @@ def translate_files(args: argparse.Namespace) -> None:
         if not jobs:
             return
         ranks.wait()
-        translator = load_translator(args, ranks)
+        left = how_to_resume(job.output for job in jobs if job.to_file and job.output is not None)
+        with termination_raises(left) if alone else nullcontext():
+            translator = load_translator(args, ranks)
 
         from rskip.files.resumable import StoppedError
         from rskip.machine.terminal import duration
@@ -159,15 +162,16 @@ def translate_files(args: argparse.Namespace) -> None:
         )
         if "-" in jobs[0].inputs and sys.stdin.isatty() and not args.quiet:
             print("type one sentence per line, Ctrl-D ends (see also --interactive)", file=sys.stderr)
-        try:
-            lines, tokens, seconds, unknown = work.run(jobs)
-        except StoppedError as stopped:
-            kept = f"lines up to {stopped.lines:,} are in" if stopped.lines else "finished work is kept next to"
-            hint = f"{kept} {stopped.path}: --resume continues from there"
-            if isinstance(stopped.cause, Exception):
-                raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
-            print(f"{line_start()}rskip translate: {hint}", file=sys.stderr)
-            raise stopped.cause from None
+        with termination_raises("") if alone else nullcontext():
+            try:
+                lines, tokens, seconds, unknown = work.run(jobs)
+            except StoppedError as stopped:
+                kept = f"lines up to {stopped.lines:,} are in" if stopped.lines else "finished work is kept next to"
+                hint = f"{kept} {stopped.path}: --resume continues from there"
+                if isinstance(stopped.cause, Exception):
+                    raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
+                print(f"{line_start()}rskip translate: {hint}", file=sys.stderr)
+                raise stopped.cause from None
         if verbose:
             if unknown >= MANY_UNKNOWN:
                 share = f"{100 * unknown:.0f} % of the input's tokens are not in the model's dictionary"

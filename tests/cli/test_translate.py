@@ -384,6 +384,25 @@ def test_damaged_text_is_named_and_output_so_far_is_whole(translate, tmp_path):
     assert (tmp_path / "out.partial").read_text() == output
 
 
+@pytest.mark.parametrize("damaged", ["Ein Hündchen.\n".encode("latin-1"), "A dog.\n".encode("utf-16")])
+def test_a_text_that_is_refused_at_its_first_line_leaves_no_files(translate, tmp_path, damaged):
+    (tmp_path / "bad.en").write_bytes(damaged)
+    assert "line 1 is" in translate(tmp_path / "bad.en", "--output", tmp_path / "out")[2]
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.en"]
+
+
+def test_an_interrupt_before_the_work_names_what_earlier_runs_left(translate, text, tmp_path, monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rskip.cli.translate.load_translator", interrupted)
+    (tmp_path / "out.partial").write_text("Ein Hund.\n")
+    assert translate(text, "--output", tmp_path / "new")[::2] == (130, "rskip translate: interrupted\n")
+    left = f"finished work of an earlier run is in {tmp_path}/out.partial: --resume continues from there"
+    error = translate(text, "--output", tmp_path / "out", "--resume")[2]
+    assert error == f"rskip translate: interrupted; {left}\n"
+
+
 def test_large_files_on_the_cpu_get_a_worker_for_each_thread(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     for size, device, count in ((10**6, "cpu", 4), (1000, "cpu", 1), (10**6, "meta", 1), (None, "cpu", 1)):
@@ -475,16 +494,18 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(command, translate, 
     output, partial = tmp_path / "out", tmp_path / "out.partial"
     arguments = [tmp_path / "in.en", "--buffer-size", "20", "--beam", "2", "--output", output, "--resume"]
     workers = ["--workers", "2", "--threads", "2"]  # tests/machine/test_workers.py has their end with a killed process
-    # SIGTERM has its default action here, which ends a process as abruptly as SIGKILL does
-    for count, number, status, more in ((1, signal.SIGTERM, -signal.SIGTERM, []), (60, signal.SIGINT, 130, workers)):
+    ends = {signal.SIGTERM: "terminated", signal.SIGINT: "interrupted"}
+    for count, number, status, more in (
+        (1, signal.SIGKILL, -signal.SIGKILL, []), (40, signal.SIGTERM, 143, []), (80, signal.SIGINT, 130, workers),
+    ):  # fmt: skip
         words = [*command, *map(str, arguments), *more]
         process = subprocess.Popen(words, env=environment(), stderr=subprocess.PIPE, preexec_fn=take_signals)
         wait_for_lines(process, partial, count)
         process.send_signal(number)
         error = process.communicate()[1].decode()
         assert process.returncode == status and not output.exists() and "Traceback" not in error
-        if number == signal.SIGINT:
-            assert f"are in {partial}: --resume continues from there\nrskip translate: interrupted\n" in error
+        if number in ends:
+            assert f"are in {partial}: --resume continues from there\n" in error and f": {ends[number]}\n" in error
     last = translate(*arguments, *workers)
     assert last[0] == 0 and 0 < int(re.search(r"(\d+) lines in .*, 2 workers\)", last[2])[1]) <= 200
     assert output.read_bytes() == (tmp_path / "whole").read_bytes()

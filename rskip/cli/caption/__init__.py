@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rskip.cli._model import loading_for_good, model_path
+from rskip.cli.main import one_line, termination_raises
 
 if TYPE_CHECKING:
     from rskip.captioning.captioner import Captioner
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
     from rskip.cli._options import with_flags
     from rskip.files.images import find_images
-    from rskip.files.resumable import complete, unfinished_parts
+    from rskip.files.resumable import complete, how_to_resume, unfinished_parts
 
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; images that are too large are refused
     options, batches = with_flags(CAPTION_OPTIONS, args), with_flags(ImageBatchSettings(), args)
@@ -97,7 +98,8 @@ def run(args: argparse.Namespace) -> int:
         if not args.quiet:
             print(complete(args.output), file=sys.stderr)
         return 0
-    captioner = load_captioner(args)
+    with termination_raises(how_to_resume([args.output] if args.output else [])):
+        captioner = load_captioner(args)
     if args.output is None:
         failed = print_captions(args, captioner, images, options, batches.batch_size)
     else:
@@ -180,11 +182,11 @@ def write_file(
 ) -> dict[str, str]:
     """Writes captions to --output. Returns the errors of images that can't be read."""
     from rskip.captioning.files import write_captions
-    from rskip.cli.main import one_line
     from rskip.files.resumable import StoppedError
     from rskip.machine.progress import Progress
 
-    with Progress("captions", total=len(images), unit=" images", log=30, shown=not args.quiet) as bar:
+    progress = Progress("captions", total=len(images), unit=" images", log=30, shown=not args.quiet)
+    with progress as bar, termination_raises(""):
 
         def report(done: int) -> None:
             bar.update(done - bar.n)
