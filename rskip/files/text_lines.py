@@ -26,15 +26,20 @@ def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
 def decoded_line(raw: bytes, number: int, name: str) -> str:
     """A line of text without its end, which is a line feed and any carriage returns before it.
 
-    Nothing else ends a line. A byte order mark before the first line is dropped.
+    Nothing else ends a line, so a text whose lines end only with carriage returns, which would be one line, is refused.
+    A byte order mark before the first line is dropped.
 
     :param number: the line's number, from 1.
     :param name: the text's name in errors.
-    :raises ValueError: the text is not UTF-8.
+    :raises ValueError: the text is not UTF-8, or has carriage returns as its only line ends.
     """
     if _is_utf16(raw, number):
         raise ValueError(f"{name}: line {number} is UTF-16: convert the text to UTF-8 (iconv -f UTF-16 -t UTF-8)")
     line = raw.removesuffix(b"\n").rstrip(b"\r")
+    if number == 1 and b"\r" in line and not raw.endswith(b"\n"):  # a line without line feed is the last one
+        raise ValueError(
+            f"{name}: its lines end with carriage returns only: convert them to line feeds (tr '\\r' '\\n')"
+        )
     if number == 1:
         line = line.removeprefix(BOM_UTF8)
     try:
