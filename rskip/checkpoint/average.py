@@ -206,6 +206,7 @@ def _check_enough(
     limit = "" if up_to is None else f" up to {by} {up_to}"
     other = "update" if by == "epoch" else "epoch"
     others = len(_numbered(Path(folder), by=other, up_to=None))
-    hints = [f"ask for {len(found)} or fewer"] * bool(found) + [f"choose by {other}: it has {others}"] * bool(others)
+    fewer, by_other = f"ask for {len(found)} or fewer", f"choose by {other} (--by {other}): it has {others}"
+    hints = [fewer] * bool(found) + [by_other] * bool(others)
     advice = f": {', or '.join(hints)}" if hints else ""
     raise ValueError(f"{number} {by} checkpoints asked for, but {folder} has {len(found)}{limit}{advice}")
