@@ -63,9 +63,15 @@ def load(
     if isinstance(name, os.PathLike) or (isinstance(name, str) and name not in models and _is_path(name)):
         model = load_folder(Path(name), device=device, dtype=dtype, languages=languages)
     else:
-        model = load_entry(find_model(models, name), root=path.parent, device=device, dtype=dtype)
+        try:
+            entry = find_model(models, name)
+        except ValueError as error:
+            if not isinstance(name, str):
+                raise
+            raise ValueError(f"{error}; a model's folder can be given too, but there is none at {name}") from None
+        model = load_entry(entry, root=path.parent, device=device, dtype=dtype)
         if languages != (None, None):
-            _check_translates(find_model(models, name).task, languages, source=str(name))
+            _check_translates(entry.task, languages, source=str(name))
             model = cast("Translator", model).between(*languages)
     return model
 
@@ -100,6 +106,11 @@ def load_folder(
         if task.reads_checkpoints:
             precision, device = _checked(task, str(folder), device, dtype)
             return task.load(folder, precision=precision, device=device)
+        if task.name == "translation":
+            raise FileNotFoundError(
+                f"{folder} is a translation model's checkpoint: convert it with `rskip import fairseq --checkpoint "
+                f"{folder} --dictionaries DATA --output MODEL`, where DATA is its data folder, then load MODEL"
+            )
     if not (folder / WEIGHTS).is_file() and (folder / "training" / WEIGHTS).is_file():
         folder /= "training"  # of a run
     if not (folder / WEIGHTS).is_file():
