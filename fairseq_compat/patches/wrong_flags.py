@@ -21,6 +21,14 @@ _CHOICE = re.compile(r"argument (\S+): invalid choice: '(.*?)' \(choose from (.*
 _UNKNOWN = re.compile(r"unrecognized arguments: (--[^ =]+)")
 _MANY = 8  # choices that one line lists
 _NEAR = 0.85  # similarity of a misspelt name
+_SHORTEST = 5  # letters of a name that was cut short
+_WRONG_TYPE = re.compile(r"(argument \S+): invalid (\S+) value: (.*)", re.DOTALL)
+_EXPECTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "eval_str_list": "a number, or several separated by commas",
+    "<lambda>": "a number, or several separated by commas",  # fairseq's lists
+}
 _BY_PLUGINS = ("--arch", "--task", "--criterion", "--optimizer", "--lr-scheduler")
 
 
@@ -34,7 +42,9 @@ def one_line(message: str, *, flags: Iterable[str], has_user_dir: bool) -> str:
         return f"{unknown[1]} is an unknown flag: did you mean {near}?"
     match = _CHOICE.fullmatch(" ".join(message.split()))
     if match is None:
-        return " ".join(re.sub(r"invalid \S+ value: ", "expected another value than ", message).split())
+        if wrong := _WRONG_TYPE.fullmatch(message):
+            message = f"{wrong[1]}: expected {_EXPECTED.get(wrong[2], 'another value')}, got {wrong[3]}"
+        return " ".join(message.split())
     flag, given, known = match[1].split("/")[0], match[2], re.findall(r"[\w.+-]+", match[3])
     if near := _nearest(given, known):
         return f"{flag} is {given}, which is unknown: did you mean {near}?"
@@ -44,7 +54,14 @@ def one_line(message: str, *, flags: Iterable[str], has_user_dir: bool) -> str:
 
 
 def _nearest(given: str, known: Iterable[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(given, list(known), n=1, cutoff=_NEAR)), None)
+    """The known name that is most similar to the given one, or that begins with it, apart from - and _."""
+    names, begin = list(known), _letters(given)
+    longer = [name for name in names if len(begin) >= _SHORTEST and _letters(name).startswith(begin)]
+    return next(iter([*difflib.get_close_matches(given, names, n=1, cutoff=_NEAR), *longer]), None)
+
+
+def _letters(name: str) -> str:
+    return re.sub("[-_]", "", name).lower()
 
 
 def report_in_one_line(module: Any) -> None:

@@ -92,7 +92,8 @@ import sys
 from fairseq import options
 sys.stderr = sys.stdout
 for words in (["--arch", "transformer_rskip_ln"], ["--task", "translatoin"],
-              ["--ddp-backend", "x"], ["--max-update", "abc"], ["--max-tokens", "3"],
+              ["--ddp-backend", "x"], ["--max-update", "abc"], ["--update-freq", "abc"], ["--max-tokens", "3"],
+              ["--criterion", "label_smoothedcross"],
               ["--max_tokens", "3", "--arch", "transformer"]):
     sys.argv = ["fairseq-train", "data", *words]
     try:
@@ -564,8 +565,10 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
                 "--user-dir rskip",
                 "--task is translatoin, which is unknown: did you mean translation?",
                 "--ddp-backend is x: expected c10d, fully_sharded, legacy_ddp, no_c10d, pytorch_ddp, slowmo",
-                "argument --max-update: expected another value than 'abc'",
+                "argument --max-update: expected a whole number, got 'abc'",
+                "argument --update-freq: expected a number, or several separated by commas, got 'abc'",
                 "--arch is missing, such as --arch transformer_rskip_ln with --user-dir rskip",
+                "--criterion is label_smoothedcross, which is unknown: did you mean label_smoothed_cross_entropy?",
                 "--max_tokens is an unknown flag: did you mean --max-tokens?",
             )
         ),
