@@ -82,12 +82,14 @@ def _several_at_once(files: Sequence[UpstreamFile], get: _Get, at_once: int) -> 
 
 
 def _from_web(mirror: str | None, cache: Path) -> _Get:
+    otherwise = "give another --mirror" if mirror else "give a folder or URL that has the file (--mirror)"
+
     def get(file: UpstreamFile, stop: threading.Event) -> FetchedFile:
         path = cache / file.name
         if found := verified(path, url=file.url, size=file.size, sha256=file.sha256):
             return found
         url = f"{mirror.rstrip('/')}/{file.name}" if mirror else file.url
-        download(url, path, size=file.size, sha256=file.sha256, otherwise="give another mirror", stop=stop)
+        download(url, path, size=file.size, sha256=file.sha256, otherwise=otherwise, stop=stop)
         return keep_metadata(path, url=url, sha256=file.sha256)
 
     return get
@@ -126,7 +128,9 @@ def _from_folder(files: Sequence[UpstreamFile], folder: Path, cache: Path) -> _G
         names = ", ".join(file.name for file in missing)
         urls = ", ".join(dict.fromkeys(file.url for file in missing))
         verb, pronoun = ("is", "it") if len(missing) == 1 else ("are", "them")
-        raise FileNotFoundError(f"{names} {verb} not in the mirror {folder}: get {pronoun} from {urls}")
+        where = sorted(path for path in folder.iterdir() if all(file_or_packed(path, file.name) for file in missing))
+        nearby = f"give its subfolder {where[0]}, or " if where else ""
+        raise FileNotFoundError(f"{names} {verb} not in the mirror {folder}: {nearby}get {pronoun} from {urls}")
 
     def get(file: UpstreamFile, stop: threading.Event) -> FetchedFile:
         path = found[file]

@@ -302,6 +302,8 @@ def find_recipe(name: str | os.PathLike[str]) -> tuple[Path, str | None]:
         path, variant = FOLDER / f"{recipe}.yaml", last or None
     if path.is_file():
         return path, variant
+    if Path(name).is_file():
+        raise FileNotFoundError(f"{name} is not a recipe: expected a file that ends in {' or '.join(_SUFFIXES)}")
     meant = _recipe_meant(Path(name), path)
     if not meant and not FOLDER.is_dir():
         meant = f" in {Path.cwd()}; this project's recipes are in recipes/ of its folder"

@@ -183,7 +183,15 @@ class _Transfer:
         self._note.unlink(missing_ok=True)
 
     def receive(self, *, attempts: int) -> None:
-        """Downloads the missing part of the partial file, in several attempts."""
+        """Downloads the missing part of the partial file, in several attempts. An error leaves no empty files."""
+        try:
+            self._receive(attempts)
+        except BaseException:
+            if self.partial.exists() and self.partial.stat().st_size == 0:
+                self.forget()
+            raise
+
+    def _receive(self, attempts: int) -> None:
         for attempt in range(attempts):
             if self.stop.wait(FIRST_WAIT * 2 ** (attempt - 1) if attempt else 0):
                 raise Stopped

@@ -132,6 +132,10 @@ def test_files_missing_in_the_mirror(upstream: Upstream, mirror: Path) -> None:
     )
     with pytest.raises(FileNotFoundError, match=message):
         fetch(files, folder="tiny", mirror=str(mirror))
+    (mirror / "train.en.gz.kept").rename(mirror / "train.en.gz")
+    message = r"^train\.en\.gz is not in the mirror (.*): give its subfolder \1/mirror, or get it from "
+    with pytest.raises(FileNotFoundError, match=message):
+        fetch(files[:1], folder="tiny", mirror=str(mirror.parent))
 
 
 def test_no_mirror_there(upstream: Upstream, tmp_path: Path) -> None:

@@ -437,6 +437,9 @@ def test_a_file_that_is_not_there_or_not_text(write: Write, tmp_path: Path) -> N
         load_recipe(tmp_path / "mnie.yaml")
     with pytest.raises(FileNotFoundError, match=r"no recipe .*: give RECIPE/VARIANT, or the path of a recipe file"):
         load_recipe(tmp_path / "absent" / "any_thing.yaml")
+    (tmp_path / "README.md").write_text("")
+    with pytest.raises(FileNotFoundError, match=r"README.md is not a recipe: expected a file that ends in .yaml or .y"):
+        load_recipe(tmp_path / "README.md")
     (tmp_path / "binary.yaml").write_bytes(b"kind: \xff")
     with pytest.raises(SettingError, match="not valid UTF-8 .byte 6."):
         load_recipe(tmp_path / "binary.yaml")
