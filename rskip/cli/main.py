@@ -153,12 +153,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         from rskip.machine.extras import missing_torch
 
         finish_output()
+        command = _typed_command(argv)
         print(f"{command}: error: {missing_torch(command)}", file=sys.stderr)
         return MISTAKE
     except (ValueError, OSError) as error:
         finish_output()
-        print(f"{command}: error: {one_line(error, args)}", file=sys.stderr)
+        print(f"{_typed_command(argv)}: error: {one_line(error, args)}", file=sys.stderr)
         return MISTAKE
+
+
+def _typed_command(argv: Sequence[str]) -> str:
+    """The command that `argv` begins with, also if declaring its arguments failed."""
+    words, group = ["rskip"], rskip.cli
+    for word in argv:
+        if word not in subcommands(group):
+            break
+        words.append(word)
+        module = sys.modules.get(f"{group.__name__}.{word.replace('-', '_')}")
+        if module is None:
+            break
+        group = module
+    return " ".join(words)
 
 
 def line_start() -> str:
