@@ -312,7 +312,7 @@ MISTAKES = (
     (["TEXT", "--output", "/dev/null", "--resume"], "--resume needs --output"),
     (["TEXT", "--interactive"], "FILE can't be combined with --interactive"),
     (["--interactive"], "--interactive needs a terminal"),
-    (["TEXT", "--nbest", "5"], "--nbest is 5: expected at most the beam, 4"),
+    (["TEXT", "--nbest", "5"], "--nbest is 5: expected at most the beam, 4 (beam or --beam)"),
     (["TEXT", "--beam", "0"], "--beam is 0: expected a whole number, 1 or more"),
     (["TEXT", "--lenpen", "nan"], "--lenpen is nan: expected a number, -20 or more"),
     (["TEXT", "--sampling-topk", "3"], "--sampling-topk is 3: expected 0 without sampling"),
