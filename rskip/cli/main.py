@@ -52,6 +52,14 @@ class OneLineParser(argparse.ArgumentParser):
         super().__init__(*args, **options)
         self._negative_number_matcher = re.compile(r"-(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$|-(inf|nan)$", re.IGNORECASE)
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Like argparse's method, but an unknown argument is an error of the subcommand."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self.prog = getattr(found, "command", self.prog)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found
+
     def print_help(self, file: Any = None) -> None:
         """Like argparse's method, but raises errors of writing."""
         print(self.format_help(), end="", file=file or sys.stdout, flush=True)

@@ -177,8 +177,9 @@ def test_unknown_subcommand_is_status_2_and_names_it(capsys):
     assert error.startswith("rskip: error: ") and "'prepaer'" in error and error.count("\n") == 1
 
 
-def test_a_word_in_place_of_a_number_is_named(capsys):
+def test_a_wrong_argument_is_named_with_its_command(capsys):
     for arguments, said in (
+        (["doctor", "--mine", "1"], "unrecognized arguments: --mine 1"),
         (["run", "mine", "--seeds", "a"], "argument --seeds: expected a whole number, got 'a'"),
         (["translate", "--model", "m", "--lenpen", "b"], "argument --lenpen: expected a number, got 'b'"),
     ):
