@@ -40,6 +40,7 @@ _Test = Annotated[str, msgspec.Meta(pattern=r"^tests/[\w/]+\.py::test_\w+$", ext
 class Quantity(msgspec.Struct, frozen=True, kw_only=True):
     """A number in a committed file: a value of a run record, or one computed from a measurement's rows.
 
+    :param file: None: each file of the claim's `seeds`.
     :param of: a record's key, with levels joined by dots, or a column of a measurement or of a record's `curve`.
     :param rows: where the rows are; `curve` for the learning curve of a run record.
     :param where: selects rows by their values.
@@ -47,8 +48,8 @@ class Quantity(msgspec.Struct, frozen=True, kw_only=True):
         `limit`, and rise the largest increase above an earlier value.
     """
 
-    file: _Source
     of: str
+    file: _Source | None = None
     rows: Literal["rows", "curve"] = "rows"
     where: Mapping[str, str | int] = {}
     take: Literal["only", "first", "last", "min", "max", "mean", "median", "trend", "rise", "share_above", "count"] = (
@@ -62,6 +63,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     :param says: the text that shows the value, with {} for the value, such as "{:.3g}".
     :param over: the quantity to divide the value by. Missing keys are taken from `value`.
+    :param below_that: the value must also be below the same quantity with these keys, such as `where` of the baseline.
     :param judges: false if the value is only shown, in addition to values with limits.
     """
 
@@ -70,6 +72,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     over: Mapping[str, Any] | None = None
     above: float | None = None
     below: float | None = None
+    below_that: Mapping[str, Any] | None = None
     judges: bool = True
 
     def __post_init__(self) -> None:
@@ -80,7 +83,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def limited(self) -> bool:
         """Whether the check has a limit."""
-        return self.above is not None or self.below is not None
+        return any(limit is not None for limit in (self.above, self.below, self.below_that))
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +101,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     :param claim: the sentence, shortened.
     :param paper_says: the paper's scores.
     :param at: the setting that was measured instead of the paper's; "": the paper's own setting.
+    :param seeds: measurements of seed 1, 2 and so on. Each check, which then names no file, is made with each of them.
+    :param measures: what the checks of seeds show, in words.
     :param command: the command that tests it; None: derived from its table or tests.
     :param note: a remark about the verdict.
     """
@@ -107,6 +112,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     paper_says: str = ""
     at: str = ""
     checks: tuple[Check, ...] = ()
+    seeds: tuple[_Source, ...] = ()
+    measures: str = ""
     tests: tuple[_Test, ...] = ()
     refuted_by: tuple[_Test, ...] = ()
     compared: tuple[Compared, ...] = ()
@@ -116,6 +123,10 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check(self)
+        for number, each in enumerate(self.checks):
+            if (each.value.file is None) != bool(self.seeds):
+                expected = "none, because the claim has `seeds`" if self.seeds else "a file, or `seeds` of the claim"
+                raise SettingError.of_value(f"checks[{number}].value.file", each.value.file, expected)
         measured = self.checks and not (self.untested or self.compared)
         if sum(map(bool, (measured, self.tests, self.refuted_by, self.compared, self.untested))) != 1:
             expected = "one of checks, tests, refuted_by, compared and untested"
@@ -273,15 +284,20 @@ take about 970 hours (40 days) with 8 variants and 3 seeds.
 
 
 def _judge(claim: Claim, root: Path, tables: Comparisons, costs: Mapping[str, str]) -> Judged:
-    figures = [(each, _figure(each, root)) for each in claim.checks]
-    figure = "; ".join(_said(each, value) for each, value in figures)
+    seeds = [claim.checks] if not claim.seeds else [_of_file(claim.checks, file) for file in claim.seeds]
+    figures = [[(each, _figure(each, root)) for each in checks] for checks in seeds]
+    said = [[_said(each, value) for each, value in of_seed] for of_seed in figures]
+    figure = "; ".join(said[0])
+    if claim.seeds:
+        of_seeds = [f"seed {number}: {', '.join(texts)}" for number, texts in enumerate(said, start=1)]
+        figure = "; ".join([claim.measures, *of_seeds])
     command = claim.command or ""
     if claim.untested:
         return Judged(claim=claim, verdict="untested", figure=figure, command=command, why=claim.untested)
     if claim.compared:
         return _judge_compared(claim, tables, costs, known=figure)
     if claim.checks:
-        agrees = all(_holds(each, value) for each, value in figures if each.judges)
+        agrees = all(_holds(each, value, root) for of_seed in figures for each, value in of_seed if each.judges)
         return Judged(claim=claim, verdict="agrees" if agrees else "disagrees", figure=figure, command=command)
     tests = claim.tests or claim.refuted_by
     for test in tests:
@@ -350,6 +366,10 @@ def _figure(each: Check, root: Path) -> float:
     return value / divisor
 
 
+def _of_file(checks: Sequence[Check], file: str) -> list[Check]:
+    return [msgspec.structs.replace(each, value=msgspec.structs.replace(each.value, file=file)) for each in checks]
+
+
 def _said(each: Check, value: float) -> str:
     try:
         return each.says.format(value)
@@ -357,8 +377,12 @@ def _said(each: Check, value: float) -> str:
         raise SettingError.of_value("says", each.says, "one placeholder for a number, such as {:.3g}") from None
 
 
-def _holds(each: Check, value: float) -> bool:
-    return (each.above is None or value > each.above) and (each.below is None or value < each.below)
+def _holds(each: Check, value: float, root: Path) -> bool:
+    below = [] if each.below is None else [each.below]
+    if each.below_that is not None:
+        that = convert({**msgspec.to_builtins(each.value), **each.below_that}, Quantity, name="below_that")
+        below.append(_figure(msgspec.structs.replace(each, value=that), root))
+    return (each.above is None or value > each.above) and all(value < limit for limit in below)
 
 
 class _Figures(TypedDict, total=False):
@@ -369,6 +393,7 @@ class _Figures(TypedDict, total=False):
 
 
 def _value(quantity: Quantity, root: Path) -> float:
+    assert quantity.file is not None
     path = root / quantity.file
     if not path.is_file():
         raise SettingError.of_value("file", quantity.file, "an existing file")

@@ -84,6 +84,21 @@ def test_figures_are_taken_of_measurements_and_records_and_held_against_limits(p
     ]
 
 
+def test_a_claim_of_several_seeds_must_hold_for_each(project: Path) -> None:
+    first = project / "docs/figures/a.json"
+    (project / "docs/figures/b.json").write_text(first.read_text().replace("4.0", "16.0"))
+    value = "value: {of: gradient, take: max, where: {model: 1xskip}}, over: {take: min}"
+    check = f'checks: [{{says: "x {{:.0f}}", {value}, below_that: {{where: {{model: 2xskip}}}}}}]'  # 8
+    assert judge(
+        project,
+        f"seeds: [docs/figures/a.json], measures: largest over smallest, {check}",
+        f"seeds: [docs/figures/a.json, docs/figures/b.json], measures: largest over smallest, {check}",
+    ) == [
+        ("agrees", "largest over smallest; seed 1: x 4", ""),
+        ("disagrees", "largest over smallest; seed 1: x 4; seed 2: x 16", ""),
+    ]
+
+
 def test_a_table_agrees_or_disagrees_only_where_its_seeds_show_it(project: Path, make_record: MakeRecord) -> None:
     pytest.importorskip("scipy")
 
@@ -148,6 +163,8 @@ def test_what_is_wrong_with_a_claim_is_one_line(project: Path, capsys: pytest.Ca
         (checked("take: first", "over: {take: last}"), "checks[0] has no limit: expected above, below, or judges"),
         (checked("take: first", "judges: false"), "checks have no limit: expected a check with a limit, or `untested`"),
         (checked("take: first", "judges: false, above: 1"), "judges is false, but the check has a limit"),
+        (checked("take: first", "above: 1").replace("file: docs/figures/a.json, ", ""), "file is None: expected a"),
+        (checked("take: first", "above: 1") + ", seeds: [docs/figures/a.json]", "expected none, because the claim has"),
         (COMPARED % ("mine", ""), "variants is []: expected at least one variant"),
         (checked("take: trend", "above: -1", model="1xskip, block: 1"), "expected at least two rows of"),
         (checked("take: first", "over: {take: share_above, limit: 9}, above: 1"), "over is 0 in docs/figures/a.json"),
