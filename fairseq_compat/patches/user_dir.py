@@ -4,7 +4,7 @@ fairseq accepts only a folder, so a package's name works only in the package's p
 has no `__init__.py` (such as a checkout), fairseq imports it instead of the package and registers nothing. If NAME was
 imported before fairseq, fairseq skips it. With this patch a bare name also means an installed package. If the package
 has a module `fairseq_plugin`, that module is imported too and registers its models, even if the package was imported
-earlier. It is safe to do this repeatedly. What is neither a folder nor a package is an error of one line.
+earlier. It is safe to do this repeatedly. A NAME that is neither gives an error of one line.
 """
 
 from __future__ import annotations

@@ -172,6 +172,10 @@ def translate_files(args: argparse.Namespace) -> None:
                     raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
                 print(f"{line_start()}rskip translate: {hint}", file=sys.stderr)
                 raise stopped.cause from None
+            except SystemExit:
+                if hint := how_to_resume(job.output for job in jobs if job.to_file and job.output is not None):
+                    print(f"rskip translate: {hint}", file=sys.stderr)
+                raise
         if verbose:
             if unknown >= MANY_UNKNOWN:
                 share = f"{100 * unknown:.0f} % of the input's tokens are not in the model's dictionary"

@@ -130,9 +130,9 @@ class Connection(SelfInitialised):
     def forward(self, x: Tensor, f: Tensor) -> Tensor:
         """y, with x's shape and type, for connections whose state is x. `after` returns the same.
 
-        Under autocast, y has the wider type of x and the formula's result: a normalised y is float32, even if x is the
-        half-precision output of a convolution. It would lose too much in half precision; ResNet-20 with 2rskip+ln then
-        fails to train.
+        Under autocast, y has the wider type of x and the formula's result. After ln, rms and gn1 that is float32, even
+        if x is a convolution's half-precision output. Half precision would lose too much: ResNet-20 with 2rskip+ln
+        doesn't train then.
 
         :raises TypeError: x, f or the result of `combine` is not a floating-point tensor, or only one of x and f is
             float64.

@@ -56,8 +56,9 @@ def without_autocast(device: torch.device) -> AbstractContextManager[object]:
 def normalised_type(z: Tensor) -> torch.dtype:
     """The type of z's normalised values: z's own, but float32 or better under autocast.
 
-    Autocast on CUDA computes and returns layer normalisation in float32; here this holds for all devices and for all
-    norms except `bn`. In bfloat16 a feature's mean of 100 would round its deviations to multiples of 0.5.
+    Autocast on CUDA computes and returns layer normalisation in float32. Here this holds on all devices for ln, rms and
+    gn1; bn stays as in torch, because networks also use it inside their branches. If a feature's mean is 100, bfloat16
+    rounds its deviations to multiples of 0.5.
     """
     return torch.promote_types(z.dtype, torch.float32) if under_autocast(z.device) else z.dtype
 

@@ -79,7 +79,7 @@ class Option:
 
 
 def _shown(bound: float) -> str:
-    """The bound, exactly: 1.999999 is not 2."""
+    """The bound without rounding: 1.999999, not 2."""
     short = f"{bound:g}"
     return short if isinstance(bound, float) and float(short) == bound else str(bound)
 

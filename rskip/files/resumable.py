@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -65,7 +66,7 @@ class ResumableFile:
     """A file whose windows reach the disk when they are written, so that they survive any end of the process.
 
     It has the name `path` and a journal next to it. Only one process at a time may write it. It is a context manager,
-    which closes the file. If a window is kept, it turns every error except `OtherInputError` into a `StoppedError`.
+    which closes the file. If finished work is kept, KeyboardInterrupt, ValueError and OSError become a `StoppedError`.
     After an error without any finished work it removes its files.
 
     :param path: the file; see `part_path`.
@@ -180,14 +181,19 @@ class ResumableFile:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        kept = self.lines or any(map(_has_batches, _window_journals(self.path)))
-        if error is not None and not kept and not os.fstat(self._descriptor).st_size:
-            for path in (self.path, self.journal.path, *_window_journals(self.path)):
-                path.unlink(missing_ok=True)
+        empty = not os.fstat(self._descriptor).st_size
         self.close()
-        ends = KeyboardInterrupt, SystemExit, ValueError, OSError
-        stopped = isinstance(error, ends) and not isinstance(error, OtherInputError)
-        if error is not None and stopped and kept:
+        if error is None:
+            return
+        kept = bool(self.lines)
+        with suppress(OSError):  # such as a removed folder
+            journals = _window_journals(self.path)
+            kept = kept or any(map(_has_batches, journals))
+            if empty and not kept:
+                for path in (self.path, self.journal.path, *journals):
+                    path.unlink(missing_ok=True)
+        stopped = isinstance(error, (KeyboardInterrupt, ValueError, OSError)) and not isinstance(error, OtherInputError)
+        if stopped and kept:
             raise StoppedError(error, self.lines, self.path) from error
 
     def _restore(self, settings: dict[str, Any], resume: bool) -> Entry | None:
@@ -256,7 +262,7 @@ def unfinished_parts(output: Path) -> list[Path]:
 def how_to_resume(outputs: Iterable[Path]) -> str:
     """What to say if a command stops before it continues one of the outputs; "" if interrupted runs left nothing."""
     left = [part for output in outputs for part in unfinished_parts(output)]
-    return f"finished work of an earlier run is in {left[0]}: --resume continues from there" if left else ""
+    return f"finished work is in {left[0]}: --resume continues from there" if left else ""
 
 
 def _window_journals(part: Path) -> list[Path]:

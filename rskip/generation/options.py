@@ -113,7 +113,7 @@ class SearchOptions(Checked):
         super().__post_init__()
         any_length = self.max_length_a > 0
         for name, holds, expected in (
-            ("nbest", self.nbest <= self.beam, f"at most the beam, {self.beam} (beam or --beam)"),
+            ("nbest", self.nbest <= self.beam, f"at most beam (--beam), which is {self.beam}"),
             ("max_length_b", any_length or self.max_length_b >= 1, "1 or more where max_length_a is 0"),
             (
                 "min_length",

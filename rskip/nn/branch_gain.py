@@ -20,7 +20,7 @@ _UNSCALED = (
     "scale_branch of each residual before the training (docs/residuals.md); ignore this if you scale them yourself"
 )
 
-_scaled: set[tuple[int, float]] = set()  # the content of the weights that `scale` has scaled in this process
+_scaled: set[tuple[int, int]] = set()  # content of the weights that this process has scaled, of all models
 
 
 def weights_of(parts: Sequence[object]) -> list[Tensor]:
@@ -41,7 +41,7 @@ def weights_of(parts: Sequence[object]) -> list[Tensor]:
         weight: Any = part if isinstance(part, Tensor) else getattr(part, "weight", None)
         if not isinstance(weight, Tensor) or (weight is not part and weight.dim() < 2):
             given = f"a {type(part).__name__}" if isinstance(part, (nn.Module, list, tuple)) else shown(part)
-            raise TypeError(f"scale_branch got {given}: {_EXPECTED}; pass each map of the branch as an own argument")
+            raise TypeError(f"scale_branch got {given}: {_EXPECTED}; pass each map as a separate argument")
         check_floating(weight, "a weight for scale_branch")
         _check_stored(part, weight)
         weights.append(weight)
@@ -50,7 +50,7 @@ def weights_of(parts: Sequence[object]) -> list[Tensor]:
         given = f"an empty weight (shapes: {shapes}); check the slice" if weights else "no weights"
         raise ValueError(f"scale_branch got {given}: {_EXPECTED}")
     for one, other in combinations(weights, 2):
-        same_memory = _is_plain(one) and _is_plain(other) and one.data_ptr() == other.data_ptr()
+        same_memory = _is_plain(one) and _is_plain(other) and one.data_ptr() == other.data_ptr() != 0
         if one is other or (same_memory and one.shape == other.shape):
             raise ValueError(f"scale_branch got one weight of shape {tuple(one.shape)} twice: pass each weight once")
     return weights
@@ -77,7 +77,7 @@ def _check_stored(part: object, weight: Tensor) -> None:
 def scale(weights: Sequence[Tensor], gain: float) -> None:
     """Multiplies the weights by the gain, in place.
 
-    :raises ValueError: a weight was scaled before, by any residual, and has not changed since.
+    :raises ValueError: a weight, or one that it is a copy of, was scaled before and has not changed since.
     """
     if not _scaled.isdisjoint(map(_content, weights)):
         raise ValueError("scale_branch got weights that are already scaled: call it once after each initialisation")
@@ -87,12 +87,15 @@ def scale(weights: Sequence[Tensor], gain: float) -> None:
     _scaled.update(content for weight in weights if (content := _content(weight)) is not None)
 
 
-def _content(weight: Tensor) -> tuple[int, float] | None:
-    """The weight's size and the sum of its squares, which copies keep; None if there is nothing to compare."""
+def _content(weight: Tensor) -> tuple[int, int] | None:
+    """The weight's size and the sum of its values' bits, which copies keep; None if there is nothing to compare.
+
+    A sum of integers doesn't depend on the order, so neither on the number of threads.
+    """
     if not _is_plain(weight) or weight.is_meta:
         return None
-    size = float(weight.detach().double().square().sum())
-    return (weight.numel(), size) if size else None
+    bits = int(weight.detach().cpu().double().view(torch.int64).sum())
+    return (weight.numel(), bits) if bits else None
 
 
 def _is_plain(weight: Tensor) -> bool:

@@ -48,7 +48,7 @@ class Residual(nn.Module):
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self.connection = connection
-        self._loaded = False  # whether a state dict was loaded since the initial values
+        self.loaded = False  # whether a state was loaded since the initial values
 
     def forward(self, state: State, branch: Callable[..., Any] = None, *args: Any, **kwargs: Any) -> State:  # type: ignore[assignment]
         """Runs the branch and joins its output with the state.
@@ -92,10 +92,10 @@ class Residual(nn.Module):
         weights = weights_of(parts)
         if self.connection.branch_gain == 1:
             return
-        if self._loaded:
+        if self.loaded:
             raise ValueError(
-                "scale_branch was called after load_state_dict, and a saved state contains scaled weights: leave the "
-                "call out; or, if you have initialised the branches again, call reset_parameters of Residuals first"
+                "scale_branch was called after a state was loaded, which contains scaled weights: leave the call out; "
+                "or, if you have initialised the branch again, call the residual's reset_parameters first"
             )
         scale(weights, self.connection.branch_gain)
         settle(self.connection)
@@ -106,12 +106,12 @@ class Residual(nn.Module):
             self.connection.reset_parameters()
         else:
             self.connection.reset_parameters(weight_init)
-        self._loaded = False
+        self.loaded = False
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         if any(key.startswith(prefix) for key in state_dict):
             settle(self.connection)  # a saved state contains the scaled weights
-            self._loaded = True
+            self.loaded = True
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

@@ -27,15 +27,14 @@ class SpecRecord(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         """Compares the spec with that of a state dict to load.
 
-        :param state: its bytes, as whole numbers of any dtype: averaged and half-precision states have floats.
+        :param state: its bytes, of any dtype: averages of states and half-precision states have floats.
         :raises SettingError: the specs differ, or the numbers are not bytes.
         """
-        numbers = state.tolist()
-        if not all(0 <= number < 256 and number == int(number) for number in numbers):
-            advice = "if you averaged states of different connections, average states of one connection; "
-            advice += "otherwise copy the entries that end in _extra_state unchanged"
-            raise SettingError("state dict", "has an entry of the connection's name that is not text", advice=advice)
-        stored = bytes(map(int, numbers)).decode(errors="replace")
+        numbers = state.flatten().tolist()
+        if not all(0 <= number < 256 and abs(number - round(number)) < 0.1 for number in numbers):
+            advice = "if you averaged states, average those of one connection; otherwise copy the entries that end in "
+            raise SettingError("state dict", "has a damaged connection name", advice=f"{advice}_extra_state unchanged")
+        stored = bytes(map(round, numbers)).decode(errors="replace")
         if stored != self.spec:
             advice = f"build the model with {stored!r}, or train this one from the start"
             raise SettingError.of_value("connection", self.spec, f"{stored}, as in the state dict", advice=advice)

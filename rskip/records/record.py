@@ -148,7 +148,7 @@ def read_record(path: Path) -> Record:
     content = read_state(path, dict[str, Any], advice=_ADVICE)
     if "recipe" not in content:
         advice = f"move it out of the folder of records, or name another folder, such as {RESULTS}"
-        raise SettingError("", "this is no run record, such as `rskip run` writes", advice=advice, source=str(path))
+        raise SettingError("", "this is not a run record, such as `rskip run` writes", advice=advice, source=str(path))
     if content.get("schema") == _SCHEMAS[0]:
         content.pop("run", None)
     content.pop("published", None)  # older records described published weights, which only checkpoints.json does now

@@ -62,8 +62,8 @@ translator.translate(["{sentences[1]}", "{sentences[2]}"], beam=5, nbest=3)"""
     subject = imported("rskip.translation.subject")
 
     def example_of(self, name: str) -> str:
-        source = name.split(".")[2].partition("-")[0]
-        return self.example.format(name=name, sentences=_SENTENCES.get(source, ["SENTENCE"] * 3))
+        sources = [part.partition("-")[0] for part in name.split(".")[2:3]]
+        return self.example.format(name=name, sentences=_SENTENCES.get("".join(sources), ["SENTENCE"] * 3))
 
     def implied_figures(self, record: Record) -> dict[str, float | None]:
         last = record.curve[-1] if record.curve else {}

@@ -68,7 +68,7 @@ def load(
         except ValueError as error:
             if not isinstance(name, str):
                 raise
-            raise ValueError(f"{error}; a model's folder can be given too, but there is none at {name}") from None
+            raise ValueError(f"{error}; and there is no folder {name}") from None
         model = load_entry(entry, root=path.parent, device=device, dtype=dtype)
         if languages != (None, None):
             _check_translates(entry.task, languages, source=str(name))

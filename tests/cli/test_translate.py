@@ -312,7 +312,7 @@ MISTAKES = (
     (["TEXT", "--output", "/dev/null", "--resume"], "--resume needs --output"),
     (["TEXT", "--interactive"], "FILE can't be combined with --interactive"),
     (["--interactive"], "--interactive needs a terminal"),
-    (["TEXT", "--nbest", "5"], "--nbest is 5: expected at most the beam, 4 (beam or --beam)"),
+    (["TEXT", "--nbest", "5"], "--nbest is 5: expected at most beam (--beam), which is 4"),
     (["TEXT", "--beam", "0"], "--beam is 0: expected a whole number, 1 or more"),
     (["TEXT", "--lenpen", "nan"], "--lenpen is nan: expected a number, -20 or more"),
     (["TEXT", "--sampling-topk", "3"], "--sampling-topk is 3: expected 0 without sampling"),
@@ -398,7 +398,7 @@ def test_an_interrupt_before_the_work_names_what_earlier_runs_left(translate, te
     monkeypatch.setattr("rskip.cli.translate.load_translator", interrupted)
     (tmp_path / "out.partial").write_text("Ein Hund.\n")
     assert translate(text, "--output", tmp_path / "new")[::2] == (130, "rskip translate: interrupted\n")
-    left = f"finished work of an earlier run is in {tmp_path}/out.partial: --resume continues from there"
+    left = f"finished work is in {tmp_path}/out.partial: --resume continues from there"
     error = translate(text, "--output", tmp_path / "out", "--resume")[2]
     assert error == f"rskip translate: interrupted; {left}\n"
 

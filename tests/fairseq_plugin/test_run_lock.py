@@ -97,4 +97,4 @@ def test_a_folder_that_can_not_be_locked_is_a_warning(module, begin, monkeypatch
     begin()
     module.torch_persistent_save("first")
     assert module.saved == ["first"]
-    assert "can't be locked ([Errno 1] Operation not permitted): start no other training with it" in caplog.text
+    assert "can't be locked ([Errno 1] Operation not permitted): don't start another training with it" in caplog.text

@@ -15,7 +15,7 @@ def test_a_setting_that_makes_no_sense_is_named():
         ({"beam": "5"}, "beam is '5': expected a whole number"),
         ({"beam": 2.5}, "beam is 2.5: expected a whole number"),
         ({"beam": True}, "beam is True: expected a whole number"),
-        ({"nbest": 5}, "nbest is 5: expected at most the beam, 4"),
+        ({"nbest": 5}, "nbest is 5: expected at most beam (--beam), which is 4"),
         ({"nbest": 0}, "nbest is 0: expected a whole number, 1 or more"),
         ({"length_penalty": math.nan}, "length_penalty is nan: expected a number, -20 or more and at most 20"),
         ({"length_penalty": -1000}, "length_penalty is -1000.0: expected a number, -20 or more"),
@@ -63,5 +63,5 @@ def test_whole_numbers_stand_for_real_ones_and_extremes_are_taken():
 
 
 def test_what_is_replaced_is_checked_too():
-    with pytest.raises(SettingError, match="nbest is 4: expected at most the beam, 2"):
+    with pytest.raises(SettingError, match=r"nbest is 4: expected at most beam \(--beam\), which is 2"):
         dataclasses.replace(SearchOptions(nbest=4), beam=2)

@@ -56,7 +56,7 @@ def test_a_map_with_the_inputs_first_has_its_values_in_columns(residuals):
     [
         ([], ValueError, "scale_branch got no weights: expected linear maps, "),
         ([torch.ones(4, 8)[8:]], ValueError, r"an empty weight \(shapes: \(2, 2\), \(0, 8\)\); check the slice: "),
-        ([nn.GELU()], TypeError, "scale_branch got a GELU: expected linear maps, .*; pass each map of the branch"),
+        ([nn.GELU()], TypeError, "scale_branch got a GELU: expected linear maps, .*; pass each map as"),
         ([nn.Sequential(nn.Linear(2, 2))], TypeError, "got a Sequential: expected"),
         ([[nn.Linear(2, 2)]], TypeError, "got a list: expected"),
         ([nn.LayerNorm(2)], TypeError, "got a LayerNorm: expected"),
@@ -89,6 +89,8 @@ def test_what_the_model_does_not_store_is_refused_because_scaling_it_would_chang
 
 def test_weights_that_were_scaled_are_recognised_in_other_residuals_and_copies(residuals):
     linear = nn.Linear(8, 8)
+    on_meta = nn.Linear(8, 8, device="meta"), nn.Linear(8, 8, device="meta")
+    residuals[0].ffn.scale_branch(*on_meta)
     with pytest.raises(ValueError, match=r"one weight of shape \(8, 8\) twice"):
         residuals[0].ffn.scale_branch(linear, linear)
     residuals[0].ffn.scale_branch(linear)
@@ -100,7 +102,7 @@ def test_weights_that_were_scaled_are_recognised_in_other_residuals_and_copies(r
 def test_after_a_loaded_state_nothing_is_scaled(residuals):
     loaded, linear = Residuals("deepnorm", 8, layers=2, host_supplies="branch_gain"), nn.Linear(8, 8)
     loaded.load_state_dict(residuals.state_dict())
-    with pytest.raises(ValueError, match="after load_state_dict, and a saved state contains scaled weights"):
+    with pytest.raises(ValueError, match="after a state was loaded, which contains scaled weights: leave"):
         loaded[0].ffn.scale_branch(linear)
     loaded.reset_parameters()
     before = linear.weight.detach().clone()
@@ -177,3 +179,6 @@ def test_a_loaded_folder_of_transformers_needs_no_scaling(tmp_path):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="the training starts")
         model(torch.ones(1, 3, dtype=torch.int64)).logits.sum().backward()
+    (block,) = model.transformer.h
+    with pytest.raises(ValueError, match="after a state was loaded"):
+        block.residuals.ffn.scale_branch(block.mlp.c_fc)

@@ -59,6 +59,16 @@ def without_leave(residuals: Residuals, x: Tensor) -> Tensor:
     return x
 
 
+def without_after(residuals: Residuals, x: Tensor) -> Tensor:
+    s = residuals.enter(x=x)
+    residuals[0].attention.before(state=s)
+    return residuals[0].ffn(s, torch.tanh)
+
+
+def leaving_twice(residuals: Residuals, x: Tensor) -> Tensor:
+    return residuals.leave(right(residuals, x))
+
+
 def one_layer(residuals: Residuals, x: Tensor) -> Tensor:
     return residuals.leave(residuals[1].ffn(residuals[1].attention(residuals.enter(x), torch.tanh), torch.tanh))
 
@@ -73,16 +83,26 @@ def twice(residuals: Residuals, x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("run", "told"),
     [
-        (without_enter, "at first it calls attention of layer 0: expected enter"),
-        (without_leave, "after ffn of layer 1 it calls nothing more: expected leave"),
-        (one_layer, "after enter it calls attention of layer 1: expected attention of layer 0"),
-        (twice, "after attention of layer 0 it calls attention of layer 0: expected ffn of layer 0"),
-        (lambda residuals, x: x, "at first it calls nothing more: expected enter"),
+        (without_enter, r"first it calls \[0\].attention.before: expected enter"),
+        (without_leave, r"after \[1\].ffn.after it makes no call: expected leave"),
+        (without_after, r"after \[0\].attention.before it calls \[0\].ffn.before: expected \[0\].attention.after"),
+        (leaving_twice, "after leave it calls leave: expected nothing more"),
+        (one_layer, r"after enter it calls \[1\].attention.before: expected \[0\].attention.before"),
+        (twice, r"after \[0\].attention.after it calls \[0\].attention.before: expected \[0\].ffn.before"),
+        (lambda residuals, x: x, "it is not called: expected enter"),
     ],
 )
 def test_wrong_calls_are_told(run, told):
     with pytest.raises(ValueError, match=f"^the model's residuals: {told}$"):
         check_calls(Model("2rskip+ln", run), torch.ones(3, 4))
+
+
+def test_an_error_of_a_wrong_call_is_told_as_that_call():
+    x = torch.ones(3, 4)
+    with pytest.raises(ValueError, match=r"residuals: first it calls \[0\].attention.before: expected enter"):
+        check_calls(Model("mhc", without_enter), x)
+    with pytest.raises(ZeroDivisionError):
+        check_calls(Model("mhc", lambda residuals, x: residuals.enter(x) / 0 if 1 // 0 else x), x)
 
 
 def test_a_model_without_residuals_is_refused():

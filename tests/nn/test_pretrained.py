@@ -160,13 +160,6 @@ def test_what_a_checkpoint_lacks_has_its_initial_value(module, tmp_path):
         assert torch.equal(value, kept.get(name, fresh[name])), name
 
 
-def test_the_callers_config_is_not_changed():
-    config = transformers.GPT2Config(vocab_size=11, n_layer=1, n_head=2, n_embd=8, bos_token_id=0, eos_token_id=0)
-    model = adapt(transformers.GPT2LMHeadModel(config), "mhc")
-    assert not hasattr(config, "rskip_connection")
-    assert {id(each.config) for each in model.modules() if hasattr(each, "config")} == {id(model.config)}
-
-
 def test_an_edited_config_is_refused(module, tmp_path):
     adapt(build(module), "2rskip+ln").save_pretrained(tmp_path)
     config = tmp_path / "config.json"

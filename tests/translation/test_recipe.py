@@ -62,7 +62,7 @@ def test_the_search_and_the_split_are_checked_here_since_fairseq_takes_any() -> 
     for changes, message in (
         ({"generate": {"beam": 0}}, "generate.beam is 0: expected a whole number, 1 or more"),
         ({"generate": {"lenpen": 1000}}, "generate.lenpen is 1000.0: expected a number, -20 or more"),
-        ({"generate": {"nbest": 6}}, "generate.nbest is 6: expected at most the beam, 5"),
+        ({"generate": {"nbest": 6}}, "generate.nbest is 6: expected at most beam (--beam), which is 5"),
         ({"evaluate": {"split": "../x"}}, "evaluate.split is '../x': expected train, valid, test, or test1"),
     ):
         content = {"corpus": "numbers-en-de", "train": {"arch": "x", "max-tokens": 4000, "max-update": 1}, **changes}

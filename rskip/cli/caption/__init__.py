@@ -182,7 +182,7 @@ def write_file(
 ) -> dict[str, str]:
     """Writes captions to --output. Returns the errors of images that can't be read."""
     from rskip.captioning.files import write_captions
-    from rskip.files.resumable import StoppedError
+    from rskip.files.resumable import StoppedError, how_to_resume
     from rskip.machine.progress import Progress
 
     progress = Progress("captions", total=len(images), unit=" images", log=30, shown=not args.quiet)
@@ -208,3 +208,7 @@ def write_file(
                 raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
             print(f"rskip caption: {hint}", file=sys.stderr)
             raise stopped.cause from None
+        except SystemExit:
+            if hint := how_to_resume([args.output]):
+                print(f"rskip caption: {hint}", file=sys.stderr)
+            raise

@@ -20,7 +20,7 @@ from rskip.machine.workers import end_with_parent
 logger = logging.getLogger(__name__)
 
 
-_held = ExitStack()  # the lock of this process's training; the kernel ends it after a kill
+_held = ExitStack()  # the lock of this process's training; after a kill the kernel releases it
 
 
 def check_lock(module: Any) -> None:
@@ -44,6 +44,7 @@ def check_lock(module: Any) -> None:
         of_folder.clear()
         if trainer.is_data_parallel_master and not cfg.no_save:
             of_folder.extend(_locked(Path(cfg.save_dir)))
+            _held.callback(of_folder.clear)
         return load(cfg, trainer, **options)
 
     @functools.wraps(save)
@@ -79,7 +80,7 @@ def _locked(folder: Path) -> list[FolderLock]:
     except ValueError as error:
         raise UsageError(str(error)) from None
     except OSError as error:
-        logger.warning(f"--save-dir {folder} can't be locked ({error}): start no other training with it")
+        logger.warning(f"--save-dir {folder} can't be locked ({error}): don't start another training with it")
         return []
 
 

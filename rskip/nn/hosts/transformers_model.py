@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from rskip.connections import HOST_NEEDS, Connection, StackConnection, State
 from rskip.nn.branch_gain import settle
 from rskip.nn.hosts.host import AdaptedBlock, find_member
+from rskip.nn.residuals import Residual
 from rskip.settings.errors import SettingError
 
 SPEC = "rskip_connection"  # in a model's config
@@ -54,6 +54,8 @@ class AdaptedModel:
             for each in self.modules():
                 if isinstance(each, Connection):
                     settle(each)
+                elif isinstance(each, Residual):
+                    each.loaded = True
 
     def _set_gradient_checkpointing(
         self, enable: bool = True, gradient_checkpointing_func: Any = None, **settings: Any
@@ -125,23 +127,13 @@ def finish(model: nn.Module, spec: str) -> None:
         blocks = [each for each in module.modules() if isinstance(each, TransformersBlock)]
         if not blocks or not isinstance(module, library_model):
             continue
-        if getattr(module.config, SPEC, None) != spec:
-            _give_own_config(module, spec)
+        setattr(module.config, SPEC, spec)
         if not isinstance(module, AdaptedModel):
             kind: Any = type(module)
             module.__class__ = adapted_model_class(kind)
         inner = [each for each in module.modules() if isinstance(each, library_model) and each is not module]
         if not any(isinstance(each, TransformersBlock) for model in inner for each in model.modules()):
             module.register_forward_hook(_leave_hidden_states, with_kwargs=True)
-
-
-def _give_own_config(model: Any, spec: str) -> None:
-    """Gives the model a copy of its config with the spec; other models may be built from the caller's config object."""
-    shared, own = model.config, copy.copy(model.config)
-    setattr(own, SPEC, spec)
-    for module in model.modules():
-        if getattr(module, "config", None) is shared:
-            module.config = own
 
 
 def _leave_hidden_states(model: Any, args: Any, settings: dict[str, Any], output: Any) -> Any:
