@@ -38,7 +38,7 @@ _REMARKS = {
 - On two CPU cores without bfloat16 instructions we estimate 38 to 46 hours per run, and about 970 hours (40 days) for 8
   variants with 3 seeds.
 - [cifar10_short](#cifar10_short) is a small version of this table: six connections on the same network, with 500 of the
-  64,000 iterations. A run took 7 to 12 minutes on two cores with bfloat16 instructions.
+  64,000 iterations. A run took 7 to 13 minutes on two cores with bfloat16 instructions.
 """,
     "sas-table-6": """\
 The paper does not say how its scaling gates enter the block. Each has two readings, which share the paper's score:
