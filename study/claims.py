@@ -123,6 +123,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check(self)
+        if bool(self.seeds) != bool(self.measures) or (self.seeds and not self.checks):
+            raise SettingError("seeds", "and measures belong together", expected="both, with checks, or neither")
         for number, each in enumerate(self.checks):
             if (each.value.file is None) != bool(self.seeds):
                 expected = "none, because the claim has `seeds`" if self.seeds else "a file, or `seeds` of the claim"

@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> None:
 def translate_files(args: argparse.Namespace) -> None:
     """Translates files or standard input to files or standard output."""
     from rskip.cli._options import with_flags
-    from rskip.cli.main import line_start, one_line, termination_raises
+    from rskip.cli.main import TERMINATED, line_start, one_line, termination_raises
     from rskip.files.resumable import complete, how_to_resume
     from rskip.machine.ranks import Ranks
     from rskip.translation.jobs import known_sum, plan_jobs, unfinished_jobs
@@ -172,8 +172,9 @@ def translate_files(args: argparse.Namespace) -> None:
                     raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
                 print(f"{line_start()}rskip translate: {hint}", file=sys.stderr)
                 raise stopped.cause from None
-            except SystemExit:
-                if hint := how_to_resume(job.output for job in jobs if job.to_file and job.output is not None):
+            except SystemExit as exit:
+                outputs = [job.output for job in jobs if job.to_file and job.output is not None]
+                if exit.code == TERMINATED and (hint := how_to_resume(outputs)):
                     print(f"rskip translate: {hint}", file=sys.stderr)
                 raise
         if verbose:

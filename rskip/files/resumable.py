@@ -66,7 +66,8 @@ class ResumableFile:
     """A file whose windows reach the disk when they are written, so that they survive any end of the process.
 
     It has the name `path` and a journal next to it. Only one process at a time may write it. It is a context manager,
-    which closes the file. If finished work is kept, KeyboardInterrupt, ValueError and OSError become a `StoppedError`.
+    which closes the file. If finished work is kept, KeyboardInterrupt, OSError and ValueError, except
+    `OtherInputError`, become a `StoppedError`.
     After an error without any finished work it removes its files.
 
     :param path: the file; see `part_path`.
@@ -181,19 +182,19 @@ class ResumableFile:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        empty = not os.fstat(self._descriptor).st_size
-        self.close()
-        if error is None:
-            return
         kept = bool(self.lines)
-        with suppress(OSError):  # such as a removed folder
-            journals = _window_journals(self.path)
-            kept = kept or any(map(_has_batches, journals))
-            if empty and not kept:
-                for path in (self.path, self.journal.path, *journals):
-                    path.unlink(missing_ok=True)
+        try:
+            if error is not None:
+                with suppress(OSError):  # such as a removed folder
+                    journals = _window_journals(self.path)
+                    kept = kept or any(map(_has_batches, journals))
+                    if not kept and not os.fstat(self._descriptor).st_size:
+                        for path in (self.path, self.journal.path, *journals):
+                            path.unlink(missing_ok=True)
+        finally:
+            self.close()
         stopped = isinstance(error, (KeyboardInterrupt, ValueError, OSError)) and not isinstance(error, OtherInputError)
-        if stopped and kept:
+        if error is not None and stopped and kept:
             raise StoppedError(error, self.lines, self.path) from error
 
     def _restore(self, settings: dict[str, Any], resume: bool) -> Entry | None:

@@ -20,6 +20,7 @@ _UNSCALED = (
     "scale_branch of each residual before the training (docs/residuals.md); ignore this if you scale them yourself"
 )
 
+_ODD = -7046029254386353131  # 2^64 divided by the golden ratio, as in SplitMix64: spreads the bits
 _scaled: set[tuple[int, int]] = set()  # content of the weights that this process has scaled, of all models
 
 
@@ -88,14 +89,16 @@ def scale(weights: Sequence[Tensor], gain: float) -> None:
 
 
 def _content(weight: Tensor) -> tuple[int, int] | None:
-    """The weight's size and the sum of its values' bits, which copies keep; None if there is nothing to compare.
+    """The weight's size and a hash of its values, which copies keep; None if there is nothing to compare.
 
-    A sum of integers doesn't depend on the order, so neither on the number of threads.
+    The hash is a sum of integers. So it depends neither on the order of the values, as in a transposed weight, nor on
+    the number of threads.
     """
-    if not _is_plain(weight) or weight.is_meta:
+    if not _is_plain(weight) or weight.is_meta or not bool(weight.any()):
         return None
-    bits = int(weight.detach().cpu().double().view(torch.int64).sum())
-    return (weight.numel(), bits) if bits else None
+    bits = weight.detach().cpu().double().view(torch.int64)
+    mixed = (bits ^ (bits >> 32)) * _ODD  # products wrap around
+    return weight.numel(), int((mixed ^ (mixed >> 29)).sum())
 
 
 def _is_plain(weight: Tensor) -> bool:

@@ -35,8 +35,11 @@ def check_calls(model: nn.Module, *args: Any, **kwargs: Any) -> None:
             model(*args, **kwargs)
         except Exception as raised:  # perhaps because of a wrong call
             error = raised
-    for name, residuals in stacks.items():
-        _compare(name, list(_expected(residuals)), calls[name], finished=error is None)
+    try:
+        for name, residuals in stacks.items():
+            _compare(name, list(_expected(residuals)), calls[name], finished=error is None)
+    except ValueError as wrong:
+        raise wrong from error
     if error is not None:
         raise error
 
@@ -73,7 +76,7 @@ def _compare(name: str, expected: Sequence[str], calls: Sequence[str], *, finish
         wanted = expected[number % len(expected)]
         if called != wanted:
             after = f"after {calls[number - 1]} it" if number else "first it"
-            wanted = "nothing more" if number and wanted == "enter" else wanted
+            wanted = "nothing more, or enter" if number and wanted == "enter" else wanted
             raise ValueError(f"{of}: {after} calls {called}: expected {wanted}")
     if finished and (not calls or len(calls) % len(expected)):
         after = f"after {calls[-1]} it makes no call" if calls else "it is not called"

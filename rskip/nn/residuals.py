@@ -45,10 +45,11 @@ class Residual(nn.Module):
     Members: `connection`.
     """
 
+    loaded = False  # whether a state was loaded since the initial values
+
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self.connection = connection
-        self.loaded = False  # whether a state was loaded since the initial values
 
     def forward(self, state: State, branch: Callable[..., Any] = None, *args: Any, **kwargs: Any) -> State:  # type: ignore[assignment]
         """Runs the branch and joins its output with the state.

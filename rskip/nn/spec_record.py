@@ -31,7 +31,7 @@ class SpecRecord(nn.Module):
         :raises SettingError: the specs differ, or the numbers are not bytes.
         """
         numbers = state.flatten().tolist()
-        if not all(0 <= number < 256 and abs(number - round(number)) < 0.1 for number in numbers):
+        if not all(-0.1 < number < 255.1 and abs(number - round(number)) < 0.1 for number in numbers):
             advice = "if you averaged states, average those of one connection; otherwise copy the entries that end in "
             raise SettingError("state dict", "has a damaged connection name", advice=f"{advice}_extra_state unchanged")
         stored = bytes(map(round, numbers)).decode(errors="replace")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from threading import Lock
 from typing import Any
 
@@ -62,17 +61,18 @@ class SinusoidalPositions(nn.Module):
                 if needed > self.table.size(0):
                     self.table = self._make_table(max(needed, 2 * self.table.size(0))).to(self.table)
 
-    def reset_parameters(self, device: torch.device | None = None) -> None:
+    def reset_parameters(self) -> None:
         """Computes the table again, such as after `to_empty`."""
         with torch.inference_mode(False):
-            table = self._make_table(self.table.size(0))
-            self.table = table.to(device or self.table.device, self.table.dtype)
+            self.table = self._make_table(self.table.size(0)).to(self.table)
 
-    def _load_from_state_dict(self, state_dict: Mapping[str, Tensor], *args: Any) -> None:
-        super()._load_from_state_dict(state_dict, *args)
-        # after to_empty the table is arbitrary, and a state has none; with assign=True only the state has a device
-        loaded = next(iter(state_dict.values()), self.table)
-        self.reset_parameters(loaded.device if self.table.is_meta else None)
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        # After to_empty the table is arbitrary, and a state has none. With assign=True on the meta device there is no
+        # device to take either: then the table is on the CPU, where states usually are.
+        if self.table.is_meta:
+            self.table = torch.empty_like(self.table, device="cpu")
+        self.reset_parameters()
 
     @property
     def rows(self) -> Tensor:

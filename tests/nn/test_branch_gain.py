@@ -99,6 +99,15 @@ def test_weights_that_were_scaled_are_recognised_in_other_residuals_and_copies(r
             residuals[1].attention.scale_branch(again)
 
 
+def test_new_weights_are_not_taken_for_scaled_ones_even_with_few_bits(residuals):
+    for _ in range(400):
+        residuals[0].ffn.scale_branch(torch.randn(64, 64).bfloat16())
+    half = nn.Parameter(torch.full((64, 64), 0.25))
+    residuals[0].ffn.scale_branch(half)
+    with pytest.raises(ValueError, match="already scaled"):
+        residuals[0].ffn.scale_branch(half)
+
+
 def test_after_a_loaded_state_nothing_is_scaled(residuals):
     loaded, linear = Residuals("deepnorm", 8, layers=2, host_supplies="branch_gain"), nn.Linear(8, 8)
     loaded.load_state_dict(residuals.state_dict())

@@ -164,7 +164,11 @@ def test_what_is_wrong_with_a_claim_is_one_line(project: Path, capsys: pytest.Ca
         (checked("take: first", "judges: false"), "checks have no limit: expected a check with a limit, or `untested`"),
         (checked("take: first", "judges: false, above: 1"), "judges is false, but the check has a limit"),
         (checked("take: first", "above: 1").replace("file: docs/figures/a.json, ", ""), "file is None: expected a"),
-        (checked("take: first", "above: 1") + ", seeds: [docs/figures/a.json]", "expected none, because the claim has"),
+        (
+            checked("take: first", "above: 1") + ", measures: x, seeds: [docs/figures/a.json]",
+            "expected none, because the claim has",
+        ),
+        (checked("take: first", "above: 1") + ", measures: x", "seeds and measures belong together"),
         (COMPARED % ("mine", ""), "variants is []: expected at least one variant"),
         (checked("take: trend", "above: -1", model="1xskip, block: 1"), "expected at least two rows of"),
         (checked("take: first", "over: {take: share_above, limit: 9}, above: 1"), "over is 0 in docs/figures/a.json"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rskip.transformer import Transformer
+
 
 def stepwise(model, prefix, state):
     return torch.cat([model.step(tokens[:, None], state) for tokens in prefix.T], dim=1)
@@ -54,6 +56,16 @@ def test_positions_grow_beyond_the_configured_length(build, source):
     torch.testing.assert_close(model(source, prefix), longer(source, prefix), rtol=0, atol=1e-12)
     steps = stepwise(model, prefix, model.start(model.encode(source)))
     torch.testing.assert_close(steps, model(source, prefix), rtol=0, atol=1e-10)
+
+
+def test_built_on_the_meta_device_it_takes_a_state_without_being_reset(build, source, prefix):
+    model = build()
+    with torch.device("meta"):
+        assigned, filled = (Transformer(model.config).double().eval() for _ in range(2))
+    filled.to_empty(device="cpu")
+    for each, assign in ((assigned, True), (filled, False)):
+        each.load_state_dict(model.state_dict(), assign=assign)
+        torch.testing.assert_close(each(source, prefix), model(source, prefix), rtol=0, atol=1e-12)
 
 
 def test_learned_positions_refuse_a_longer_sentence(build, source, prefix):

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rskip.cli._model import loading_for_good, model_path
-from rskip.cli.main import one_line, termination_raises
+from rskip.cli.main import TERMINATED, one_line, termination_raises
 
 if TYPE_CHECKING:
     from rskip.captioning.captioner import Captioner
@@ -208,7 +208,7 @@ def write_file(
                 raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
             print(f"rskip caption: {hint}", file=sys.stderr)
             raise stopped.cause from None
-        except SystemExit:
-            if hint := how_to_resume([args.output]):
+        except SystemExit as exit:
+            if exit.code == TERMINATED and (hint := how_to_resume([args.output])):
                 print(f"rskip caption: {hint}", file=sys.stderr)
             raise
