@@ -62,7 +62,7 @@ def test_a_result_that_stdout_does_not_take_is_one_line_and_status_2(
     error = f"error: standard output: {reason}\n"
     assert work(tmp_path, redirection) == (2, "", f"{NOTE}rskip work: {error}")
     assert (tmp_path / "work").read_text() == "done"  # the file did not get the closed stream's descriptor
-    assert work(tmp_path, redirection, "work", "--help") == (2, "", f"rskip: {error}")
+    assert work(tmp_path, redirection, "work", "--help") == (2, "", f"rskip work: {error}")
     assert work(tmp_path, redirection, "--version") == (2, "", f"rskip: {error}")
 
 

@@ -505,7 +505,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(command, translate, 
         error = process.communicate()[1].decode()
         assert process.returncode == status and not output.exists() and "Traceback" not in error
         if number in ends:
-            assert f"are in {partial}: --resume continues from there\n" in error and f": {ends[number]}\n" in error
+            assert f" in {partial}: --resume continues from there\n" in error and f": {ends[number]}\n" in error
     last = translate(*arguments, *workers)
     assert last[0] == 0 and 0 < int(re.search(r"(\d+) lines in .*, 2 workers\)", last[2])[1]) <= 200
     assert output.read_bytes() == (tmp_path / "whole").read_bytes()

@@ -320,6 +320,7 @@ def test_a_name_of_the_zoo_is_its_model(data, root, capsys, tmp_path, monkeypatc
         shutil.copytree(root / "checkpoints" / "cifar10_fast/preact20_1xskip", tmp_path / name)
         (tmp_path / name / "model.pt").write_bytes(b"no model")
         context.setenv("RSKIP_HUB_MIRROR", str(tmp_path))
+        context.chdir(tmp_path.parent)  # the working folder would be read first if it were a clone
         shutil.copy(root / "checkpoints.json", tmp_path)
         context.setattr("rskip.zoo.registry.registry_file", lambda: tmp_path / "checkpoints.json")
         assert main(["vision", "evaluate", name, "--json"]) == 0
