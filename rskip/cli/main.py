@@ -19,6 +19,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -209,6 +210,23 @@ def termination_raises(resume: str = _RESUME) -> Iterator[None]:
         raise KeyboardInterrupt(*advice) from None
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def termination_tells(outputs: Sequence[Path], command: str) -> Iterator[None]:
+    """Within the block, SIGTERM raises SystemExit and prints which output's finished work can be resumed.
+
+    Ctrl-C raises KeyboardInterrupt without advice, because the block prints it.
+    """
+    from rskip.files.resumable import how_to_resume
+
+    with termination_raises(""):
+        try:
+            yield
+        except SystemExit as exit:
+            if exit.code == TERMINATED and (hint := how_to_resume(outputs)):
+                print(f"{command}: {hint}", file=sys.stderr)
+            raise
 
 
 if __name__ == "__main__":

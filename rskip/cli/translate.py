@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> None:
 def translate_files(args: argparse.Namespace) -> None:
     """Translates files or standard input to files or standard output."""
     from rskip.cli._options import with_flags
-    from rskip.cli.main import TERMINATED, line_start, one_line, termination_raises
+    from rskip.cli.main import line_start, one_line, termination_raises, termination_tells
     from rskip.files.resumable import complete, how_to_resume
     from rskip.machine.ranks import Ranks
     from rskip.translation.jobs import known_sum, plan_jobs, unfinished_jobs
@@ -135,8 +135,8 @@ def translate_files(args: argparse.Namespace) -> None:
         if not jobs:
             return
         ranks.wait()
-        left = how_to_resume(job.output for job in jobs if job.to_file and job.output is not None)
-        with termination_raises(left) if alone else nullcontext():
+        outputs = [job.output for job in jobs if job.to_file and job.output is not None]
+        with termination_raises(how_to_resume(outputs)) if alone else nullcontext():
             translator = load_translator(args, ranks)
 
         from rskip.files.resumable import StoppedError
@@ -162,7 +162,7 @@ def translate_files(args: argparse.Namespace) -> None:
         )
         if "-" in jobs[0].inputs and sys.stdin.isatty() and not args.quiet:
             print("type one sentence per line, Ctrl-D ends (see also --interactive)", file=sys.stderr)
-        with termination_raises("") if alone else nullcontext():
+        with termination_tells(outputs, "rskip translate") if alone else nullcontext():
             try:
                 lines, tokens, seconds, unknown = work.run(jobs)
             except StoppedError as stopped:
@@ -172,11 +172,6 @@ def translate_files(args: argparse.Namespace) -> None:
                     raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
                 print(f"{line_start()}rskip translate: {hint}", file=sys.stderr)
                 raise stopped.cause from None
-            except SystemExit as exit:
-                outputs = [job.output for job in jobs if job.to_file and job.output is not None]
-                if exit.code == TERMINATED and (hint := how_to_resume(outputs)):
-                    print(f"rskip translate: {hint}", file=sys.stderr)
-                raise
         if verbose:
             if unknown >= MANY_UNKNOWN:
                 share = f"{100 * unknown:.0f} % of the input's tokens are not in the model's dictionary"

@@ -44,7 +44,7 @@ def at_least_float32(z: Tensor) -> Tensor:
 
 
 def under_autocast(device: torch.device) -> bool:
-    """Whether autocast is on for this device."""
+    """Whether autocast is on for this device. The meta device does not support autocast."""
     return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections import ConnectionSpec
-from rskip.connections.norms import BatchNorm
+from rskip.connections.norms import BatchNorm, under_autocast
 from rskip.nn.image_blocks import image_place
 from rskip.settings.errors import SettingError, did_you_mean, shown
 from rskip.vision.blocks import (
@@ -145,7 +145,7 @@ class PreActResNet(nn.Module):
             one = "; one image as a batch: images[None]" if images.shape == (3, size, size) else ""
             raise ValueError(f"images of shape {tuple(images.shape)}: expected (N, 3, {size}, {size}){one}")
         expected = self.conv1.weight.dtype
-        if images.dtype != expected and not (images.dtype in AUTOCAST_TYPES and _autocast(images.device.type)):
+        if images.dtype != expected and not (images.dtype in AUTOCAST_TYPES and under_autocast(images.device)):
             cast = f"; cast them with .to({expected})" if images.is_floating_point() else ""
             raise ValueError(
                 f"images of {images.dtype}: expected normalised images of {expected} (rskip.vision.CifarClassification "
@@ -154,11 +154,6 @@ class PreActResNet(nn.Module):
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self._config.items())
-
-
-def _autocast(device_type: str) -> bool:
-    """Whether autocast is on for the device. The meta device does not support autocast."""
-    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
 
 
 def preact_resnet(

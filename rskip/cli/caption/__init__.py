@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rskip.cli._model import loading_for_good, model_path
-from rskip.cli.main import TERMINATED, one_line, termination_raises
+from rskip.cli.main import one_line, termination_raises, termination_tells
 
 if TYPE_CHECKING:
     from rskip.captioning.captioner import Captioner
@@ -182,11 +182,11 @@ def write_file(
 ) -> dict[str, str]:
     """Writes captions to --output. Returns the errors of images that can't be read."""
     from rskip.captioning.files import write_captions
-    from rskip.files.resumable import StoppedError, how_to_resume
+    from rskip.files.resumable import StoppedError
     from rskip.machine.progress import Progress
 
     progress = Progress("captions", total=len(images), unit=" images", log=30, shown=not args.quiet)
-    with progress as bar, termination_raises(""):
+    with progress as bar, termination_tells([args.output], "rskip caption"):
 
         def report(done: int) -> None:
             bar.update(done - bar.n)
@@ -208,7 +208,3 @@ def write_file(
                 raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
             print(f"rskip caption: {hint}", file=sys.stderr)
             raise stopped.cause from None
-        except SystemExit as exit:
-            if exit.code == TERMINATED and (hint := how_to_resume([args.output])):
-                print(f"rskip caption: {hint}", file=sys.stderr)
-            raise
