@@ -49,7 +49,7 @@ _WRONG_PATHS: dict[type[OSError], str] = {
     NotADirectoryError: "this is a file: give a folder, such as a data folder of fairseq-preprocess or `rskip prepare`",
     IsADirectoryError: "this is a folder: give a file in it, such as its checkpoint_best.pt",
 }
-_MISSING = {  # fairseq's messages for what is missing, and ours
+_REWRITTEN = {  # fairseq's messages for a user's mistakes, and our lines
     re.compile(r"Dataset not found: (\S+) \((.+)\)"): r"no split \1 in \2: give one that was prepared, such as test",
     re.compile(r"Model file not found: (.+)"): r"\1: no such checkpoint: give an existing file",
     re.compile(r"Could not infer language pair, please provide it explicitly"): (
@@ -60,22 +60,34 @@ _MISSING = {  # fairseq's messages for what is missing, and ours
         "the batch size is missing: give --max-tokens or --batch-size, such as --max-tokens 4000"
     ),
     re.compile(r"optimizer is required!"): "--optimizer is missing: give one, such as --optimizer adam",
+    re.compile(r"(--finetune-from-model and --restore-file) \(non-default value\) can not be .*", re.DOTALL): (
+        r"\1: give only one of them"
+    ),
+    re.compile(r"--finetune-from-model can not be set together with either (--reset-optimizer) or .*"): (
+        r"--finetune-from-model and \1 (or another --reset flag): give only one of them"
+    ),
+    re.compile(r"Cannot load model parameters from checkpoint (.+); please ensure that the architectures match\."): (
+        r"\1 is of another architecture: give the flags of its training, or another --save-dir"
+    ),
+    re.compile(r"loaded state dict contains a parameter group that doesn't match the size of optimizer's group"): (
+        "the checkpoint's optimizer is for other parameters: give the flags of its training, or --reset-optimizer"
+    ),
 }
 
 
-def missing(error: BaseException) -> Ending | None:
-    """The ending of a program without a file, folder or flag that it needs."""
+def wrong_path_or_flag(error: BaseException) -> Ending | None:
+    """The ending of a program with a wrong path, or with a missing or contradictory flag."""
     for kind, problem in _WRONG_PATHS.items():
         if isinstance(error, kind) and error.filename is not None:
             return f"{error.filename}: {problem}", MISTAKE
-    for pattern, line in _MISSING.items():
+    for pattern, line in _REWRITTEN.items():
         if match := pattern.fullmatch(str(error)):
             return match.expand(line), MISTAKE
     return None
 
 
 # Each function returns an error's ending or None. The first ending wins.
-ENDINGS: list[Callable[[BaseException], Ending | None]] = [mistake, reported_by_child, missing]
+ENDINGS: list[Callable[[BaseException], Ending | None]] = [mistake, reported_by_child, wrong_path_or_flag]
 
 
 def add_ending(find: Callable[[BaseException], Ending | None], *, status: int = MISTAKE) -> None:

@@ -27,6 +27,7 @@ from fairseq_compat.patches.patience import PATIENCE
 from fairseq_compat.patches.safe_globals import SAFE_GLOBALS
 from fairseq_compat.patches.unequal_sides import UNEQUAL_SIDES
 from fairseq_compat.patches.unknown_models import UNKNOWN_MODELS
+from fairseq_compat.patches.unknown_settings import UNKNOWN_SETTINGS
 from fairseq_compat.patches.user_dir import USER_DIR
 from fairseq_compat.patches.wrong_flags import WRONG_FLAGS
 
@@ -48,6 +49,7 @@ PATCHES: tuple[Patch, ...] = (
     LIBNAT,
     ONE_LINE_ERRORS,
     UNKNOWN_MODELS,
+    UNKNOWN_SETTINGS,
     CHECKPOINT_PATHS,
     CUT_CHECKPOINTS,
     PATIENCE,

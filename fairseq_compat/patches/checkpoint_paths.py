@@ -1,8 +1,9 @@
-"""Refuses paths of checkpoints that don't exist or can't be written.
+"""Refuses paths of checkpoints that are no files or can't be written.
 
-fairseq-train silently trains from scratch if the file of `--restore-file` or `--continue-once` is missing. Jobs that
-restart themselves pass the path of a checkpoint_last.pt, which doesn't exist at their first start. A missing file of
-that name therefore still means training from scratch. Other wrong paths used to end in a traceback.
+fairseq-train silently trains from scratch if `--restore-file` or `--continue-once` names no file, or if
+`--finetune-from-model` names a folder. Jobs that restart themselves pass the path of a checkpoint_last.pt, which
+doesn't exist at their first start. A missing file of that name therefore still means training from scratch. Other wrong
+paths used to end in a traceback.
 """
 
 from __future__ import annotations
@@ -15,25 +16,32 @@ from fairseq_compat.one_line_errors import UsageError
 from fairseq_compat.patch import Patch
 
 LAST = "checkpoint_last.pt"
+_FOLDER = (
+    "this is a folder; give a file in it, such as its checkpoint_best.pt (`rskip export fairseq` makes one of a folder "
+    "with a model of rskip)"
+)
 
 
 def check_paths(module: Any) -> None:
     """Wraps `load_checkpoint` and `verify_checkpoint_directory` of `fairseq.checkpoint_utils`."""
     load, verify = module.load_checkpoint, module.verify_checkpoint_directory
-    exists = module.PathManager.exists
+    paths = module.PathManager
+
+    def check(flag: str, path: str) -> None:
+        if not paths.isfile(path):
+            problem = _FOLDER if paths.exists(path) else "file not found; give a checkpoint or leave it out"
+            raise UsageError(f"{flag} is {path}: {problem}")
 
     @functools.wraps(load)
     def load_checkpoint(cfg: Any, trainer: Any, **options: Any) -> Any:
         suffix = trainer.checkpoint_suffix or ""
         restored = cfg.restore_file.replace(".pt", f"{suffix}.pt")
-        if os.path.basename(cfg.restore_file) != LAST and not exists(restored):
-            raise UsageError(f"--restore-file is {restored}: file not found; give a checkpoint or leave it out")
-        if cfg.restore_file == LAST and not exists(os.path.join(cfg.save_dir, restored)):
+        if os.path.basename(cfg.restore_file) != LAST or os.path.isdir(restored):
+            check("--restore-file", restored)
+        if cfg.restore_file == LAST and not paths.exists(os.path.join(cfg.save_dir, restored)):
             for name in ("continue_once", "finetune_from_model"):
-                start = getattr(cfg, name, None)
-                if start is not None and not exists(start):
-                    flag = "--" + name.replace("_", "-")
-                    raise UsageError(f"{flag} is {start}: file not found; give a checkpoint or leave it out")
+                if (start := getattr(cfg, name, None)) is not None:
+                    check("--" + name.replace("_", "-"), start)
         return load(cfg, trainer, **options)
 
     @functools.wraps(verify)
@@ -56,7 +64,7 @@ def active() -> bool:
 CHECKPOINT_PATHS = Patch(
     name="checkpoint-paths",
     modules=("fairseq.checkpoint_utils",),
-    symptom="--restore-file names a missing file: trains from scratch, exit status 0",
+    symptom="--restore-file names a missing file, or a folder: trains from scratch, exit status 0",
     after=check_paths,
     active=active,
 )

@@ -20,11 +20,13 @@ from rskip.transformer.label_smoothing import label_smoothed_cross_entropy
 class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
     """Fairseq's label_smoothed_cross_entropy with its flags, computed without the full logits.
 
-    It uses fairseq's own computation if the logits are needed (--report-accuracy, --ignore-prefix-size), and on a CPU
-    in float16 or under autocast.
+    It uses fairseq's own computation for models that are not rskip's, if the logits are needed (--report-accuracy,
+    --ignore-prefix-size), and on a CPU in float16 or under autocast.
     """
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[torch.Tensor, int, dict]:
+        if not getattr(model, "computes_loss", False):
+            return super().forward(model, sample, reduce)
         weight = model.decoder.output_projection.weight
         half = weight.is_cpu and (weight.dtype == torch.float16 or torch.is_autocast_enabled("cpu"))
         if self.report_accuracy or self.ignore_prefix_size > 0 or not reduce or half:

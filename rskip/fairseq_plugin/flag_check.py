@@ -12,11 +12,13 @@ import io
 import json
 import re
 import sys
+from argparse import ArgumentParser
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from fairseq import options
 
+from rskip.fairseq_plugin.flags import add_flags, fairseq_flags
 from rskip.settings.errors import nearest
 
 _UNKNOWN = re.compile(r"unrecognized arguments: --([\w-]+)")
@@ -55,8 +57,18 @@ def _parse(program: str, before: Sequence[str], flags: Mapping[str, Sequence[str
 def _refuse(message: str, known: Iterable[str]) -> NoReturn:
     """Raises the parser's error, with the nearest of its flags for an unknown one."""
     unknown = _UNKNOWN.match(message)
+    if unknown and unknown[1].replace("-", "_") in _own_flags() and "--arch" in known:
+        raise _Refused(f"--{unknown[1]} needs an architecture of rskip, such as transformer_skip_ln_iwslt")
     near = nearest(unknown[1], (flag.lstrip("-") for flag in known)) if unknown else []
     raise _Refused(f"{message}; did you mean {near[0]}?" if near else message)
+
+
+@functools.cache
+def _own_flags() -> frozenset[str]:
+    """The attributes of the flags that only our architectures have."""
+    parser = ArgumentParser()
+    add_flags(parser)
+    return frozenset(vars(parser.parse_args([]))) - fairseq_flags()
 
 
 if __name__ == "__main__":

@@ -82,7 +82,8 @@ def add_training_flags(parser: ArgumentParser) -> None:
 
 
 @cache
-def _fairseq_flags() -> frozenset[str]:
+def fairseq_flags() -> frozenset[str]:
+    """The attributes of the flags of fairseq's transformer."""
     parser = ArgumentParser()
     TransformerModel.add_args(parser)
     return frozenset(vars(parser.parse_args([])))
@@ -90,7 +91,7 @@ def _fairseq_flags() -> frozenset[str]:
 
 def unsupported_flags(kind: type[StackConfig] = TransformerConfig) -> tuple[str, ...]:
     """The attributes of fairseq's transformer flags that these models refuse because their configuration lacks them."""
-    return tuple(sorted(_fairseq_flags() - {field.name for field in fields(kind)}))
+    return tuple(sorted(fairseq_flags() - {field.name for field in fields(kind)}))
 
 
 def check_flags(args: Namespace, kind: type[StackConfig] = TransformerConfig) -> None:

@@ -44,8 +44,10 @@ class TrainedByFairseq(BaseFairseqModel):
     """What all our models add to fairseq's: the probe, compiled layers, their loss, and errors of one line.
 
     stacks: the members that are stacks of layers.
+    computes_loss: `forward` accepts `loss`, a function of the features and the output weight.
     """
 
+    computes_loss = True
     stacks: tuple[str, ...]
     config: DecoderConfig
     probe: Probe | None = None
@@ -105,7 +107,7 @@ class TrainedByFairseq(BaseFairseqModel):
     def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, *args: Any, **kwargs: Any) -> Any:
         """Loads parameters. Raises `OtherArchitectureError` with the first parameter that doesn't fit."""
         if strict:
-            own = self.state_dict()
+            own = self.state_dict(keep_vars=True)
             if _OUTPUT_BIAS in state_dict:
                 raise UsageError(
                     "the checkpoint is of an imported model (such as Marian) whose output projection has a bias, which "
@@ -123,6 +125,14 @@ class TrainedByFairseq(BaseFairseqModel):
                     raise OtherArchitectureError(
                         f"the checkpoint is of another architecture: parameter {name} has shape "
                         f"{tuple(state_dict[name].shape)} there and {tuple(tensor.shape)} in the model"
+                    )
+            first: dict[int, str] = {}  # name by parameter
+            for name, tensor in own.items():
+                shared = first.setdefault(id(tensor), name)
+                if not torch.equal(state_dict[name], state_dict[shared]):
+                    raise OtherArchitectureError(
+                        f"the checkpoint is of another architecture: {shared} and {name} differ there, and are one "
+                        "parameter in the model"
                     )
         return super().load_state_dict(state_dict, strict, *args, **kwargs)
 
@@ -152,6 +162,8 @@ class ConnectionTransformer(ConnectionModel):
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> ConnectionTransformer:
         """Builds the model from `args` and the task's dictionaries."""
+        if hasattr(task, "targets"):  # as fairseq's tasks of language models have
+            raise UsageError("this --arch translates: for a language model give one such as transformer_lm_rskip_ln")
         source, target = task.source_dictionary, task.target_dictionary
         config = config_from_args(args, source, target)
         embed_source = build_token_embedding(len(source), config.encoder_embed_dim, source.pad())

@@ -155,6 +155,13 @@ def test_hydra_train_with_an_argparse_architecture(fairseq_program, reversed_wor
     assert process.returncode == 0, process.stderr
     assert "done training" in process.stdout
     assert (reversed_words / "by-hydra" / "checkpoint_last.pt").exists()
+    process = fairseq_program(
+        "fairseq-hydra-train", "--config-dir", str(configuration.parent), "--config-name", "reverse",
+        "+model.encoder_layerz=1", folder=reversed_words,
+    )  # fmt: skip
+    line = "model.encoder_layerz is unknown to the architecture transformer_iwslt_de_en: did you mean encoder_layers?"
+    assert process.returncode == 2 and process.stderr.splitlines()[-1] == f"fairseq-hydra-train: error: {line}"
+    assert "Traceback" not in process.stderr
 
 
 def test_language_model_trains_and_evaluates(fairseq_program, tmp_path, reversed_words):

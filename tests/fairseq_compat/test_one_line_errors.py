@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_compat.one_line_errors import UsageError, missing, usage_error_behind
+from fairseq_compat.one_line_errors import UsageError, usage_error_behind, wrong_path_or_flag
 
 CODE = """
 import sys
@@ -38,6 +38,12 @@ training.distributed_world_size, training.distributed_rank, training.distributed
 utils.call_main(cfg, main)
 """
 
+# messages of fairseq and PyTorch
+TWO_STARTS = "--finetune-from-model and --restore-file (non-default value) can not be specified together: {\n}"
+RESET = "--finetune-from-model can not be set together with either --reset-optimizer or reset_lr_scheduler"
+OTHER_MODEL = "Cannot load model parameters from checkpoint a/b.pt; please ensure that the architectures match."
+OTHER_OPTIMIZER = "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
+
 
 def test_usage_error_in_a_program_of_fairseqs(python):
     error = "errors.UsageError('give 2, not 3')"
@@ -60,11 +66,18 @@ def test_usage_error_in_a_program_of_fairseqs(python):
         ("OSError('Model file not found: a.pt')", "a.pt: no such checkpoint: give an existing file"),
         ("AssertionError('Must specify batch size either with --max-tokens or --batch-size')",
          "the batch size is missing: give --max-tokens or --batch-size, such as --max-tokens 4000"),
+        (f"ValueError({TWO_STARTS!r})", "--finetune-from-model and --restore-file: give only one of them"),
+        (f"ValueError({RESET!r})",
+         "--finetune-from-model and --reset-optimizer (or another --reset flag): give only one of them"),
+        (f"Exception({OTHER_MODEL!r})",
+         "a/b.pt is of another architecture: give the flags of its training, or another --save-dir"),
+        (f"ValueError({OTHER_OPTIMIZER!r})",
+         "the checkpoint's optimizer is for other parameters: give the flags of its training, or --reset-optimizer"),
         ("OSError('disk')", None),
     ],
 )  # fmt: skip
-def test_what_is_missing_is_named(error, line):
-    assert missing(eval(error)) == (line and (line, 2))
+def test_a_wrong_path_or_flag_is_named(error, line):
+    assert wrong_path_or_flag(eval(error)) == (line and (line, 2))
 
 
 @pytest.mark.parametrize(

@@ -304,7 +304,7 @@ def resume(**flags):
         setattr(cfg, name, value)
     try:
         checkpoint_utils.load_checkpoint(cfg, Trainer())
-    except (EOFError, RuntimeError, ValueError) as error:
+    except (EOFError, OSError, RuntimeError, ValueError) as error:
         print(type(error).__name__, error)
 
 def save(name, updates):
@@ -332,12 +332,18 @@ for name in os.listdir("saved"):
 resume()
 """
 
+FOLDER = (
+    "this is a folder; give a file in it, such as its checkpoint_best.pt (`rskip export fairseq` makes one of a folder "
+    "with a model of rskip)"
+)
 PATHS = RESUME + """
 resume()
 resume(restore_file="elsewhere/checkpoint_last.pt")
 resume(restore_file="missing.pt")
 resume(continue_once="missing.pt")
 resume(finetune_from_model="missing.pt")
+for name in ("restore_file", "continue_once", "finetune_from_model"):
+    resume(**{name: "saved"})
 open("file", "w").close()
 try:
     checkpoint_utils.verify_checkpoint_directory("file/saved")
@@ -538,9 +544,12 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
         "UsageError --restore-file is missing.pt: file not found; give a checkpoint or leave it out\n"
         "UsageError --continue-once is missing.pt: file not found; give a checkpoint or leave it out\n"
         "UsageError --finetune-from-model is missing.pt: file not found; give a checkpoint or leave it out\n"
+        f"UsageError --restore-file is saved: {FOLDER}\n"
+        f"UsageError --continue-once is saved: {FOLDER}\n"
+        f"UsageError --finetune-from-model is saved: {FOLDER}\n"
         "UsageError --save-dir is file/saved: Not a directory; give a folder to write to\n"
         "saved/checkpoint_last.pt 30\n",
-        ["missing.pt None\nmissing.pt None\nValueError --finetune", "NotADirectoryError"],
+        ["missing.pt None\nmissing.pt None\nValueError --finetune", "IsADirectoryError", "NotADirectoryError"],
     ),
     (
         "patience", PATIENCE, "[False, False, False]\n[False, False]\n[True]\n['train_iterator']\n",

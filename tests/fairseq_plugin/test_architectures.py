@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import fields
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -195,8 +196,8 @@ def test_sharing_needs_a_joint_dictionary(parse, task):
 
 
 def test_a_checkpoint_of_another_architecture_names_the_parameter(parse, task):
-    def build(*flags):
-        args = parse("--arch", "transformer_rskip_ln_tiny", *SMALL, *flags)
+    def build(*flags, small=SMALL):
+        args = parse("--arch", "transformer_rskip_ln_tiny", *small, *flags)
         return ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
 
     model = build()
@@ -208,6 +209,19 @@ def test_a_checkpoint_of_another_architecture_names_the_parameter(parse, task):
         model.load_state_dict(build("--connection", "2xskip+ln").state_dict())
     with pytest.raises(UsageError, match=r"another architecture: .* has shape \(24, 16\) there and \(8, 16\)"):
         model.load_state_dict(build("--encoder-ffn-embed-dim", "24").state_dict())
+    shared = "encoder.embed_tokens.weight and decoder.embed_tokens.weight differ there, and are one parameter in the mo"
+    with pytest.raises(UsageError, match=shared):
+        model.load_state_dict(build(small=SMALL[:-1]).state_dict())
+
+
+def test_an_architecture_for_another_task_is_refused(parse, task):
+    for arch, advice, given in (
+        ("transformer_rskip_ln_tiny", "for a language model give one such as transformer_lm_rskip_ln", {"targets": []}),
+        ("transformer_lm_rskip_ln_tiny", "give --task language_modeling, or an --arch without lm", {}),
+    ):
+        args = parse("--arch", arch)
+        with pytest.raises(UsageError, match=advice):
+            ARCH_MODEL_REGISTRY[arch].build_model(args, SimpleNamespace(**vars(task), **given))
 
 
 def test_compiled_layers_are_asked_for_by_a_flag_that_no_checkpoint_keeps(parse, task):

@@ -42,6 +42,18 @@ def test_equals_fairseqs(parse, task, sample, connection, sentence_avg, training
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("arch", ["transformer_tiny", "lstm"])
+def test_a_model_of_fairseqs_trains_with_fairseqs_computation(parse, task, sample, arch):
+    sample["net_input"]["src_lengths"].fill_(8)  # an LSTM expects falling lengths
+    args = parse("--arch", arch, "--dropout", "0")
+    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task).eval()
+    expected, ours = (
+        kind(task, False, label_smoothing=0.1)(model, sample)
+        for kind in (LabelSmoothedCrossEntropyCriterion, ChunkedLabelSmoothedCrossEntropyCriterion)
+    )
+    assert torch.equal(ours[0], expected[0]) and ours[1:] == expected[1:]
+
+
 def test_probabilities_are_fairseqs(parse, task, sample):
     args = parse("--arch", "transformer_skip_ln_tiny", "--encoder-embed-dim", "16")
     model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task).eval()

@@ -19,7 +19,7 @@ RECIPE = Path(__file__).parents[2] / "recipes/multi30k_en_de.yaml"
 
 
 def refusal(override: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """What is said of a change of the recipe, by the parser of this process."""
+    """What is said of changes of the recipe, separated by spaces, by the parser of this process."""
     from rskip.fairseq_plugin.flag_check import refusal
 
     def run(command: list[str], *, input: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -27,7 +27,7 @@ def refusal(override: str, capsys: pytest.CaptureFixture[str]) -> str:
         found = {name: refusal(**each) for name, each in json.loads(input).items()}
         return subprocess.CompletedProcess(command, 0, json.dumps({name: why for name, why in found.items() if why}))
 
-    recipe = load_recipe(RECIPE, variant="sas", overrides=[override])
+    recipe = load_recipe(RECIPE, variant="sas", overrides=override.split())
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SettingError) as caught:
         patch.setattr(sys, "argv", sys.argv)
         patch.setattr(subprocess, "run", run)
@@ -41,12 +41,14 @@ def test_flags_that_fairseq_refuses(capsys: pytest.CaptureFixture[str]) -> None:
         ("train.lr=x", "train.lr is 'x', which fairseq-train refuses ("),
         ("train.zz=1", "train.zz is 1, which fairseq-train refuses (unrecognized arguments: --zz 1)"),
         ("train.lrr=1", "train.lrr is 1, which fairseq-train refuses (unrecognized arguments: --lrr 1; did you mean"),
+        ("train.arch=transformer train.connection=sas",
+         "train.connection is 'sas', which fairseq-train refuses (--connection needs an architecture of rskip, such"),
         ("train.bf16=3", "train.bf16 is 3, which fairseq-train refuses (unrecognized arguments: 3)"),
         ("train.arch=--help", "train.arch is '--help', which fairseq-train refuses (argument --arch"),
         ("train.dropout=2", "train.dropout is 2, which fairseq-train refuses (--dropout is 2.0: expected a prob"),
         ("generate.zz=1", "generate.zz is 1, which fairseq-generate refuses (unrecognized arguments: --zz 1)"),
         ("generate.help=true", "generate.help is True, which fairseq-generate refuses (it prints help and exits)"),
-    ):
+    ):  # fmt: skip
         assert refusal(override, capsys).startswith(message), override
 
 

@@ -16,7 +16,7 @@ from fairseq_compat.registry import REGISTRY, add_patches
 
 pytest.importorskip("fairseq")
 
-NAMES = {"half-precision-adam", "out-of-memory", "profiling-pass", "resumed-connections", "run-lock"}
+NAMES = {"half-precision-adam", "out-of-memory", "profiling-pass", "resumed-models", "run-lock"}
 REPORT = "import sys, runpy; sys.argv[1:] = ['rskip']; runpy.run_module('fairseq_compat.report', run_name='__main__')"
 
 

@@ -101,6 +101,8 @@ class FairseqConnectionLanguageModel(TrainedByFairseq, FairseqLanguageModel):
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> FairseqConnectionLanguageModel:
         """Builds the model from `args` and the task's dictionary."""
+        if not hasattr(task, "targets"):
+            raise UsageError("this --arch is a language model: give --task language_modeling, or an --arch without lm")
         if len(task.source_dictionary) != len(task.target_dictionary):
             raise UsageError("--output-dictionary-size is not supported by rskip's architectures: leave it out")
         config = config_from_args(args)

@@ -1,4 +1,4 @@
-"""Refuses to resume a training with other connections, even if their parameters would fit.
+"""Refuses to resume a training as another model, even if the parameters would fit.
 
 If parameters don't fit, the error gives advice for resuming or for --finetune-from-model.
 """
@@ -6,15 +6,19 @@ If parameters don't fit, the error gives advice for resuming or for --finetune-f
 from __future__ import annotations
 
 import functools
+import re
+from dataclasses import fields
 from typing import Any
 
 from fairseq_compat.one_line_errors import UsageError, usage_error_behind
 from fairseq_compat.patch import Patch
 from rskip.connections import parse_connection
+from rskip.fairseq_plugin.flags import flag_of
 from rskip.settings.errors import SettingError
+from rskip.transformer import LanguageModelConfig, TransformerConfig
 
 
-def compare_connections(module: Any) -> None:
+def compare_models(module: Any) -> None:
     """Wraps `Trainer.load_checkpoint`, to compare a checkpoint with the flags before it loads a parameter."""
     from rskip.fairseq_plugin.model import OtherArchitectureError
 
@@ -50,11 +54,17 @@ def compare_connections(module: Any) -> None:
         finally:
             checkpoint_utils.load_checkpoint_to_cpu = read
 
-    load_checkpoint.compares_connections = True  # type: ignore[attr-defined]
+    load_checkpoint.compares_models = True  # type: ignore[attr-defined]
     module.Trainer.load_checkpoint = load_checkpoint
 
 
 _SIDES = {"--encoder-connection", "--decoder-connection"}
+_MAY_CHANGE = re.compile(r".*drop.*|checkpoint_activations|max_\w+_positions|\w+_connection")  # connections: by side
+_SETTINGS = sorted(
+    name
+    for name in {field.name for kind in (TransformerConfig, LanguageModelConfig) for field in fields(kind)}
+    if not _MAY_CHANGE.fullmatch(name)
+)
 
 
 def _compare(there: Any, here: Any, filename: str) -> None:
@@ -64,14 +74,17 @@ def _compare(there: Any, here: Any, filename: str) -> None:
         before, now = ({"--connection": flags[min(_SIDES)], **flags} for flags in (before, now))
     for flag, value in before.items():
         if now.get(flag, value) != value:
+            difference = f"with {flag} {value}, not {now[flag]}"
+            if isinstance(value, bool):
+                difference = f"with {flag}" if value else f"without {flag}"
             raise UsageError(
-                f"{filename} was trained with {flag} {value}, not {now[flag]}: give its training flags, or "
-                f"another --save-dir (with --finetune-from-model {filename} to start from its weights, if they fit)"
+                f"{filename} was trained {difference}: give its training flags, or another --save-dir "
+                f"(with --finetune-from-model {filename} to start from its weights, if they fit)"
             )
 
 
-def _flags(model: Any) -> dict[str, str]:
-    """The connections and the value residual; empty for a model that is not from this plug-in."""
+def _flags(model: Any) -> dict[str, Any]:
+    """The settings that determine what the model computes; empty for a model that is not from this plug-in."""
     both = getattr(model, "connection", None)
     if both is None:
         return {}
@@ -80,7 +93,8 @@ def _flags(model: Any) -> dict[str, str]:
     else:  # a language model
         sides = {"--connection": both}
     specs = {flag: _canonical(spec or both) for flag, spec in sides.items()}
-    return {**specs, "--value-residual": getattr(model, "value_residual", "none")}
+    settings = {flag_of(name): getattr(model, name) for name in _SETTINGS if getattr(model, name, None) is not None}
+    return {**specs, "--value-residual": "none", **settings}
 
 
 def _canonical(spec: str) -> str:
@@ -93,13 +107,13 @@ def _canonical(spec: str) -> str:
 def active() -> bool:
     from fairseq.trainer import Trainer
 
-    return getattr(Trainer.load_checkpoint, "compares_connections", False)
+    return getattr(Trainer.load_checkpoint, "compares_models", False)
 
 
-RESUMED_CONNECTIONS = Patch(
-    name="resumed-connections",
+RESUMED_MODELS = Patch(
+    name="resumed-models",
     modules=("fairseq.trainer",),
-    symptom="a training is resumed with another --connection whose parameters fit, and continues as another model",
-    after=compare_connections,
+    symptom="a training is resumed with another --connection or number of heads, and continues as another model",
+    after=compare_models,
     active=active,
 )
