@@ -59,7 +59,7 @@ def read_results(
 
     :param further: further values for the lines of grids.
     :param baselines: other baselines than the recipes' own, by the name of the recipe's file.
-    :raises FileNotFoundError: there is no results folder.
+    :raises FileNotFoundError: there is no results folder, and no file is given.
     :raises ValueError: a recipe or run record is wrong, or scores in a run record were edited.
     """
     given = [recipe for file in files for recipe in read_recipes(file)]
@@ -68,8 +68,9 @@ def read_results(
     for name, baseline in (baselines or {}).items():
         recipes = with_baseline(recipes, name, baseline)
     folders = [root / RESULTS, *(root / recipe.own.results for recipe in recipes)]
-    if not any(folder.is_dir() for folder in folders):
-        raise FileNotFoundError(f"no folder results in {root.resolve().name}: run this command in the project's folder")
+    if not files and not any(folder.is_dir() for folder in folders):
+        advice = "run a recipe here first, or give its file"
+        raise FileNotFoundError(f"no run records in {root.resolve() / RESULTS}: {advice}")
     records = _readdressed([record for folder in dict.fromkeys(folders) for record in read_records(folder)], recipes)
     for record in records:
         check_agreement(record)

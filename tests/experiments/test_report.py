@@ -199,5 +199,5 @@ def test_what_can_not_be_made_into_tables_is_one_line(
         error = capsys.readouterr().err
         assert error.startswith("rskip report: error: results/numbers/1.json: ") and error.count("\n") == 1
     Path("results/numbers/1.json").unlink()
-    with pytest.raises(FileNotFoundError, match="no folder results in"):
+    with pytest.raises(FileNotFoundError, match="no run records in .*/results/results: run a recipe here first, or"):
         read_results(project / "results")
