@@ -1,9 +1,9 @@
 """Print tables of results.
 
-Without NAME, the command prints one line per run that has a run record. NAME is a table that compares variants: a
-recipe, such as flickr8k in recipes/, or the path of a recipe's file; a grid, such as field/6x6; or a table of a paper,
-such as rskip-table-1, with the scores of the paper. With two or more seeds, the command tests differences from the
-baseline. For those that were not detected, it prints how many seeds would detect them, and the cheapest next runs.
+Without NAME, the command prints one line per run that has a run record. NAME is a recipe, such as flickr8k in recipes/,
+or the path of a recipe's file; a grid, such as field/6x6; or a table of a paper, such as rskip-table-1, with the scores
+of the paper. With two or more seeds, the command tests differences from the recipe's baseline, if it has one. For those
+that were not detected, it prints how many seeds would detect them, and the cheapest next runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.experiments.comparisons import SEEDS
     from rskip.records.tables import Format
 
-    parser.add_argument("tables", nargs="*", metavar="NAME", help="table to print; all: every table")
+    parser.add_argument("tables", nargs="*", metavar="NAME", help="table to print; all: every table that compares")
     parser.add_argument(
         "--format", choices=get_args(Format), default="text", help="format of the named tables (default: text)"
     )

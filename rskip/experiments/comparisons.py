@@ -1,15 +1,15 @@
 """Tables that compare variants: the papers' tables, whose scores recipes hold in `paper`, and tables of one recipe.
 
 `rskip-table-1` has all scores with `table: rSkip Table 1` in a recipe. `flickr8k` has the variants of
-recipes/flickr8k.yaml, if a variant has a `baseline`. Each line is a metric of a variant: our mean over seeds, the
-paper's score, and the difference from the baseline over the seeds (`statistics.compare`).
+recipes/flickr8k.yaml. Each line is a metric of a variant: our mean over seeds, the paper's score, and the difference
+from the variant's baseline, if it has one, over the seeds (`statistics.compare`).
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -118,18 +118,22 @@ class Comparisons:
             for title in dict.fromkeys(table for figure in recipe.paper for table in figure.tables):
                 self._titles.setdefault(_slug(title), title)
                 self._of_table.setdefault(_slug(title), []).append(recipe)
-        studies = {name: found for name, found in of_files.items() if any(recipe.baseline for recipe in found)}
-        self._of_table = dict(sorted(self._of_table.items(), key=lambda item: _natural(item[0])))
-        self.files = tuple(of_files)  # the names of all recipes' files
-        self.of_papers = tuple(self._of_table)
-        self.of_recipes = tuple(name for name in studies if name not in self._of_table)
-        self._of_table |= {name: studies[name] for name in self.of_recipes}
+        self.of_papers = tuple(sorted(self._of_table, key=_natural))
+        self._of_table = of_files | self._of_table
+        others = [name for name in of_files if name not in self.of_papers]
+        self.of_recipes = tuple(name for name in others if any(recipe.baseline for recipe in of_files[name]))
         self._made: dict[tuple[str, tuple[int, ...]], ComparisonTable] = {}
         self._records = records_by_run(records)
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Of the tables that compare: the papers', and those of recipes with a baseline."""
         return (*self.of_papers, *self.of_recipes)
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The names of all tables: `names`, and the recipes without a baseline."""
+        return tuple(dict.fromkeys((*self.names, *self._of_table)))
 
     def table(self, name: str, *, seeds: Sequence[int] = SEEDS) -> ComparisonTable:
         """The table of this name.
@@ -139,7 +143,7 @@ class Comparisons:
         :raises ValueError: a record was made with other settings than its variant has now, or SciPy is missing.
         """
         if name not in self._of_table:
-            raise no_table(name, self.names, self.files)
+            raise no_table(name, self.known)
         if (made := self._made.get((name, tuple(seeds)))) is None:
             made = self._made[name, tuple(seeds)] = self._make(name, seeds)
         return made
@@ -195,17 +199,12 @@ class Comparisons:
         return lines
 
 
-def no_table(name: str, known: Sequence[str], recipes: Collection[str]) -> SettingError:
-    """The error if no table in `known` has the name.
-
-    :param recipes: the names of recipes, which may lack a baseline.
-    """
-    if name in recipes:
-        advice = "give --baseline VARIANT, or add `baseline: VARIANT` to the recipe"
-        return SettingError("", f"recipe {name} has no baseline to compare its variants with", advice=advice)
-    if (recipe := name.partition("/")[0]) != name and recipe in known:
+def no_table(name: str, known: Sequence[str]) -> SettingError:
+    """The error if no table in `known` has the name."""
+    recipe, slash, _ = name.partition("/")
+    if slash and recipe in known and not any(each.startswith(f"{recipe}/") for each in known):
         return SettingError("", f"no table {name}; try `rskip report {recipe}`, which has the recipe's variants")
-    listed = ", ".join(known) or "none, because no recipe in recipes/ has a baseline; or give the path of a recipe"
+    listed = ", ".join(known) or "none, because recipes/ holds no recipe; give the path of a recipe"
     return SettingError("", f"no table {name}{did_you_mean(name, known)}; the tables: {listed}")
 
 

@@ -279,7 +279,7 @@ def with_baseline(recipes: Sequence[Recipe], name: str, baseline: str) -> list[R
     """
     variants = [str(recipe.variant) for recipe in recipes if recipe.path.stem == name and recipe.variant]
     if not variants:
-        advice = "give --baseline with the name of a recipe that has some"
+        advice = "leave out --baseline, or name a recipe that has variants"
         raise SettingError("", f"{name} has no variants to compare", advice=advice)
     if baseline not in variants:
         raise SettingError.of_value("baseline", baseline, f"a variant of {name}{did_you_mean(baseline, variants)}")

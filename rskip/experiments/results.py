@@ -21,7 +21,7 @@ _ROUNDING = 1e-4
 
 @dataclass(frozen=True)
 class Results:
-    """A project's records and tables. comparisons: the papers' tables and those of recipes with baselines."""
+    """A project's records and tables. comparisons: the papers' tables and those of recipes."""
 
     records: Sequence[Record]
     comparisons: Comparisons
@@ -29,7 +29,7 @@ class Results:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all tables."""
+        """Of the tables that compare."""
         return (*self.comparisons.names, *self.grids.names)
 
     def table(self, name: str, *, seeds: Sequence[int] = SEEDS) -> Table:
@@ -41,8 +41,8 @@ class Results:
         """
         if name in self.grids.names:
             return self.grids.table(name)
-        if name not in self.comparisons.names:
-            raise no_table(name, self.names, self.comparisons.files)
+        if name not in self.comparisons.known:
+            raise no_table(name, list(dict.fromkeys((*self.comparisons.known, *self.grids.names))))
         return self.comparisons.table(name, seeds=seeds)
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from rskip.experiments.recipe import FOLDER, Recipe
+from rskip.experiments.recipe import FOLDER, Recipe, written_path
 from rskip.files.checksum import sha256_file
 from rskip.files.folder_lock import FolderLock
 from rskip.files.whole import atomic_file
@@ -46,7 +46,7 @@ def run_recipes(
     check_flags(unfinished)
     records = [run_seed(recipe, run) for recipe, run in runs]
     recipe, run = runs[-1]
-    print(next_steps(records[-1], recipe.task.artifacts(run)), flush=True)
+    print(next_steps(records[-1], recipe, recipe.task.artifacts(run)), flush=True)
     return records
 
 
@@ -264,12 +264,15 @@ def summary(record: Record, recipe: Recipe) -> str:
     return "\n".join([*lines, line, f"  {'record':<18}{record.path}"])
 
 
-def next_steps(record: Record, artifacts: dict[str, str]) -> str:
+def next_steps(record: Record, recipe: Recipe, artifacts: dict[str, str]) -> str:
     """Lines with the files of the run and general commands."""
+    report = shlex.join(["rskip", "report", written_path(recipe.path)])
+    listed = recipe.path.parent == FOLDER or Path(recipe.own.results) == RESULTS
     places = {
         **artifacts,
         str(record.path): "settings, learning curve, scores and versions",
         **({f"{FOLDER}/": "other recipes; --set train.lr=0.003 changes a setting"} if FOLDER.is_dir() else {}),
-        "rskip report": "tables of all run records",
+        **({} if recipe.overrides else {report: "table of this recipe's scores"}),
+        **({"rskip report": "tables of all run records"} if listed else {}),
     }
     return "\n".join(["", "see also", columns(list(places.items()), left=(0, 1), indent="  ")])

@@ -94,15 +94,48 @@ def test_another_baseline_is_chosen_on_the_command_line(
     elsewhere.write_text(RECIPE.replace("baseline: plain\n", ""))
     assert main(["report", str(elsewhere), "--baseline", "twice"]) == 0
     assert f"rskip run {elsewhere} --variants plain twice thrice --seeds 1 2 3" in capsys.readouterr().out
-    assert main(["report", str(elsewhere)]) == 2
-    assert "recipe elsewhere has no baseline to compare its variants with; give" in capsys.readouterr().err
     for arguments, message in (
         (["mine", "--baseline", "twic"], "--baseline is 'twic': expected a variant of mine (did you mean 'twice'?)"),
-        (["some-table-1", "--baseline", "twice"], "some-table-1 has no variants to compare; give --baseline with"),
+        (["some-table-1", "--baseline", "twice"], "some-table-1 has no variants to compare; leave out --baseline, or"),
         (["--baseline", "twice"], "--baseline is given without NAME: expected the name of a recipe"),
     ):
         assert main(["report", *arguments]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_without_a_baseline_the_scores_of_each_variant_are_shown(
+    project: Path, record: Callable[..., Record], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "recipes" / "mine.yaml").write_text(RECIPE.replace("baseline: plain\n", ""))
+    for seed, bleu in ((1, 38.0), (2, 39.0)):
+        record("twice", seed, bleu)
+    assert main(["report", "mine", "--format", "markdown"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(
+        "| variant | our sacreBLEU |\n| --- | --- |\n"
+        "| mine/plain |  |\n| mine/twice | 38.50 ± 0.71 (2) |\n| mine/thrice |  |\n"
+    )
+
+
+def test_a_recipe_without_variants_is_a_table_of_its_seeds_beside_its_file(
+    tmp_path: Path, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model").mkdir()
+    common = RECIPE.partition("baseline")[0]
+    Path("model/alone.yaml").write_text(f"{common}results: model/results\n")
+    assert main(["report", "model/alone.yaml"]) == 0
+    assert "    rskip run model/alone.yaml --seeds 1 2 3\n" in capsys.readouterr().out
+    config = load_recipe("model/alone.yaml").config
+    for seed, bleu in ((1, 38.0), (2, 39.0)):
+        record = make_record(recipe="alone", config=config, seed=seed, metrics={"sacrebleu": bleu})
+        record.write("model" / record.path)
+    for form, row in (
+        ("text", "\nalone    38.50 ± 0.71 (2)\n"),
+        ("csv", "\nalone,,sacrebleu,,1 2,,,38.5,0.7071,,,,,,,rskip run model/alone.yaml --seeds 3\n"),
+    ):
+        assert main(["report", "model/alone.yaml", "--format", form]) == 0
+        assert row in capsys.readouterr().out
 
 
 def test_another_setting_is_compared_in_pairs_and_one_seed_not_at_all(

@@ -201,6 +201,20 @@ def test_variants_are_run_seed_by_seed(project: Path, capsys: Capture) -> None:
     assert printed.count("see also") == 1 and "runs/sweep/faster/1/trained" in printed
 
 
+def test_the_last_lines_name_the_reports_that_show_the_run(project: Path, capsys: Capture) -> None:
+    def reports(*arguments: str) -> list[str]:
+        assert main(["run", *arguments]) == 0
+        lines = map(str.strip, capsys.readouterr().out.splitlines())
+        return [line.split("  ")[0] for line in lines if line.startswith("rskip report")]
+
+    Path("model").mkdir()
+    Path("model/alone.yaml").write_text(Path("recipes/mine.yaml").read_text() + "results: model/results\n")
+    assert reports("mine") == ["rskip report recipes/mine.yaml", "rskip report"]
+    assert reports("mine", "--set", "train.lr=0.2") == ["rskip report"]
+    assert reports("model/alone.yaml") == ["rskip report model/alone.yaml"]
+    assert reports("model/alone.yaml", "--set", "train.lr=0.2") == []
+
+
 def test_a_dry_run_prints_each_command_once_and_does_nothing(project: Path, capsys: Capture) -> None:
     Path("recipes/sweep.yaml").write_text(SWEEP)
     arguments = ["--variants", "fast", "slow", "--seeds", "1", "2", "--gpus", "4", "--mirror", "a b", "--dry-run"]
