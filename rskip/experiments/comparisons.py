@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -150,7 +150,9 @@ class Comparisons:
 
     def _make(self, name: str, seeds: Sequence[int]) -> ComparisonTable:
         title = self._titles.get(name)
-        lines = [line for recipe in self._of_table[name] for line in self._lines(recipe, title, seeds)]
+        recorded = [record for recipe in self._of_table[name] for record in self._records.get(recipe.address, ())]
+        scored = {metric for record in recorded for metric in record.metrics}
+        lines = [line for recipe in self._of_table[name] for line in self._lines(recipe, title, seeds, scored)]
         for at, line in enumerate(lines):
             wanted = (line.recipe.baseline, line.metric)
             baseline = next((each for each in lines if (each.recipe.address, each.metric) == wanted), None)
@@ -175,13 +177,18 @@ class Comparisons:
             numbers=[_numbers(line) for line in lines],
         )
 
-    def _lines(self, recipe: Recipe, title: str | None, seeds: Sequence[int]) -> list[Line]:
+    def _lines(self, recipe: Recipe, title: str | None, seeds: Sequence[int], scored: Collection[str]) -> list[Line]:
+        """The lines of a variant.
+
+        :param scored: the metrics that some record of the table has; one of them is shown, if there are any.
+        """
         records = tuple(self._records.get(recipe.address, ()))
         for record in records:
             recipe.check_record(record)
         figures = [figure for figure in recipe.paper if title in figure.tables]
-        main = recipe.task.columns[0]
-        metrics = {column.metric for column in (*recipe.task.columns, *recipe.task.more_figures)}
+        columns = recipe.task.columns
+        main = next((column for column in columns if column.metric in scored), columns[0])
+        metrics = {column.metric for column in (*columns, *recipe.task.more_figures)}
         missing = tuple(seed for seed in seeds if seed not in {record.seed for record in records})
         lines = []
         for key in dict.fromkeys(figure.key for figure in figures) if title else [main.metric]:
@@ -247,6 +254,7 @@ def _notes(lines: Sequence[Line]) -> list[str]:
         notes.append("No variant has a run record yet.")
     if any(line.ours and line.ours.std is not None for line in lines):
         notes.append("Ours: mean ± sample standard deviation (seeds).")
+    notes += _unscored(lines)
     notes += comparison_notes(lines)
     for key in dict.fromkeys(figure.key for line in lines for figure in line.paper if figure.key != line.metric):
         scored = next(line for line in lines if any(figure.key == key for figure in line.paper))
@@ -357,6 +365,15 @@ def _changes(line: Line) -> list[str]:
     if all(precisions) and precisions[0] != precisions[1]:
         changes.append(f"precision: {' against '.join(' and '.join(sorted(each)) for each in precisions)}")
     return changes
+
+
+def _unscored(lines: Sequence[Line]) -> list[str]:
+    """How many finished runs lack a metric of the table."""
+    lacking: dict[str, list[Record]] = {}
+    for line in lines:
+        without = [record for record in line.records if not record.diverged and line.metric not in record.metrics]
+        lacking.setdefault(dict(line.recipe.task.columns).get(line.metric, line.metric), []).extend(without)
+    return [f"Finished runs without {heading}: {len(records)}." for heading, records in lacking.items() if records]
 
 
 def _unrecorded(lines: Sequence[Line]) -> list[str]:

@@ -138,6 +138,18 @@ def test_a_recipe_without_variants_is_a_table_of_its_seeds_beside_its_file(
         assert row in capsys.readouterr().out
 
 
+def test_tokenised_bleu_is_shown_if_no_record_has_sacrebleu(project: Path, record: Callable[..., Record]) -> None:
+    tokens = {"metrics": {"tokenised_bleu": 25.0}, "signatures": {}}
+    records = [record(variant, 1, 0.0, **tokens) for variant in ("plain", "twice")]
+    table = Comparisons(all_recipes(), records).table("mine")
+    assert table.headings[1] == "our tokenised BLEU" and table.rows[0][1] == "25.00 (one seed)"
+    assert not any("without" in note for note in table.notes)
+    records.append(record("thrice", 1, 38.0))
+    table = Comparisons(all_recipes(), records).table("mine")
+    assert [row[1] for row in table.rows] == ["", "", "38.00 (one seed)"]
+    assert "Finished runs without sacreBLEU: 2." in table.notes
+
+
 def test_another_setting_is_compared_in_pairs_and_one_seed_not_at_all(
     project: Path, record: Callable[..., Record]
 ) -> None:
