@@ -6,7 +6,7 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ def add_own_text_arguments(parser: argparse.ArgumentParser) -> None:
         helps = {
             "source": f"source sentences {what}, one per line",
             "target": "translations of the source sentences, line by line",
-            "prefix": "instead of two files: PREFIX.SOURCE and PREFIX.TARGET, with the codes of --languages",
+            "prefix": "instead of two files: PREFIX.SOURCE and PREFIX.TARGET, with the language codes",
             "table": "instead of two files: one pair per line, as tab-separated columns or a JSON object; -: standard "
             "input",
         }
@@ -80,7 +80,9 @@ def given_own_corpus(args: argparse.Namespace) -> Iterator[OwnCorpus]:
     from rskip.corpora.own_text import choose_languages
 
     with tempfile.TemporaryDirectory(prefix="rskip-prepare-") as folder:
-        texts = {split: _texts(args, split, Path(folder)) for split in _SPLITS}
+        texts: dict[str, list[OwnText]] = {}
+        for split in sorted(_SPLITS, key=lambda split: getattr(args, _dest(split, "prefix")) is not None):
+            texts[split] = _texts(args, split, Path(folder), [text for each in texts.values() for text in each])
         if not texts["train"]:
             raise ValueError("no text to train on: give --source and --target, --train-prefix or --table")
         source, target = choose_languages([text for each in texts.values() for text in each], args.language_codes)
@@ -95,7 +97,11 @@ def _dest(split: str, kind: str) -> str:
     return f"own_{split}_{kind}"
 
 
-def _texts(args: argparse.Namespace, split: str, folder: Path) -> list[OwnText]:
+def _texts(args: argparse.Namespace, split: str, folder: Path, before: Sequence[OwnText]) -> list[OwnText]:
+    """The texts of a split.
+
+    :param before: texts of other splits, whose names may have the codes that prefixes need.
+    """
     from rskip.corpora.formats import TextFile
     from rskip.corpora.own_text import Table, files_of_prefixes, paired_files
 
@@ -112,10 +118,11 @@ def _texts(args: argparse.Namespace, split: str, folder: Path) -> list[OwnText]:
                 )
         texts += paired_files(given["source"], given["target"])
     if given["prefix"]:
-        if args.language_codes is None:
+        named = (text.languages for text in (*before, *texts))
+        if (codes := args.language_codes or next(filter(None, named), None)) is None:
             flag = _flag(split, "prefix")
             raise ValueError(f"{flag} needs the codes at the end of the file names: give --languages, such as en de")
-        texts += files_of_prefixes(given["prefix"], args.language_codes)
+        texts += files_of_prefixes(given["prefix"], codes)
     columns = None if args.columns is None else (args.columns[0], args.columns[1])
     for name in given["table"] or ():
         file = TextFile(_standard_input(folder), name="standard input") if name == "-" else TextFile(Path(name))

@@ -267,6 +267,11 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         ([*same, "--target", "-"], "- (standard input) can't be two files: give both sides as a table, --table -"),
         ([*given, "--mirror", "."], "--mirror is only for corpora from --list, not for your own text"),
         (["--train-prefix", "train"], "--train-prefix needs the codes at the end of the file names: give"),
+        ([*given, "--valid-prefix", "vlaid"], "no file vlaid.en, nor a compressed one (.gz, .xz, .zst, .bz2): "),
+        (
+            ["--train-prefix", "nowhere", "--test-source", "train.en", "--test-target", "train.de"],
+            "no file nowhere.en, nor a compressed one",
+        ),
         (["--train-prefix", "nowhere", *codes], "no file nowhere.en, nor a compressed one (.gz, .xz, .zst, .bz2): "),
         ([*same, "--target", "nowhere.de"], "nowhere.de: No such file or directory"),
         ([*same, "--target", "one.tsv"], "unknown languages: the names of train.en and one.tsv don't end in language"),
