@@ -231,15 +231,13 @@ class TransformerConfig(StackConfig):
             if getattr(self, name) <= self.padding_index:
                 raise self._wrong(name, f"more than padding_index, {self.padding_index}")
         self._check_sinusoidal("encoder_embed_dim", learned=self.encoder_learned_pos)
-        if self.share_all_embeddings and (
-            self.source_vocabulary != self.target_vocabulary or self.encoder_embed_dim != self.decoder_embed_dim
+        for needed, source, target, of in (
+            ("one joint dictionary", self.source_vocabulary, self.target_vocabulary, "symbols"),
+            ("equal embedding sizes", self.encoder_embed_dim, self.decoder_embed_dim, "features"),
         ):
-            raise SettingError(
-                "share_all_embeddings",
-                "needs one joint dictionary and equal embedding sizes, but source and target have "
-                f"{self.source_vocabulary} and {self.target_vocabulary} symbols of "
-                f"{self.encoder_embed_dim} and {self.decoder_embed_dim} features",
-            )
+            if self.share_all_embeddings and source != target:
+                problem = f"needs {needed}, but source and target have {source} and {target} {of}"
+                raise SettingError("share_all_embeddings", problem)
 
     @property
     def output_is_embedding(self) -> bool:

@@ -42,8 +42,14 @@ def test_contradictions_name_the_setting():
             TransformerConfig(**{"source_vocabulary": 100, "target_vocabulary": 200, **changes})
         assert raised.value.name == name and expected in raised.value.expected, name
     assert str(raised.value).startswith("encoder_connection is '2rskp+ln': expected one of the families")
-    with pytest.raises(SettingError, match="share_all_embeddings needs one joint dictionary .* 100 and 200 symbols"):
-        TransformerConfig(100, 200, share_all_embeddings=True)
+    for sizes, needed, found in (
+        ({"target_vocabulary": 200}, "one joint dictionary", "100 and 200 symbols"),
+        ({"decoder_embed_dim": 64}, "equal embedding sizes", "512 and 64 features"),
+    ):
+        problem = f"^share_all_embeddings needs {needed}, but source and target have {found}$"
+        given = {"source_vocabulary": 100, "target_vocabulary": 100, "share_all_embeddings": True, **sizes}
+        with pytest.raises(SettingError, match=problem):
+            TransformerConfig(**given)
 
 
 def test_values_of_other_types_and_unknown_keys_are_refused():
