@@ -292,7 +292,11 @@ def describe(info: types.Type) -> str:
         return (info.extra or {}).get("expected") or describe(info.type)
     if isinstance(info, types.UnionType):
         kinds = [describe(kind) for kind in info.types if not isinstance(kind, types.NoneType)]
-        return ", or ".join([" or ".join(kinds), *(["null"] if info.includes_none else [])])
+        if "a number" in kinds and "a whole number" in kinds:
+            kinds.remove("a whole number")
+        listed = [" or ".join(kinds)] if len(kinds) < 3 else kinds
+        *first, last = [*listed, *(["null"] if info.includes_none else [])]
+        return f"{', '.join(first)}, or {last}" if first else last
     if isinstance(info, types.LiteralType):
         *first, last = map(str, info.values)
         return f"{', '.join(first)} or {last}" if first else last

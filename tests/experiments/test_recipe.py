@@ -362,6 +362,7 @@ WRONG = [  # a recipe; what its error says
     (RECIPE + "paper: [{bleu: 6.02}]\n", "paper[0] is {'bleu': 6.02}"),
     (RECIPE + "  seed: 3\n", "train.seed can't be set in a recipe; use seeds"),
     (RECIPE + "  max_tokens: 3\n", "as max-tokens"),
+    (RECIPE + "  clip-norm: [1]\n", "train.clip-norm is [1]: expected text (also for a list: '1e-3,2e-3'), a number, "),
     (RECIPE + "  --dropout: 0.1\n", "as dropout"),
     (RECIPE + "  adam-betas: [0.9, 0.98]\n", "train.adam-betas is [0.9, 0.98]"),
     (RECIPE + "  lr: 1\n", "line 10: not valid YAML: key lr is given twice"),

@@ -35,6 +35,7 @@ class Outer(msgspec.Struct, frozen=True, kw_only=True):
     either: int | Literal["auto"] | None = None
     never_null: int | Literal["auto"] = 1
     perhaps: Inner | None = None
+    plain: str | int | float | bool | None = None
     by_word: Mapping[Annotated[str, msgspec.Meta(pattern="^[a-z]+$")], int] = {}
 
     def __post_init__(self) -> None:
@@ -115,6 +116,7 @@ WRONG = [
     ({"count": 1, "steps": [1, "2"]}, "steps[1] is '2': expected a whole number"),
     ({"count": 1, "either": 2.5}, "either is 2.5: expected a whole number or auto, or null"),
     ({"count": 1, "never_null": 2.5}, "never_null is 2.5: expected a whole number or auto"),
+    ({"count": 1, "plain": [1]}, "plain is [1]: expected text, a number, true or false, or null"),
     ({"count": 1, "perhaps": {"share": 2}}, "perhaps.share is 2.0: expected a number, more than 0 and below 1"),
     ({"count": 1, "by_word": {"A": 1}}, "by_word.A is a key: expected text"),
     ({"count": 1, "yes": True}, "yes is true: expected a count of 2 or more beside it; raise count"),

@@ -189,7 +189,7 @@ def test_a_damaged_measurement_of_a_claim_is_one_line(project: Path, capsys: pyt
         ([1], "it holds a list: expected keys and values"),
         ({**whole, "rows": 3}, "rows is 3: expected a list of keys and values"),
         ({**whole, "rows": [1]}, "rows[0] is 1: expected keys and values"),
-        ({**whole, "rows": [{"model": [1]}]}, "rows[0].model is [1]: expected text or a whole number"),
+        ({**whole, "rows": [{"model": [1]}]}, "rows[0].model is [1]: expected text or a number, or null"),
         ({**whole, "rows": [row]}, "of is 'gradient': expected finite numbers in docs/figures/a.json, not 'x'"),
     ):
         (project / "docs/figures/a.json").write_text(json.dumps(content))

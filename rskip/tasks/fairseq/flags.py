@@ -14,7 +14,8 @@ import msgspec
 from rskip.settings.errors import SettingError, shown
 from rskip.tasks.process import executable
 
-Flag = str | int | float | bool | None
+_VALUE = "text (also for a list: '1e-3,2e-3'), a number, true or false, or null"
+Flag = Annotated[str | int | float | bool | None, msgspec.Meta(extra={"expected": _VALUE})]
 Flags = Annotated[Mapping[str, Flag], msgspec.Meta(extra={"expected": "flags and their values"})]
 
 
