@@ -56,15 +56,17 @@ def read_results(
     """The results of a project.
 
     :param files: recipes outside recipes/, which replace those of the same name.
-
     :param further: further values for the lines of grids.
     :param baselines: other baselines than the recipes' own, by the name of the recipe's file.
     :raises FileNotFoundError: there is no results folder, and no file is given.
-    :raises ValueError: a recipe or run record is wrong, or scores in a run record were edited.
+    :raises ValueError: a recipe or run record is wrong, scores in a run record were edited, or two files have one name.
     """
-    given = [recipe for file in files for recipe in read_recipes(file)]
-    replaced = {file.stem for file in files}
-    recipes = [*(recipe for recipe in all_recipes(root) if recipe.path.stem not in replaced), *given]
+    named: dict[str, Path] = {}
+    for file in files:
+        if (other := named.setdefault(file.stem, file)) != file:
+            raise SettingError("", f"{other} and {file} have the same name", advice="report one of them at a time")
+    given = [recipe for file in named.values() for recipe in read_recipes(file)]
+    recipes = [*(recipe for recipe in all_recipes(root) if recipe.path.stem not in named), *given]
     for name, baseline in (baselines or {}).items():
         recipes = with_baseline(recipes, name, baseline)
     folders = [root / RESULTS, *(root / recipe.own.results for recipe in recipes)]

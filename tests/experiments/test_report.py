@@ -188,6 +188,16 @@ def test_a_record_under_a_runs_old_name_counts_for_its_address(
     assert "runs/mine_a/2 is unfinished" in capsys.readouterr().err
 
 
+def test_two_recipes_of_one_name_are_not_reported_together(project: Path) -> None:
+    files = [project / folder / "recipe.yaml" for folder in ("one", "two")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text("kind: translation\n")
+    with pytest.raises(SettingError, match="recipe.yaml and .*recipe.yaml have the same name; report one of them at a"):
+        read_results(project, files=files)
+    read_results(project, files=[files[0], files[0]])
+
+
 def test_what_can_not_be_made_into_tables_is_one_line(
     project: Path, make_record: MakeRecord, capsys: pytest.CaptureFixture[str]
 ) -> None:
