@@ -8,14 +8,14 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import rskip
 from rskip.captioning.captioner import Caption, Captioner, UnreadableImage
 from rskip.captioning.features import Features
+from rskip.captioning.retry import forget_settings, keep_settings, lines_before
 from rskip.files.names import line_name, shown_name
 from rskip.files.resumable import ResumableFile, part_path, written_windows
-from rskip.files.state import read_state_lines
 from rskip.files.windows import Window
 from rskip.generation import SearchOptions
 
@@ -60,14 +60,6 @@ def caption_images(
         yield from caption_window(captioner, window, options)
 
 
-class _Image(TypedDict):
-    image: str
-
-
-class _Written(_Image, total=False):
-    error: str
-
-
 def write_captions(
     captioner: Captioner,
     images: Sequence[Path],
@@ -80,6 +72,8 @@ def write_captions(
     report: Callable[[int], None] = lambda _: None,
 ) -> dict[str, str]:
     """Writes one line of JSON per image, and returns the errors of images that can't be read, by path.
+
+    Resuming a complete output captions the batches of its failed images again.
 
     :param precision: the precision in which the captioner was loaded.
     :param report: called with the number of finished images.
@@ -98,14 +92,18 @@ def write_captions(
         "device": captioner.device.type,
         "batch_size": batch_size,
     }
+    if not resume:
+        forget_settings(output)
+    before = lines_before(output, journal)
     with ResumableFile(part, journal, resume=resume) as file:
         for window in file.missing(image_windows(images, batch_size)):
-            lines = [each.json() for each in caption_window(captioner, window, options)]
+            lines = [before.get(shown_name(each), "") for each in window.lines]
+            if not all(lines):
+                lines = [each.json() for each in caption_window(captioner, window, options)]
             file.write(window, "".join(lines).encode("utf-8"))
             report(file.lines)
         file.finish(output)
-    written = read_state_lines(output, _Written, advice="delete it to caption the images again", finished=True)
-    return {each["image"]: each["error"] for each, _ in written if "error" in each}
+    return keep_settings(output, journal)
 
 
 def _compare_with_journal(part: Path) -> None:

@@ -75,12 +75,30 @@ def test_a_folder_becomes_json_lines(caption, expected, pictures, tmp_path):
     assert status == 0 and err == f"{output} {said}\n"
 
 
+def test_resuming_tries_failed_images_again(caption, pictures, tmp_path, monkeypatch):
+    whole, output = tmp_path / "whole.jsonl", tmp_path / "captions.jsonl"
+    options = ["--output", output, "--batch-size", "2", "--quiet", "--resume"]
+    assert caption(pictures, "--output", whole, "--batch-size", "2")[0] == 0
+    content = (pictures / "b.jpg").read_bytes()
+    (pictures / "b.jpg").write_text("words")
+    for _ in range(2):
+        status, _, err = caption(pictures, *options)
+        assert status == 2 and "b.jpg: not an image" in err and "after a repair, --resume tries them again" in err
+    assert "made with other settings (beam: 4, now 5)" in caption(pictures, *options, "--beam", "5")[2]
+    (pictures / "b.jpg").write_bytes(content)
+    search, sizes = Captioner.search, []
+    monkeypatch.setattr(Captioner, "search", lambda *args: sizes.append(len(args[1])) or search(*args))
+    assert caption(pictures, *options) == (0, "", "") and sizes == [2]  # the batch of the failed image
+    assert output.read_bytes() == whole.read_bytes() and {*tmp_path.glob("*.jsonl*")} == {whole, output}
+
+
 def test_a_name_that_is_not_utf8_is_told(caption, pictures, tmp_path):
     """JSON can't have it."""
     os.rename(pictures / "b.jpg", os.fsencode(pictures) + b"/b\xff.jpg")
     status, out, err = caption(pictures)
     assert status == 2 and len(out.splitlines()) == 4 and "b\ufffd.jpg: a file name that is not UTF-8: rename it" in err
-    assert caption(pictures, "--output", tmp_path / "captions.jsonl", "--quiet")[::2] == (2, err)
+    status, _, said = caption(pictures, "--output", tmp_path / "captions.jsonl", "--quiet")
+    assert status == 2 and said.startswith(err.rstrip())
     assert written(tmp_path / "captions.jsonl")[1]["image"].endswith("b\ufffd.jpg")
 
 

@@ -19,6 +19,7 @@ from rskip.analysis.measurement import Measurement, read_measurement
 from rskip.captioning.captions import read_split
 from rskip.captioning.features import Features, FeatureStore, FeatureWriter
 from rskip.captioning.preparation import CaptionRecord
+from rskip.captioning.retry import lines_before
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.record import TranslationRecord, made_record, read_corpus_record
 from rskip.files.cache import verified
@@ -72,6 +73,11 @@ def journal(path: Path) -> int:
         return file.lines
 
 
+def captions(path: Path) -> dict[str, str]:
+    path.with_suffix("").write_text('{"image": "a", "caption": "x"}\n{"image": "b", "error": "y"}\n')
+    return lines_before(path.with_suffix(""), {"beam": 4})
+
+
 def batches(path: Path) -> list[Any]:
     file = ResumableFile(path.with_name("other"), {}, resume=True)
     window = type("Window", (), {"number": 7})
@@ -96,6 +102,7 @@ WINDOWS = [Entry(window=at, lines=at + 1, bytes=2 * at + 2, sha256="0") for at i
 STATES = [
     State("a/pictures.jsonl.partial", PICTURES, partial_store, dict),
     State("part.journal", [{"beam": 4}, *WINDOWS], journal, int),
+    State("captions.jsonl.settings", [{"beam": 4}], captions, dict),
     State("other.window7", [{"beam": 4}, FoundBatch(found=[[([3, 2], -1.5, None, None)]])], batches, list),
     State("curve.jsonl", [POINT, POINT], read_curve, list),
     State("run.json", [{"settings": {"precision": "float32", "compile": False}}],

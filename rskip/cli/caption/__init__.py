@@ -8,7 +8,7 @@
 `rskip caption extract` extracts the features that models are trained on; write ./extract for a folder of that name. An
 image that can't be read is skipped and listed at the end; the exit status is then 2. With --output FILE, the command
 writes one line of JSON per image, with its caption or its error. It writes to FILE.partial, which becomes FILE when
-complete. --resume continues an interrupted run.
+complete. --resume continues an interrupted run, and tries the failed images of a complete one again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument(
         "--resume", action="store_true",
-        help="resume an interrupted run over the same images with the same settings; a complete FILE stays, unchecked",
+        help="resume an interrupted run over the same images with the same settings, or try its failed images again; a "
+        "complete FILE without failed images stays, unchecked",
     )  # fmt: skip
     output.add_argument(
         "--format", choices=("text", "json"),
@@ -86,6 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Captions the images. Exit status 2 if one could not be read."""
     from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
+    from rskip.captioning.retry import has_failed_images
     from rskip.cli._options import with_flags
     from rskip.files.images import find_images
     from rskip.files.resumable import complete, how_to_resume, unfinished_parts
@@ -94,7 +96,8 @@ def run(args: argparse.Namespace) -> int:
     options, batches = with_flags(CAPTION_OPTIONS, args), with_flags(ImageBatchSettings(), args)
     images = find_images(args.images)
     check_output(args, images)
-    if args.output is not None and args.resume and args.output.exists() and not unfinished_parts(args.output):
+    begun = args.output is not None and bool(unfinished_parts(args.output) or has_failed_images(args.output))
+    if args.output is not None and args.resume and args.output.exists() and not begun:
         if not args.quiet:
             print(complete(args.output), file=sys.stderr)
         return 0
@@ -107,7 +110,8 @@ def run(args: argparse.Namespace) -> int:
     for error in failed.values():
         print(error, file=sys.stderr)
     if failed:
-        print(f"rskip caption: {len(failed):,} of {len(images):,} images failed", file=sys.stderr)
+        again = "" if args.output is None else "; after a repair, --resume tries them again"
+        print(f"rskip caption: {len(failed):,} of {len(images):,} images failed{again}", file=sys.stderr)
     return MISTAKE if failed else 0
 
 
