@@ -338,13 +338,14 @@ def test_the_last_line_of_a_training_says_what_came_of_it(data, tmp_path, capsys
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(RECIPE)
     output = tmp_path / "out"
-    assert main(["vision", "train", str(recipe), "--output", str(output), "--seed", "4"]) == 0
+    folder = str(tmp_path / "a folder")
+    assert main(["vision", "train", str(recipe), "--output", str(output), "--seed", "4", "--data", folder]) == 0
     last = read_curve(output / "curve.jsonl")[-1]
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith(
         f"{output}/model.pt: PreAct-ResNet-8, 2rskip+ln, cifar10: test error {last.test_error:.2f} % in float32 "
     )
-    assert second == f"error per class: rskip vision evaluate {output}"
+    assert second == f"error per class: rskip vision evaluate {output} --data '{folder}'"
     assert json.loads((output / "run.json").read_text())["seed"] == 4
 
 

@@ -117,11 +117,12 @@ def run(args: argparse.Namespace) -> int:
             print(f"rskip vision train: error: {error}", file=sys.stderr)
             return DIVERGED
     if ranks.first:
-        data = "" if settings.data is None else f" --data {shlex.quote(settings.data)}"
+        data = args.data if settings.data is None else settings.data
+        given = "" if data is None else f" --data {shlex.quote(str(data))}"
         print(
             f"{result.model_file}: {result.name}: {result.evaluated_on} error {result.test_error:.2f} % in "
             f"{settings.precision} after {result.iteration:,} iterations ({result.seconds / 60:,.1f} min)\n"
-            f"error per class: rskip vision evaluate {args.output}{data}"
+            f"error per class: rskip vision evaluate {shlex.quote(str(args.output))}{given}"
         )
     return 0
 
