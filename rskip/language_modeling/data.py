@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rskip.corpora.record import CorpusRecord, damage, describe_made, made_record
+from rskip.corpora.record import CorpusRecord, damage, describe_made, made_record, read_corpus_record
 from rskip.language_modeling.tokens import DICTIONARY, TextTokens
 from rskip.machine.extras import extra
 from rskip.settings.kinds import Whole
@@ -57,7 +57,8 @@ def load_data(folder: str | Path) -> TextData:
     :raises ValueError: the folder holds something else, or a file is missing or truncated.
     """
     folder = Path(folder)
-    if not (folder / "corpus.json").is_file() or not (folder / DICTIONARY).is_file():
+    captions = "captions" in (read_corpus_record(folder) or {})
+    if captions or not (folder / "corpus.json").is_file() or not (folder / DICTIONARY).is_file():
         problem = "no such folder" if not folder.exists() else "is a file" if folder.is_file() else "holds no text"
         kind = ValueError if folder.exists() else FileNotFoundError
         raise kind(

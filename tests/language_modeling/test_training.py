@@ -196,7 +196,13 @@ def test_wrong_settings_are_told(train_here: Callable[..., None], prepared: Path
             train_here(tmp_path, **changes)
     with pytest.raises(ValueError, match="is the folder of the text: give another folder"):
         train_here(prepared)
-    for bad, told in (("nowhere", "no such folder: expected a folder from `rskip prepare"), (".", "holds no text")):
+    (tmp_path / "dict.txt").touch()
+    (tmp_path / "corpus.json").write_text('{"captions": {"train": 9}, "files": {}}')
+    for bad, told in (
+        ("nowhere", "no such folder: expected a folder from `rskip prepare"),
+        (".", "holds no text"),
+        (tmp_path, "holds no text: expected a folder from `rskip prepare"),
+    ):
         with pytest.raises((ValueError, FileNotFoundError), match=told):
             load_data(bad)
 
