@@ -27,6 +27,7 @@ from rskip.analysis.measurement import Measurement
 from rskip.analysis.ratios import RatioRecorder
 from rskip.analysis.signals import SignalRecorder
 from rskip.analysis.streams import StreamRecorder
+from rskip.checkpoint.training_file import TrainingFileError
 from rskip.connections import StackConnection, list_connections, parse_connection
 from rskip.connections.first_gain import kind_of
 from rskip.connections.registry import name_of
@@ -167,13 +168,16 @@ def _no_depth(name: str, depths: Sequence[int]) -> None:
 def _trained(path: Path, conditions: Conditions, task: str | None) -> Subject:
     """The model at a path, read by `task`, or by the first task that can read it."""
     label = _label(path.absolute())
+    own: TrainingFileError | None = None
     for each in [find_task(task)] if task else tasks().values():
         try:
             return replace(each.subject(path, depth=None, conditions=conditions), label=label)
         except (ValueError, OSError) as error:
             if task or isinstance(error, NotAnalysable):
                 raise
-    raise ValueError(f"{path} is not a model that can be analysed; give its task to see what is wrong")
+            if isinstance(error, TrainingFileError):
+                own = error
+    raise own or ValueError(f"{path} is not a model that can be analysed; give its task to see what is wrong")
 
 
 def _label(path: Path) -> str:

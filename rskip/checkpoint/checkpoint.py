@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 LANGUAGES, PAIRS = "languages", "pairs"
 # the values that fairseq's models have
 _BEYOND_FAIRSEQ = {"output_bias": False, "start": "end"}
-_USED_BY = {"translation": "rskip translate", "language_modeling": "rskip generate", "captioning": "rskip caption"}
+_USED_BY = {
+    "translation": "rskip translate",
+    "language_modeling": "rskip generate",
+    "captioning": "rskip caption",
+    "vision": "rskip vision evaluate",
+}
 
 
 @dataclass(kw_only=True)

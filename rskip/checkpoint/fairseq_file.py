@@ -15,6 +15,7 @@ from rskip.checkpoint.checkpoint import LANGUAGES, Checkpoint, beyond_fairseq, c
 from rskip.checkpoint.fairseq_languages import language_settings
 from rskip.checkpoint.fairseq_settings import KNOWN, TRANSFORMER_SETTING, flat_settings
 from rskip.checkpoint.tensors import check_tensors
+from rskip.checkpoint.training_file import refuse_training_file
 from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file
 from rskip.machine.extras import extra
@@ -209,6 +210,7 @@ def _state_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _load(path: Path, *, mmap: bool = False) -> dict[str, Any]:
     state = read_torch_file(path, kind=_KIND, allowed=_allowed(), mmap=mmap)
+    refuse_training_file(path, state)
     if not isinstance(state.get("model"), Mapping):
         raise ValueError(f"{path} is not a {_KIND}: it has no 'model'")
     if not (state.get("cfg") or state.get("args")):

@@ -15,8 +15,10 @@ from typing import Any, Literal, TypedDict
 import msgspec
 from torch import Tensor, nn
 
+from rskip.checkpoint.checkpoint import of_other_task
 from rskip.checkpoint.config_file import CONFIG, OF_EVERY_TASK
 from rskip.checkpoint.files import read_safetensors
+from rskip.checkpoint.training_file import task_of_training_file
 from rskip.connections import parse_connection
 from rskip.files.state import as_state
 from rskip.files.torch_file import read_torch_file, weights_difference
@@ -194,6 +196,8 @@ def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
     """Reads model.pt or checkpoint.pt of a training."""
     content = read_torch_file(path, kind="file of `rskip vision train`")
     source, advice = str(path), "give a file from `rskip vision train`"
+    if (task := task_of_training_file(content)) not in (None, TASK):
+        raise of_other_task({"task": task}, TASK).within(source=source)
     if "settings" in content:
         training = as_state(content, _Training, source=source, advice=advice)
         settings, weights, iterations = training["settings"], training["model"], training["iterations"]
@@ -228,8 +232,8 @@ def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
 def _read_published(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
     """Reads the weights of a published folder, and its config.json."""
     checkpoint, source = read_safetensors(path), str(path.with_name(CONFIG))
-    if task_name(task := checkpoint.config["task"]) != TASK:
-        raise SettingError.of_value("task", task, TASK, source=source)
+    if task_name(checkpoint.config["task"]) != TASK:
+        raise of_other_task(checkpoint.config, TASK).within(source=source)
     own = {key: value for key, value in checkpoint.config.items() if key not in OF_EVERY_TASK}
     published = convert(own, PublishedConfig, source=source)
     config = _config(published.model, "model", source=source)

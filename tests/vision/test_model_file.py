@@ -161,6 +161,8 @@ def test_damaged_and_foreign_files_are_one_line(model, tmp_path):
     for content, said in wrong:
         torch.save(content, path)
         refused(rf"model\.pt: {said}; give a file from `rskip vision train`$")
+    torch.save({**unfinished(model), "optimiser": {}, "text": "0"}, path)
+    refused("model.pt: a checkpoint of the task 'language_modeling', not of vision; use `rskip generate`$")
     torch.save(finished(model, config={**model.config, "depth": "8"}), path)
     refused("model.pt: config.depth is '8': expected a whole number")
     torch.save(finished(model, config={**model.config, "depth": 9}), path)
@@ -181,7 +183,7 @@ def test_damaged_and_foreign_files_are_one_line(model, tmp_path):
     publish(folder, state, model=model.config, dataset="cifar10")
     whole_config = json.loads(config.read_text())
     for content, said in (
-        ({**whole_config, "task": "translation"}, "task is 'translation': expected vision"),
+        ({**whole_config, "task": "translation"}, "a checkpoint of the task 'translation', not of vision"),
         ({"task": "vision"}, "model is missing"),
         ({**whole_config, "model": {**model.config, "depth": "8"}}, "model.depth is '8': expected a whole number"),
         ({**whole_config, "format": 3}, "has format 3, but this rskip reads formats 1 and 2; install a newer rskip"),
