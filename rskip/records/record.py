@@ -21,6 +21,7 @@ from rskip.settings.kinds import Count, Whole
 RESULTS = Path("results")  # the folder of records, unless a recipe names another one
 _SCHEMAS = (1, 2)  # versions of the format, of which the last is written; 1 has the old name as `recipe`, and `run`
 _ADVICE = "restore the file, or remove it and run again"
+_OF_MODELS = ("run.json", "model.safetensors")  # of a training's folder, and of a model's
 _FILES = "[!.]*.json"  # excludes temporary files of killed processes
 
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", extra={"expected": "64 hexadecimal digits"})]
@@ -148,6 +149,8 @@ def read_record(path: Path) -> Record:
     content = read_state(path, dict[str, Any], advice=_ADVICE)
     if "recipe" not in content:
         advice = f"move it out of the folder of records, or name another folder, such as {RESULTS}"
+        if any((path.parent / name).exists() for name in _OF_MODELS):
+            advice = f"its folder is that of a training or a model: name a folder of records, such as {RESULTS}"
         raise SettingError("", "this is not a run record, such as `rskip run` writes", advice=advice, source=str(path))
     if content.get("schema") == _SCHEMAS[0]:
         content.pop("run", None)
