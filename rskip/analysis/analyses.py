@@ -50,7 +50,7 @@ _FAMILY = re.compile(r"([+-]?[\d.]*)([a-z][a-z0-9_]*)((?:[+:].*)?)")
 _BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
-def signals(models: Sequence[Model], **options: Any) -> Measurement:
+def signals(models: Model | Sequence[Model], **options: Any) -> Measurement:
     """RMS of x, f and y at every block, and on text the cosine similarity of y's positions. See `SignalRecorder`.
 
     :param options: `depths` and `task`, see `find_subjects`; `progress`, which shows a bar if stderr is a terminal; and
@@ -59,7 +59,7 @@ def signals(models: Sequence[Model], **options: Any) -> Measurement:
     return _measure("signals", models, _signal_rows, **options)
 
 
-def gradients(models: Sequence[Model], **options: Any) -> Measurement:
+def gradients(models: Model | Sequence[Model], **options: Any) -> Measurement:
     """The norm of the loss gradient at every block's output. See `SignalRecorder`; options are those of `signals`.
 
     :raises ValueError: a model is frozen or packed.
@@ -67,12 +67,12 @@ def gradients(models: Sequence[Model], **options: Any) -> Measurement:
     return _measure("gradients", models, _gradient_rows, **options)
 
 
-def ratios(models: Sequence[Model], **options: Any) -> Measurement:
+def ratios(models: Model | Sequence[Model], **options: Any) -> Measurement:
     """Ratios of x to F(x) at every block. See `rskip.analysis.ratios`; options are those of `signals`."""
     return _measure("ratios", models, _ratio_rows, **options)
 
 
-def gates(models: Sequence[Model], **options: Any) -> Measurement:
+def gates(models: Model | Sequence[Model], **options: Any) -> Measurement:
     """Means and histograms of the gates at every block. See `GateRecorder`; options are those of `signals`.
 
     :raises ValueError: a model has no gates.
@@ -80,7 +80,7 @@ def gates(models: Sequence[Model], **options: Any) -> Measurement:
     return _measure("gates", models, _gate_rows, **options)
 
 
-def streams(models: Sequence[Model], **options: Any) -> Measurement:
+def streams(models: Model | Sequence[Model], **options: Any) -> Measurement:
     """How alike the streams are after every block, and how they are mixed. See `StreamRecorder`.
 
     Options are those of `signals`.
@@ -90,7 +90,7 @@ def streams(models: Sequence[Model], **options: Any) -> Measurement:
     return _measure("streams", models, _stream_rows, **options)
 
 
-def depth(models: Sequence[Model], **options: Any) -> Measurement:
+def depth(models: Model | Sequence[Model], **options: Any) -> Measurement:
     """The weights of the stack's input and of earlier sublayer outputs in every block's input. See `StreamRecorder`.
 
     Options are those of `signals`.
@@ -107,12 +107,17 @@ _OF_STREAMS = ("streams", "depth")  # analyses of connections that pass on more 
 
 
 def find_subjects(
-    models: Sequence[Model], conditions: Conditions, *, depths: Sequence[int] = (), task: str | None = None
+    models: Model | Sequence[Model],
+    conditions: Conditions,
+    *,
+    depths: int | Sequence[int] = (),
+    task: str | None = None,
 ) -> list[Subject]:
     """All models under analysis; connections at every depth.
 
-    :param models: each is a connection string, an existing path, or a name from `rskip zoo list`, tried in this order.
-    :param depths: depths of models at initialisation; empty: the task's default.
+    :param models: one or several; each is a connection string, an existing path, or a name from `rskip zoo list`,
+        tried in this order.
+    :param depths: one or several depths of models at initialisation; empty: the task's default.
     :param task: the task whose model gets a connection (default: TASK), and the expected task of a trained model.
     :raises SettingError: a model is none of these, a trained model is given a depth, or two models have the same label
         and depth.
@@ -120,8 +125,8 @@ def find_subjects(
     :raises OSError: see `Task.subject`.
     """
     found: dict[tuple[str, int], Subject] = {}
-    for model in models:
-        for subject in _find(model, conditions, depths, task):
+    for model in [models] if isinstance(models, Model) else models:
+        for subject in _find(model, conditions, [depths] if isinstance(depths, int) else depths, task):
             if found.setdefault((subject.label, subject.depth), subject) is not subject:
                 problem = f"contain the model {subject.label}, depth {subject.depth}, twice"
                 raise SettingError("models", problem, expected="each once")
@@ -202,10 +207,10 @@ def _unknown(text: str, no_spec: SettingError, names: Sequence[str]) -> SettingE
 
 def _measure(
     analysis: str,
-    models: Sequence[Model],
+    models: Model | Sequence[Model],
     rows_of: Callable[[Subject, Sequence[Block], Iterator[Batch], Conditions], Rows],
     *,
-    depths: Sequence[int] = (),
+    depths: int | Sequence[int] = (),
     task: str | None = None,
     progress: bool = False,
     **fields: Any,

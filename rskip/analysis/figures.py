@@ -62,13 +62,13 @@ _OF_GRIDS: Mapping[str, Callable[[Figure, Chart], list[Drawn]]] = {
 }
 
 
-def draw(measurement: Measurement, path: Path, view: View = View()) -> None:  # noqa: B008  (frozen)
+def draw(measurement: Measurement, path: str | Path, view: View = View()) -> None:  # noqa: B008  (frozen)
     """Draws the part of a measurement that the view selects.
 
     :param path: ends in .png or .svg.
     :raises ValueError: see `chart` and `check_plot`.
     """
-    draw_chart(chart(measurement, view), path, title=view.title)
+    draw_chart(chart(measurement, view), Path(path), title=view.title)
 
 
 def draw_chart(shown: Chart, path: Path, *, title: str = "", description: str = "") -> None:

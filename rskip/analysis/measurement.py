@@ -61,18 +61,19 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         writer.writerows(self.rows)
         return text.getvalue()
 
-    def write(self, path: Path) -> None:
+    def write(self, path: str | Path) -> None:
         """Writes CSV if the name ends in .csv, otherwise JSON, atomically."""
+        path = Path(path)
         with atomic_file(path) as temporary:
             temporary.write_text(self.to_csv() if path.suffix == ".csv" else self.to_json(), encoding="utf-8")
 
 
-def read_measurement(path: Path) -> Measurement:
+def read_measurement(path: str | Path) -> Measurement:
     """Reads a measurement from JSON.
 
     :raises SettingError: the file is not a measurement. The message names it.
     """
-    return read_state(path, Measurement, advice="restore the file, or measure again")
+    return read_state(Path(path), Measurement, advice="restore the file, or measure again")
 
 
 def plain_value(value: Value) -> Value:

@@ -144,6 +144,8 @@ class TextGenerator:
         return self._stream(tokens, settings, each_step or (lambda step: None))
 
     def _encoded(self, text: str, *, source: str) -> list[int]:
+        if not isinstance(text, str):
+            raise ValueError(f"{source} is a {type(text).__name__}: expected a str; give several texts one by one")
         if not text:
             raise ValueError(f"{source} is empty: give at least one character, such as a line end")
         tokens = self.tokens.encode(text, source=source)

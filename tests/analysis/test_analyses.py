@@ -44,6 +44,8 @@ def test_connections_at_initialisation_by_depth(few_images):
     conditions = {"examples": 4, "data": "cifar10 train", "seed": 1, "batch_size": 3, "batch_norm": "batch"}
     assert found.conditions.items() >= conditions.items()
     assert signals(["1xskip", "sas"], **options).rows == found.rows
+    one, eight = signals("1xskip", **{**options, "depths": 8}), signals(["1xskip"], **{**options, "depths": [8]})
+    assert one.rows == eight.rows
     assert signals(["1xskip", "sas"], **options, seed=2).rows != found.rows
     assert signals(["1xskip", "sas"], **options, batch_norm="evaluation").rows != found.rows
     activated = signals(["1xskip", "sas"], **options, shortcut_input="activated")

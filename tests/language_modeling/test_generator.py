@@ -97,6 +97,7 @@ def test_subwords_report_each_step_and_count_the_characters_that_they_encode(sub
 
 def test_what_a_model_cant_take_is_told(model: TextGenerator) -> None:
     for prompt, told in (
+        (["the"], "the prompt is a list: expected a str; give several texts one by one"),
         ("", "the prompt is empty: give at least one character"),
         ("Zebra", "the prompt has the character 'Z', which the model doesn't know: expected line ends, spaces and"),
         ("the cat sat", "the prompt has 11 characters: expected at most 8, which the model reads at once; shorten it"),
