@@ -132,8 +132,14 @@ class Captioner:
         weights = None if backbone_weights is None else Path(backbone_weights)
         if path.suffix == ".pt":
             file, model = path, read_captioning_checkpoint(path).to(device)
-            beside = path.parent if dictionary is None else Path(dictionary)
-            words = load_words(beside / DICTIONARY if beside.is_dir() else beside, model.config)
+            given = path.parent if dictionary is None else Path(dictionary)
+            words_file = given / DICTIONARY if given.is_dir() else given
+            if not words_file.is_file():
+                raise FileNotFoundError(
+                    f"no dictionary {words_file}: give the {DICTIONARY} of the model's data, or its folder, with "
+                    "--dictionary (in Python dictionary=)"
+                )
+            words = load_words(words_file, model.config)
         else:
             folder = path.parent if path.is_file() else path
             file = folder / WEIGHTS

@@ -61,6 +61,12 @@ def test_precisions(captioner, folder, pictures):
     assert scores[0] == pytest.approx(scores[1], abs=0.1) and scores[0] != scores[1]
 
 
+def test_a_checkpoint_without_a_dictionary_names_the_flag(tmp_path, monkeypatch):
+    monkeypatch.setattr("rskip.captioning.captioner.read_captioning_checkpoint", lambda path: torch.nn.Identity())
+    with pytest.raises(FileNotFoundError, match=r"dict\.txt: give the dict\.txt of the model's data, .* --dictionary"):
+        Captioner.from_pretrained(tmp_path / "checkpoint_best.pt")
+
+
 def test_what_can_not_be_captioned_is_told(captioner, pictures, tmp_path):
     (tmp_path / "words.jpg").write_text("words")
     with pytest.raises(UnreadableImage, match="^image 2: .*words.jpg: not an image"):
