@@ -35,6 +35,7 @@ _MOST_STOPS = 4  # OpenAI's limit
 _NEUTRAL: dict[str, Any] = {
     "frequency_penalty": 0, "presence_penalty": 0, "best_of": 1, "echo": False, "logit_bias": {},
 }  # fmt: skip
+_NOT_SUPPORTED = (*_NEUTRAL, "logprobs", "stream_options", "suffix")  # parameters of OpenAI's
 _Texts = Annotated[list[str], Meta(description="one text is also accepted")]
 
 
@@ -121,6 +122,11 @@ def completions_api(service: Service) -> APIRouter:
             name: value for name, value in content.items()
             if value is not None and not (name in _NEUTRAL and value == _NEUTRAL[name])
         }  # fmt: skip
+        for name in _NOT_SUPPORTED:
+            if name in given:
+                raise RequestError(400, f"{name} is not supported: leave it out")
+        if "prompt" not in given:
+            raise RequestError(400, "prompt is missing: expected a text or a list of texts")
         return await _completions(service, request, typed(given, CompletionRequest))
 
     return api

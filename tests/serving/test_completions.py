@@ -119,8 +119,10 @@ def test_errors_and_time_outs_have_openais_form(serving):
     for fields, status, message in (
         ({"prompt": ["a", ""]}, 400, "the prompt is empty"),
         ({"prompt": "", "stream": True}, 400, "the prompt is empty"),
-        ({"prompt": "a", "logprobs": 3}, 400, "unknown key logprobs"),
-        ({"prompt": "a", "echo": True}, 400, "unknown key echo"),
+        ({"max_tokens": 3}, 400, "prompt is missing: expected a text or a list of texts"),
+        ({"prompt": "a", "logprobs": 3}, 400, "logprobs is not supported: leave it out"),
+        ({"prompt": "a", "echo": True}, 400, "echo is not supported: leave it out"),
+        ({"prompt": "a", "stream": True, "stream_options": {"include_usage": True}}, 400, "stream_options is not supp"),
         ({"prompt": "a", "stop": ["b"] * 5}, 400, "stop has 5 texts: expected at most 4"),
         ({"prompt": "a", "stop": "b" * 100_000}, 400, "request (100001) exceeds text limit"),
         ({"prompt": "a", "max_tokens": 10_000}, 504, "no result within 0.7 s"),
