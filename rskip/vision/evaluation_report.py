@@ -31,9 +31,9 @@ def text_form(evaluation: Evaluation) -> str:
 
 def _figures(evaluation: Evaluation) -> str:
     wrong = round(evaluation.error * evaluation.count / 100)
+    top5 = f"top-5 error {evaluation.top5_error:.2f} %, " if len(evaluation.classes) > 5 else ""
     return (
-        f"error {evaluation.error:.2f} % ({wrong:,} of {evaluation.count:,} images), "
-        f"top-5 error {evaluation.top5_error:.2f} %, loss {evaluation.loss:.4f}\n"
+        f"error {evaluation.error:.2f} % ({wrong:,} of {evaluation.count:,} images), {top5}loss {evaluation.loss:.4f}\n"
         f"{evaluation.images_per_second:,.0f} images/s ({evaluation.device}, {evaluation.precision}, "
         f"batches of {evaluation.batch_size:,}, median)"
     )

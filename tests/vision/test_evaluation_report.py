@@ -48,7 +48,7 @@ def many() -> Evaluation:
 
 def test_text_of_few_classes_has_the_whole_matrix(few):
     assert text_form(few) == """\
-error 5.00 % (100 of 2,000 images), top-5 error 0.25 %, loss 0.1235
+error 5.00 % (100 of 2,000 images), loss 0.1235
 1,234 images/s (cpu, float32, batches of 500, median)
 
   class     images    error  precision  most often confused with
@@ -66,6 +66,7 @@ confusion matrix (rows: true class, columns: predicted class):
 
 def test_text_of_many_classes_has_the_most_frequent_confusions(many):
     lines = text_form(many).splitlines()
+    assert "images), top-5 error 0.25 %, loss" in lines[0]
     begin = lines.index("most frequent confusions:")
     assert lines[begin + 1] == "  class 24  predicted as  class 0   24"
     assert lines[begin + 2] == "  class 23  predicted as  class 24  23"
