@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 # Pillow reads about 40 more formats. Among these, PostScript starts Ghostscript, and icons hide their true size.
 EXTRAS = ("vision", "captioning")  # both install Pillow
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
+OTHER_FORMAT = f": expected {', '.join(FORMATS)}"  # the end of the message about a file in another format
 _STRIP = 1 << 20  # pixels that are converted together
 
 
@@ -32,7 +33,7 @@ def decoding(name: str) -> Iterator[None]:
     except ImageError:
         raise
     except UnidentifiedImageError:
-        raise ImageError(f"{name}: not an image in a readable format: expected {', '.join(FORMATS)}") from None
+        raise ImageError(f"{name}: not an image in a readable format{OTHER_FORMAT}") from None
     except MemoryError:
         raise ImageError(f"{name}: not enough memory for this image: make it smaller") from None
     except Exception as error:  # Pillow's decoders raise errors of any type for a damaged file

@@ -162,10 +162,10 @@ def check_classes(path: Path, classes: Sequence[str], counts: Sequence[int]) -> 
         )
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], *, separator: str = ", ") -> str:
     """The first names, and the number of further names."""
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
+    return separator.join(names[:_LISTED]) + more
 
 
 def _class_folders(path: Path, classes: Sequence[str] | None) -> LabelledFiles:

@@ -20,7 +20,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from rskip.files.decoding import ImageError
+from rskip.files.decoding import FORMATS, OTHER_FORMAT, ImageError
 from rskip.machine.environment import available_cores
 from rskip.machine.extras import extra
 from rskip.settings.kinds import Whole
@@ -324,9 +324,13 @@ def _decode(part: Part, name: str, side: int, *, shown: bool, memory: int | None
 
 def _refuse_unreadable(wrong: Sequence[str], *, of: int) -> None:
     """:raises ImageError: some of the images can't be read."""
+    if len(wrong) > 1:
+        reasons = listed([each.removesuffix(OTHER_FORMAT) for each in wrong], separator="; ")
+        other = any(each.endswith(OTHER_FORMAT) for each in wrong)
+        formats = f"; readable formats: {', '.join(FORMATS)}" if other else ""
+        raise ImageError(f"{len(wrong):,} of {of:,} images can't be read: {reasons}; repair or remove them{formats}")
     if wrong:
-        several = f"{len(wrong):,} of {of:,} images can't be read: " if len(wrong) > 1 else ""
-        raise ImageError(f"{several}{listed(wrong)}; repair or remove {'them' if several else 'it'}")
+        raise ImageError(f"{wrong[0]}; repair or remove it")
 
 
 def _pixels(part: Part, row: int, side: int) -> np.ndarray:
