@@ -14,6 +14,7 @@ from fairseq_compat.patches.cut_checkpoints import CUT_CHECKPOINTS
 from fairseq_compat.patches.dataclass_defaults import DATACLASS_DEFAULTS
 from fairseq_compat.patches.empty_data import EMPTY_DATA
 from fairseq_compat.patches.encoder_fast_path import ENCODER_FAST_PATH
+from fairseq_compat.patches.finished_training import FINISHED_TRAINING
 from fairseq_compat.patches.fp16_on_cpu import FP16_ON_CPU
 from fairseq_compat.patches.index_offsets import INDEX_OFFSETS
 from fairseq_compat.patches.known_warnings import KNOWN_WARNINGS
@@ -25,6 +26,7 @@ from fairseq_compat.patches.numpy_aliases import NUMPY_ALIASES
 from fairseq_compat.patches.one_line_errors import ONE_LINE_ERRORS
 from fairseq_compat.patches.patience import PATIENCE
 from fairseq_compat.patches.safe_globals import SAFE_GLOBALS
+from fairseq_compat.patches.training_time import TRAINING_TIME
 from fairseq_compat.patches.unequal_sides import UNEQUAL_SIDES
 from fairseq_compat.patches.unknown_models import UNKNOWN_MODELS
 from fairseq_compat.patches.unknown_settings import UNKNOWN_SETTINGS
@@ -53,6 +55,8 @@ PATCHES: tuple[Patch, ...] = (
     CHECKPOINT_PATHS,
     CUT_CHECKPOINTS,
     PATIENCE,
+    FINISHED_TRAINING,
+    TRAINING_TIME,
     EMPTY_DATA,
     FP16_ON_CPU,
     ALIGNMENTS,

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 from rskip.machine.lazy import imported_on_use
 
 if TYPE_CHECKING:
-    from rskip.checkpoint.average import average_checkpoints, average_to_file, best_checkpoints, last_checkpoints
+    from rskip.checkpoint.average import (
+        average_checkpoints,
+        average_to_file,
+        best_checkpoints,
+        final_checkpoints,
+        last_checkpoints,
+    )
     from rskip.checkpoint.checkpoint import Checkpoint
     from rskip.checkpoint.files import read_checkpoint, write_checkpoint, write_model
     from rskip.checkpoint.language_model import (
@@ -26,6 +32,7 @@ __all__ = [
     "best_checkpoints",
     "build_language_model",
     "build_transformer",
+    "final_checkpoints",
     "from_stock",
     "language_model_checkpoint",
     "last_checkpoints",
@@ -39,7 +46,9 @@ __all__ = [
 ]
 
 _MEMBERS = {
-    "average": ("average_checkpoints", "average_to_file", "best_checkpoints", "last_checkpoints"),
+    "average": (
+        "average_checkpoints", "average_to_file", "best_checkpoints", "final_checkpoints", "last_checkpoints",
+    ),
     "checkpoint": ("Checkpoint",),
     "files": ("read_checkpoint", "write_checkpoint", "write_model"),
     "language_model": (

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
-from rskip.checkpoint.fairseq_file import read_validation
+from rskip.checkpoint.fairseq_file import read_updates, read_validation
 from rskip.checkpoint.files import check_suffix, read_checkpoint, write_checkpoint
 from rskip.checkpoint.tensors import tied_names
 
@@ -119,6 +119,23 @@ def last_checkpoints(
     """
     found = _numbered(Path(folder), by=by, up_to=up_to)
     _check_enough(found, number, folder, by=by, up_to=up_to)
+    return found[-number:]
+
+
+def final_checkpoints(folder: str | os.PathLike[str], number: int, *, by: str = "epoch") -> list[Path]:
+    """The last `number` checkpoints of a finished training, oldest first, or all if it has fewer.
+
+    If the training ended between two checkpoints of the series, its last parameters are only in checkpoint_last.pt,
+    which then counts as the newest checkpoint.
+
+    :param by: "epoch" or "update": the series of fairseq's files.
+    :raises ValueError: the folder has no checkpoint.
+    """
+    found = _numbered(Path(folder), by=by, up_to=None)
+    end = Path(folder) / "checkpoint_last.pt"
+    if end.exists() and (not found or read_updates(end) != read_updates(found[-1])):
+        found.append(end)
+    _check_enough(found, min(number, max(len(found), 1)), folder, by=by, up_to=None)
     return found[-number:]
 
 

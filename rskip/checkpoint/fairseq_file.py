@@ -133,6 +133,13 @@ def read_validation(path: Path) -> Validation:
         raise ValueError(f"{path} is not a {_KIND}: its validation is damaged ({error})") from error
 
 
+def read_updates(path: Path) -> int | None:
+    """The number of finished updates in a .pt file, or None. This doesn't read the tensors into memory."""
+    history = _load(path, mmap=True).get("optimizer_history")
+    updates = _settings(history[-1]).get("num_updates") if isinstance(history, list) and history else None
+    return updates if isinstance(updates, int) else None
+
+
 def _config_from_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """The `config` of a Checkpoint as plain JSON values, from the dictionary in fairseq's .pt file.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rskip.checkpoint import last_checkpoints
+from rskip.checkpoint import final_checkpoints
 from rskip.checkpoint.average import average_to_file
 from rskip.tasks.fairseq.flags import FairseqFlags
 from rskip.tasks.fairseq.training import FairseqTraining
@@ -27,7 +27,10 @@ def train(run: Run[TranslationSettings]) -> None:
         print(batches, flush=True)
     training.complete()
     if not scored_file(run).exists():
-        last = last_checkpoints(training.checkpoints, settings.average.last, by=settings.averages_by)
+        asked = settings.average.last
+        last = final_checkpoints(training.checkpoints, asked, by=settings.averages_by)
+        if len(last) < asked:
+            print(f"the training ended early: average of {len(last)} instead of {asked} checkpoints", flush=True)
         average_to_file(last, scored_file(run))
 
 

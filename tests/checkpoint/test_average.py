@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from rskip.checkpoint import (
     average_checkpoints,
     average_to_file,
     best_checkpoints,
+    final_checkpoints,
     last_checkpoints,
     read_checkpoint,
     write_checkpoint,
@@ -187,6 +189,21 @@ def test_last_by_epoch_counts_as_numbers_oldest_first(run):
 def test_last_by_update(run):
     assert names(last_checkpoints(run, 2, by="update")) == ["checkpoint_2_1000.pt", "checkpoint_2_1500.pt"]
     assert names(last_checkpoints(run, 1, by="update", up_to=1400)) == ["checkpoint_2_1000.pt"]
+
+
+def test_the_end_of_a_training_within_an_epoch_is_its_newest_checkpoint(tmp_path):
+    def write(name, updates):
+        torch.save({"model": {}, "args": Namespace(), "optimizer_history": [{"num_updates": updates}]}, tmp_path / name)
+
+    with pytest.raises(ValueError, match=r"1 epoch checkpoints asked for, but \S+ has 0$"):
+        final_checkpoints(tmp_path, 3)
+    write("checkpoint_last.pt", 8)
+    assert names(final_checkpoints(tmp_path, 3)) == ["checkpoint_last.pt"]
+    write("checkpoint1.pt", 6)
+    assert names(final_checkpoints(tmp_path, 1)) == ["checkpoint_last.pt"]
+    assert names(final_checkpoints(tmp_path, 3)) == ["checkpoint1.pt", "checkpoint_last.pt"]
+    write("checkpoint2.pt", 8)
+    assert names(final_checkpoints(tmp_path, 3)) == ["checkpoint1.pt", "checkpoint2.pt"]
 
 
 @pytest.mark.parametrize(

@@ -353,7 +353,7 @@ save("checkpoint_last.pt", 30)
 resume(finetune_from_model="missing.pt")
 """
 
-PATIENCE = """
+ONE_MODEL = """
 import torch
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.trainer import Trainer
@@ -383,6 +383,9 @@ class OfOneModel(Trainer):
     def get_num_updates(self):
         return 0
 
+"""
+
+PATIENCE = ONE_MODEL + """
 def validations(*losses):
     return [should_stop_early(trainer.cfg, loss) for loss in losses]
 
@@ -397,6 +400,30 @@ trainer.load_checkpoint("checkpoint.pt")
 print(validations(5.0))
 OfOneModel(0).save_checkpoint("without.pt", {"train_iterator": {"epoch": 1}})
 print(sorted(torch.load("without.pt")["extra_state"]))
+"""
+
+CLOCK = ONE_MODEL + """
+from fairseq.logging import metrics
+
+trainer = OfOneModel(0)
+metrics.log_start_time("wall")
+iterator = {"epoch": 1, "version": 2, "iterations_in_epoch": 1}
+trainer.save_checkpoint("checkpoint.pt", {"train_iterator": iterator, "metrics": metrics.state_dict()})
+trainer.load_checkpoint("checkpoint.pt")
+print(metrics.get_meter("default", "wall").elapsed_time > 0)
+"""
+
+BEGINS = "begins an epoch: 'NoneType' object has no attribute 'next_epoch_itr'"
+FINISHED = """
+from types import SimpleNamespace
+from fairseq_cli.train import train
+
+for most, updates in ((3, 3), (3, 2), (0, 2)):
+    cfg = SimpleNamespace(optimization=SimpleNamespace(max_update=most))
+    try:
+        print(train(cfg, SimpleNamespace(get_num_updates=lambda: updates), None, None))
+    except AttributeError as error:
+        print("begins an epoch:", error)
 """
 
 UNKNOWN = """
@@ -554,6 +581,12 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
     (
         "patience", PATIENCE, "[False, False, False]\n[False, False]\n[True]\n['train_iterator']\n",
         ["[False, False, False]\n[False, False]\n[False]\n"],
+    ),
+    ("training-time", CLOCK, "True\n", ["False\n"]),
+    (
+        "finished-training", FINISHED,
+        f"([None], True)\n{BEGINS}\n{BEGINS}\n",
+        [f"{BEGINS}\n{BEGINS}\n{BEGINS}\n"],
     ),
     (
         "unknown-models", UNKNOWN,

@@ -37,6 +37,7 @@ def test_resumed_run_equals_an_unbroken_one(train, tmp_path):
     unbroken = train(tmp_path / "unbroken", *flags, "--max-update", "15")
     train(tmp_path / "resumed", *flags, "--max-update", "8")  # ends inside an epoch
     assert_equal(train(tmp_path / "resumed", *flags, "--max-update", "15"), unbroken)
+    assert_equal(train(tmp_path / "resumed", *flags, "--max-update", "15"), unbroken)  # it is finished
 
 
 @pytest.mark.slow

@@ -1,0 +1,41 @@
+"""Ends a training that is started again after its last update, instead of adding an update.
+
+fairseq compares the number of updates with `--max-update` only after an update.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from fairseq_compat.patch import Patch
+
+
+def end_at_once(module: Any) -> None:
+    """Wraps `fairseq_cli.train.train`, which trains for one epoch."""
+    original = module.train
+
+    @functools.wraps(original)
+    def train(cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
+        most = cfg.optimization.max_update
+        if most and trainer.get_num_updates() >= most:
+            return [None], True  # no validation loss; stop
+        return original(cfg, trainer, task, epoch_itr)
+
+    train.ends_at_once = True  # type: ignore[attr-defined]
+    module.train = train
+
+
+def active() -> bool:
+    import fairseq_cli.train
+
+    return getattr(fairseq_cli.train.train, "ends_at_once", False)
+
+
+FINISHED_TRAINING = Patch(
+    name="finished-training",
+    modules=("fairseq_cli.train",),
+    symptom="repeating a finished training with --max-update makes one more update",
+    after=end_at_once,
+    active=active,
+)
