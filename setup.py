@@ -27,9 +27,14 @@ class BuildWithRootFiles(build_py):
 
 
 class WheelOfWhatWasBuilt(bdist_wheel):
-    """Builds a wheel for every system if no compiler was found: without kernels it is pure Python."""
+    """Builds a wheel for every system if no compiler was found: without kernels it is pure Python.
+
+    Modules of an earlier build in the same folder, which may no longer exist, are left out.
+    """
 
     def run(self):
+        for module in Path(self.get_finalized_command("build").build_lib).rglob("*.py"):
+            module.unlink()
         self.run_command("build_ext")
         if not any(Path(path).exists() for path in self.get_finalized_command("build_ext").get_outputs()):
             self.distribution.ext_modules = []

@@ -25,11 +25,18 @@ from typing import Any, NoReturn
 
 import rskip.cli
 from rskip.cli._streams import finish_output, use_own_streams
+from rskip.machine.extras import MissingExtra, advice
 from rskip.settings.user_dir import user_dir
 
 MISTAKE, INTERRUPTED, OUTPUT_CLOSED = 2, 130, 141
 TERMINATED = 128 + signal.SIGTERM
 _RESUME = "repeat the command to resume"
+# Which extra to install for a package that several extras install.
+_EXTRAS = {
+    **dict.fromkeys(("train", "initialise"), "fairseq"),
+    **dict.fromkeys(("prepare", "lm", "generate"), "translation"),
+    **{"vision": "vision", "caption": "captioning", "rskip export onnx": "onnx", "rskip export ct2": "ct2"},
+}
 
 
 def subcommands(group: ModuleType = rskip.cli) -> list[str]:
@@ -156,14 +163,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has closed it
         finish_output()
         return OUTPUT_CLOSED
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
+    except ImportError as error:
+        if not isinstance(error, MissingExtra) and error.name != "torch":
             raise
-        from rskip.machine.extras import missing_torch
-
         finish_output()
         command = _typed_command(argv)
-        print(f"{command}: error: {missing_torch(command)}", file=sys.stderr)
+        line, name = one_line(error, args), _EXTRAS.get(command, _EXTRAS.get(argv[0]))
+        if not isinstance(error, MissingExtra) or (error.shared and name):
+            line = f"{command} needs {error.name}: {advice(name or 'torch')}"
+        print(f"{command}: error: {line}", file=sys.stderr)
         return MISTAKE
     except (ValueError, OSError) as error:
         finish_output()

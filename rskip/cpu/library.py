@@ -135,7 +135,7 @@ def find_library() -> Found:
         return Found(None, f"{VARIABLE}=off")
     if wanted not in _INSTRUCTIONS:
         raise SettingError.of_value(VARIABLE, wanted, f"one of off, {', '.join(_INSTRUCTIONS)}")
-    files = sorted(Path(__file__).parent.glob("_kernels*.so"))
+    files = sorted(Path(__file__).parent.glob("_kernels*.so")) or _installed_files()
     if not files:
         return Found(None, "the kernels were not compiled: install a C compiler (gcc or clang), then rskip again")
     try:
@@ -147,6 +147,15 @@ def find_library() -> Found:
             effect = "the compiled kernels were not loaded, so PyTorch computes more slowly"
             warnings.warn(f"{effect}: {problem}", stacklevel=2)
         return Found(None, problem)
+
+
+def _installed_files() -> list[Path]:
+    """The kernels of the installed rskip, for Python in the root of a clone, which imports the clone's modules."""
+    from importlib import metadata  # takes 20 ms
+
+    files = [file for found in metadata.distributions(name="rskip") for file in found.files or ()]
+    paths = [Path(str(file.locate())) for file in files if file.match("rskip/cpu/_kernels*.so")]
+    return [path for path in paths if path.exists()]
 
 
 def library_for_int8() -> Library:

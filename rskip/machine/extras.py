@@ -13,7 +13,12 @@ _MARKER = re.compile(r"""extra == ["']([\w-]+)["']|python_version < ["'](\d+)\.(
 
 
 class MissingExtra(ImportError, ValueError):
-    """Raised if a module is missing that an extra of rskip installs."""
+    """Raised if a module is missing that an extra of rskip installs.
+
+    shared: several extras install the module, and what was asked for decides which one is needed.
+    """
+
+    shared = False
 
 
 @contextmanager
@@ -36,12 +41,16 @@ def extra(*names: str, what: str = "") -> Iterator[None]:
         if module in ("", "rskip", "fairseq_compat"):
             raise
         broken = "" if isinstance(error, ModuleNotFoundError) else f", which can't be imported ({error})"
-        raise MissingExtra(f"{what or names[0]} needs {module}{broken}: {advice(*names)}", name=module) from error
+        missing = MissingExtra(f"{what or names[0]} needs {module}{broken}: {advice(*names)}", name=module)
+        missing.shared = len(names) > 1 and not broken
+        raise missing from error
 
 
 def missing_torch(what: str) -> MissingExtra:
     """The error for a missing PyTorch, which `what` needs."""
-    return MissingExtra(f"{what} needs torch: {advice('torch')}", name="torch")
+    missing = MissingExtra(f"{what} needs torch: {advice('torch')}", name="torch")
+    missing.shared = True
+    return missing
 
 
 def require_torch(what: str) -> None:

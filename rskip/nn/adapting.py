@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -19,6 +19,8 @@ from rskip.nn.image_blocks import image_connections, join_images
 from rskip.nn.residuals import GUIDE, Residual, Residuals
 from rskip.nn.spec_record import Moved, SpecRecord
 from rskip.settings.errors import SettingError
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,8 @@ def _without_numbers(name: str) -> str:
 
 
 def adapt(
-    model: nn.Module, connection: str | ConnectionSpec, *, host_supplies: HostNeed | Collection[HostNeed] = ()
-) -> nn.Module:
+    model: Model, connection: str | ConnectionSpec, *, host_supplies: HostNeed | Collection[HostNeed] = ()
+) -> Model:
     """Replaces the residual additions in a model of a known library, in place.
 
     The blocks' normalisations become part of the connections. Trained weights are kept for every part that the new

@@ -27,7 +27,7 @@ def load(
     *,
     source_language: str | None = None,
     target_language: str | None = None,
-) -> Translator | Classifier | Captioner | TextGenerator:
+) -> Any:
     """Loads a trained model in eval mode: a `rskip.translation.Translator`, a `rskip.vision.Classifier`, a
     `rskip.captioning.captioner.Captioner`, or a `rskip.language_modeling.TextGenerator`::
 

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from importlib import metadata
 from itertools import product
 from pathlib import Path
 from threading import Thread
@@ -284,6 +285,7 @@ def test_a_library_that_is_missing_or_damaged_or_another_is_done_without(search,
         assert f"({reason})" in problem and "install rskip again" in problem and "\n" not in problem
 
     monkeypatch.setattr(rskip.cpu.library, "__file__", str(tmp_path / "library.py"))
+    monkeypatch.setattr(metadata, "distributions", lambda name: [])
     assert "install a C compiler" in search().problem
     copy = Path(tmp_path, "_kernels.so")
     copy.write_bytes(b"no library" * 9)
@@ -298,6 +300,22 @@ def test_a_library_that_is_missing_or_damaged_or_another_is_done_without(search,
     copy.write_bytes(whole)
     monkeypatch.delitem(rskip.cpu.structures._CONSTANTS, "BLOCK")
     refused("it was compiled from the source of another version")
+
+
+@pytest.mark.skipif(not FILES, reason="the kernels are not compiled here")
+def test_python_in_the_root_of_a_clone_uses_the_kernels_of_the_installed_package(search, tmp_path, monkeypatch):
+    monkeypatch.setattr(rskip.cpu.library, "__file__", str(tmp_path / "clone/library.py"))
+    kernels, info = tmp_path / "rskip/cpu/_kernels.abi3.so", tmp_path / "rskip-0.1.0.dist-info"
+    kernels.parent.mkdir(parents=True)
+    info.mkdir()
+    shutil.copy(FILES[0], kernels)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rskip\nVersion: 0.1.0\n")
+    (info / "RECORD").write_text("rskip/cpu/library.py,,\nrskip/cpu/_kernels.abi3.so,,\n")
+    found = [metadata.PathDistribution(info)]
+    monkeypatch.setattr(metadata, "distributions", lambda name: found)
+    assert search().library is not None
+    kernels.unlink()
+    assert "install a C compiler" in search().problem
 
 
 @pytest.mark.parametrize("change", ["order", "size", "new field"])

@@ -121,7 +121,8 @@ def test_what_needs_pytorch_says_so_in_one_line(run, root: Path, tmp_path: Path)
     done = run("-m", "rskip", "inspect", MODEL)
     assert done.returncode == 2 and "model.safetensors needs torch: install the extra torch" in done.stderr, done.stderr
     done = run("-m", "rskip", "train", "data")
-    assert done.returncode == 2 and done.stderr.startswith("rskip train: error: "), done.stderr
+    needs = "rskip train: error: rskip train needs torch: install the extra fairseq with pip install "
+    assert done.returncode == 2 and done.stderr.startswith(needs), done.stderr
     done = run("-m", "rskip", "analyse", "ratios", text="")
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
 

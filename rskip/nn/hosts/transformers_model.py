@@ -49,7 +49,7 @@ class AdaptedModel:
             raise SettingError("model", f"has no {SPEC} in its config", advice=advice)
         super().__init__(config, *args, **settings)  # type: ignore[call-arg]
         loaded = torch.empty(0).is_meta  # from_pretrained loads the values later
-        adapt(self, spec, host_supplies=HOST_NEEDS if loaded else ())  # type: ignore[arg-type]
+        adapt(self, spec, host_supplies=HOST_NEEDS if loaded else ())  # type: ignore[type-var]
         if loaded:
             for each in self.modules():
                 if isinstance(each, Connection):
