@@ -30,6 +30,7 @@ from rskip.machine.device import bfloat16_is_slow
 from rskip.machine.environment import gpus_to_use
 from rskip.records import Record
 from rskip.settings.check import convert, field_names
+from rskip.settings.errors import SettingError
 from rskip.settings.text import parse_overrides, read_yaml, set_dotted
 from rskip.tasks.fairseq.flags import check_fairseq_flags
 from rskip.tasks.process import executable
@@ -163,10 +164,12 @@ def _plan_recipe(request: Request, *, gpus: int) -> dict[str, Any]:
             print(f"without the limit: {plan.updates:,} updates, about {full:,.0f} min")
         plan = make_plan(corpus, hardware, request.choices, limit=limit)
         content = _content(request, plan)
-    print(f"{plan}; connection {request.choices.connection}", flush=True)
+    settings = _settings(content)
+    changed = f"changed by --set: {shlex.join(request.overrides)}" if request.overrides else ""
+    print("; ".join(part for part in (plan.described(settings.train), changed) if part), flush=True)
     for line in cautions(plan, corpus.pairs):
         _warn(line)
-    check_fairseq_flags(fairseq_flags(_settings(content)))
+    check_fairseq_flags(fairseq_flags(settings))
     return content
 
 
@@ -180,6 +183,7 @@ def _hardware(gpus: int) -> Hardware:
 
 
 def _content(request: Request, plan: Plan) -> dict[str, Any]:
+    """:raises SettingError: an override sets the connection, from which the plan's rate and clipping follow."""
     content: dict[str, Any] = {
         "kind": "translation",
         "description": request.command,
@@ -191,6 +195,8 @@ def _content(request: Request, plan: Plan) -> dict[str, Any]:
         "show": _SHOWN,
     }
     for key, value in parse_overrides(request.overrides).items():
+        if key == "train.connection":
+            raise SettingError(key, "can't be set here", instead="connection")
         set_dotted(content, key, value)
     return content
 

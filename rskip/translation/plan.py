@@ -1,4 +1,4 @@
-"""Chooses a training's settings from the size of its corpus and from the machine. docs/recipes.md explains the rule.
+"""Chooses a training's settings from the size of its corpus and from the machine. docs/recipes_reference.md explains the rule.
 
 The number of updates is proportional to the square root of the number of tokens. The factor comes from the measured
 schedule of recipes/multi30k_en_de.yaml (29,000 pairs, size tiny). For the 4.5 million pairs of WMT'14 the rule gives
@@ -8,6 +8,7 @@ schedule of recipes/multi30k_en_de.yaml (29,000 pairs, size tiny). For the 4.5 m
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -87,6 +88,7 @@ class Plan:
     :param per_epoch: number of updates per pass over the corpus.
     :param train: flags of fairseq-train, in the form of a recipe's `train`.
     :param averaged: number of last checkpoints to average.
+    :param connection: spec of the connection.
     """
 
     size: str
@@ -96,21 +98,33 @@ class Plan:
     per_epoch: int
     train: dict[str, Flag]
     averaged: int
+    connection: str
 
     def settings(self) -> dict[str, Any]:
         """The sections `train`, `average` and `generate` of a recipe."""
         generate = {"beam": 4, "lenpen": 1.0, "max-tokens": 8000}
         return {"train": dict(self.train), "average": {"last": self.averaged}, "generate": generate}
 
-    def __str__(self) -> str:
+    def described(self, train: Mapping[str, Flag]) -> str:
+        """One line with the parts of the plan that hold for these flags.
+
+        :param train: the recipe's flags, which may differ from the plan's.
+        """
         features, inner_features, heads, layers = SIZES[self.size]
         epochs, tokens = self.updates / self.per_epoch, self.train.get("tokens-per-update", self.train["max-tokens"])
-        return (
+        size = (
             f"size {self.size}: {features} features, FFN dimension {inner_features}, {heads} heads, "
-            f"{layers} + {layers} layers, {self.parameters / 1e6:.1f} million weights; "
-            f"{self.updates:,} updates (epochs: {_passes(epochs)}) "
-            f"of {tokens:,} tokens; dropout {self.train['dropout']:g}"
+            f"{layers} + {layers} layers, {self.parameters / 1e6:.1f} million weights"
         )
+        length = f"{self.updates:,} updates (epochs: {_passes(epochs)}) of {tokens:,} tokens"
+        changed = [name for name in train.keys() | self.train.keys() if train.get(name) != self.train.get(name)]
+        parts = [
+            (size, ("arch", "encoder-", "decoder-", "share-")),
+            (length, ("max-", "stop-", "update-freq", "batch-size", "tokens-per-update")),
+            (f"dropout {self.train['dropout']:g}", ("dropout",)),
+            (f"connection {self.connection}", ("arch", "encoder-connection", "decoder-connection")),
+        ]
+        return "; ".join(text for text, flags in parts if not any(name.startswith(flags) for name in changed))
 
 
 def make_plan(corpus: CorpusSize, hardware: Hardware, choices: Choices, *, limit: int | None = None) -> Plan:
@@ -165,6 +179,7 @@ def make_plan(corpus: CorpusSize, hardware: Hardware, choices: Choices, *, limit
         per_epoch=per_epoch,
         train=train,
         averaged=averaged,
+        connection=choices.connection,
     )
 
 

@@ -98,7 +98,7 @@ def test_a_limit_is_kept_in_whole_epochs_of_a_small_corpus() -> None:
     assert plan(29_000, updates=500, limit=400).updates == one
     below = plan(29_000, limit=100)
     assert (below.updates, below.train["max-update"], below.train["save-interval-updates"]) == (100, 100, 33)
-    assert "; 100 updates (epochs: 0.44) of " in str(below)
+    assert "; 100 updates (epochs: 0.44) of " in below.described(below.train)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,23 @@ def test_a_chosen_number_of_updates_is_kept(updates: int, length: dict[str, int]
     train = chosen.train
     assert chosen.updates == train["total-num-update"] == updates and chosen.averaged == averaged
     assert {key: train[key] for key in ("max-epoch", "max-update", "save-interval-updates") if key in train} == length
+
+
+@pytest.mark.parametrize(
+    ("changes", "left"),
+    [
+        ({"patience": 3}, ["size", "updates", "dropout", "connection"]),
+        ({"dropout": 0.05}, ["size", "updates", "connection"]),
+        ({"max-tokens": 1024}, ["size", "dropout", "connection"]),
+        ({"encoder-layers": 1}, ["updates", "dropout", "connection"]),
+        ({"share-all-embeddings": None, "max-epoch": 1}, ["dropout", "connection"]),
+        ({"arch": "transformer_sas_small"}, ["updates", "dropout"]),
+    ],
+)
+def test_the_description_leaves_out_what_other_flags_change(changes: dict[str, Any], left: list[str]) -> None:
+    chosen = plan(29_000)
+    line = chosen.described({**chosen.train, **changes})
+    assert [word for word in ("size", "updates", "dropout", "connection") if word in line] == left
 
 
 def test_a_connection_without_an_architecture_of_its_name_is_a_flag() -> None:

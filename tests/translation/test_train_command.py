@@ -158,6 +158,7 @@ def test_a_mistake_before_the_training_leaves_the_folder_free(
         (["--minutes", "inf"], "--minutes is inf: expected a number above 0, at most 1,000,000"),
         (["--size", "huge"], "--size is 'huge': expected "),
         (["--connection", "2rskp"], "--connection is '2rskp': expected "),
+        (["--set", "train.connection=sas"], "train.connection can't be set here; use --connection"),
     ],
 )
 def test_a_mistake_names_its_flag(
@@ -195,6 +196,12 @@ def test_a_dry_run_prints_recipe_and_commands(project: Path, capsys: pytest.Capt
     printed = capsys.readouterr().out
     assert "\ndata: data\n" in printed and "\nfairseq-train data --source-lang en --target-lang de " in printed
     assert not (project / "model").exists()
+
+
+def test_the_plan_names_what_set_changes(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TRAIN, "--set", "train.dropout=0.05", "train.max-tokens=1024", "--dry-run"]) == 0
+    line = capsys.readouterr().out.splitlines()[1]
+    assert line.endswith("weights; connection 2xskip+ln; changed by --set: train.dropout=0.05 train.max-tokens=1024")
 
 
 def test_a_recipe_on_a_data_folder_refuses_what_contradicts_it(project: Path) -> None:
