@@ -6,7 +6,8 @@
 
 DATA is a folder that `rskip prepare` made. The command trains with fairseq-train, averages the last checkpoints and
 scores the test set. DIR then holds the model (for `rskip translate --model DIR`), recipe.yaml (for `rskip run` with
-other seeds and settings), the run's folder and the run record. docs/recipes.md explains how the settings are chosen.
+other seeds and settings), the run's folder and the run record. docs/recipes_reference.md explains how the settings are
+chosen.
 
 To resume an interrupted training, repeat the command. Exit status: 0 done; 2 for a mistake in the arguments or the
 data; 8 if the training diverged (a loss or weight is infinite or NaN).

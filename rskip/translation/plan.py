@@ -1,8 +1,8 @@
-"""Chooses a training's settings from the size of its corpus and from the machine. docs/recipes_reference.md explains the rule.
+"""Chooses a training's settings from the size of its corpus and from the machine.
 
-The number of updates is proportional to the square root of the number of tokens. The factor comes from the measured
-schedule of recipes/multi30k_en_de.yaml (29,000 pairs, size tiny). For the 4.5 million pairs of WMT'14 the rule gives
-118,000 updates, near the 100,000 of Vaswani et al. (2017).
+docs/recipes_reference.md explains the rule. The number of updates is proportional to the square root of the number of
+tokens. The factor comes from the measured schedule of recipes/multi30k_en_de.yaml (29,000 pairs, size tiny). For the
+4.5 million pairs of WMT'14 the rule gives 118,000 updates, near the 100,000 of Vaswani et al. (2017).
 """
 
 from __future__ import annotations
