@@ -252,8 +252,11 @@ def _by_update(updates: int, per_epoch: int) -> _Length:
         return _by_epoch(epochs, per_epoch)
     if epochs >= _EPOCHS:  # checkpoints of epochs; the last, incomplete one has none
         return {"max-update": updates}, updates, min(_AVERAGED, math.ceil(epochs / 3))
-    # fairseq saves no checkpoint by updates at the end of an epoch, so the first one must come within an epoch
-    interval = max(min(max(updates // _CHECKPOINTS, _APART), updates // 3, per_epoch // 2), 1)
+    # fairseq saves no checkpoint by updates at the end of an epoch: the first one must come before it, and later ones
+    # fall on it least often if the interval and the epoch have no common factor
+    longest = max(min(max(updates // _CHECKPOINTS, _APART), updates // 3, per_epoch // 2), 1)
+    meets_no_end = updates < per_epoch
+    interval = next(each for each in range(longest, 0, -1) if meets_no_end or math.gcd(each, per_epoch) == 1)
     averaged = min(_AVERAGED, max(updates // interval // 3, 1))
     return {"max-update": updates, "save-interval-updates": interval}, updates, averaged
 

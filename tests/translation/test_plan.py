@@ -82,6 +82,17 @@ def test_a_plan_of_few_long_epochs_counts_updates(limit: int | None, interval: i
     assert (chosen.train["save-interval-updates"], chosen.averaged) == (interval, averaged)
 
 
+@pytest.mark.parametrize(
+    ("pairs", "updates", "per_epoch", "interval"), [(760, 41, 6, 1), (2_000_000, 20_000, 8402, 399)]
+)
+def test_few_checkpoints_by_updates_fall_on_the_end_of_an_epoch(
+    pairs: int, updates: int, per_epoch: int, interval: int
+) -> None:
+    """There fairseq saves none."""
+    chosen = plan(pairs, updates=updates)
+    assert (chosen.per_epoch, chosen.train["save-interval-updates"]) == (per_epoch, interval)
+
+
 def test_choices_override_the_rule() -> None:
     chosen = plan(29_000, epochs=6, size="small", connection="2rskip+ln", precision="float32")
     assert (chosen.train["max-epoch"], chosen.averaged) == (6, 2)
