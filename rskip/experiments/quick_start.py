@@ -137,14 +137,23 @@ def _check_free(output: Path) -> None:
 
 
 def _check_same(path: Path, request: Request) -> None:
-    """:raises ValueError: the folder holds another training."""
+    """:raises ValueError: the folder holds another training, or its recipe names the folders of another place."""
     content = read_yaml(path)
-    begun = content.get("description") if isinstance(content, dict) else None
+    content = content if isinstance(content, dict) else {}
+    begun = content.get("description")
     if begun != request.command:
         raise ValueError(
             f"{path.parent} holds the training of `{begun}`, but this is `{request.command}`: repeat that command to "
             "resume it, or choose another --output"
         )
+    wanted = {name: str(request.output / name) for name in (_RUNS, _RESULTS)}
+    for name, folder in wanted.items():
+        if Path(given := str(content.get(name, name))).resolve() != Path(folder).resolve():
+            lines = " and ".join(f"`{key}: {value}`" for key, value in wanted.items())
+            raise ValueError(
+                f"{path} has `{name}: {given}`, which is not in {path.parent}: if this folder was moved or "
+                f"copied, write {lines} in it"
+            )
 
 
 def _plan_recipe(request: Request, *, gpus: int) -> dict[str, Any]:

@@ -132,6 +132,23 @@ def test_another_training_is_not_written_over_the_first(
     assert said in capsys.readouterr().err
 
 
+def test_a_moved_folder_is_not_trained_anew_in_its_old_place(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(TRAIN) == 0
+    (project / "model").rename(project / "moved")
+    moved = ["moved" if word == "model" else word for word in TRAIN]
+    assert main(moved) == 2
+    assert capsys.readouterr().err.endswith(
+        "rskip train: error: moved/recipe.yaml has `runs: model/runs`, which is not in moved: if this folder was moved "
+        "or copied, write `runs: moved/runs` and `results: moved/results` in it\n"
+    )
+    recipe = project / "moved/recipe.yaml"
+    recipe.write_text(recipe.read_text().replace(": model/", ": moved/"))
+    assert main(moved) == 0
+    assert trainings(project) == 1 and not (project / "model").exists()
+
+
 def test_other_data_in_the_same_folder_is_another_training(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(TRAIN) == 0
     record = json.loads((project / "data/corpus.json").read_text())
