@@ -98,10 +98,10 @@ def shown_key(key: object) -> str:
     return key if isinstance(key, str) and key.isprintable() and 0 < len(key) <= _SHORT else shown(key)
 
 
-def nearest(name: object, known: Iterable[str], *, count: int = 1) -> list[str]:
+def nearest(name: object, known: Iterable[str], *, count: int = 1, similarity: float = 0.5) -> list[str]:
     """The known names closest to `name`, the closest first; empty if none is similar."""
     text = name if isinstance(name, str) else shown(name)
-    return difflib.get_close_matches(text[:_SHORT], list(known), n=count, cutoff=0.5)
+    return difflib.get_close_matches(text[:_SHORT], list(known), n=count, cutoff=similarity)
 
 
 def did_you_mean(name: object, known: Iterable[str], *, before: str = "", after: str = "") -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from rskip.settings.errors import SettingError
+from rskip.settings.errors import SettingError, nearest
 from rskip.tasks.fairseq.flags import Flag
 from rskip.tasks.task import Column
 
@@ -19,6 +19,8 @@ SET_BY_A_RUN = {
 }
 _GIVEN_TO_A_RUN = {"seed": "seeds", "distributed-world-size": "gpus"}
 _BATCH_SIZES = ("max-tokens", "batch-size", "max-sentences")  # the last is fairseq's other name of batch-size
+_ENDS = ("max-epoch", "max-update")
+_MISSPELT = 0.85  # similarity from which on a flag means a missing one; max-sentences-valid is less similar
 _SIZES = ("embed-dim", "ffn-embed-dim", "layers", "attention-heads")
 
 
@@ -48,12 +50,21 @@ def check_training(section: str, flags: Mapping[str, Flag], *, refused: Mapping[
         raise SettingError(f"{section}.{name}", "can't be set in a recipe", instead=_GIVEN_TO_A_RUN[name])
     check_flags(section, flags, {**SET_BY_A_RUN, **refused})
     if not isinstance(flags.get("arch"), str):
+        _refuse_misspelt(section, flags, ("arch",))
         raise SettingError(f"{section}.arch", "is missing", expected=f"an architecture such as {architecture}")
     if not any(flags.get(size) for size in _BATCH_SIZES):
+        _refuse_misspelt(section, flags, _BATCH_SIZES)
         problem = "has no batch size, which fairseq-train needs"
         raise SettingError(section, problem, advice=f"set {section}.max-tokens or {section}.batch-size")
-    if not any(flags.get(limit) for limit in ("max-epoch", "max-update")):
+    if not any(flags.get(limit) for limit in _ENDS):
+        _refuse_misspelt(section, flags, _ENDS)
         raise SettingError(section, "has no end", advice=f"set {section}.max-epoch or {section}.max-update")
+
+
+def _refuse_misspelt(section: str, flags: Mapping[str, Flag], missing: Sequence[str]) -> None:
+    for name in flags:
+        if name not in missing and nearest(name, missing, similarity=_MISSPELT):
+            raise SettingError.of_unknown_key(section, name, missing)
 
 
 class _Evaluated(TypedDict, total=False):
