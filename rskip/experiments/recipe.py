@@ -185,7 +185,7 @@ class Recipe:
     def _check_keys(self) -> None:
         known = field_names(self.task.settings)
         for key in self.written:
-            if key not in known and (meant := place_of(key, self.task.settings)):
+            if key not in known and (meant := place_of(key, self.task.settings, self.written)):
                 raise SettingError(key, UNKNOWN, advice=f"did you mean {meant}?")
             if key not in known:
                 raise SettingError.of_unknown_key("", key, [*field_names(OwnFields), "variants", *known])

@@ -36,7 +36,7 @@ def convert(content: Any, kind: type[T], *, name: str = "", source: str = "") ->
     try:
         return _convert(content, _type_info(kind), name)  # type: ignore[arg-type]
     except SettingError as error:
-        if error.problem == UNKNOWN and (meant := place_of(error.name.rpartition(".")[2], kind, name)):
+        if error.problem == UNKNOWN and (meant := place_of(error.name.rpartition(".")[2], kind, content, name)):
             error = SettingError(error.name, UNKNOWN, advice=f"did you mean {meant}?")
         raise (error.within(source=source) if source else error) from None
 
@@ -72,12 +72,15 @@ def field_names(kind: type) -> list[str]:
     return [field.encode_name for field in fields_of(kind)]
 
 
-def place_of(key: str, kind: Any, name: str = "") -> str:
+def place_of(key: str, kind: Any, content: Any, name: str = "") -> str:
     """The first setting with this name in the sections of `kind`, such as `train.lr` for `lr`; "" if there is none.
 
+    :param content: the plain values. If they have the key outside any section, their sections are searched too.
     :param name: the name of `kind` itself.
     """
-    return next(_places(key, _type_info(kind), name), "")
+    sections = content if isinstance(content, Mapping) and key in content else {}
+    written = (section for section, inner in sections.items() if isinstance(inner, Mapping) and key in inner)
+    return next(_places(key, _type_info(kind), name), "") or next((joined(name, each, key) for each in written), "")
 
 
 def _places(key: str, info: types.Type, name: str) -> Iterator[str]:

@@ -425,6 +425,7 @@ def test_mistaken_overrides(write: Write) -> None:
         "train.lr": "expected key=value",
         ".lr=3": "expected key=value",
         "trian.lr=3": "unknown key trian; did you mean train?",
+        "lr=3": "unknown key lr; did you mean train.lr?",
         "kind=vision": "kind can't be overridden",
         "corpus.name=x": "corpus is one value",
         "train.lr=[": "override train.lr=[, line 1: not valid YAML",

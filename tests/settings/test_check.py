@@ -102,6 +102,7 @@ WRONG = [
     ({"count": 1, "inner": []}, "inner is []: expected keys and values"),
     ({"count": 1, "innr": 1}, "unknown key innr; did you mean inner?"),
     ({"count": 1, "inner": {"q": 1}}, "unknown key inner.q; known keys: share, kind"),
+    ({"count": 1, "a": 1, "named": {"a": 2}}, "unknown key a; did you mean named.a?"),
     ({"count": 1, "several": {}}, "several is {}: expected a list of keys and values"),
     (
         {"count": 1, "several": [{}, {"share": "x"}]},

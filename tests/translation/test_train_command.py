@@ -176,6 +176,7 @@ def test_a_mistake_before_the_training_leaves_the_folder_free(
         (["--size", "huge"], "--size is 'huge': expected "),
         (["--connection", "2rskp"], "--connection is '2rskp': expected "),
         (["--set", "train.connection=sas"], "train.connection can't be set here; use --connection"),
+        (["--set", "lr=3"], "unknown key lr; did you mean train.lr?"),
     ],
 )
 def test_a_mistake_names_its_flag(
