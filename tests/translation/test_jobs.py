@@ -30,6 +30,11 @@ def test_outputs(folder: Path) -> None:
     assert plan_jobs(["a"], "b") == [Job(("a",), Path("b"))]  # which is replaced when whole
 
 
+def test_portuguese_text_is_not_a_checkpoint(folder: Path) -> None:
+    Path("test.pt").write_text("Olá.\n", encoding="utf-8")
+    assert plan_jobs(["test.pt"], None) == [Job(("test.pt",), None)]
+
+
 def test_sizes_and_kinds_of_outputs(folder: Path) -> None:
     assert Job(("a", "b"), None).size == 6 and Job(("a", "/dev/null"), None).size is None
     assert known_sum([]) == 0 and known_sum([1, None]) is None and known_sum([1, 2]) == 3
@@ -39,6 +44,8 @@ def test_sizes_and_kinds_of_outputs(folder: Path) -> None:
 
 def test_mistakes(folder: Path) -> None:
     os.link("a", "same")
+    for name, content in (("a.pt", b"PK\3\4\0"), ("b.pt", b"\x80\2"), ("c.safetensors", b"\1\0")):
+        Path(name).write_bytes(content)
     for inputs, output, message in (
         (["none"], None, "^no file none: check the path$"),
         (["a", "g"], None, "^g is a folder: give its files$"),
@@ -47,6 +54,9 @@ def test_mistakes(folder: Path) -> None:
         (["b", "a"], "a", "^a is an input: give another output$"),
         (["a"], "same", "^same is an input"),
         (["f/a"], "f", "^f/a is an input"),
+        (["a", "a.pt"], None, r"^a\.pt is a checkpoint: expected a text file; join the models of an ensemble by ':'"),
+        (["b.pt"], None, "^b.pt is a checkpoint"),
+        (["c.safetensors"], None, "^c.safetensors is a checkpoint"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             plan_jobs(inputs, output)
