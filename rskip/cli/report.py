@@ -9,7 +9,9 @@ that were not detected, it prints how many seeds would detect them, and the chea
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -49,7 +51,11 @@ def run(args: argparse.Namespace) -> None:
     if not names:
         print(overview(results.records), end="")
         return
-    found = [results.table(name, seeds=args.seeds) for name in (results.names if names == ["all"] else names)]
+    typed = {name: shlex.quote(given) for name, given in zip(names, args.tables, strict=True)}
+    found = [
+        replace(results.table(name, seeds=args.seeds), name=typed.get(name, name))
+        for name in (results.names if names == ["all"] else names)
+    ]
     print("\n".join(table.render(args.format) for table in found), end="")
     compared = [table for table in found if isinstance(table, ComparisonTable)]
     for folder, command in {folder: command for table in compared for folder, command in begun(table).items()}.items():

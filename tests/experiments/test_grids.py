@@ -128,6 +128,14 @@ def test_a_record_of_other_settings_and_a_bad_line_are_refused(
     assert "no table mine/smal (did you mean 'mine/small'?)" in capsys.readouterr().err
 
 
+def test_the_command_in_latex_names_the_given_file(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = project / "my grid.yaml"
+    path.write_text(RECIPE.replace("  - {small: {}, large: {train: {encoder-layers: 18, decoder-layers: 18}}}\n", ""))
+    assert main(["report", str(path), "--format", "latex"]) == 0
+    head = f"% my grid: made by `rskip report '{path}' --format latex`; \\usepackage{{booktabs}}"
+    assert capsys.readouterr().out.splitlines()[0] == head
+
+
 def test_variants_of_two_files_are_two_grids(project: Path) -> None:
     other = "kind: translation\nvariants: [{one: {}, two: {}}, {lr3: {}}]\n"
     (project / "recipes" / "mine_small.yaml").write_text(other)
