@@ -48,6 +48,9 @@ def run(args: argparse.Namespace) -> None:
         raise SettingError("baseline", "is given without NAME", expected="the name of a recipe")
     baselines = {} if args.baseline is None else dict.fromkeys(names, args.baseline)
     results = read_results(Path(), files=files, baselines=baselines)
+    if baselines and (grids := [name for name in names if name in results.grids.names]):
+        problem = f"is given, but {grids[0]} is a grid, which compares with its own first line"
+        raise SettingError("baseline", problem, advice="leave it out")
     if not names:
         print(overview(results.records), end="")
         return

@@ -136,6 +136,16 @@ def test_the_command_in_latex_names_the_given_file(project: Path, capsys: pytest
     assert capsys.readouterr().out.splitlines()[0] == head
 
 
+def test_another_baseline_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = project / "grid.yaml"
+    path.write_text(RECIPE.replace("  - {small: {}, large: {train: {encoder-layers: 18, decoder-layers: 18}}}\n", ""))
+    assert main(["report", "grid.yaml", "--baseline", "twice_lr1"]) == 2
+    assert capsys.readouterr().err == (
+        "rskip report: error: --baseline is given, but grid is a grid, which compares with its own first line; "
+        "leave it out\n"
+    )
+
+
 def test_variants_of_two_files_are_two_grids(project: Path) -> None:
     other = "kind: translation\nvariants: [{one: {}, two: {}}, {lr3: {}}]\n"
     (project / "recipes" / "mine_small.yaml").write_text(other)
