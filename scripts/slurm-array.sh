@@ -4,9 +4,10 @@
 #   rskip run recipes/multi30k_en_de.yaml --variants '*' --seeds 1 2 3 --commands > commands.txt
 #   sbatch --array=1-$(wc -l < commands.txt)%8 scripts/slurm-array.sh commands.txt
 #
-# Run it in the project's folder, which all nodes share. Options of sbatch override those below. A task saves before its
-# time limit, and a requeued task continues from its last checkpoint. Afterwards write the file again: it then contains
-# only the runs that are still missing.
+# Run it in the project's folder, which all nodes share. Options of sbatch override those below. A requeued task
+# continues from its run's last checkpoint. Images and language models save one before the time limit. Translation and
+# captioning don't: they lose the updates since the last epoch, or since train.save-interval-updates saved.
+# Afterwards write the file again: it then contains only the runs that are still missing.
 #SBATCH --job-name=rskip
 #SBATCH --gpus=1
 #SBATCH --cpus-per-task=8
