@@ -39,6 +39,14 @@ _EXTRAS = {
 }
 
 
+class Terminated(SystemExit):
+    """Raised after SIGTERM has ended a command. `advice` says how to resume."""
+
+    def __init__(self, *advice: str) -> None:
+        super().__init__(TERMINATED)
+        self.advice = advice
+
+
 def subcommands(group: ModuleType = rskip.cli) -> list[str]:
     """Names of the commands in a group, as typed; empty if the module is not a group.
 
@@ -160,6 +168,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         finish_output()
         print(f"{line_start()}{'; '.join([f'{command}: interrupted', *map(str, interrupt.args)])}", file=sys.stderr)
         return INTERRUPTED
+    except Terminated as terminated:
+        print("; ".join([f"{command}: terminated", *terminated.advice]), file=sys.stderr)
+        raise
     except BrokenPipeError:  # the reader of the output has closed it
         finish_output()
         return OUTPUT_CLOSED
@@ -200,9 +211,9 @@ def line_start() -> str:
 
 @contextmanager
 def termination_raises(resume: str = _RESUME) -> Iterator[None]:
-    """Within the block, SIGTERM raises SystemExit (status 143), so that clean-up runs, and prints how to resume.
+    """Within the block, SIGTERM raises SystemExit (status 143), so that clean-up runs.
 
-    Ctrl-C raises KeyboardInterrupt with that advice, which `main` prints.
+    SIGTERM leaves the block as Terminated, and Ctrl-C as KeyboardInterrupt. Both have the advice, which `main` prints.
 
     :param resume: the advice; "": there is nothing to resume, or the block prints it.
     """
@@ -212,7 +223,7 @@ def termination_raises(resume: str = _RESUME) -> Iterator[None]:
         yield
     except SystemExit as exit:
         if exit.code == TERMINATED:
-            print("; ".join(["rskip: terminated", *advice]), file=sys.stderr)
+            raise Terminated(*advice) from None
         raise
     except KeyboardInterrupt:
         raise KeyboardInterrupt(*advice) from None
@@ -235,7 +246,3 @@ def termination_tells(outputs: Sequence[Path], command: str) -> Iterator[None]:
             if exit.code == TERMINATED and (hint := how_to_resume(outputs)):
                 print(f"{command}: {hint}", file=sys.stderr)
             raise
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -169,6 +169,17 @@ def test_interrupt_is_status_130(only, capsys, monkeypatch):
     assert capsys.readouterr().err == "\rrskip it: interrupted\n"
 
 
+def test_termination_is_status_143_and_names_the_command(only, capsys):
+    def terminated(*_):
+        with cli.termination_raises():
+            sys.exit(cli.TERMINATED)
+
+    only(terminated)
+    with pytest.raises(SystemExit, match="^143$"):
+        cli.main(["it"])
+    assert capsys.readouterr().err == "rskip it: terminated; repeat the command to resume\n"
+
+
 def test_unknown_subcommand_is_status_2_and_names_it(capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["prepaer"])

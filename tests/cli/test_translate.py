@@ -96,7 +96,7 @@ def standard_input(tmp_path):
 
 @pytest.fixture(scope="session")
 def command(model):
-    return [sys.executable, "-m", "rskip.cli.main", "translate", "--model", str(model), "--device", "cpu"]
+    return [sys.executable, "-m", "rskip", "translate", "--model", str(model), "--device", "cpu"]
 
 
 @pytest.fixture(scope="session")

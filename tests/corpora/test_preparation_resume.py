@@ -110,7 +110,7 @@ def test_ended_in_every_way_it_ends_with_the_same_bytes(
     command = Command(program, stub, output, until="begun")
     command.children += [worker for child in command.children for worker in children_of(child)]
     command.process.send_signal(signal.SIGTERM)
-    assert command.end() == (143, ["rskip: terminated; repeat the command to resume"])
+    assert command.end() == (143, ["rskip prepare: terminated; repeat the command to resume"])
     assert len(command.children) >= 2  # fairseq-preprocess and its worker
 
     assert not output.exists()
