@@ -36,6 +36,7 @@ WITHOUT_TORCH = (
     "generation.options", "generation.special_tokens", "transformer.config", "translation.description",
     "translation.files", "translation.jobs", "translation.metrics", "translation.model_files", "translation.terminal",
     "translation.translator", "translation.workers", "captioning.preparation", "language_modeling.preparation",
+    "cpu.checks",
 )  # fmt: skip
 OF_FAIRSEQ = ("fairseq_plugin", "captioning/fairseq", "language_modeling/fairseq")
 

@@ -30,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
 
 def examine() -> Findings:
     """Runs all checks, in the order in which they are printed."""
+    from rskip.cpu.checks import check_kernels
     from rskip.machine import checks, fairseq_checks
     from rskip.machine.findings import Findings
 
@@ -37,11 +38,7 @@ def examine() -> Findings:
     checks.check_machine(findings)
     checks.check_packages(findings)
     checks.check_extras(findings)
-    if checks.check_pytorch(findings):
-        from rskip.cpu.checks import check_int8, check_kernels
-
-        check_kernels(findings)
-        check_int8(findings)
+    check_kernels(findings, pytorch=checks.check_pytorch(findings))
     fairseq_checks.check_compiler(findings)
     fairseq_checks.check_fairseq(findings)
     checks.check_cache(findings)

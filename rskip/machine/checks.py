@@ -72,7 +72,7 @@ def check_pytorch(findings: Findings) -> bool:
         import torch
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-            needed = "translation on a CPU works without it, everything else needs the extra torch"
+            needed = "translation on a CPU needs only the compiled kernels, everything else needs the extra torch"
             findings.show("PyTorch", f"not installed: {needed} ({install_command('torch')})")
             return False
         findings.wrong.append(
