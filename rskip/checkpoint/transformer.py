@@ -120,7 +120,7 @@ def check_connections(connections: Mapping[str, str]) -> None:
             parse_connection(spec)
         except UnknownFamily as error:
             advice = "import the module that registers it (--user-dir), then load the model"
-            raise SettingError(name, error.problem, expected=error.expected, advice=advice) from None
+            raise SettingError(name, error.problem, expected="a registered connection", advice=advice) from None
         except SettingError as error:
             raise error.named(name) from None
 

@@ -68,10 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Writes the folder and prints its path."""
     from rskip.cli._model import output_folder
+    from rskip.settings.user_dir import suggested_command
 
     with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
         (_import_fairseq if args.format == "fairseq" else _import_hugging_face)(args, folder)
-    print(f"wrote {args.output}: translate with rskip translate --model {args.output}")
+    translation = suggested_command("rskip", "translate", "--model", str(args.output))
+    print(f"wrote {args.output}: translate with {translation}")
 
 
 def _import_hugging_face(args: argparse.Namespace, folder: Path) -> None:

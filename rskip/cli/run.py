@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 
 from rskip.cli.main import termination_raises
 from rskip.settings.errors import SettingError
+from rskip.settings.user_dir import suggested_command
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     if args.commands:
         for recipe, each in missing_runs(recipes, seeds=args.seeds):
             words = run_words(recipe, each.seed, overrides=args.overrides, mirror=args.mirror, gpus=args.gpus)
-            print(shlex.join(words))
+            print(suggested_command(*words))
         return 0
     if args.ray is not None:
         from rskip.experiments.sweep import run_sweep
@@ -107,7 +107,8 @@ def run(args: argparse.Namespace) -> int:
                 own = [record for record in records if record.run == recipe.run]
                 record = export_model(recipe, own, mirror=args.mirror)
                 print(f"checkpoints/{record.run}: seed {record.seed}, in {recipe.task.published_dtype}")
-                print(f"add it to checkpoints.json with: rskip zoo publish {record.run} --seed {record.seed}")
+                publishing = suggested_command("rskip", "zoo", "publish", record.run, "--seed", str(record.seed))
+                print(f"add it to checkpoints.json with: {publishing}")
     except CommandFailed as error:
         print(f"rskip run: error: {error}", file=sys.stderr)
         return 1

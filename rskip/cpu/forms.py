@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from rskip.kernel_forms import GatedSum, NoKernelForm, NormalisedSum
-from rskip.settings.errors import SettingError, did_you_mean, shown
+from rskip.settings.errors import SettingError, shown
 
 if TYPE_CHECKING:
     from rskip.cpu.weights import Norm, Weights
@@ -111,7 +111,6 @@ def _unknown(text: Any, family: str | None = None) -> NoKernelForm:
         return NoKernelForm(f"the connection {shown(text)} needs PyTorch")
     problem, advice = f"{shown(text)} is not a valid connection", ""
     if family is not None:
-        problem += did_you_mean(family, (*_FAMILIES, *_IN_PYTORCH))
         advice = "a connection of your own needs torch and the module that registers it (--user-dir)"
     return NoKernelForm(problem, without_torch=SettingError("", problem, advice=advice))
 

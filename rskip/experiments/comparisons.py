@@ -20,6 +20,7 @@ from rskip.records.address import run_path
 from rskip.records.statistics import CONFIDENCE, MOST_SEEDS, PAIRS, POWER, Difference, compare
 from rskip.records.tables import Summary, Table, summarise
 from rskip.settings.errors import SettingError, did_you_mean
+from rskip.settings.user_dir import suggested_command
 from rskip.tasks.run import flat_config
 
 SEEDS = (1, 2, 3)
@@ -88,8 +89,8 @@ class ComparisonTable(Table):
 def run_command(path: Path, recipes: Sequence[Recipe], seeds: Iterable[int]) -> str:
     """`rskip run` of these variants of a file."""
     names = [str(recipe.variant) for recipe in recipes if recipe.variant is not None]
-    named = [f"--variants {' '.join(names)}"] if names else []
-    return " ".join(["rskip run", written_path(path), *named, f"--seeds {' '.join(map(str, seeds))}"])
+    named = ["--variants", *names] if names else []
+    return suggested_command("rskip", "run", written_path(path), *named, "--seeds", *map(str, seeds))
 
 
 def records_by_run(records: Iterable[Record]) -> dict[str, list[Record]]:

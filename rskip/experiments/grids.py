@@ -30,6 +30,7 @@ from rskip.experiments.recipe import Recipe, written_path
 from rskip.records import Record
 from rskip.records.address import run_address
 from rskip.records.tables import Table, summarise
+from rskip.settings.user_dir import suggested_command
 from rskip.tasks import Column, Task
 
 RISEN = 1.0  # a training whose loss ends so much above its lowest counts as diverged
@@ -286,7 +287,7 @@ def _commands(cells: Sequence[Cell]) -> list[str]:
         missing = [cell.recipe for cell in column if not cell.records]
         if 2 * len(missing) > len(column):
             pattern = "_".join([*missing[0].parts[:-2], "*", last])
-            commands.append(f"rskip run {written_path(missing[0].path)} --variants '{pattern}'")
+            commands.append(suggested_command("rskip", "run", written_path(missing[0].path), "--variants", pattern))
         elif missing:
             commands.append(run_command(missing[0].path, missing, SEEDS[:1]))
     return commands

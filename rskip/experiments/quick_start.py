@@ -32,6 +32,7 @@ from rskip.records import Record
 from rskip.settings.check import convert, field_names
 from rskip.settings.errors import SettingError
 from rskip.settings.text import parse_overrides, read_yaml, set_dotted
+from rskip.settings.user_dir import suggested_command
 from rskip.tasks.fairseq.flags import check_fairseq_flags
 from rskip.tasks.process import executable
 from rskip.tasks.run import Run
@@ -249,19 +250,22 @@ def caution(request: Request, record: Record) -> str:
     ends = [train.get("max-update") or math.inf, (train.get("max-epoch") or math.inf) * plan.per_epoch]
     if math.isinf(end := min(ends)) or not (line := few_updates(int(end), plan)):
         return ""
-    full = replace(request, choices=choices, minutes=None).command
-    return f"{line}. The full training: {full} --output {shlex.quote(f'{request.output}-full')}"
+    words = shlex.split(replace(request, choices=choices, minutes=None).command)
+    return f"{line}. The full training: {suggested_command(*words, '--output', f'{request.output}-full')}"
 
 
 def ending(request: Request, record: Record) -> str:
     """The scores and the next commands, on several lines."""
-    output, raw = shlex.quote(str(request.output)), "sacrebleu" in record.metrics
+    raw = "sacrebleu" in record.metrics
+    tokens = [] if raw else ["--text", "tokens"]
+    translate = ["rskip", "translate", "--model", str(request.output), *tokens, "FILE", "--output", "TRANSLATION"]
+    more_seeds = ["rskip", "run", str(request.output / RECIPE), "--seeds", "2", "3"]
     return "\n".join(
         [
             "",
             *(f"{metric}: {record.signatures[metric]}" for metric in (_SIGNED if raw else record.signatures)),
             f"{request.output} holds the model",
-            f"  rskip translate --model {output} {'' if raw else '--text tokens '}FILE --output TRANSLATION",
-            f"  rskip run {shlex.quote(str(request.output / RECIPE))} --seeds 2 3",
+            f"  {suggested_command(*translate)}",
+            f"  {suggested_command(*more_seeds)}",
         ]
     )

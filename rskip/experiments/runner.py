@@ -19,6 +19,7 @@ from rskip.machine.terminal import columns
 from rskip.records import RESULTS, Record, read_record
 from rskip.records.record import readdressed
 from rskip.settings.errors import SettingError
+from rskip.settings.user_dir import suggested_command
 from rskip.tasks.fairseq.flags import check_fairseq_flags
 from rskip.tasks.process import TrainingDiverged, executable
 from rskip.tasks.run import Run, trained_in
@@ -266,13 +267,13 @@ def summary(record: Record, recipe: Recipe) -> str:
 
 def next_steps(record: Record, recipe: Recipe, artifacts: dict[str, str]) -> str:
     """Lines with the files of the run and general commands."""
-    report = shlex.join(["rskip", "report", written_path(recipe.path)])
+    report = suggested_command("rskip", "report", written_path(recipe.path))
     listed = recipe.path.parent == FOLDER or Path(recipe.own.results) == RESULTS
     places = {
         **artifacts,
         str(record.path): "settings, learning curve, scores and versions",
         **({f"{FOLDER}/": "other recipes; --set train.lr=0.003 changes a setting"} if FOLDER.is_dir() else {}),
         **({} if recipe.overrides else {report: "table of this recipe's scores"}),
-        **({"rskip report": "tables of all run records"} if listed else {}),
+        **({suggested_command("rskip", "report"): "tables of all run records"} if listed else {}),
     }
     return "\n".join(["", "see also", columns(list(places.items()), left=(0, 1), indent="  ")])

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from rskip.settings.errors import SettingError
 
 ENVIRONMENT = "RSKIP_USER_DIR"
+_FLAG: ContextVar[str | None] = ContextVar("flag", default=None)  # the running command's --user-dir
 
 
 @contextmanager
@@ -27,13 +30,21 @@ def user_dir(given: str | None) -> Iterator[None]:
     if folder := given or before:
         import_user_dir(Path(folder), setting="--user-dir" if given else ENVIRONMENT)
         os.environ[ENVIRONMENT] = str(Path(folder).resolve())
+    flag = _FLAG.set(given)
     try:
         yield
     finally:
+        _FLAG.reset(flag)
         if before is None:
             os.environ.pop(ENVIRONMENT, None)
         else:
             os.environ[ENVIRONMENT] = before
+
+
+def suggested_command(*words: str) -> str:
+    """A command that rskip suggests, for a shell: with the --user-dir of the running command, if it was given."""
+    given = _FLAG.get()
+    return shlex.join([*words, *(["--user-dir", given] if given else [])])
 
 
 def import_user_dir(folder: Path, *, setting: str) -> None:

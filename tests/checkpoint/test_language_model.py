@@ -75,7 +75,7 @@ def change(folder: Path, **values: Any) -> None:
         ({"decoder_layers": 3}, "decoder_layers is 3: expected 2, as the weights have"),
         ({"decoder_layers": 1}, "the file has decoder.layers.1."),
         ({"decoder_connection": "prenorm+ln"}, "another kind than the language model that its settings describe (pren"),
-        ({"decoder_connection": "mine"}, "decoder_connection is 'mine': expected one of the families"),
+        ({"decoder_connection": "mine"}, "decoder_connection is 'mine': expected a registered connection; import"),
         ({"vocabulary": 24}, "decoder.embed_tokens.weight has the shape (23, 16), expected (24, 16)"),
         ({"vocabulary": None}, "vocabulary is None: expected a whole number"),
         ({"of_a_later_version": 1}, "unknown key of_a_later_version"),

@@ -14,7 +14,7 @@ from rskip.__main__ import run
 from rskip.cli import main as cli
 from rskip.connections import parse_connection, registry
 from rskip.settings.errors import SettingError
-from rskip.settings.user_dir import user_dir
+from rskip.settings.user_dir import suggested_command, user_dir
 
 
 def subcommand(run) -> types.SimpleNamespace:
@@ -53,6 +53,10 @@ def test_every_command_imports_the_package_of_ones_own_connections(tmp_path, mon
     assert parse_connection("own_skip").family == "own_skip" and "RSKIP_USER_DIR" not in os.environ
     with user_dir(str(package)):
         assert os.environ["RSKIP_USER_DIR"] == str(package), "child processes import it too"
+    monkeypatch.setenv("RSKIP_USER_DIR", str(package))
+    with user_dir(None):
+        assert suggested_command("rskip", "report") == "rskip report", "the next command reads the variable too"
+    monkeypatch.delenv("RSKIP_USER_DIR")
     for words in (["--user-dir", str(tmp_path)], []):
         monkeypatch.setenv("RSKIP_USER_DIR", str(tmp_path))
         capsys.readouterr()

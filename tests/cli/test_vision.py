@@ -334,18 +334,22 @@ def test_a_name_of_the_zoo_is_its_model(data, root, capsys, tmp_path, monkeypatc
     assert json.loads(capsys.readouterr().out)["confusion"] == found["confusion"]
 
 
-def test_the_last_line_of_a_training_says_what_came_of_it(data, tmp_path, capsys):
+def test_the_last_line_of_a_training_says_what_came_of_it(data, tmp_path, capsys, monkeypatch):
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(RECIPE)
     output = tmp_path / "out"
-    folder = str(tmp_path / "a folder")
-    assert main(["vision", "train", str(recipe), "--output", str(output), "--seed", "4", "--data", folder]) == 0
+    folder, own = str(tmp_path / "a folder"), tmp_path / "own parts"
+    own.mkdir()
+    (own / "__init__.py").touch()
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    command = ["vision", "train", str(recipe), "--output", str(output), "--user-dir", str(own)]
+    assert main([*command, "--seed", "4", "--data", folder]) == 0
     last = read_curve(output / "curve.jsonl")[-1]
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith(
         f"{output}/model.pt: PreAct-ResNet-8, 2rskip+ln, cifar10: test error {last.test_error:.2f} % in float32 "
     )
-    assert second == f"error per class: rskip vision evaluate {output} --data '{folder}'"
+    assert second == f"error per class: rskip vision evaluate {output} --data '{folder}' --user-dir '{own}'"
     assert json.loads((output / "run.json").read_text())["seed"] == 4
 
 

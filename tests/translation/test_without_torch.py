@@ -156,7 +156,7 @@ def test_what_pytorch_would_not_help_names_the_fault(run, root: Path, tmp_path: 
     ensemble = f"{root / MODEL}:{root / MODEL}"
     for model, further, fault in (
         (lacking, dictionaries, f"{lacking}: the weights lack encoder.layers.1.fc2.bias, which the settings describe"),
-        (misspelt, dictionaries, f"{misspelt}: '2rksip+ln' is not a valid connection (did you mean 'rskip'?)"),
+        (misspelt, dictionaries, f"{misspelt}: '2rksip+ln' is not a valid connection; a connection of your own"),
         (invalid, dictionaries, f"{invalid}: '0rskip+ln' is not a valid connection"),
         (cut, dictionaries, "truncated or damaged"),
         (tmp_path / "model.pt", dictionaries, "model.pt can't be read: it is truncated, damaged, or not a checkpoint"),

@@ -43,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from rskip.language_modeling.training import train
     from rskip.machine.ranks import Ranks
     from rskip.machine.workers import end_with_parent
+    from rskip.settings.user_dir import suggested_command
     from rskip.tasks.loop import Diverged, Interrupted, process_group
     from rskip.tasks.process import DIVERGED
 
@@ -66,10 +67,11 @@ def run(args: argparse.Namespace) -> int:
             return DIVERGED
     if ranks.first:
         last, unit = result.points[-1], data.tokens.unit
+        generation = suggested_command("rskip", "generate", "--model", str(args.output))
         print(
             f"{result.model_file}: {result.name}: validation loss {last.valid_loss:.4f} nats per {unit} after "
             f"{result.iteration:,} iterations ({result.seconds / 60:,.1f} min)\n"
-            f"generate text: rskip generate --model {args.output}"
+            f"generate text: {generation}"
         )
     return 0
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 import warnings
 from collections.abc import Mapping
@@ -81,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
     from rskip.machine.device import choose_device
     from rskip.machine.ranks import Ranks
     from rskip.machine.workers import end_with_parent
+    from rskip.settings.user_dir import suggested_command
     from rskip.tasks.loop import Diverged, Interrupted, process_group
     from rskip.tasks.process import DIVERGED
     from rskip.vision.evaluation import OutputsNotFinite
@@ -118,11 +118,12 @@ def run(args: argparse.Namespace) -> int:
             return DIVERGED
     if ranks.first:
         data = args.data if settings.data is None else settings.data
-        given = "" if data is None else f" --data {shlex.quote(str(data))}"
+        given = [] if data is None else ["--data", str(data)]
+        evaluation = suggested_command("rskip", "vision", "evaluate", str(args.output), *given)
         print(
             f"{result.model_file}: {result.name}: {result.evaluated_on} error {result.test_error:.2f} % in "
             f"{settings.precision} after {result.iteration:,} iterations ({result.seconds / 60:,.1f} min)\n"
-            f"error per class: rskip vision evaluate {shlex.quote(str(args.output))}{given}"
+            f"error per class: {evaluation}"
         )
     return 0
 
