@@ -36,6 +36,7 @@ def examine() -> Findings:
 
     findings = Findings()
     checks.check_machine(findings)
+    checks.check_variables(findings)
     checks.check_packages(findings)
     checks.check_extras(findings)
     check_kernels(findings, pytorch=checks.check_pytorch(findings))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from importlib import metadata
@@ -10,9 +11,13 @@ from rskip.files.cache import cache_folder
 from rskip.machine.environment import available_cores, constraints_file, installed_version, read_tested_versions
 from rskip.machine.extras import install_command, package_of, requirements
 from rskip.machine.findings import Findings
+from rskip.settings.errors import did_you_mean
 
 # the oldest supported and the newest tested Python
 PYTHONS = ((3, 10), (3, 13))
+# the environment variables that begin with RSKIP_; JOB and LOCK are for rskip's own child processes
+VARIABLES = ("DATA", "HUB_MIRROR", "JOB", "LOCK", "NATIVE", "OFFLINE", "USER_DIR")
+_PREFIX = "RSKIP_"
 _NOT_SHOWN = ("all", "pictures", "dev", "docs", "release")
 
 
@@ -28,6 +33,15 @@ def check_machine(findings: Findings) -> None:
         findings.notes.append(
             f"this is not a virtual environment: rskip is installed in {sys.prefix}"
         )
+
+
+def check_variables(findings: Findings) -> None:
+    """Finds environment variables whose name begins like rskip's, but which rskip doesn't read."""
+    for variable in sorted(os.environ):
+        name = variable.removeprefix(_PREFIX)
+        if name not in (variable, *VARIABLES):
+            meant = did_you_mean(name, VARIABLES, before=_PREFIX)
+            findings.notes.append(f"rskip doesn't read the environment variable {variable}{meant}")
 
 
 def check_packages(findings: Findings) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
 from rskip.machine.environment import installed_version
 from rskip.machine.fairseq_setup import FAIRSEQ, compiler, missing_needs
 from rskip.machine.findings import Findings
+from rskip.settings.errors import did_you_mean
+
+_DISABLE = "FAIRSEQ_COMPAT_DISABLE"
 
 
 def check_compiler(findings: Findings) -> None:
@@ -48,10 +52,18 @@ def check_fairseq(findings: Findings) -> None:
         findings.wrong.append(
             f"fairseq can't be imported ({' '.join(report['error'].split())}): run rskip setup-fairseq"
         )
+    elif unknown := _unknown_patches(["all", *(patch["name"] for patch in report["patches"])]):
+        findings.wrong.append(f"{_DISABLE} names unknown patches, which have no effect: {unknown}")
     for patch in report["patches"]:
         findings.show(f"  {patch['name']}", "active" if patch["active"] else "NOT active")
         if not patch["active"] and "error" not in report:
             findings.wrong.append(
-                f"the patch {patch['name']} is not active, so: {patch['symptom']}; is FAIRSEQ_COMPAT_DISABLE set? "
+                f"the patch {patch['name']} is not active, so: {patch['symptom']}; is {_DISABLE} set? "
                 "Otherwise reinstall rskip"
             )
+
+
+def _unknown_patches(known: list[str]) -> str:
+    """The names in FAIRSEQ_COMPAT_DISABLE that aren't known, with suggestions."""
+    given = [name.strip() for name in os.environ.get(_DISABLE, "").split(",")]
+    return ", ".join(f"{name}{did_you_mean(name, known)}" for name in given if name and name not in known)

@@ -93,6 +93,14 @@ def test_missing_hook_and_failing_import(answer):
     assert len(wrong) == 2
 
 
+def test_unknown_patches_to_leave_out_are_wrong(answer, monkeypatch):
+    answer()
+    monkeypatch.setenv("FAIRSEQ_COMPAT_DISABLE", "bf16, cpu-dpp,foo,all,")
+    assert findings(fairseq_checks.check_fairseq).wrong == [
+        "FAIRSEQ_COMPAT_DISABLE names unknown patches, which have no effect: cpu-dpp (did you mean 'cpu-ddp'?), foo"
+    ]
+
+
 def test_patches_that_can_not_be_examined(monkeypatch):
     failed = subprocess.CompletedProcess([], 1, stderr="Traceback\n  ...\nImportError: no module")
     monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: failed)
@@ -141,6 +149,20 @@ def test_newer_python_is_worth_knowing_and_not_wrong(monkeypatch):
     monkeypatch.setattr(checks, "PYTHONS", ((3, 8), (3, 9)))
     (note,) = findings(checks.check_machine).notes
     assert note.endswith("is newer than the tested versions, 3.8 to 3.9")
+
+
+def test_unknown_variables_are_worth_knowing(monkeypatch):
+    for variable in ("RSKIP_OFFLINE", "RSKIP_OFLINE", "RSKIP_ZZZ"):
+        monkeypatch.setenv(variable, "1")
+    notes = findings(checks.check_variables).notes
+    assert "rskip doesn't read the environment variable RSKIP_OFLINE (did you mean 'RSKIP_OFFLINE'?)" in notes
+    assert "rskip doesn't read the environment variable RSKIP_ZZZ" in notes
+    assert not any("variable RSKIP_OFFLINE" in note for note in notes)
+
+
+def test_the_known_variables_are_those_in_the_code(root):
+    texts = [path.read_text(encoding="utf-8") for path in (root / "rskip").rglob("*.py")]
+    assert {name for text in texts for name in re.findall(r'"RSKIP_([A-Z_]+)"', text)} == {*checks.VARIABLES}
 
 
 def test_downloads(tmp_path, monkeypatch):
