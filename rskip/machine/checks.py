@@ -52,12 +52,12 @@ def check_packages(findings: Findings) -> None:
     builds = {package: installed_version(package) for package in tested}  # such as 2.15.0+cpu, a build of 2.15.0
     installed = {package: build and build.partition("+")[0] for package, build in builds.items()}
     same = sum(installed[package] == tested[package] for package in tested)
-    missing = [package for package in tested if installed[package] is None]
+    missing = sum(installed[package] is None for package in tested)
     parts = [f"{same} of {len(tested)} packages have the version of {constraints_file()}"]
-    if others := len(tested) - same - len(missing):
+    if others := len(tested) - same - missing:
         parts.append(f"{others} have another, see below")
     if missing:
-        parts.append(f"{len(missing)} are not installed, and only some extras need them: {', '.join(missing)}")
+        parts.append(f"{missing} are not installed, and only some extras need them")
     findings.show("tested versions", "; ".join(parts))
     for package, tested_version in tested.items():
         if installed[package] not in (tested_version, None):
