@@ -250,7 +250,7 @@ def _by_update(updates: int, per_epoch: int) -> _Length:
     epochs, rest = divmod(updates, per_epoch)
     if epochs and not rest and _short(epochs, per_epoch):
         return _by_epoch(epochs, per_epoch)
-    if epochs >= _EPOCHS:  # checkpoints of epochs; the last, incomplete one has none
+    if epochs >= _EPOCHS:  # checkpoints of epochs, and of the end
         return {"max-update": updates}, updates, min(_AVERAGED, math.ceil(epochs / 3))
     # fairseq saves no checkpoint by updates at the end of an epoch: the first one must come before it, and later ones
     # fall on it least often if the interval and the epoch have no common factor
