@@ -26,7 +26,9 @@ def check_settings(module: Any) -> None:
     @functools.wraps(original)
     def build_model(cfg: Any, task: Any, from_checkpoint: bool = False) -> Any:
         name = getattr(cfg, "_name", "")
-        if OmegaConf.is_config(cfg) and not from_checkpoint and name in module.ARCH_CONFIG_REGISTRY:
+        with_dataclass = module.ARCH_MODEL_NAME_REGISTRY.get(name, name) in module.MODEL_DATACLASS_REGISTRY
+        argparse_kind = name in module.ARCH_CONFIG_REGISTRY and not with_dataclass
+        if OmegaConf.is_config(cfg) and argparse_kind and not from_checkpoint:
             known = _known(module, name)
             for setting, value in cfg.items():
                 if setting not in known and not isinstance(value, Mapping):  # groups, such as `encoder: {layers: 2}`
