@@ -1,4 +1,4 @@
-"""Refuses paths of checkpoints that are no files or can't be written.
+"""Refuses checkpoint paths that don't point to a file or can't be written.
 
 fairseq-train silently trains from scratch if `--restore-file` or `--continue-once` names no file, or if
 `--finetune-from-model` names a folder. Jobs that restart themselves pass the path of a checkpoint_last.pt, which

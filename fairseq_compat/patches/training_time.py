@@ -1,6 +1,6 @@
 """Measures the time of a training that is resumed within an epoch.
 
-There fairseq also restores the clock `wall`, which then has no start and shows 0 seconds.
+When it resumes, fairseq also restores the clock `wall`, which then has no start and shows 0 seconds.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def has_failed_images(output: Path) -> bool:
 
 
 def lines_before(output: Path, settings: Mapping[str, Any]) -> dict[str, str]:
-    """The lines of a complete output with failed images for the other images, by path; none if there is none.
+    """Lines of the captioned images in a complete output with failed images, by path; empty for any other output.
 
     :raises ValueError: the output was made with other settings, or one of its files is damaged.
     """
