@@ -16,7 +16,7 @@ from rskip.checkpoint.files import check_suffix, read_checkpoint, write_checkpoi
 from rskip.checkpoint.tensors import tied_names
 
 # Settings that may differ between checkpoints of one model, since they affect only training.
-_TRAINING_ALONE = re.compile(r".*drop.*|(checkpoint|offload)_activations|min_params_to_wrap")
+TRAINING_ALONE = re.compile(r".*drop.*|(checkpoint|offload)_activations|min_params_to_wrap")
 # fairseq's names: checkpoint12.pt after epoch 12, checkpoint_3_4500.pt after update 4,500 (in epoch 3),
 # checkpoint.best_loss_3.2101.pt for --keep-best-checkpoints (the score and a digit that distinguishes equal scores).
 _NUMBERED = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}
@@ -101,7 +101,7 @@ def _check_same_model(first: Checkpoint, other: Checkpoint, first_path: Path, ot
             )
     settings = [{"arch": each.config["arch"], **each.config["model"]} for each in (first, other)]
     for name in sorted(settings[0].keys() & settings[1].keys()):
-        if settings[0][name] != settings[1][name] and not _TRAINING_ALONE.fullmatch(name):
+        if settings[0][name] != settings[1][name] and not TRAINING_ALONE.fullmatch(name):
             raise ValueError(
                 f"{name} is {settings[1][name]!r} in {other_path}, but {settings[0][name]!r} in {first_path}"
                 ": average checkpoints of one model"
@@ -135,7 +135,8 @@ def final_checkpoints(folder: str | os.PathLike[str], number: int, *, by: str = 
     end = Path(folder) / "checkpoint_last.pt"
     if end.exists() and (not found or read_updates(end) != read_updates(found[-1])):
         found.append(end)
-    _check_enough(found, min(number, max(len(found), 1)), folder, by=by, up_to=None)
+    _check_positive(number)
+    _check_enough(found, 1, folder, by=by, up_to=None)
     return found[-number:]
 
 

@@ -33,9 +33,10 @@ TERMINATED = 128 + signal.SIGTERM
 _RESUME = "repeat the command to resume"
 # Which extra to install for a package that several extras install.
 _EXTRAS = {
-    **dict.fromkeys(("train", "initialise"), "fairseq"),
-    **dict.fromkeys(("prepare", "lm", "generate"), "translation"),
-    **{"vision": "vision", "caption": "captioning", "rskip export onnx": "onnx", "rskip export ct2": "ct2"},
+    **dict.fromkeys(("rskip train", "rskip initialise"), "fairseq"),
+    **dict.fromkeys(("rskip prepare", "rskip lm", "rskip generate"), "translation"),
+    **{"rskip vision": "vision", "rskip caption": "captioning"},
+    **{"rskip export onnx": "onnx", "rskip export ct2": "ct2"},
 }
 
 
@@ -179,7 +180,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         finish_output()
         command = _typed_command(argv)
-        line, name = one_line(error, args), _EXTRAS.get(command, _EXTRAS.get(argv[0]))
+        line = one_line(error, args)
+        name = next((_EXTRAS[each] for each in _EXTRAS if f"{command} ".startswith(f"{each} ")), None)
         if not isinstance(error, MissingExtra) or (error.shared and name):
             line = f"{command} needs {error.name}: {advice(name or 'torch')}"
         print(f"{command}: error: {line}", file=sys.stderr)

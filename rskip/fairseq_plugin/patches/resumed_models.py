@@ -12,6 +12,7 @@ from typing import Any
 
 from fairseq_compat.one_line_errors import UsageError, usage_error_behind
 from fairseq_compat.patch import Patch
+from rskip.checkpoint.average import TRAINING_ALONE
 from rskip.connections import parse_connection
 from rskip.fairseq_plugin.flags import flag_of
 from rskip.settings.errors import SettingError
@@ -59,11 +60,11 @@ def compare_models(module: Any) -> None:
 
 
 _SIDES = {"--encoder-connection", "--decoder-connection"}
-_MAY_CHANGE = re.compile(r".*drop.*|checkpoint_activations|max_\w+_positions|\w+_connection")  # connections: by side
+_NOT_COMPARED = re.compile(rf"{TRAINING_ALONE.pattern}|max_\w+_positions|\w+_connection")  # connections: by side
 _SETTINGS = sorted(
     name
     for name in {field.name for kind in (TransformerConfig, LanguageModelConfig) for field in fields(kind)}
-    if not _MAY_CHANGE.fullmatch(name)
+    if not _NOT_COMPARED.fullmatch(name)
 )
 
 
