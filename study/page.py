@@ -159,7 +159,7 @@ def _records(records: Sequence[Record], tables: Comparisons) -> str:
                 escape(record.precision),
                 f"{record.training['seconds'] / 60:.0f}",
                 escape(machine_label(record.machine)),
-                escape(_commit(record.git)) if record.git else "",
+                escape(_commits(record)),
                 escape(record.date[:10]),
                 f'<div class="long">{"<br>".join(map(_code, _origin(record, tables)))}</div>',
             ]
@@ -190,6 +190,12 @@ def _html_table(name: str, headings: Sequence[str], rows: Iterable[Sequence[str]
     )
     table = f'<table aria-label="{escape(name)}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div class="table">{table}</div>'
+
+
+def _commits(record: Record) -> str:
+    """The commits of the training's sessions, the last one first, each once."""
+    earlier = (session.get("git") for session in record.training.get("earlier", ()))
+    return ", ".join(dict.fromkeys(_commit(git) for git in (record.git, *earlier) if git))
 
 
 def _commit(git: Mapping[str, Any]) -> str:

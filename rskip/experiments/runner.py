@@ -22,7 +22,7 @@ from rskip.settings.errors import SettingError
 from rskip.settings.user_dir import suggested_command
 from rskip.tasks.fairseq.flags import check_fairseq_flags
 from rskip.tasks.process import TrainingDiverged, executable
-from rskip.tasks.run import Run, trained_in
+from rskip.tasks.run import Run, earlier_environments, trained_in
 from rskip.tasks.task import Outcome
 
 _ADVICE = "; to train it yourself, copy the recipe without its line `results:`"  # for records under version control
@@ -186,6 +186,8 @@ def make_record(recipe: Recipe, run: Run[Any], outcome: Outcome) -> Record:
     sessions = run.folder.sessions()
     last = sessions[-1]
     training = {"seconds": outcome.training["seconds"], "pieces": len(sessions), "precision": trained_in(sessions)}
+    if earlier := earlier_environments(sessions):
+        training["earlier"] = earlier
     return Record(
         recipe=recipe.path.stem,
         variant=recipe.variant,

@@ -41,8 +41,15 @@ class Training(TypedDict):
     pieces: Count
 
 
+class _Environment(TypedDict, total=False):
+    git: Git | None
+    packages: dict[str, str]
+    machine: Machine
+
+
 class _Training(Training, total=False):
     precision: str | dict[str, str | None] | None
+    earlier: list[_Environment]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +64,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     :param signatures: the scorer's signature for each metric that has one.
     :param curve: one mapping per epoch, or per evaluation of a training that counts iterations only.
     :param training: `seconds` (over all sessions), `pieces` (the number of sessions), `precision` (one for all stages,
-        or one per stage if they differ), and the task's own values.
+        or one per stage if they differ), `earlier` (the git, packages and machine of earlier sessions, as far as they
+        differ from the last; missing if none does), and the task's own values.
     :param parameters: the model's number of parameters.
     :param checkpoint_sha256: checksum of the file that was scored; None if the training diverged.
     :param data: description of the data.

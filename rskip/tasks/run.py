@@ -29,6 +29,7 @@ _Precision = Literal["float32", "bfloat16", "float16"]
 RUNS = Path("runs")  # unless a recipe names another folder
 FIRST_STAGE = "train"  # the only or first training stage of a run
 SESSION = "rskip run | "  # begins the line of train.log with the environment of a session
+_ENVIRONMENT = ("git", "packages", "machine")
 
 
 class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -297,6 +298,20 @@ def trained_in(sessions: Sequence[Session]) -> str | dict[str, str | None] | Non
     """The precision of a run's training: one for all stages, or one per stage if they differ. None: not recorded."""
     found = {each.get("stage", FIRST_STAGE): each.get("precision") for each in sessions}
     return found if len({*found.values()}) > 1 else next(iter(found.values()))
+
+
+def earlier_environments(sessions: Sequence[Session]) -> list[dict[str, Any]]:
+    """What differs from the last session in earlier ones (of git, packages and machine), each difference once.
+
+    Sessions with other code or another machine can have other numerics.
+    """
+    *earlier, last = map(dict, sessions)
+    found: list[dict[str, Any]] = []
+    for session in earlier:
+        different = {key: was for key in _ENVIRONMENT if (was := session.get(key)) != last.get(key)}
+        if different and different not in found:
+            found.append(different)
+    return found
 
 
 def config_difference(

@@ -11,7 +11,17 @@ import pytest
 import torch
 
 from rskip.settings.errors import SettingError
-from rskip.tasks.run import SESSION, EpochLines, NewNotes, Run, RunFolder, epoch_line, precision_here, trained_in
+from rskip.tasks.run import (
+    SESSION,
+    EpochLines,
+    NewNotes,
+    Run,
+    RunFolder,
+    earlier_environments,
+    epoch_line,
+    precision_here,
+    trained_in,
+)
 
 
 def test_bound_to_the_config_that_it_was_started_with(tmp_path: Path) -> None:
@@ -71,6 +81,15 @@ def test_a_record_has_one_precision_or_one_per_stage() -> None:
     assert trained_in([first, {**second, "precision": "float32"}]) == "float32"
     assert trained_in([first, second, second]) == {"train": "float32", "self_critical": "bfloat16"}
     assert trained_in([{}]) is None, "an old log"
+
+
+def test_a_record_lists_what_earlier_sessions_had_different_each_once() -> None:
+    last = {"git": {"commit": "b" * 40}, "packages": {"torch": "2.9"}, "machine": {"cpu": "x", "threads": 1}}
+    other_code = {**last, "git": {"commit": "a" * 40}}
+    all_other = {"git": None, "packages": {"torch": "2.8"}, "machine": {"cpu": "y", "threads": 2}}
+    assert earlier_environments([last]) == []
+    assert earlier_environments([{**last, "precision": "float32"}, last]) == []
+    assert earlier_environments([other_code, all_other, other_code, last]) == [{"git": {"commit": "a" * 40}}, all_other]
 
 
 def test_a_training_is_resumed_with_as_many_processes_as_it_was_started_with(tmp_path: Path) -> None:
