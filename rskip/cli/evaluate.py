@@ -60,13 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also print BLEU as papers report it for WMT'14 English-German: on German tokens of Moses with hyphenated "
         "compounds split; not comparable with sacreBLEU",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the scores to this file")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
 
 def run(args: argparse.Namespace) -> None:
     """Prints the scores of the system, and those of the baseline with the test of their difference."""
     from rskip.translation.metrics import paired_bootstrap, read_lines, score
-    from rskip.translation.systems import check_german, read_system, reference_file, write_json
+    from rskip.translation.systems import check_german, read_system, reference_file, to_json
 
     if args.generated is not None:
         if args.data is None:
@@ -102,15 +102,18 @@ def run(args: argparse.Namespace) -> None:
             compound_split=args.compound_split,
             compound_split_own=args.compound_split and system.moses_words,
         )
-        print_scores(path, scores[role], sentences=len(references))
     comparisons = []
     if args.baseline is not None:
         comparisons = paired_bootstrap(
             systems["system"].hypotheses, systems["baseline"].hypotheses, references, samples=args.samples
         )
+    if args.json:
+        print(to_json(scores, comparisons, sentences=len(references)))
+        return
+    for role, path in names.items():
+        print_scores(path, scores[role], sentences=len(references))
+    if comparisons:
         print_comparisons(comparisons)
-    if args.json is not None:
-        write_json(args.json, scores, comparisons, sentences=len(references))
 
 
 def print_scores(path: Path, scores: dict[str, Score], *, sentences: int) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from textwrap import shorten
 from typing import NamedTuple
 
-from rskip.files.whole import atomic_file
 from rskip.text import TextPipeline
 from rskip.translation.compound_split import LANGUAGE
 from rskip.translation.metrics import (
@@ -117,12 +116,9 @@ def _in_json(scores: dict[str, Score], sentences: int) -> dict[str, object]:
     return values
 
 
-def write_json(
-    path: Path, scores: dict[str, dict[str, Score]], comparisons: list[Comparison], *, sentences: int
-) -> None:
-    """Writes `{"system": …, "baseline": …, "comparisons": […]}`. The last two need a baseline."""
+def to_json(scores: dict[str, dict[str, Score]], comparisons: list[Comparison], *, sentences: int) -> str:
+    """Returns `{"system": …, "baseline": …, "comparisons": […]}`. The last two need a baseline."""
     values: dict[str, object] = {role: _in_json(found, sentences) for role, found in scores.items()}
     if comparisons:
         values["comparisons"] = [asdict(each) for each in comparisons]
-    with atomic_file(path) as temporary:
-        temporary.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    return json.dumps(values, indent=2)

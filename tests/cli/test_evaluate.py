@@ -23,6 +23,12 @@ def write(path: Path, lines: list[str]) -> str:
     return str(path)
 
 
+def as_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict:
+    capsys.readouterr()
+    assert main(["evaluate", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
 @pytest.fixture
 def data(tmp_path) -> Path:
     """A folder as `rskip prepare` makes it, as far as scoring needs it."""
@@ -56,9 +62,8 @@ def test_output_of_fairseq_generate_is_decoded_and_its_tokens_scored_too(data, t
         "T-1\tZwei Männer , die im Park sitzen .",
         "H-1\t-0.2\tZwei Fr@@ auen , die im Park sitzen .",
     ]
-    log, out = write(tmp_path / "generate-test.txt", lines), tmp_path / "scores.json"
-    assert main(["evaluate", "--generated", log, "--data", str(data), "--json", str(out)]) == 0
-    written = json.loads(out.read_text())
+    arguments = ["--generated", write(tmp_path / "generate-test.txt", lines), "--data", str(data)]
+    written = as_json(arguments, capsys)
     raw = score(HYPOTHESES, REFERENCES)
     assert written.keys() == {"system"}
     assert written["system"]["sacrebleu"] == pytest.approx(raw["sacrebleu"].value)
@@ -66,6 +71,7 @@ def test_output_of_fairseq_generate_is_decoded_and_its_tokens_scored_too(data, t
     # By hand, hypotheses of 5, 8 and 2 words: 13 of 15 match, 9 of 12 pairs, 7 of 9 triples, 5 of 7 fours.
     tokenised = 100 * (13 / 15 * 9 / 12 * 7 / 9 * 5 / 7) ** 0.25
     assert written["system"]["tokenised_bleu"] == pytest.approx(tokenised)
+    assert main(["evaluate", *arguments]) == 0
     printed = capsys.readouterr().out
     assert f"tokenised BLEU  {tokenised:6.2f}" in printed
     assert "not comparable with sacreBLEU" in printed
@@ -105,14 +111,14 @@ def test_compound_split_of_raw_german(tmp_path, capsys):
     files = ["--hypothesis", hypothesis, "--reference", reference]
     assert main(["evaluate", *files]) == 0
     without = capsys.readouterr().out
-    assert main(["evaluate", *files, "--compound-split", "--json", str(tmp_path / "scores.json")]) == 0
-    written = json.loads((tmp_path / "scores.json").read_text())["system"]
+    written = as_json([*files, "--compound-split"], capsys)["system"]
     # By hand, of `Die Nord ##AT##-##AT## Süd ##AT##-##AT## Achse ist neu .` with its seventh word wrong, and `Ja !`:
     # 8 + 2 of 9 + 2 words match, 6 + 1 of 8 + 1 pairs, 4 of 7 triples, 3 of 6 fours.
     expected = 100 * (10 / 11 * 7 / 9 * 4 / 7 * 3 / 6) ** 0.25
     assert written["compound_split_bleu"] == pytest.approx(expected)
     assert "tok:moses-de|split:##AT##-##AT##" in written["compound_split_signature"]
     assert written["compound_split_own_bleu"] is None
+    assert main(["evaluate", *files, "--compound-split"]) == 0
     assert capsys.readouterr().out == without + (
         f"  compound BLEU   {expected:6.2f}  {written['compound_split_signature']}\n"
         "                  (German tokens, hyphenated compounds split: not comparable with sacreBLEU)\n"
@@ -128,15 +134,15 @@ def test_compound_split_of_own_tokens(data, tmp_path, capsys):
         "T-2\tJa !",
         "H-2\t-0.3\tNein !",
     ]
-    log, out = write(tmp_path / "generate-test.txt", lines), tmp_path / "scores.json"
-    arguments = ["--generated", log, "--data", str(data), "--compound-split", "--json", str(out)]
-    assert main(["evaluate", *arguments]) == 0
-    written = json.loads(out.read_text())["system"]
+    log = write(tmp_path / "generate-test.txt", lines)
+    arguments = ["--generated", log, "--data", str(data), "--compound-split"]
+    written = as_json(arguments, capsys)["system"]
     # By hand, hypotheses of 8, 8 and 2 tokens, `läuft @ ##AT##-##AT## @ schnell` in the first: 8 + 7 + 1 match,
     # 7 + 5 of 7 + 7 + 1 pairs, 6 + 4 of 6 + 6 triples, 5 + 3 of 5 + 5 fours.
     own = 100 * (16 / 18 * 12 / 15 * 10 / 12 * 8 / 10) ** 0.25
     assert written["compound_split_own_bleu"] == pytest.approx(own)
     assert written["compound_split_bleu"] != pytest.approx(own)
+    assert main(["evaluate", *arguments]) == 0
     printed = capsys.readouterr().out
     assert f"    on own tokens {own:6.2f}  {written['compound_split_own_signature']}\n" in printed
     assert "tok:own|split:##AT##-##AT##" in printed
@@ -144,8 +150,8 @@ def test_compound_split_of_own_tokens(data, tmp_path, capsys):
     # words of a pipeline without Moses' tokeniser are no tokens of Moses
     config = TextConfig(source_language="en", target_language="de", tokeniser="none")
     TextPipeline(config, BytePairEncoding("#version: 0.2\nH u\n")).save(data / "text")
+    assert as_json(arguments, capsys)["system"]["compound_split_own_bleu"] is None
     assert main(["evaluate", *arguments]) == 0
-    assert json.loads(out.read_text())["system"]["compound_split_own_bleu"] is None
     assert "on own tokens" not in capsys.readouterr().out
 
     config = TextConfig(source_language="de", target_language="en")
@@ -174,12 +180,12 @@ def test_baseline(tmp_path, capsys):
         "--samples",
         "100",
     ]
-    assert main(["evaluate", *arguments, "--json", str(tmp_path / "scores.json")]) == 0
-    written = json.loads((tmp_path / "scores.json").read_text())
+    written = as_json(arguments, capsys)
     assert written["system"]["sacrebleu"] == pytest.approx(100)
     assert written["baseline"]["sacrebleu"] == pytest.approx(score(worse, references)["sacrebleu"].value)
     assert [each["metric"] for each in written["comparisons"]] == ["BLEU", "chrF2"]
     assert written["comparisons"][0]["p_value"] == pytest.approx(1 / 101)
+    assert main(["evaluate", *arguments]) == 0
     printed = capsys.readouterr().out
     assert "paired bootstrap, 100 resamples, system minus baseline:" in printed
     assert "p = 0.0099" in printed
@@ -212,9 +218,9 @@ def test_mistakes_are_one_line(data, tmp_path, capsys):
         ),
     ]
     for arguments, message in cases:
-        assert main(["evaluate", *arguments, "--json", str(tmp_path / "scores.json")]) == 2, arguments
-        error = capsys.readouterr().err
+        assert main(["evaluate", *arguments]) == 2, arguments
+        printed, error = capsys.readouterr()
+        assert not printed
         assert error.startswith("rskip evaluate: error: ")
         assert message in error
         assert error.count("\n") == 1
-        assert not (tmp_path / "scores.json").exists()

@@ -1,7 +1,7 @@
 """Extract features of a folder of images, to train captioning models on.
 
     rskip caption extract images --backbone tf_efficientnet_lite0 --output features/flickr8k
-    rskip caption extract images --backbone resnet101 --weights resnet101-cd907fc2.pth --output features/coco
+    rskip caption extract images --backbone resnet101 --backbone-weights resnet101-cd907fc2.pth --output features/coco
     rskip caption extract trainval_36.tsv --backbone bottom-up --output features/coco
 
 Repeat the command to resume an interrupted run or to add new images. An image that can't be read is skipped and listed
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--output", type=Path, required=True, metavar="STORE", help="folder to create, or to add to")
     parser.add_argument(
-        "--weights", type=Path, metavar="FILE",
+        "--backbone-weights", type=Path, metavar="FILE",
         help="weights of the backbone (default: from its package, or torchvision's)",
     )  # fmt: skip
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if available, otherwise cpu)")
@@ -60,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
     if args.backbone == "bottom-up":
         return finish(args, store_bottom_up(args.images, args.output, dtype=features.dtype))
     images = find_named_images(args.images)
-    backbone = load_backbone(args.backbone, args.weights, settings=features, device=choose_device(args.device, Ranks()))
+    device = choose_device(args.device, Ranks())
+    backbone = load_backbone(args.backbone, args.backbone_weights, settings=features, device=device)
     with Progress("features", total=len(images), unit=" images", log=30, shown=not args.quiet) as bar:
 
         def report(done: Extraction) -> None:
