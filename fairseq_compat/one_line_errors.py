@@ -46,15 +46,15 @@ def reported_by_child(error: BaseException) -> Ending | None:
 
 _WRONG_PATHS: dict[type[OSError], str] = {
     FileNotFoundError: "no such file or folder",
-    NotADirectoryError: "this is a file: give a folder, such as a data folder of fairseq-preprocess or `rskip prepare`",
+    NotADirectoryError: "this is a file: give a folder, such as one from fairseq-preprocess or `rskip prepare`",
     IsADirectoryError: "this is a folder: give a file in it, such as its checkpoint_best.pt",
 }
 _REWRITTEN = {  # fairseq's messages for a user's mistakes, and our lines
     re.compile(r"Dataset not found: (\S+) \((.+)\)"): r"no split \1 in \2: give one that was prepared, such as test",
     re.compile(r"Model file not found: (.+)"): r"\1: no such checkpoint: give an existing file",
     re.compile(r"Could not infer language pair, please provide it explicitly"): (
-        "the data folder has no pair of languages: give a folder of fairseq-preprocess or `rskip prepare`, or another "
-        "--task than translation"
+        "the data folder holds no language pair: give a folder from fairseq-preprocess or `rskip prepare`, or a --task "
+        "other than translation"
     ),
     re.compile(r"Must specify batch size either with --max-tokens or --batch-size"): (
         "the batch size is missing: give --max-tokens or --batch-size, such as --max-tokens 4000"
@@ -67,10 +67,11 @@ _REWRITTEN = {  # fairseq's messages for a user's mistakes, and our lines
         r"--finetune-from-model and \1 (or another --reset flag): give only one of them"
     ),
     re.compile(r"Cannot load model parameters from checkpoint (.+); please ensure that the architectures match\."): (
-        r"\1 is of another architecture: give the flags of its training, or another --save-dir"
+        r"\1 has another architecture: use the same flags as in its training run, or another --save-dir"
     ),
     re.compile(r"loaded state dict contains a parameter group that doesn't match the size of optimizer's group"): (
-        "the checkpoint's optimizer is for other parameters: give the flags of its training, or --reset-optimizer"
+        "the checkpoint's optimizer state doesn't fit the model: use the same flags as in its training run, or "
+        "--reset-optimizer"
     ),
 }
 

@@ -17,8 +17,8 @@ from fairseq_compat.patch import Patch
 
 LAST = "checkpoint_last.pt"
 _FOLDER = (
-    "this is a folder; give a file in it, such as its checkpoint_best.pt (`rskip export fairseq` makes one of a folder "
-    "with a model of rskip)"
+    "this is a folder; give a file in it, such as its checkpoint_best.pt (`rskip export fairseq` makes one from a "
+    "model folder of rskip)"
 )
 
 

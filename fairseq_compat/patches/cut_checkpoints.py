@@ -110,7 +110,7 @@ def active() -> bool:
 CUT_CHECKPOINTS = Patch(
     name="cut-checkpoints",
     modules=("fairseq.file_io", "fairseq.checkpoint_utils"),
-    symptom="a training was killed while it copied checkpoint_last.pt: EOFError at the next start",
+    symptom="a training run was killed while it copied checkpoint_last.pt: EOFError at the next start",
     after=mend,
     active=active,
 )

@@ -35,7 +35,7 @@ def active() -> bool:
 FINISHED_TRAINING = Patch(
     name="finished-training",
     modules=("fairseq_cli.train",),
-    symptom="repeating a finished training with --max-update makes one more update",
+    symptom="repeating a finished training run with --max-update makes one more update",
     after=end_at_once,
     active=active,
 )

@@ -27,7 +27,7 @@ def ask_for_gpu(module: Any) -> None:
     def build_fp32_params(cls: Any, args: Any, params: Any, flatten: bool = True) -> Any:
         params = list(params)
         if flatten and on_cpu(params):
-            raise UsageError("--fp16 needs a GPU, and this training is on the CPU: use --bf16, or leave it out")
+            raise UsageError("--fp16 needs a GPU, but training runs on the CPU: use --bf16, or leave --fp16 out")
         return original(cls, args, params, flatten)
 
     build_fp32_params.asks_for_gpu = True  # type: ignore[attr-defined]

@@ -45,7 +45,7 @@ def active() -> bool:
 LOADING_THREAD = Patch(
     name="loading-thread",
     modules=("fairseq.data.iterators",),
-    symptom="a training that ends within an epoch: terminate called without an active exception, SIGABRT",
+    symptom="a training run that ends within an epoch: terminate called without an active exception, SIGABRT",
     after=end_at_exit,
     active=active,
 )

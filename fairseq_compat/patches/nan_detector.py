@@ -38,7 +38,7 @@ def active() -> bool:
 NAN_DETECTOR = Patch(
     name="nan-detector",
     modules=("fairseq.nan_detector",),
-    symptom="a training whose gradient is not finite: StopIteration",
+    symptom="a training run whose gradient is not finite: StopIteration",
     after=skip_encoders,
     active=active,
 )

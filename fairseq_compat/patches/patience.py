@@ -1,4 +1,4 @@
-"""Keeps the count of `--patience N` when a training is resumed.
+"""Keeps the count of `--patience N` when a training run is resumed.
 
 fairseq counts the validations without a better result in attributes of a function, and does not save them. A resumed
 training counts from zero and considers its first validation the best. With this patch a checkpoint stores the count in
@@ -58,7 +58,7 @@ def active() -> bool:
 PATIENCE = Patch(
     name="patience",
     modules=("fairseq.trainer",),
-    symptom="--patience N: the count begins at zero when a training is resumed",
+    symptom="--patience N: the count begins at zero when a training run is resumed",
     after=keep_count,
     active=active,
 )

@@ -1,4 +1,4 @@
-"""Measures the time of a training that is resumed within an epoch.
+"""Measures the time of a training run that is resumed within an epoch.
 
 When it resumes, fairseq also restores the clock `wall`, which then has no start and shows 0 seconds.
 """
@@ -36,7 +36,7 @@ def active() -> bool:
 TRAINING_TIME = Patch(
     name="training-time",
     modules=("fairseq.trainer",),
-    symptom="a training that is resumed within an epoch logs 0 seconds from then on",
+    symptom="a training run that is resumed within an epoch logs 0 seconds from then on",
     after=keep_clock,
     active=active,
 )

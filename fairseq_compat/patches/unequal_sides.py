@@ -49,8 +49,8 @@ def compare_sides(module: Any) -> None:
             if len({*counts.values()}) > 1:
                 found = ", ".join(f"{name} {count:,}" for name, count in counts.items())
                 raise UsageError(
-                    f"unequal numbers of lines ({found}): expected as many in each, since line n of one translates "
-                    "line n of the other; find the line that is missing"
+                    f"the files have different numbers of lines ({found}): expected equal numbers, since line n of one "
+                    "translates line n of the other; find the missing line"
                 )
         return original(args)
 
@@ -67,7 +67,7 @@ def active() -> bool:
 UNEQUAL_SIDES = Patch(
     name="unequal-sides",
     modules=("fairseq_cli.preprocess",),
-    symptom="fairseq-preprocess takes a source and a target of unequal numbers of lines: later pairs are wrong",
+    symptom="fairseq-preprocess accepts a source and a target with different numbers of lines: later pairs are wrong",
     after=compare_sides,
     active=active,
 )

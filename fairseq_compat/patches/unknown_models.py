@@ -15,7 +15,7 @@ from fairseq_compat.patch import Patch
 
 def unknown(kind: str, name: str, user_dir: str | None) -> UsageError:
     """The error for a model or task that isn't registered."""
-    given = f"--user-dir {user_dir}" if user_dir else "the --user-dir of its training"
+    given = f"--user-dir {user_dir}" if user_dir else "the --user-dir of its training run"
     return UsageError(f"the checkpoint's {kind} {name} is unknown: give {given} (in Python: user_dir=...)")
 
 

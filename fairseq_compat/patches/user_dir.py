@@ -44,7 +44,7 @@ def resolve_user_dir(user_dir: str, fairseq_dir: str) -> str:
     if (package := installed_package(user_dir)) is not None:
         return package
     if not any(map(os.path.isdir, places)):
-        raise UsageError(f"--user-dir is {user_dir}: expected a folder, seen from here, or an installed package")
+        raise UsageError(f"--user-dir is {user_dir}: expected an existing folder or an installed package")
     return user_dir
 
 

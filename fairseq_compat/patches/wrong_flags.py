@@ -75,7 +75,7 @@ def report_in_one_line(module: Any) -> None:
         except RuntimeError as error:
             if error.args:
                 raise
-            parser.error("--arch is missing, such as --arch transformer_rskip_ln with --user-dir rskip")
+            parser.error("--arch is missing: give one, such as --arch transformer_rskip_ln with --user-dir rskip")
 
     @functools.wraps(original)
     def get_parser(*args: Any, **kwargs: Any) -> argparse.ArgumentParser:

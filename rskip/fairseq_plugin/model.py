@@ -36,7 +36,7 @@ class OtherArchitectureError(UsageError):
     """
 
     def __init__(self, difference: str) -> None:
-        super().__init__(f"{difference}: give the data folder of its training, without --model-overrides")
+        super().__init__(f"{difference}: use the data folder of its training run, without --model-overrides")
         self.difference = difference
 
 
@@ -110,29 +110,29 @@ class TrainedByFairseq(BaseFairseqModel):
             own = self.state_dict(keep_vars=True)
             if _OUTPUT_BIAS in state_dict:
                 raise UsageError(
-                    "the checkpoint is of an imported model (such as Marian) whose output projection has a bias, which "
+                    "the checkpoint holds an imported model (such as Marian) whose output projection has a bias, which "
                     "fairseq can't train: use `rskip translate`"
                 )
             for name in sorted(own.keys() ^ state_dict.keys()):
                 where = "not in the checkpoint" if name in own else "not in the model"
                 specs = list(dict.fromkeys(self.connections.values()))
                 raise OtherArchitectureError(
-                    f"the checkpoint is of another architecture: parameter {name} is {where} "
+                    f"the checkpoint has another architecture: parameter {name} is {where} "
                     f"(the model's connection{'s' * (len(specs) > 1)}: {', '.join(specs)})"
                 )
             for name, tensor in own.items():
                 if tensor.shape != state_dict[name].shape:
                     raise OtherArchitectureError(
-                        f"the checkpoint is of another architecture: parameter {name} has shape "
-                        f"{tuple(state_dict[name].shape)} there and {tuple(tensor.shape)} in the model"
+                        f"the checkpoint has another architecture: parameter {name} has shape "
+                        f"{tuple(state_dict[name].shape)} in the checkpoint and {tuple(tensor.shape)} in the model"
                     )
             first: dict[int, str] = {}  # name by parameter
             for name, tensor in own.items():
                 shared = first.setdefault(id(tensor), name)
                 if not torch.equal(state_dict[name], state_dict[shared]):
                     raise OtherArchitectureError(
-                        f"the checkpoint is of another architecture: {shared} and {name} differ there, and are one "
-                        "parameter in the model"
+                        f"the checkpoint has another architecture: {shared} and {name} differ in the checkpoint, but "
+                        "the model shares them"
                     )
         return super().load_state_dict(state_dict, strict, *args, **kwargs)
 
@@ -163,7 +163,7 @@ class ConnectionTransformer(ConnectionModel):
     def build_model(cls, args: Namespace, task: FairseqTask) -> ConnectionTransformer:
         """Builds the model from `args` and the task's dictionaries."""
         if hasattr(task, "targets"):  # as fairseq's tasks of language models have
-            raise UsageError("this --arch translates: for a language model give one such as transformer_lm_rskip_ln")
+            raise UsageError("this --arch translates: for a language model use one such as transformer_lm_rskip_ln")
         source, target = task.source_dictionary, task.target_dictionary
         config = config_from_args(args, source, target)
         embed_source = build_token_embedding(len(source), config.encoder_embed_dim, source.pad())

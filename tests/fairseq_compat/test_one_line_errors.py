@@ -58,7 +58,7 @@ def test_usage_error_in_a_program_of_fairseqs(python):
     [
         ("FileNotFoundError(2, 'No such file or directory', 'data-bin/x')", "data-bin/x: no such file or folder"),
         ("NotADirectoryError(20, 'Not a directory', 'train.en')",
-         "train.en: this is a file: give a folder, such as a data folder of fairseq-preprocess or `rskip prepare`"),
+         "train.en: this is a file: give a folder, such as one from fairseq-preprocess or `rskip prepare`"),
         ("IsADirectoryError(21, 'Is a directory', 'bin')",
          "bin: this is a folder: give a file in it, such as its checkpoint_best.pt"),
         ("FileNotFoundError('Dataset not found: tset (data-bin/a b)')",
@@ -70,9 +70,10 @@ def test_usage_error_in_a_program_of_fairseqs(python):
         (f"ValueError({RESET!r})",
          "--finetune-from-model and --reset-optimizer (or another --reset flag): give only one of them"),
         (f"Exception({OTHER_MODEL!r})",
-         "a/b.pt is of another architecture: give the flags of its training, or another --save-dir"),
+         "a/b.pt has another architecture: use the same flags as in its training run, or another --save-dir"),
         (f"ValueError({OTHER_OPTIMIZER!r})",
-         "the checkpoint's optimizer is for other parameters: give the flags of its training, or --reset-optimizer"),
+         "the checkpoint's optimizer state doesn't fit the model: use the same flags as in its training run, or "
+         "--reset-optimizer"),
         ("OSError('disk')", None),
     ],
 )  # fmt: skip

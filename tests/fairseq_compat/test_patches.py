@@ -333,8 +333,8 @@ resume()
 """
 
 FOLDER = (
-    "this is a folder; give a file in it, such as its checkpoint_best.pt (`rskip export fairseq` makes one of a folder "
-    "with a model of rskip)"
+    "this is a folder; give a file in it, such as its checkpoint_best.pt (`rskip export fairseq` makes one from a "
+    "model folder of rskip)"
 )
 PATHS = RESUME + """
 resume()
@@ -539,12 +539,11 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
     (
         "unequal-sides", SIDES,
         "['train.en-de.de.bin', 'train.en-de.en.bin']\n"
-        "UsageError unequal numbers of lines (test.en 1, test.de 2): expected as many in each, since line n of one "
-        "translates line n of the other; find the line that is missing\nFalse\n"
+        "UsageError the files have different numbers of lines (test.en 1, test.de 2): expected equal numbers, since "
+        "line n of one translates line n of the other; find the missing line\nFalse\n"
         "['test.en-de.en.bin', 'test1.en-de.en.bin', 'train.en-de.en.bin']\n"
-        "UsageError unequal numbers of lines (train.en 2, train.de 2, train.align 1): expected as many in each, since "
-        "line n of one "
-        "translates line n of the other; find the line that is missing\nFalse\n",
+        "UsageError the files have different numbers of lines (train.en 2, train.de 2, train.align 1): expected equal "
+        "numbers, since line n of one translates line n of the other; find the missing line\nFalse\n",
         ["['test.en-de.de.bin', 'test.en-de.en.bin', 'test1"],
     ),
     (
@@ -591,9 +590,9 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
     (
         "unknown-models", UNKNOWN,
         "UsageError the checkpoint's model mine is unknown: give --user-dir folder (in Python: user_dir=...)\n"
-        "UsageError the checkpoint's model mine is unknown: give the --user-dir of its training "
+        "UsageError the checkpoint's model mine is unknown: give the --user-dir of its training run "
         "(in Python: user_dir=...)\n"
-        "UsageError the checkpoint's task my_task is unknown: give the --user-dir of its training "
+        "UsageError the checkpoint's task my_task is unknown: give the --user-dir of its training run "
         "(in Python: user_dir=...)\n"
         "UsageError the checkpoint's task my_task is unknown: give --user-dir folder (in Python: user_dir=...)\n",
         ["IndexError Replacement index 1", "AssertionError Could not infer task", "KeyError 'my_task'"],
@@ -609,7 +608,7 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
                 "--ddp-backend is x: expected c10d, fully_sharded, legacy_ddp, no_c10d, pytorch_ddp, slowmo",
                 "argument --max-update: expected a whole number, got 'abc'",
                 "argument --update-freq: expected a number, or several separated by commas, got 'abc'",
-                "--arch is missing, such as --arch transformer_rskip_ln with --user-dir rskip",
+                "--arch is missing: give one, such as --arch transformer_rskip_ln with --user-dir rskip",
                 "--criterion is label_smoothedcross, which is unknown: did you mean label_smoothed_cross_entropy?",
                 "--max_tokens is an unknown flag: did you mean --max-tokens?",
             )
@@ -624,7 +623,7 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
     ),
     (
         "fp16-on-cpu", HALF,
-        "torch.float32\nUsageError --fp16 needs a GPU, and this training is on the CPU: use --bf16, or leave it out\n",
+        "torch.float32\nUsageError --fp16 needs a GPU, but training runs on the CPU: use --bf16, or leave --fp16 out\n",
         ["torch.float32\nRuntimeError " if torch.version.cuda else "torch.float32\nAssertionError"],
     ),
     (

@@ -69,5 +69,5 @@ def test_folders_work_as_before(python, tmp_path):
 def test_what_is_neither_a_folder_nor_a_package_is_one_line(python, tmp_path, user_dir):
     (tmp_path / "README.md").write_text("")
     process = python(PARSE.format(times=1, user_dir=user_dir))
-    line = f"--user-dir is {user_dir}: expected a folder, seen from here, or an installed package"
+    line = f"--user-dir is {user_dir}: expected an existing folder or an installed package"
     assert process.stderr.splitlines()[-1] == f"fairseq_compat.one_line_errors.UsageError: {line}"

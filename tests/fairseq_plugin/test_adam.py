@@ -181,5 +181,5 @@ def test_refuses_what_it_has_not(configured, flag):
 
 def test_float16_needs_a_gpu(configured, monkeypatch):
     monkeypatch.undo()
-    with pytest.raises(UsageError, match="^--fp16 needs a GPU, and this training is on the CPU: use --bf16, or leave"):
+    with pytest.raises(UsageError, match="^--fp16 needs a GPU, but training runs on the CPU: use --bf16, or leave"):
         Training(configured("rskip_adam", PRECISIONS["fp16"]))

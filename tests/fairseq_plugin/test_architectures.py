@@ -203,20 +203,20 @@ def test_a_checkpoint_of_another_architecture_names_the_parameter(parse, task):
     model = build()
     named = (
         "another architecture: parameter decoder.layers.0.*norm.bias is not in the model "
-        "[(]the model's connection: 2rskip[+]ln[)]: give the data folder of its training, without --model-overrides$"
+        "[(]the model's connection: 2rskip[+]ln[)]: use the data folder of its training run, without --model-overrides$"
     )
     with pytest.raises(UsageError, match=named):
         model.load_state_dict(build("--connection", "2xskip+ln").state_dict())
-    with pytest.raises(UsageError, match=r"another architecture: .* has shape \(24, 16\) there and \(8, 16\)"):
+    with pytest.raises(UsageError, match=r"another architecture: .* has shape \(24, 16\) in the checkpoint and \(8"):
         model.load_state_dict(build("--encoder-ffn-embed-dim", "24").state_dict())
-    shared = "encoder.embed_tokens.weight and decoder.embed_tokens.weight differ there, and are one parameter in the mo"
+    shared = "encoder.embed_tokens.weight and decoder.embed_tokens.weight differ in the checkpoint, but the model share"
     with pytest.raises(UsageError, match=shared):
         model.load_state_dict(build(small=SMALL[:-1]).state_dict())
 
 
 def test_an_architecture_for_another_task_is_refused(parse, task):
     for arch, advice, given in (
-        ("transformer_rskip_ln_tiny", "for a language model give one such as transformer_lm_rskip_ln", {"targets": []}),
+        ("transformer_rskip_ln_tiny", "for a language model use one such as transformer_lm_rskip_ln", {"targets": []}),
         ("transformer_lm_rskip_ln_tiny", "give --task language_modeling, or an --arch without lm", {}),
     ):
         args = parse("--arch", arch)

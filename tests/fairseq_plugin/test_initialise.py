@@ -112,5 +112,5 @@ def test_a_file_that_is_there_stays(train_command, tmp_path, capsys):
 
 def test_an_architecture_is_asked_for(tmp_path, capsys):
     assert main(["initialise", "--output", str(tmp_path / "start.pt"), "data-bin"]) == 2
-    advice = "such as --arch transformer_rskip_ln with --user-dir rskip\n"
-    assert capsys.readouterr().err.endswith(f"error: fairseq-train refuses these flags: --arch is missing, {advice}")
+    advice = "give one, such as --arch transformer_rskip_ln with --user-dir rskip\n"
+    assert capsys.readouterr().err.endswith(f"error: fairseq-train refuses these flags: --arch is missing: {advice}")

@@ -68,8 +68,8 @@ def test_one_training_per_save_dir(module, begin, tmp_path: Path) -> None:
         with pytest.raises(UsageError) as error:
             begin()
         assert str(error.value) == (
-            f"--save-dir {tmp_path}/save is in use by another training (process {os.getpid()}): wait for it, or give "
-            "another one"
+            f"--save-dir {tmp_path}/save is in use by another training run (process {os.getpid()}): wait for it, or "
+            "use another"
         )
         begin(no_save=True)
         begin(first=False)
@@ -97,4 +97,5 @@ def test_a_folder_that_can_not_be_locked_is_a_warning(module, begin, monkeypatch
     begin()
     module.torch_persistent_save("first")
     assert module.saved == ["first"]
-    assert "can't be locked ([Errno 1] Operation not permitted): don't start another training with it" in caplog.text
+    line = "can't be locked ([Errno 1] Operation not permitted): don't start another training run with it"
+    assert line in caplog.text

@@ -203,7 +203,7 @@ def test_checkpoint_of_another_architecture_is_refused_and_kept(trained, train_c
     process = fairseq_program(*command, folder=tmp_path)
     assert process.returncode == 2, process.stderr[-2000:]
     last = process.stderr.splitlines()[-1]
-    assert "was trained with --encoder-layers 2, not 1: give its training flags, or another --save-dir" in last
+    assert "was trained with --encoder-layers 2, not 1: use the same flags as in its training run, or" in last
     assert trained.read_bytes() == before
 
 
@@ -211,7 +211,7 @@ def test_another_connection_of_equal_parameters_is_refused_but_where_the_trainin
     train(tmp_path, *RSKIP, "--connection", "2xskip+ln", "--max-update", "1")
     last = tmp_path / "checkpoint_last.pt"
     before = last.read_bytes()
-    refusal = r"was trained with --encoder-connection 2xskip\+ln, not deepnorm: give its training flags"
+    refusal = r"was trained with --encoder-connection 2xskip\+ln, not deepnorm: use the same flags as in its"
     with pytest.raises(UsageError, match=refusal):
         train(tmp_path, *RSKIP, "--encoder-connection", "deepnorm", "--max-update", "2")
     with pytest.raises(UsageError, match=r"--value-residual none, not fixed: .* --save-dir .with --finetune"):

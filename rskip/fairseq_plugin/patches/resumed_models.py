@@ -33,19 +33,19 @@ def compare_models(module: Any) -> None:
             if not isinstance(behind := usage_error_behind(error), OtherArchitectureError):
                 raise
             if filename == self.cfg.checkpoint.finetune_from_model:
-                advice = "--finetune-from-model needs parameters that fit: give its training flags, or leave it out"
+                advice = "use the same flags as in its training run, or leave --finetune-from-model out"
             else:
-                advice = "give its training flags, or another --save-dir"
+                advice = "use the same flags as in its training run, or another --save-dir"
             raise UsageError(f"{filename}: {behind.difference}: {advice}") from None
 
     def compared(self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any) -> Any:
-        if reset_optimizer:  # --finetune-from-model, --reset-optimizer: another training's parameters are wanted
+        if reset_optimizer:  # --finetune-from-model, --reset-optimizer: the user wants another run's parameters
             return original(self, filename, reset_optimizer, *args, **options)
         read = checkpoint_utils.load_checkpoint_to_cpu
 
         def read_and_compare(*args: Any, **options: Any) -> Any:
             state = read(*args, **options)
-            if state.get("cfg") is not None:  # else not a checkpoint of a training, which fairseq says itself
+            if state.get("cfg") is not None:  # else not a training checkpoint, which fairseq reports itself
                 _compare(state["cfg"]["model"], self.cfg.model, filename)
             return state
 
@@ -79,8 +79,8 @@ def _compare(there: Any, here: Any, filename: str) -> None:
             if isinstance(value, bool):
                 difference = f"with {flag}" if value else f"without {flag}"
             raise UsageError(
-                f"{filename} was trained {difference}: give its training flags, or another --save-dir "
-                f"(with --finetune-from-model {filename} to start from its weights, if they fit)"
+                f"{filename} was trained {difference}: use the same flags as in its training run, or another "
+                f"--save-dir (with --finetune-from-model {filename} to start from its weights, if they fit)"
             )
 
 
@@ -114,7 +114,7 @@ def active() -> bool:
 RESUMED_MODELS = Patch(
     name="resumed-models",
     modules=("fairseq.trainer",),
-    symptom="a training is resumed with another --connection or number of heads, and continues as another model",
+    symptom="a training run is resumed with another --connection or number of heads, and continues as another model",
     after=compare_models,
     active=active,
 )

@@ -72,15 +72,15 @@ def _releasing(call_main: Callable[..., None]) -> Callable[..., None]:
 def _locked(folder: Path) -> list[FolderLock]:
     """The lock of a --save-dir, held until `_held` is closed; empty if the file system allows none.
 
-    :raises UsageError: another training holds the folder.
+    :raises UsageError: another training run holds the folder.
     """
-    busy = f"--save-dir {folder} is in use by another training (process {{process}}): wait for it, or give another one"
+    busy = f"--save-dir {folder} is in use by another training run (process {{process}}): wait for it, or use another"
     try:
         return [_held.enter_context(folder_lock(folder, busy=busy))]
     except ValueError as error:
         raise UsageError(str(error)) from None
     except OSError as error:
-        logger.warning(f"--save-dir {folder} can't be locked ({error}): don't start another training with it")
+        logger.warning(f"--save-dir {folder} can't be locked ({error}): don't start another training run with it")
         return []
 
 
@@ -93,7 +93,7 @@ def active() -> bool:
 RUN_LOCK = Patch(
     name="run-lock",
     modules=("fairseq.checkpoint_utils", "fairseq.distributed.utils"),
-    symptom="two trainings with one --save-dir, or one whose run was taken over, overwrite each other's checkpoints",
+    symptom="two training runs with one --save-dir, or one that was taken over, overwrite each other's checkpoints",
     after=check_lock,
     active=active,
 )
