@@ -63,8 +63,8 @@ def read_updates(path: Path) -> list[dict[str, Any]]:
         blocks = content.get("blocks") if isinstance(content, dict) else None
         whole = isinstance(blocks, list) and all(isinstance(block, dict) for block in blocks)
         if not whole or type(content.get("update")) is not int:
-            expected = "an update of a training: `update` and `blocks`"
-            raise SettingError("", "is not a line of a trace", expected=expected, source=f"{path}, line {number}")
+            expected = "one update, with the keys `update` and `blocks`"
+            raise SettingError("", "is not a line of a probe file", expected=expected, source=f"{path}, line {number}")
         updates.append(content)
     return updates
 

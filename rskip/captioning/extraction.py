@@ -53,7 +53,7 @@ def extract_features(
         missing = [(name, path) for name, path in images if name not in writer.sums]
         for name, path in images:
             if (known := writer.sums.get(name)) and sha256_file(path) != known:
-                raise ValueError(f"{path} has changed since {output} was made: give another output")
+                raise ValueError(f"{path} has changed since {output} was made: choose another output")
         result.kept = len(images) - len(missing)
         started = time.perf_counter()
         for batch in _read_ahead(missing, backbone, settings, result.failed):

@@ -193,7 +193,8 @@ class FeatureWriter:
             self._lock = open_locked(self.path / "lock")
         except Locked as error:
             raise ValueError(
-                f"another process ({error.process}) is writing {self.path}: wait until it ends, or give another output"
+                f"another process ({error.process}) is writing {self.path}: wait until it ends, or choose another "
+                "output"
             ) from None
         try:
             self._restore()
@@ -266,10 +267,10 @@ class FeatureWriter:
 
     def _refuse_other_folder(self) -> None:
         if self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"{self.path} is a file: give the folder of a store, or a new folder")
+            raise ValueError(f"{self.path} is a file: choose the folder of a store, or a new folder")
         names = {path.name for path in self.path.iterdir()} if self.path.is_dir() else set()
         if names - {"lock"} and not names & {_INDEX, f"{_INDEX}.partial"}:
-            raise ValueError(f"{self.path} holds files other than features: give another folder")
+            raise ValueError(f"{self.path} holds files other than features: choose another folder")
 
     def _restore(self) -> None:
         """Truncates the files after the last image that is complete on the disk."""
@@ -284,8 +285,8 @@ class FeatureWriter:
                 self._partial.restart(self.description)
         if before is not None and before != self.description:
             raise ValueError(
-                f"{self.path} was made with other settings ({differences(before, self.description)[0]}): give the "
-                "same, or another folder"
+                f"{self.path} was made with other settings ({differences(before, self.description)[0]}): use the same "
+                "settings, or choose another folder"
             )
         images = list(_in_order(self._partial))
         last = self._partial.keep_while(lambda image: self._has(image.start + image.count))
@@ -329,7 +330,7 @@ def _read_index(path: Path) -> tuple[dict[str, Any], dict[str, StoredImage]]:
     index = _index(path, _INDEX)
     if not index.path.exists():
         if (path / f"{_INDEX}.partial").exists():
-            raise ValueError(f"{path} is unfinished: repeat the command that began it")
+            raise ValueError(f"{path} is unfinished: repeat the command that started it")
         if not path.exists():
             raise FileNotFoundError(f"no features {path}: make them with rskip caption extract")
         raise ValueError(f"{path} is not a store of features: make one with rskip caption extract")

@@ -16,12 +16,12 @@ def check_outputs(images: Sequence[Path], outputs: Mapping[str, Sequence[Path]])
     given = {path.resolve() for path in images} if there else set()
     for name, path in there:
         if path.resolve() in given:
-            raise ValueError(f"{name} would overwrite the image {path}: give another name or folder")
+            raise ValueError(f"{name} would overwrite the image {path}: choose another name or folder")
     writers: dict[Path, str] = {}
     for name, paths in outputs.items():
         for path in paths:
             if (other := writers.setdefault(path.resolve(), name)) != name:
-                raise ValueError(f"{other} and {name} would both write {path}: give another name or folder")
+                raise ValueError(f"{other} and {name} would both write {path}: choose another name or folder")
 
 
 def attention_files(images: Sequence[Path], folder: Path) -> list[Path]:

@@ -50,8 +50,8 @@ def lines_before(output: Path, settings: Mapping[str, Any]) -> dict[str, str]:
     before = read_state(_settings_path(output), dict[str, Any], advice=f"delete {output} to start again")
     if changes := differences(before, json.loads(state_line(settings))):
         raise ValueError(
-            f"{output} has failed images and was made with other settings ({'; '.join(changes)}): give the former "
-            f"settings to try these images again, or delete {output} to start again"
+            f"{output} has failed images and was made with other settings ({'; '.join(changes)}): use the same "
+            f"settings to retry these images, or delete {output} to start again"
         )
     with output.open(encoding="utf-8", newline="\n") as lines:
         return {each["image"]: line for each, line in zip(_written(output), lines, strict=True) if "error" not in each}

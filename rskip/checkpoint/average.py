@@ -75,7 +75,7 @@ def average_to_file(
     check_suffix(output)
     for path in inputs:
         if os.path.exists(output) and os.path.exists(path) and os.path.samefile(output, path):
-            raise ValueError(f"{output} is one of the checkpoints to average: give another output")
+            raise ValueError(f"{output} is one of the checkpoints to average: choose another output")
     write_checkpoint(output, average_checkpoints(inputs), dtype=dtype)
 
 

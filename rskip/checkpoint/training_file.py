@@ -12,21 +12,21 @@ _MODEL = {"config", "dataset", "iteration"}  # keys of an image model's model.pt
 
 
 class TrainingFileError(ValueError):
-    """Raised for a training's own file where a checkpoint of fairseq is expected."""
+    """Raised for a file of rskip's own training where a checkpoint of fairseq is expected."""
 
 
 def task_of_training_file(content: Mapping[str, Any]) -> str | None:
-    """The task of the training that wrote a .pt file with this content; None for another file."""
+    """The task whose training wrote a .pt file with this content; None for any other file."""
     if content.keys() >= _CHECKPOINT:
         return "language_modeling" if "text" in content else "vision"
     return "vision" if content.keys() >= _MODEL else None
 
 
 def refuse_training_file(path: Path, content: Mapping[str, Any]) -> None:
-    """:raises TrainingFileError: a training wrote the file. The error names what to give instead."""
+    """:raises TrainingFileError: rskip's own training wrote the file. The error names what to give instead."""
     if (task := task_of_training_file(content)) is not None:
         evaluated = ", or evaluate the file with `rskip vision evaluate`" if task == "vision" else ""
         raise TrainingFileError(
-            f"{path} is a file of `{_WRITTEN_BY[task]}`: give the folder of the finished training, {path.parent}"
+            f"{path} was written by `{_WRITTEN_BY[task]}`: give the folder of the finished training run, {path.parent}"
             + evaluated
         )

@@ -145,7 +145,7 @@ def loading_for_good() -> Iterator[None]:
 def check_replaceable(output: Path, *, replace: bool) -> None:
     """:raises FileExistsError: `output` exists, and `replace` is False."""
     if output.exists() and not replace:
-        raise FileExistsError(f"{output} exists: give another --output, or --force to replace it")
+        raise FileExistsError(f"{output} exists: choose another --output, or use --force to replace it")
 
 
 @contextmanager
@@ -160,14 +160,14 @@ def output_folder(output: Path, *, replace: bool, contents: Sequence[str]) -> It
     """
     output = output.absolute()
     if not output.name:
-        raise FileExistsError(f"{output} can't be replaced: give another folder as --output")
+        raise FileExistsError(f"{output} can't be replaced: choose another --output")
     with one_at_a_time(output):
         if output.exists():
             if not output.is_dir():
-                raise FileExistsError(f"{output} is a file: give a folder as --output")
+                raise FileExistsError(f"{output} is a file: choose a folder as --output")
             check_replaceable(output, replace=replace)
             for path in sorted(output.iterdir()):
                 if not any(path.match(pattern) for pattern in contents):
-                    raise FileExistsError(f"{output} holds {path.name}, which would be lost: give another --output")
+                    raise FileExistsError(f"{output} holds {path.name}, which would be lost: choose another --output")
         with whole_folder(output) as building:
             yield building

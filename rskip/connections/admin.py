@@ -18,7 +18,7 @@ from rskip.settings.paper import Paper
 
 _UNPROFILED = (
     "admin is trained without its profiling pass: run one forward pass inside rskip.connections.admin_profiling(stack) "
-    "before the training (docs/connection_details.md), or use wskip+ln, which starts at 1"
+    "before training (docs/connection_details.md), or use wskip+ln, which starts at 1"
 )
 
 

@@ -109,7 +109,7 @@ def _from_cache(files: Sequence[UpstreamFile], cache: Path) -> _Get:
         found = verified(path, url=file.url, size=file.size, sha256=file.sha256)
         if found is None:
             wrong = file_difference(path, size=file.size, sha256=file.sha256) or "has changed since its download"
-            raise ValueError(f"offline: {path} is damaged or of another version (it {wrong}): run once online")
+            raise ValueError(f"offline: {path} is damaged or from another version (it {wrong}): run once online")
         return found
 
     return get
@@ -136,7 +136,7 @@ def _from_folder(files: Sequence[UpstreamFile], folder: Path, cache: Path) -> _G
         path = found[file]
         if path.name == file.name:
             if wrong := file_difference(path, size=file.size, sha256=file.sha256):
-                raise ValueError(f"{path} {wrong}: replace it by {file.url}")
+                raise ValueError(f"{path} {wrong}: replace it with {file.url}")
             return FetchedFile(path, path.stat().st_size, file.sha256 or sha256_file(path))
         return unpack(path, unpacked / file.name, url=file.url, size=file.size, sha256=file.sha256)
 

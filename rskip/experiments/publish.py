@@ -126,7 +126,7 @@ def _scored(records: Sequence[Record]) -> list[Record]:
     scored = [record for record in records if not record.diverged]
     if records and not scored:
         seeds = ", ".join(str(record.seed) for record in records)
-        raise ValueError(f"{records[0].path.parent}: the training of seed {seeds} diverged, without weights to publish")
+        raise ValueError(f"{records[0].path.parent}: training diverged (seed {seeds}), so it has no weights to publish")
     return scored
 
 

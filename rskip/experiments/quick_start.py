@@ -130,21 +130,21 @@ def planned(request: Request) -> tuple[str, list[str]]:
 def _check_free(output: Path) -> None:
     """:raises ValueError: the folder holds other files."""
     if output.exists() and not output.is_dir():
-        raise ValueError(f"{output} is a file: expected a new folder or one of this training; choose another --output")
+        raise ValueError(f"{output} is a file, expected a folder: choose another --output")
     held = sorted(each.name for each in output.iterdir()) if output.is_dir() else []
     if held and held != [RECIPE]:
         what = "another model" if WEIGHTS in held else held[0]
-        raise ValueError(f"{output} holds {what}, but not {RECIPE} of `rskip train`: choose another --output")
+        raise ValueError(f"{output} holds {what}, but no {RECIPE} from `rskip train`: choose another --output")
 
 
 def _check_same(path: Path, request: Request) -> None:
-    """:raises ValueError: the folder holds another training, or its recipe names the folders of another place."""
+    """:raises ValueError: the folder holds another training run, or its recipe names the folders of another place."""
     content = read_yaml(path)
     content = content if isinstance(content, dict) else {}
     begun = content.get("description")
     if begun != request.command:
         raise ValueError(
-            f"{path.parent} holds the training of `{begun}`, but this is `{request.command}`: repeat that command to "
+            f"{path.parent} was started with `{begun}`, not with `{request.command}`: repeat the first command to "
             "resume it, or choose another --output"
         )
     wanted = {name: str(request.output / name) for name in (_RUNS, _RESULTS)}
@@ -152,8 +152,8 @@ def _check_same(path: Path, request: Request) -> None:
         if Path(given := str(content.get(name, name))).resolve() != Path(folder).resolve():
             lines = " and ".join(f"`{key}: {value}`" for key, value in wanted.items())
             raise ValueError(
-                f"{path} has `{name}: {given}`, which is not in {path.parent}: if this folder was moved or "
-                f"copied, write {lines} in it"
+                f"{path} has `{name}: {given}`, which is not in {path.parent}: if you moved or copied this folder, "
+                f"write {lines} in that file"
             )
 
 
@@ -251,7 +251,7 @@ def caution(request: Request, record: Record) -> str:
     if math.isinf(end := min(ends)) or not (line := few_updates(int(end), plan)):
         return ""
     words = shlex.split(replace(request, choices=choices, minutes=None).command)
-    return f"{line}. The full training: {suggested_command(*words, '--output', f'{request.output}-full')}"
+    return f"{line}. For the full training, run: {suggested_command(*words, '--output', f'{request.output}-full')}"
 
 
 def ending(request: Request, record: Record) -> str:

@@ -158,9 +158,9 @@ def unpack(
             with opener(packed) as source, atomic_file(path) as temporary, temporary.open("wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
         except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
-            raise ValueError(f"{packed} is damaged or truncated ({error}): replace it by a complete file") from error
+            raise ValueError(f"{packed} is damaged or truncated ({error}): replace it with a complete file") from error
         if wrong := file_difference(path, size=size, sha256=sha256, md5=md5):
-            raise ValueError(f"{packed}, unpacked, {wrong}: replace it by {url}")
+            raise ValueError(f"{packed}, unpacked, {wrong}: replace it with {url}")
         return keep_metadata(path, url=packed.as_uri(), version=version, sha256=sha256)
 
 

@@ -211,8 +211,8 @@ class ResumableFile:
             raise ValueError(f"{self.path} can't be resumed, {self.journal.path.name} is missing: delete {self.path}")
         if changes := differences(before, settings):
             raise ValueError(
-                f"{self.path} was begun with other settings ({'; '.join(changes)}): give the former settings to "
-                f"resume, or delete {self.path} to start again"
+                f"{self.path} was started with other settings ({'; '.join(changes)}): use the same settings to resume, "
+                f"or delete {self.path} to start again"
             )
         list(written_windows(self.path))  # raises an error if entries contradict each other
         last = self.journal.keep_while(lambda entry: entry.bytes <= size)
@@ -229,7 +229,7 @@ class ResumableFile:
 
     def _other_input(self, difference: str) -> OtherInputError:
         return OtherInputError(
-            f"{self.path} was made from another input: {difference}; give the former input to resume, or delete "
+            f"{self.path} was made from another input: {difference}; use the same input to resume, or delete "
             f"{self.path} to start again"
         )
 
@@ -288,8 +288,8 @@ def check_unfinished(output: Path, part: int, parts: int, *, resume: bool) -> No
     for path in unfinished_parts(output):
         if path.name not in own:
             raise ValueError(
-                f"{path} was begun by another number of processes than {parts}: resume it with the same number, or "
-                "delete it"
+                f"{path} was started with another number of processes than {parts}: use the earlier number to resume, "
+                "or delete it"
             )
         if path.name == part_path(output, part, parts).name:
             os.close(_open_alone(path))
@@ -373,7 +373,7 @@ def _open_alone(path: Path) -> int:
     try:
         return open_locked(path)
     except Locked:
-        raise ValueError(f"another process is writing {path}: wait until it ends, or give another output") from None
+        raise ValueError(f"another process is writing {path}: wait until it ends, or choose another output") from None
 
 
 def written_windows(output: Path) -> Iterator[Entry]:

@@ -101,7 +101,7 @@ def find_language_model(path: str | Path) -> Path:
     for place in _PLACES:
         if (unfinished := path / place / "checkpoint.pt").is_file():
             advice = "repeat its command to finish it"
-            raise FileNotFoundError(f"{line_name(unfinished)} is of an unfinished training: {advice}")
+            raise FileNotFoundError(f"{line_name(unfinished)} belongs to an unfinished training run: {advice}")
     problem = "holds no model" if path.is_dir() else "no such file or folder"
     raise FileNotFoundError(
         f"{line_name(path)}: {problem}: expected the folder of a language model, of its run, or a checkpoint of fairseq"

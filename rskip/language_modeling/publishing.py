@@ -30,7 +30,7 @@ def check_publishable(record: Record) -> None:
     if (data := record.config["data"]) not in TEXT_CORPORA:
         raise ValueError(
             f"{record.run} was trained on your own text, {data}: a published model names a corpus and its terms; "
-            "share the folder of the training, which `rskip.load` reads, instead"
+            "share the folder of the training run, which `rskip.load` reads, instead"
         )
 
 

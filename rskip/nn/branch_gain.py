@@ -16,8 +16,8 @@ from rskip.settings.errors import shown
 
 _EXPECTED = "expected linear maps, parts of their weights, or an nn.MultiheadAttention"
 _UNSCALED = (
-    "the training starts with initial weights that were not scaled, although host_supplies names branch_gain: call "
-    "scale_branch of each residual before the training (docs/residuals.md); ignore this if you scale them yourself"
+    "training starts with initial weights that were not scaled, although host_supplies names branch_gain: call "
+    "scale_branch of each residual before training (docs/residuals.md); ignore this if you scale them yourself"
 )
 
 _ODD = -7046029254386353131  # 2^64 divided by the golden ratio, as in SplitMix64: spreads the bits

@@ -35,7 +35,7 @@ class CurvePoint(TypedDict, total=False):
 
 
 class Training(TypedDict):
-    """The keys that every task records about a training."""
+    """The keys that every task records about a training run."""
 
     seconds: float
     pieces: Count
@@ -62,7 +62,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     :param metrics: final scores by name; BLEU, chrF, error and accuracy are percentages. Empty if the training
         diverged.
     :param signatures: the scorer's signature for each metric that has one.
-    :param curve: one mapping per epoch, or per evaluation of a training that counts iterations only.
+    :param curve: one mapping per epoch, or per evaluation if the task counts iterations only.
     :param training: `seconds` (over all sessions), `pieces` (the number of sessions), `precision` (one for all stages,
         or one per stage if they differ), `earlier` (the git, packages and machine of earlier sessions, as far as they
         differ from the last; missing if none does), and the task's own values.
@@ -156,10 +156,10 @@ def read_record(path: Path) -> Record:
     """:raises SettingError: one line that names the file and the field."""
     content = read_state(path, dict[str, Any], advice=_ADVICE)
     if "recipe" not in content:
-        advice = f"move it out of the folder of records, or name another folder, such as {RESULTS}"
+        advice = f"move it out of the folder of records, or give another folder, such as {RESULTS}"
         if any((path.parent / name).exists() for name in _OF_MODELS):
-            advice = f"its folder is that of a training or a model: name a folder of records, such as {RESULTS}"
-        raise SettingError("", "this is not a run record, such as `rskip run` writes", advice=advice, source=str(path))
+            advice = f"its folder holds a training run or a model: give a folder of records, such as {RESULTS}"
+        raise SettingError("", "this is not a run record from `rskip run`", advice=advice, source=str(path))
     if content.get("schema") == _SCHEMAS[0]:
         content.pop("run", None)
     content.pop("published", None)  # older records described published weights, which only checkpoints.json does now

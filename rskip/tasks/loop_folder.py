@@ -43,10 +43,10 @@ class LoopFolder:
     def lock(self) -> Iterator[None]:
         """Creates the folder if it is missing, locks it for this process, and removes leftovers of a killed process.
 
-        :raises ValueError: another training has locked it.
+        :raises ValueError: another training run has locked it.
         """
-        busy = f"{self.path} is in use by another training (process {{process}}): wait for it, or give another folder"
-        with folder_lock(self.path, busy=busy) as self._lock:
+        used = f"{self.path} is in use by another training run (process {{process}})"
+        with folder_lock(self.path, busy=f"{used}: wait for it, or choose another folder") as self._lock:
             for half_written in self.path.glob(".*.partial.*"):  # temporary files of rskip.files.whole
                 half_written.unlink()
             yield
@@ -112,10 +112,11 @@ def read_checkpoint(path: Path, kind: type[State], *, written_by: str) -> State 
 
 
 def check_same_training(path: Path, there: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """:raises ValueError: the checkpoint is from a training with other settings. The error lists them."""
+    """:raises ValueError: the checkpoint is from a training run with other settings. The error lists them."""
     if listed := "; ".join(differences(there, now)):
         raise ValueError(
-            f"{path} is from a training with other settings ({listed}): give another folder, or the same settings"
+            f"{path} is from a training run with other settings ({listed}): use the same settings, or choose another "
+            "folder"
         )
 
 
@@ -136,7 +137,7 @@ def read_points(path: Path, kind: type[Point], *, finished: bool) -> list[Point]
     :param finished: whether the training has ended. Then a damaged end is an error.
     :raises SettingError: a line is damaged.
     """
-    advice = "move the training away to start again"
+    advice = "move the folder away to start again"
     return [point for point, _ in read_state_lines(path, kind, advice=advice, finished=finished)]
 
 

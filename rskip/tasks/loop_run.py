@@ -183,7 +183,7 @@ class LoopRun(ABC, Generic[Point]):
         """
         if difference is not None:
             raise ValueError(
-                f"{self.files.checkpoint} doesn't fit its own settings ({difference}): it is damaged or of another "
+                f"{self.files.checkpoint} doesn't fit its own settings ({difference}): it is damaged or from another "
                 "version; move it away to start again"
             )
         self.model.load_state_dict(checkpoint.model)

@@ -157,7 +157,7 @@ class RunFolder:
         """
         return folder_lock(
             self.path,
-            busy=f"{self.path} is in use by another `rskip run` or by the training that it started "
+            busy=f"{self.path} is in use by another `rskip run` or its training process "
             "(process {process}): wait for it, or stop it and repeat the command to resume",
         )
 
@@ -192,8 +192,8 @@ class RunFolder:
         if not file.exists():
             _write(file, str(count))
         elif (before := read_state(file, Count, advice=self._anew)) != count:
-            expected = f"{before}, which {self.path} was started on"
-            raise SettingError.of_value("gpus", count, expected, advice="give that path, or move the folder away")
+            expected = f"{before}, as at the start of {self.path}"
+            raise SettingError.of_value("gpus", count, expected, advice="use that number, or move the folder away")
 
     def keep_precision(self, chosen: str, *, stage: str = FIRST_STAGE, resumed: bool = False) -> str:
         """The precision in which a training started, which its checkpoints need; `chosen` if it starts now."""
@@ -223,7 +223,7 @@ class RunFolder:
             ]
             if found:
                 return found
-        raise ValueError(f"{self.train_log} has no training in it: {self._anew}")
+        raise ValueError(f"{self.train_log} records no training session: {self._anew}")
 
     @property
     def _anew(self) -> str:

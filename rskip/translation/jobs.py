@@ -110,7 +110,7 @@ def _check_outputs(jobs: Sequence[Job], inputs: Sequence[str]) -> None:
             continue
         for each in inputs:
             if each != STANDARD_INPUT and os.path.samefile(each, output):
-                raise ValueError(f"{output} is an input: give another output")
+                raise ValueError(f"{output} is an input: choose another output")
 
 
 def _file_size(path: str) -> int | None:

@@ -205,8 +205,7 @@ def few_updates(updates: int, plan: Plan) -> str:
         return ""
     passes = f"{_passes(updates / plan.per_epoch)} passes over the data"
     return (
-        f"{updates:,} updates ({passes}) are too few; the full training has {plan.full:,}: expect hardly usable "
-        "translations"
+        f"{updates:,} updates ({passes}) are too few; the full training has {plan.full:,}: expect poor translations"
     )
 
 

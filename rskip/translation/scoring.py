@@ -137,7 +137,8 @@ def _outcome(run: Run[TranslationSettings], scores: Mapping[str, Score]) -> Outc
     with run.folder.train_log.open(encoding="utf-8", errors="replace") as lines:
         log_read = read_train_log(lines, log_file=run.folder.train_log)
     if log_read.parameters is None or (scores and not log_read.curve):
-        raise ValueError(f"{run.folder.train_log} has no training in it: move {run.folder.path} away and run again")
+        problem = f"{run.folder.train_log} records no training session"
+        raise ValueError(f"{problem}: move {run.folder.path} away and run again")
     figures: dict[str, float | None] = {name: each.value for name, each in scores.items()}
     if scores:
         last = log_read.curve[-1]

@@ -30,7 +30,7 @@ def train(run: Run[TranslationSettings]) -> None:
         asked = settings.average.last
         last = final_checkpoints(training.checkpoints, asked, by=settings.averages_by)
         if len(last) < asked:
-            print(f"the training ended early: average of {len(last)} instead of {asked} checkpoints", flush=True)
+            print(f"training ended early: averaging {len(last)} instead of {asked} checkpoints", flush=True)
         average_to_file(last, scored_file(run))
 
 

@@ -134,7 +134,7 @@ class ModelDescription:
         """A suffix of the name with the progress of an unfinished training; empty for a finished one."""
         if self.finished:
             return ""
-        return f", an unfinished training: iteration {self.iteration:,} of {self.iterations:,}"
+        return f", an unfinished training run: iteration {self.iteration:,} of {self.iterations:,}"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything except the classes, as plain JSON values."""
@@ -183,7 +183,7 @@ def model_file(path: Path) -> Path:
             raise ValueError(f"{path}: expected {', '.join(FILES)} or a folder with one of them")
         return path
     if not path.exists():
-        raise FileNotFoundError(f"no model {path}: expected a training's folder, or its {' or '.join(FILES)}")
+        raise FileNotFoundError(f"no model {path}: expected the folder of a training run, or its {' or '.join(FILES)}")
     for name in FILES:
         if (path / name).is_file():
             return path / name

@@ -37,7 +37,7 @@ def check_publishable(record: Record) -> None:
     if (own := record.config["train"].get("data")) is not None:
         raise ValueError(
             f"{record.run} was trained on your own images, {own}: a published model names a dataset and its terms; "
-            "share the folder of the training, which `rskip.load` reads, instead"
+            "share the folder of the training run, which `rskip.load` reads, instead"
         )
 
 

@@ -155,5 +155,5 @@ def _checked(folder: Path, entry: ModelEntry, *, advice: str) -> Path:
         except OSError as error:
             raise OSError(f"{folder / path} can't be read ({error.strerror}): {advice}") from error
         if wrong:
-            raise ValueError(f"{folder / path} is damaged, or of another version: it {wrong}: {advice}")
+            raise ValueError(f"{folder / path} is damaged, or from another version: it {wrong}: {advice}")
     return folder

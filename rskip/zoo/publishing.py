@@ -137,7 +137,7 @@ def mismatch(entry: ModelEntry, records: Sequence[Record]) -> str | None:
     if record is None:
         return f"the run {run_of(entry)} has no run record of seed {entry.seed}, whose weights are in {entry.folder}"
     if entry.checkpoint_sha256 not in (None, record.checkpoint_sha256):
-        return f"{record.path} is from another training than the weights in {entry.folder}"
+        return f"{record.path} is from another training run than the weights in {entry.folder}"
     return None
 
 

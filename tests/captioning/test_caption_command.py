@@ -159,8 +159,8 @@ def test_no_picture_is_overwritten(caption, pictures, monkeypatch):
     monkeypatch.chdir(pictures)
     before = {path: path.read_bytes() for path in pictures.rglob("*.*")}
     for options, words in (
-        (["--attention", "."], "--attention would overwrite the image a.png: give another"),
-        (["--sheet", "more/../a.png"], "--sheet would overwrite the image more/../a.png: give another"),
+        (["--attention", "."], "--attention would overwrite the image a.png: choose another"),
+        (["--sheet", "more/../a.png"], "--sheet would overwrite the image more/../a.png: choose another"),
         (["--output", pictures / "a.png"], "--output would overwrite the image"),
         (["--attention", "new", "--sheet", "new/a.png"], "--sheet and --attention would both write new/a.png"),
     ):

@@ -139,7 +139,7 @@ def test_an_input_is_never_overwritten(save_fairseq, tmp_path):
     before = second.read_bytes()
     os.symlink(second, tmp_path / "link.pt")
     for output in (second, tmp_path / "link.pt", tmp_path / "." / "b.pt"):
-        with pytest.raises(ValueError, match="is one of the checkpoints to average: give another output"):
+        with pytest.raises(ValueError, match="is one of the checkpoints to average: choose another output"):
             average_to_file([first, second], output)
     assert second.read_bytes() == before
 

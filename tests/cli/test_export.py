@@ -139,7 +139,7 @@ def test_a_folder_of_onnx_graphs_is_asked_for_and_not_taken_for_a_checkpoint(tmp
     assert asked == [("2rskip+ln", 9, "float32"), ("2rskip+ln", 9, "int8")]
     capsys.readouterr()
 
-    assert " exists: give another --output" in error_of(*command, capsys=capsys)
+    assert " exists: choose another --output" in error_of(*command, capsys=capsys)
     for other in ("ct2", "onnx"):
         command = ["export", other, "--model", output, "--output", tmp_path / "again"]
         error = error_of(*command, capsys=capsys)
@@ -179,7 +179,7 @@ def test_what_is_there_is_replaced_only_if_asked_and_if_it_is_an_export(tmp_path
     command = ["export", "ct2", "--model", model, "--text", "tokens", "--output", output]
     assert main([*map(str, command)]) == 0
     before = (output / "model.bin").read_bytes()
-    assert " exists: give another --output" in error_of(*command, "--quantization", "int8", capsys=capsys)
+    assert " exists: choose another --output" in error_of(*command, "--quantization", "int8", capsys=capsys)
     assert (output / "model.bin").read_bytes() == before
     assert main([*map(str, command), "--quantization", "int8", "--force"]) == 0
     assert (output / "model.bin").read_bytes() != before
@@ -236,7 +236,7 @@ def test_mistakes_with_fairseqs_file(folder, tmp_path, capsys):
     command = ["export", "fairseq", "--model", folder, "--output"]
     assert "ends in .pt" in error_of(*command, tmp_path / "model.safetensors", capsys=capsys)
     (tmp_path / "model.pt").write_text("mine")
-    assert " exists: give another --output" in error_of(*command, tmp_path / "model.pt", capsys=capsys)
+    assert " exists: choose another --output" in error_of(*command, tmp_path / "model.pt", capsys=capsys)
     assert (tmp_path / "model.pt").read_text() == "mine"
     command[3] = tmp_path / "nothing"
     assert "no model" in error_of(*command, tmp_path / "other.pt", capsys=capsys)

@@ -107,7 +107,7 @@ def test_an_earlier_import_is_replaced_only_if_asked(folder, data, tmp_path, cap
     command = ["--checkpoint", stock, "--dictionaries", data, "--output", imported]
     assert main(["import", "fairseq", *map(str, command)]) == 0
     before = (imported / "model.safetensors").stat().st_ino
-    assert " exists: give another --output" in error_of(*command, capsys=capsys)
+    assert " exists: choose another --output" in error_of(*command, capsys=capsys)
     assert main(["import", "fairseq", *map(str, command), "--force"]) == 0
     assert (imported / "model.safetensors").stat().st_ino != before
     shutil.copy(stock, imported)
@@ -166,7 +166,7 @@ def test_a_second_command_waits_for_the_folder_and_replaces_it_only_if_asked(tmp
         thread.join(0.2)
         (folder / "b").write_text("first")
     thread.join()
-    refused = f"{tmp_path}/out exists: give another --output, or --force to replace it"
+    refused = f"{tmp_path}/out exists: choose another --output, or use --force to replace it"
     assert results == [["a", "b"] if replace else refused]
     assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == (
         {"a": "second"} if replace else {"a": "first", "b": "first"}

@@ -307,7 +307,7 @@ def test_precisions(translate, text, precision):
 
 MISTAKES = (
     (["TMP/none.en"], "no file TMP/none.en"),
-    (["TEXT", "--output", "TEXT"], "TEXT is an input: give another output"),
+    (["TEXT", "--output", "TEXT"], "TEXT is an input: choose another output"),
     (["TEXT", "--resume"], "--resume needs --output"),
     (["TEXT", "--output", "/dev/null", "--resume"], "--resume needs --output"),
     (["TEXT", "--interactive"], "FILE can't be combined with --interactive"),
@@ -522,7 +522,7 @@ def test_what_was_stopped_is_resumed_with_the_same_bytes(translate, sentences, t
     assert translate(*arguments, tmp_path / "out")[0] == 2
     source.write_bytes(b"".join(lines))
     assert (
-        "other settings (--lenpen: 1.0, now 2.0): give the former settings"
+        "other settings (--lenpen: 1.0, now 2.0): use the same settings"
         in translate(*arguments, tmp_path / "out", "--resume", "--lenpen", 2)[2]
     )
     status, _, error = translate(*arguments, tmp_path / "out", "--resume")

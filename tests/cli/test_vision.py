@@ -378,7 +378,8 @@ def test_a_stopped_training_can_be_evaluated_and_gone_on_with(number, data, trai
     assert main(["vision", "evaluate", str(tmp_path)]) == 0
     heading = capsys.readouterr().out.splitlines()[0]
     assert heading == (
-        f"{tmp_path / 'checkpoint.pt'}: PreAct-ResNet-8, 1xskip, cifar10 test, an unfinished training: iteration 4 of 5"
+        f"{tmp_path / 'checkpoint.pt'}: PreAct-ResNet-8, 1xskip, cifar10 test, an unfinished training run: "
+        "iteration 4 of 5"
     )
     assert main(command) == 0
     straight = tensors(trained)

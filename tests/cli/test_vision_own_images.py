@@ -149,7 +149,7 @@ def test_a_training_resumes_with_its_images_wherever_they_are(
     moved.parent.mkdir()
     moved.symlink_to(photos)
     (tmp_path / "other").symlink_to(photos / "train")  # split otherwise
-    message = "from a training on other images (colours, 48 train, 12 test) than these (other, 42 train, 6 valid)"
+    message = "from a training run on other images (colours, 48 train, 12 test) than these (other, 42 train, 6 valid)"
     refused(capsys, message, *command, str(stopped), "--data", str(tmp_path / "other"))
     assert main(["vision", *command, str(stopped), "--data", str(moved)]) == 0
     assert main(["vision", *command, str(tmp_path / "whole"), "--data", str(photos)]) == 0

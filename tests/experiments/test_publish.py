@@ -182,8 +182,9 @@ def test_what_cannot_be_published_again_says_what_to_do_and_stays(runs: Path, ca
     Path("runs").rename("runs_elsewhere")
     before = snapshot()
     assert fails(["zoo", "publish", "mine"], capsys) == (
-        "rskip zoo publish: error: results/mine/2.json is from another training than the weights in checkpoints/mine: "
-        "restore checkpoints/mine and results/mine from version control, or publish the run again, which fails now: "
+        "rskip zoo publish: error: results/mine/2.json is from another training run than the weights in "
+        "checkpoints/mine: restore checkpoints/mine and results/mine from version control, or publish the run again, "
+        "which fails now: "
         "runs/mine/2/trained.safetensors is missing: remove results/mine/2.json and run the recipe again\n"
     )
     assert snapshot() == before

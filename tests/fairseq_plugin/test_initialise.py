@@ -106,7 +106,7 @@ def test_a_file_that_is_there_stays(train_command, tmp_path, capsys):
     output = tmp_path / "start.pt"
     output.write_text("a trained model")
     assert main(["initialise", "--output", str(output), *train_command(tmp_path / "none", *ADMIN)[1:]]) == 2
-    assert "start.pt exists: give another --output, or --force to replace it" in capsys.readouterr().err
+    assert "start.pt exists: choose another --output, or use --force to replace it" in capsys.readouterr().err
     assert output.read_text() == "a trained model"
 
 

@@ -69,7 +69,7 @@ def test_one_training_per_save_dir(module, begin, tmp_path: Path) -> None:
             begin()
         assert str(error.value) == (
             f"--save-dir {tmp_path}/save is in use by another training run (process {os.getpid()}): wait for it, or "
-            "use another"
+            "choose another"
         )
         begin(no_save=True)
         begin(first=False)

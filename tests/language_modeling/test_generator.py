@@ -155,7 +155,7 @@ def test_what_is_not_a_language_model_is_told_in_one_line(
         (translation, "not of language_modeling; use `rskip translate`"),
         (tmp_path / "dict.txt", "no dictionary"),
         (tmp_path / "tokens.json", "tokens.json is missing: expected the tokens of a language model"),
-        (tmp_path / "unfinished", "checkpoint.pt is of an unfinished training: repeat its command to finish it"),
+        (tmp_path / "unfinished", "checkpoint.pt belongs to an unfinished training run: repeat its command to"),
         ("gpt2_4x128_frak.shakespeare_char", "(did you mean 'gpt2_4x128_frac.shakespeare_char'?): expected a path, or"),
         ("transformer_tiny_2rskip_ln.multi30k.en-de", "is a model for translation: expected one for language_modeling"),
     ):

@@ -142,7 +142,7 @@ def test_a_stopped_training_goes_on_to_the_same_bytes(
     checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert [session["from"] for session in checkpoint["sessions"]] == [0, 8]
     for settings, told in (({"lr": 0.5}, "lr: 0.001, now 0.5"), ({"seed": 6}, "seed: 5, now 6")):
-        with pytest.raises(ValueError, match=f"checkpoint.pt is from a training with other settings .*{told}"):
+        with pytest.raises(ValueError, match=f"checkpoint.pt is from a training run with other settings .*{told}"):
             train_here(tmp_path, dropout=0.1, **settings)
 
 
@@ -194,7 +194,7 @@ def test_wrong_settings_are_told(train_here: Callable[..., None], prepared: Path
     ):
         with pytest.raises(ValueError, match=told):
             train_here(tmp_path, **changes)
-    with pytest.raises(ValueError, match="is the folder of the text: give another folder"):
+    with pytest.raises(ValueError, match="is the folder of the text: choose another folder"):
         train_here(prepared)
     (tmp_path / "dict.txt").touch()
     (tmp_path / "corpus.json").write_text('{"captions": {"train": 9}, "files": {}}')

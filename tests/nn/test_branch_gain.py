@@ -166,7 +166,7 @@ def test_a_training_that_starts_with_unscaled_weights_warns_once(spec):
     copies = copy.deepcopy(unscaled), pickle.loads(pickle.dumps(unscaled))
     for each in (unscaled, *copies):
         assert [text.partition(", although")[0] for text in train(each)] == [
-            "the training starts with initial weights that were not scaled"
+            "training starts with initial weights that were not scaled"
         ]
         assert train(each) == []
     scale(ready)

@@ -113,5 +113,5 @@ def test_what_is_not_a_record_names_the_file_and_the_field(make_record: MakeReco
     with pytest.raises(SettingError, match="not a run record, such as `rskip run` writes; move it out of the folder"):
         read_record(path)
     (tmp_path / "run.json").touch()
-    with pytest.raises(SettingError, match="its folder is that of a training or a model: name a folder of records"):
+    with pytest.raises(SettingError, match="its folder holds a training run or a model: give a folder of records"):
         read_record(path)

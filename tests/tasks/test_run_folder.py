@@ -96,7 +96,7 @@ def test_a_training_is_resumed_with_as_many_processes_as_it_was_started_with(tmp
     folder = RunFolder(tmp_path)
     folder.keep_processes(4)
     folder.keep_processes(4)
-    with pytest.raises(SettingError, match="gpus is 1: expected 4, which .* was started on; give that") as error:
+    with pytest.raises(SettingError, match="gpus is 1: expected 4, as at the start of .*; use that") as error:
         folder.keep_processes(1)
     assert error.value.name == "gpus", "which the command line calls --gpus"
 
@@ -106,7 +106,7 @@ def test_the_log_tells_of_every_session_and_of_none_where_there_is_none(tmp_path
     for content in (None, "epoch 1\n"):
         if content is not None:
             folder.train_log.write_text(content)
-        with pytest.raises(ValueError, match="has no training in it: move"):
+        with pytest.raises(ValueError, match="records no training session: move"):
             folder.sessions()
     session = {"git": None, "packages": {"torch": "2.9"}, "machine": {"cpu": "x", "threads": 1}}
     lines = [SESSION + json.dumps({**session, "precision": "float32"}), "\xff", SESSION + json.dumps(session), ""]

@@ -51,7 +51,7 @@ def test_mistakes(folder: Path) -> None:
         (["a", "g"], None, "^g is a folder: give its files$"),
         (["a", "f/a"], "g", "^several inputs would be written to g/a: give them other names or outputs$"),
         (["-"], "g", "^the output folder g is for files, not for the standard input"),
-        (["b", "a"], "a", "^a is an input: give another output$"),
+        (["b", "a"], "a", "^a is an input: choose another output$"),
         (["a"], "same", "^same is an input"),
         (["f/a"], "f", "^f/a is an input"),
         (["a", "a.pt"], None, r"^a\.pt is a checkpoint: expected a text file; join the models of an ensemble by ':'"),

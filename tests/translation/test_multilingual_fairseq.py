@@ -191,7 +191,7 @@ def test_an_interrupted_file_is_resumed_with_the_same_languages(
     assert "lines up to 6 are in" in capsys.readouterr().err
     text.write_bytes(b"".join(lines))
     assert main([*command, str(output), "--target-lang", "fr", "--resume"]) == 2
-    assert "was begun with" in capsys.readouterr().err
+    assert "was started with" in capsys.readouterr().err
     assert main([*german, "--resume"]) == 0
     assert main([*command, str(tmp_path / "whole"), "--target-lang", "de"]) == 0
     assert output.read_bytes() == (tmp_path / "whole").read_bytes()

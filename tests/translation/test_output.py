@@ -210,7 +210,7 @@ def test_another_input_is_refused(unfinished):
         refused(unfinished, r"another input: the first 12 lines differ", resume=True)
     for text in ("", "0 \n", "".join(TEXT.splitlines(True)[:11])):
         (unfinished / "input").write_text(text, encoding="utf-8")
-        refused(unfinished, r"another input: it now ends before line 12; give the former input", resume=True)
+        refused(unfinished, r"another input: it now ends before line 12; use the same input", resume=True)
 
 
 def test_what_comes_behind_the_translated_lines_may_have_changed(unfinished):
@@ -250,7 +250,7 @@ def test_one_process_at_a_time(unfinished, resume):
 
 def test_parts_of_another_number_of_processes_are_refused(unfinished):
     output = unfinished / "output"
-    with pytest.raises(ValueError, match="begun by another number of processes than 2"):
+    with pytest.raises(ValueError, match="started with another number of processes than 2"):
         check_unfinished(output, 0, 2, resume=True)
     shutil.move(unfinished / "output.partial", part_path(output, 1, 2))
     with (part_path(output, 1, 2)).open() as held:
@@ -260,7 +260,7 @@ def test_parts_of_another_number_of_processes_are_refused(unfinished):
             check_unfinished(output, 1, 2, resume=True)
     with pytest.raises(ValueError, match=r"output\.partial-2of2 is left from an interrupted run"):
         check_unfinished(output, 0, 2, resume=False)
-    with pytest.raises(ValueError, match=r"output\.partial-2of2 was begun by another number"):
+    with pytest.raises(ValueError, match=r"output\.partial-2of2 was started with another number"):
         check_unfinished(output, 0, 1, resume=True)
     (unfinished / "output.partial-2of2").unlink()
     (unfinished / "output.partial-merged").write_text("left of a killed process")
@@ -438,7 +438,7 @@ def test_other_settings_are_refused_before_the_first_window_is_done(folder):
     path, (search, _) = folder / "output.partial", searched_until(3)
     with pytest.raises(StoppedError), ResumableFile(path, SETTINGS, resume=False) as file:
         watched(file, window(folder, 0), search)
-    message = r"other settings \(beam: 4, now 5\): give the former settings"
+    message = r"other settings \(beam: 4, now 5\): use the same settings"
     refused(folder, message, resume=True, settings={**SETTINGS, "beam": 5})
 
 
@@ -475,7 +475,7 @@ def test_batches_of_another_or_a_shorter_input_are_not_lost(name, lines, said, f
     before = state(folder)
     with pytest.raises(OtherInputError) as error, ResumableFile(path, SETTINGS, resume=True) as file:
         resumed(file, read_windows([folder / name], lines=4, characters=10**9))
-    advice = f"give the former input to resume, or delete {path} to start again"
+    advice = f"use the same input to resume, or delete {path} to start again"
     assert str(error.value) == f"{path} was made from another input: {said.format(folder=folder)}; {advice}"
     assert state(folder) == before
     path.unlink()  # as advised

@@ -202,7 +202,7 @@ def test_what_can_not_be_chosen_is_one_line(choices: dict[str, Any], said: str) 
             {"updates": 50},
             [
                 r"^50 updates \(0\.\d+ passes over the data\) are too few; the full training has [\d,]+: expect "
-                "hardly usable translations$"
+                "poor translations$"
             ],
         ),
         (4_999, {}, [r"^4,999 sentence pairs are too few: expected 5,000 or more\. "]),

@@ -132,7 +132,7 @@ def test_a_training_that_diverges_has_a_record_and_the_next_run_is_begun(
         assert [epoch["valid_loss"] for epoch in record.curve] == [4.0 + 0.5 * (seed == 1), 3.0 + 0.5 * (seed == 1)]
         assert (record.training["updates"], record.training["epochs"], record.parameters) == (17, 2, 1234)
     assert main(["run", "mine.yaml", "--seeds", "1", "2", "--publish"]) == 2
-    expected = "results/mine: the training of seed 1, 2 diverged, without weights to publish\n"
+    expected = "results/mine: training diverged (seed 1, 2), so it has no weights to publish\n"
     assert capsys.readouterr().err == f"rskip run: error: {expected}"
 
 

@@ -60,7 +60,7 @@ def test_a_training_that_was_too_short_ends_with_the_command_for_a_full_one(
     *_, last = capsys.readouterr().err.splitlines()
     assert re.fullmatch(
         r"rskip train: warning: \d+ updates \(4 passes over the data\) are too few; the full training has [\d,]+: "
-        r"expect hardly usable translations\. The full training: rskip train data --output model-full",
+        r"expect poor translations\. For the full training, run: rskip train data --output model-full",
         last,
     )
 
@@ -110,7 +110,7 @@ def test_without_its_run_the_model_is_still_the_same_training(
     assert main(["train", "./data/", *TRAIN[2:]]) == 0
     assert trainings(project) == 1
     assert main([*TRAIN, "--seed", "2"]) == 2
-    assert "model holds the training of `rskip train data --epochs 4`," in capsys.readouterr().err
+    assert "model was started with `rskip train data --epochs 4`," in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def test_without_its_run_the_model_is_still_the_same_training(
     [
         (
             ["--connection", "sas"],
-            "holds the training of `rskip train data --epochs 4`, but this is `rskip train data --con",
+            "was started with `rskip train data --epochs 4`, not with `rskip train data --epochs 4 --con",
         ),
-        (["--set", "train.dropout=0.1"], "--set train.dropout=0.1`: repeat that command to resume it, or choose"),
+        (["--set", "train.dropout=0.1"], "--set train.dropout=0.1`: repeat the first command to resume it, or choose"),
         (["--seed", "2"], "`rskip train data --epochs 4 --seed 2`"),
     ],
 )
@@ -140,8 +140,8 @@ def test_a_moved_folder_is_not_trained_anew_in_its_old_place(
     moved = ["moved" if word == "model" else word for word in TRAIN]
     assert main(moved) == 2
     assert capsys.readouterr().err.endswith(
-        "rskip train: error: moved/recipe.yaml has `runs: model/runs`, which is not in moved: if this folder was moved "
-        "or copied, write `runs: moved/runs` and `results: moved/results` in it\n"
+        "rskip train: error: moved/recipe.yaml has `runs: model/runs`, which is not in moved: if you moved or "
+        "copied this folder, write `runs: moved/runs` and `results: moved/results` in that file\n"
     )
     recipe = project / "moved/recipe.yaml"
     recipe.write_text(recipe.read_text().replace(": model/", ": moved/"))
@@ -195,7 +195,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(
     (project / "model" / name).write_text("mine")
     assert main(TRAIN) == 2
     held = "another model" if name == "model.safetensors" else name
-    assert f"model holds {held}, but not recipe.yaml of `rskip train`" in capsys.readouterr().err
+    assert f"model holds {held}, but no recipe.yaml from `rskip train`" in capsys.readouterr().err
     assert [path.name for path in (project / "model").iterdir()] == [name]
 
 

@@ -76,7 +76,7 @@ def test_every_form_gives_the_same_model(model, tmp_path):
         found, description = load_model(path)
         assert same(found, model)
         assert (description.dataset, description.iteration, description.iterations) == ("cifar100", 500, 1173)
-        assert description.status == ", an unfinished training: iteration 500 of 1,173"
+        assert description.status == ", an unfinished training run: iteration 500 of 1,173"
     for path in (published, published / "model.safetensors"):
         found, description = load_model(path)
         assert same(found, model)
@@ -199,7 +199,7 @@ def test_damaged_and_foreign_files_are_one_line(model, tmp_path):
 
 
 def test_where_there_is_no_model(model, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no model .*none: expected a training's folder"):
+    with pytest.raises(FileNotFoundError, match=r"no model .*none: expected the folder of a training run"):
         load_model(tmp_path / "none")
     (tmp_path / "training").mkdir()
     with pytest.raises(FileNotFoundError, match=r"holds no model: expected .* in it$"):

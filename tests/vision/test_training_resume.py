@@ -374,7 +374,7 @@ def test_no_room_leaves_the_checkpoint_before(stopped, straight, monkeypatch):
 def test_a_folder_in_use_is_refused(tmp_path):
     with TrainingFolder(tmp_path).lock(), pytest.raises(ValueError) as error:
         run(tmp_path)
-    assert f"in use by another training (process {os.getpid()}): wait for it" in str(error.value)
+    assert f"in use by another training run (process {os.getpid()}): wait for it" in str(error.value)
     assert "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["lock.1"]
 

@@ -77,11 +77,11 @@ def test_damaged_file_of_the_checkout_is_named_and_left(
     flip_a_byte(published / file)
     damaged = (published / file).read_bytes()
     path, sha256 = re.escape(str(published / file)), entry.files[file].sha256
-    message = rf"^{path} is damaged, or of another version: it has the sha256 [0-9a-f]{{64}}, expected {sha256}: get it"
-    with pytest.raises(ValueError, match=rf"{message} again \(torch\.hub\.load with force_reload=True\)$"):
+    message = rf"^{path} is damaged, or from another version: it has the sha256 [0-9a-f]{{64}}, expected {sha256}:"
+    with pytest.raises(ValueError, match=rf"{message} get it again \(torch\.hub\.load with force_reload=True\)$"):
         model_folder(entry, root=checkout)
     (checkout / ".git").mkdir()
-    with pytest.raises(ValueError, match=rf"{message} again \(git checkout -- FILE\)$"):
+    with pytest.raises(ValueError, match=rf"{message} get it again \(git checkout -- FILE\)$"):
         model_folder(entry, root=checkout)
     assert (published / file).read_bytes() == damaged
 

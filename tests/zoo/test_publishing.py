@@ -208,7 +208,7 @@ def test_files_and_records_that_the_entry_does_not_tell_of_are_named() -> None:
         f"the run {RUN} has no run record of seed 2, whose weights are in checkpoints/{RUN}"
     )
     again = replace(records[1], checkpoint_sha256="a" * 64)
-    assert f"{again.path} is from another training than the weights in" in str(mismatch(entry, [records[0], again]))
+    assert f"{again.path} is from another training run than the weights in" in str(mismatch(entry, [records[0], again]))
     assert mismatch(replace(entry, checkpoint_sha256=None), [again]) is None, "an entry of the first format"
 
 

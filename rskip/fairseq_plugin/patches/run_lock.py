@@ -74,9 +74,9 @@ def _locked(folder: Path) -> list[FolderLock]:
 
     :raises UsageError: another training run holds the folder.
     """
-    busy = f"--save-dir {folder} is in use by another training run (process {{process}}): wait for it, or use another"
+    used = f"--save-dir {folder} is in use by another training run (process {{process}})"
     try:
-        return [_held.enter_context(folder_lock(folder, busy=busy))]
+        return [_held.enter_context(folder_lock(folder, busy=f"{used}: wait for it, or choose another"))]
     except ValueError as error:
         raise UsageError(str(error)) from None
     except OSError as error:

@@ -69,7 +69,7 @@ def train(
             if not 0 <= seed < 2**63:
                 raise ValueError(f"the seed is {seed}: expected 0 to {2**63 - 1}")
             if folder.resolve() == data.path.resolve():
-                raise ValueError(f"{line_name(folder)} is the folder of the text: give another folder for the training")
+                raise ValueError(f"{line_name(folder)} is the folder of the text: choose another folder for the model")
             place = choose_device(device, ranks)
             if settings.precision == "bfloat16" and bfloat16_is_slow(place):
                 problem = f"is 'bfloat16' and {place} has no instructions for it"

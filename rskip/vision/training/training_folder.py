@@ -106,12 +106,12 @@ def identity(settings: Mapping[str, Any], *, seed: int, processes: int) -> dict[
 
 
 def check_same_images(path: Path, there: ImageDescription | None, now: ImageDescription) -> None:
-    """:raises ValueError: the checkpoint is from a training on other images."""
+    """:raises ValueError: the checkpoint is from a training run on other images."""
     if there is None or (there.sha256, there.size) != (now.sha256, now.size):
         known, ours = ("" if each is None else f"{each.name}, {_counted(each)}" for each in (there, now))
         raise ValueError(
-            f"{path} is from a training on other images ({known}) than these ({ours}): give another "
-            "folder for --output, or the same images"
+            f"{path} is from a training run on other images ({known}) than these ({ours}): use the same images, or "
+            "choose another folder"
         )
 
 
