@@ -60,7 +60,7 @@ def load_words(path: Path, config: CaptioningConfig) -> Dictionary:
     if len(dictionary) != config.vocabulary:
         raise ValueError(
             f"{path} has {len(dictionary):,} tokens (including 4 special ones), but the model has "
-            f"{config.vocabulary:,}: give the dictionary of its data"
+            f"{config.vocabulary:,}: give the dictionary of its training data"
         )
     return dictionary
 

@@ -184,7 +184,7 @@ def best_scored(paths: Iterable[str | os.PathLike[str]], number: int) -> list[Pa
         metrics.add(match["metric"])
     if len(metrics) > 1:
         raise ValueError(
-            f"scores of {' and '.join(sorted(metrics))} don't compare: name the files to average"
+            f"scores of {' and '.join(sorted(metrics))} can't be compared: name the files to average"
         )
     _check_positive(number)
     if len(scores) < number:

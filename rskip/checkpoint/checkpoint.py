@@ -77,10 +77,9 @@ def check_config(content: Any, *, source: str) -> dict[str, Any]:
     """
     config = convert(content, dict[str, Any], source=source)
     if "task" not in config and "model_type" in config:
+        problem = "belongs to a Hugging Face model"
         advice = "`rskip import` converts translation models, and rskip.checkpoint.read_language_model reads GPT-2"
-        raise SettingError(
-            "", "is of a Hugging Face model", expected="a model of rskip", advice=f"{advice} and Llama", source=source
-        )
+        raise SettingError("", problem, expected="a model of rskip", advice=f"{advice} and Llama", source=source)
     known = {name: config[name] for name in _Config.__struct_fields__ if name in config}
     return {**msgspec.structs.asdict(convert(known, _Config, source=source)), **config}
 

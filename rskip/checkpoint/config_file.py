@@ -121,7 +121,7 @@ def check_sum(sums: Mapping[str, int], name: str, found: int, *, path: Path) -> 
     :raises ValueError: it differs.
     """
     if sums.get(name, found) != found:
-        advice = "get it again (if you changed it yourself, leave crc32 out of its metadata)"
+        advice = "get it again (if you changed it yourself, remove crc32 from its metadata)"
         raise ValueError(f"{path}: the checksum of {name} is wrong, so the file was damaged: {advice}")
 
 

@@ -147,7 +147,7 @@ def fold_connections(model: Transformer) -> Transformer:
     """
     if model.config.value_residual != "none":
         name = f"value_residual {model.config.value_residual}"
-        problem = f"{name} has no form in fairseq's own transformer, whose layers use their own values"
+        problem = f"fairseq's own transformer has no {name}: its layers use their own values"
         raise SettingError("", problem, advice="use `rskip translate`")
     for name, module in model.named_modules():
         if getattr(module, "eps", EPS) != EPS:
@@ -172,8 +172,8 @@ def stock_checkpoint(model: Transformer, *, source_language: str | None, target_
     :raises SettingError: fairseq lacks the model's connection, value residual, output bias or start.
     """
     if model.config.output_bias or model.config.start != "end":
-        given = f"output_bias={model.config.output_bias} and start={model.config.start!r}"
-        problem = f"{given} have no form in fairseq's own transformer"
+        given = f"output_bias={model.config.output_bias} or start={model.config.start!r}"
+        problem = f"fairseq's own transformer has no {given}"
         raise SettingError("", problem, advice="use `rskip translate` or `rskip export ct2`")
     folded = fold_connections(model)
     config = {

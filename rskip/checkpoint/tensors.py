@@ -30,7 +30,7 @@ def check_tensors(content: Mapping[Any, Any], *, source: str) -> dict[str, Tenso
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
             raise ValueError(f"{source} is not a checkpoint: its weights {shown(name)} are a {type(tensor).__name__}")
         if tensor.dtype not in _DTYPES:
-            raise ValueError(f"{source}: {name} is of {tensor.dtype}, expected float16, bfloat16, float32 or float64")
+            raise ValueError(f"{source}: {name} is {tensor.dtype}, expected float16, bfloat16, float32 or float64")
     return dict(content)
 
 

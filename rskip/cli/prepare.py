@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int | None:
         ways = "a name from `rskip prepare --list`, or --source and --target, or --text"
         raise ValueError(f"no corpus given: expected {ways}")
     if args.corpus is not None and own_text is not None:
-        raise ValueError(f"{own_text} is for your own text: give either it or the corpus {args.corpus}")
+        raise ValueError(f"{own_text} is for your own text: give either this flag or the corpus {args.corpus}")
     if own_text is not None and (args.mirror is not None or args.offline):
         flag = "--offline" if args.mirror is None else "--mirror"
         raise ValueError(f"{flag} is only for corpora from --list, not for your own text: leave it out")

@@ -63,6 +63,6 @@ class RayTask:
             if Path(self.folder, self.marker).exists():
                 return ""
         return (
-            f"{socket.gethostname()} doesn't see {self.folder}, or not the files of this machine: put the "
+            f"{socket.gethostname()} doesn't see {self.folder}, or sees other files in it than this machine: put the "
             "project's folder on a file system that all machines share under one path"
         )

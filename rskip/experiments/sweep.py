@@ -230,7 +230,7 @@ def _ray(address: str) -> Iterator[Any]:
             at = "on this machine" if address in ("auto", "local") else f"at {address}"
             reason = _first_line(error)
             if "InvalidAuthToken" in f"{said()} {error}":
-                reason = "it expects another token than $RAY_AUTH_TOKEN or ~/.ray/auth_token (RAY_AUTH_MODE=token)"
+                reason = "it expects a token other than $RAY_AUTH_TOKEN or ~/.ray/auth_token (RAY_AUTH_MODE=token)"
             raise ValueError(f"can't use Ray {at}: {reason}") from None
         try:
             if threading.current_thread() is threading.main_thread():

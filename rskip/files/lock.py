@@ -38,7 +38,7 @@ def open_locked(path: Path, *, waiting_for: str = "") -> int:
         try:
             held = hold(descriptor)
             if held is None:
-                print(f"{path.parent} has no file locks: run only one process at a time there", file=sys.stderr)
+                print(f"{path.parent} doesn't support locks: run only one process at a time there", file=sys.stderr)
                 return descriptor
             if not held:
                 process = _read_process(descriptor)

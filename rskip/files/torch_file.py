@@ -99,11 +99,11 @@ def weights_difference(own: Mapping[str, Tensor], given: Mapping[str, Any], *, s
             return f"{name} is not a dense tensor"
         if found.dtype not in floats if expected.is_floating_point() else found.dtype != expected.dtype:
             kind = "floats" if expected.is_floating_point() else str(expected.dtype)
-            return f"{name} is of {found.dtype}, expected {kind}"
+            return f"{name} is {found.dtype}, expected {kind}"
         if found.shape != expected.shape:
             return f"{name} has the shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
         if saved and found.dtype != expected.dtype:
-            return f"{name} is of {found.dtype}, expected {expected.dtype}"
+            return f"{name} is {found.dtype}, expected {expected.dtype}"
         if saved and not found.isfinite().all():
             return f"{name} is not finite"
     return None

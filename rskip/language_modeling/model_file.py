@@ -75,8 +75,8 @@ def load_language_model(path: str | Path, *, tokens: str | Path | None = None) -
             checkpoint = language_model_of_fairseq(checkpoint, len(read.dictionary))
         config = dict(checkpoint.config["model"])
         if (size := config.get("vocabulary")) != len(read.dictionary):
-            problem = f"has {len(read.dictionary):,} tokens, and the model {size}"
-            raise SettingError("", f"{folder / DICTIONARY} {problem}", advice="give the folder of its data")
+            problem = f"has {len(read.dictionary):,} tokens, but the model {size}"
+            raise SettingError("", f"{folder / DICTIONARY} {problem}", advice="give the folder of its training data")
         model = build_language_model(checkpoint)
     except SettingError as error:
         raise error.within(source=source) from None

@@ -51,7 +51,7 @@ def score(run: Run[LanguageModelingSettings]) -> Outcome:
     folder, file = training_folder(run), evaluation_file(run)
     data = ensure_data(run.settings, mirror=run.mirror)
     if not file.exists():
-        print(f"evaluating in float32, for the record, on {len(data.splits['valid']):,} tokens", flush=True)
+        print(f"evaluating in float32 for the run record, on {len(data.splits['valid']):,} tokens", flush=True)
         found = evaluate_model(scored_file(run), data=data, gpus=run.gpus)
         with atomic_file(file) as temporary:
             temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -58,5 +58,5 @@ class Moved(nn.Module):
         weight = state_dict.get(f"{prefix}weight")
         if weight is not None and weight.shape != self.weight.shape:
             advice = "load it before you call rskip.adapt"
-            raise SettingError("state dict", "is of a model that is not adapted", advice=advice)
+            raise SettingError("state dict", "comes from a model that is not adapted", advice=advice)
         super()._load_from_state_dict(state_dict, prefix, *args)

@@ -77,9 +77,9 @@ class Guard:
         if length.isdecimal() and int(length[:20]) > self.settings.max_body:
             raise _too_large(self.settings)
         if self.hosts and _host_name(host) not in self.hosts:
-            raise RequestError(421, "this server has another name: expected one of its --allowed-host in the address")
+            raise RequestError(421, "the address names another host: expected one of the server's --allowed-host")
         if origin and not {origin, "*"} & {*self.origins} and origin.partition("://")[2] != host:
-            raise RequestError(403, "requests of other web pages are not allowed: start the server with --cors ORIGIN")
+            raise RequestError(403, "other web pages may not send requests: start the server with --cors ORIGIN")
 
 
 def allowed_host(given: str) -> str:

@@ -54,7 +54,7 @@ def import_user_dir(folder: Path, *, setting: str) -> None:
     :raises SettingError: the package does not exist, or importing it fails.
     """
     if not (folder / "__init__.py").is_file():
-        raise SettingError.of_value(setting, str(folder), "a folder with an __init__.py, seen from here")
+        raise SettingError.of_value(setting, str(folder), "an existing folder with an __init__.py")
     parent = str(folder.resolve().parent)
     if parent not in sys.path:
         sys.path.insert(0, parent)

@@ -61,7 +61,7 @@ def split_update(tokens: int, *, gpus: int, most: int, longest: int) -> Batches:
             f"train.{TOKENS_PER_UPDATE} is {tokens:,}: on {gpus} GPU{'s' * (gpus > 1)} that is {batches.max_tokens:,} "
             f"tokens per batch, but a sentence may have {longest:,} "
             "(train.max-source-positions, train.max-target-positions): "
-            + ("use fewer GPUs or lower these" if gpus > 1 else "give a greater train.max-tokens or lower these")
+            + ("use fewer GPUs or lower these" if gpus > 1 else "increase train.max-tokens or lower these")
         )
     return batches
 
@@ -82,7 +82,7 @@ def plan_batches(train: Mapping[str, object], *, gpus: int) -> Batches | None:
         update_freq = train.get("update-freq", 1)
         if not isinstance(most, int) or not isinstance(update_freq, int):
             names = f"train.{TOKENS_PER_UPDATE} and train.max-tokens"
-            raise ValueError(f"{gpus} GPUs: give {names}, so that an update stays what it is")
+            raise ValueError(f"{gpus} GPUs: give {names}, which keep the size of an update the same")
         tokens = most * update_freq
     assert isinstance(tokens, int) and isinstance(most, int), "TranslationSettings checks it"
     limits = (train.get(f"max-{side}-positions") for side in ("source", "target"))

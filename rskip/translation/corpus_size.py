@@ -87,7 +87,7 @@ def measure(data: PreparedPairs) -> CorpusSize:
     if len(sides[0]) != len(sides[1]) or not len(sides[0]):
         raise ValueError(
             f"{data.path} has {len(sides[0]):,} training sentences in {data.source} and {len(sides[1]):,} in "
-            f"{data.target}: expected as many, and at least one; prepare it again"
+            f"{data.target}: expected equal numbers, at least one; prepare it again"
         )
     files = [data.path / f"dict.{language}.txt" for language in (data.source, data.target)]
     joined = files[0].read_bytes() == files[1].read_bytes()

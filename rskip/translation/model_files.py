@@ -59,15 +59,15 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
         return path
     if not path.is_dir():
         raise FileNotFoundError(
-            f"no model {path}: expected a checkpoint ({', '.join(_SUFFIXES)}), or a folder of one, dictionaries and "
-            "text pipeline (`rskip zoo list` shows the names for rskip.load)"
+            f"no model {path}: expected a checkpoint ({', '.join(_SUFFIXES)}), or a folder with one, dictionaries and "
+            "a text pipeline (`rskip zoo list` shows the names for rskip.load)"
         )
     for name in _PREFERRED:
         if (path / name).is_file():
             return path / name
     found = sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES)
     if not found and (path / ONNX_FILE).is_file():
-        raise FileNotFoundError(f"{path} holds ONNX graphs, no checkpoint: give the model that they were exported from")
+        raise FileNotFoundError(f"{path} holds ONNX graphs, not a checkpoint: give the model they were exported from")
     if not found and any(path.glob("*.idx")):
         raise FileNotFoundError(
             f"{path} is a data folder, not a model: train with `rskip train {path}`, then give the model's folder"

@@ -196,7 +196,7 @@ def _check_connections(train: Mapping[str, Flag]) -> None:
 def _check_tokens_per_update(train: Mapping[str, Flag]) -> None:
     if train.get(TOKENS_PER_UPDATE) is None:
         return
-    meanings = {TOKENS_PER_UPDATE: "tokens of an update", "max-tokens": "the most that one GPU takes at a time"}
+    meanings = {TOKENS_PER_UPDATE: "tokens of an update", "max-tokens": "the maximum on one GPU at a time"}
     for name, meaning in meanings.items():
         value = train.get(name)
         if type(value) is not int or value < 1:

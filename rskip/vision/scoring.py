@@ -56,7 +56,7 @@ def score(run: Run[VisionSettings]) -> Outcome:
     settings, folder, file = run.settings.train, training_folder(run), evaluation_file(run)
     images = ensure_images(settings, mirror=run.mirror)
     if not file.exists():
-        print(f"evaluating in float32, for the record, on {len(images.test):,} {images.split} images", flush=True)
+        print(f"evaluating in float32 for the run record, on {len(images.test):,} {images.split} images", flush=True)
         found = evaluate_model(folder.model, dataset=settings.dataset, images=images.test, gpus=run.gpus)
         with atomic_file(file) as temporary:
             temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -269,7 +269,7 @@ def test_best_of_too_few_or_unknown_scores(save_fairseq, tmp_path):
     ):
         best_checkpoints(tmp_path, 2)
     save_fairseq("checkpoint.best_bleu_30.1001.pt", MODEL)
-    with pytest.raises(ValueError, match="scores of bleu and loss don't compare"):
+    with pytest.raises(ValueError, match="scores of bleu and loss can't be compared"):
         best_checkpoints(tmp_path, 2)
     with pytest.raises(ValueError, match="expected a name like checkpoint.best_loss_3.21.pt"):
         best_scored([tmp_path / "checkpoint1.pt"], 1)

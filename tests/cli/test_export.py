@@ -143,7 +143,7 @@ def test_a_folder_of_onnx_graphs_is_asked_for_and_not_taken_for_a_checkpoint(tmp
     for other in ("ct2", "onnx"):
         command = ["export", other, "--model", output, "--output", tmp_path / "again"]
         error = error_of(*command, capsys=capsys)
-        assert f"{output} holds ONNX graphs, no checkpoint: give the model that they were exported from" in error
+        assert f"{output} holds ONNX graphs, not a checkpoint: give the model they were exported from" in error
     (output / "mine.txt").write_text("")
     command = ["export", "onnx", "--model", model, "--text", "tokens", "--output", output, "--force"]
     assert "holds mine.txt, which would be lost" in error_of(*command, capsys=capsys)

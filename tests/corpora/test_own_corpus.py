@@ -261,7 +261,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         (["--valid-source", "a", "--valid-target", "b"], "no text to train on: give --source and --target, "),
         (
             ["numbers-en-de", *given],
-            "--source is for your own text: give either it or the corpus numbers-en-de",
+            "--source is for your own text: give either this flag or the corpus numbers-en-de",
         ),
         ([*same, "a.en", "--target", "train.de"], "2 source files and 1 target files were given: expected equal"),
         ([*same, "--target", "-"], "- (standard input) can't be two files: give both sides as a table, --table -"),
@@ -277,7 +277,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         ([*same, "--target", "one.tsv"], "unknown languages: the names of train.en and one.tsv don't end in language"),
         (
             [*given, "--valid-source", "train.de", "--valid-target", "train.en"],
-            "which languages? train.en says en and de,",
+            "the languages are unclear: train.en says en and de,",
         ),
         ([*given, "--languages", "en", "German"], "language 'German': expected a code, such as en, de or zh"),
         ([*same, "--target", "train.en"], "both languages are en: fairseq names files by language"),

@@ -287,7 +287,7 @@ def test_a_machine_that_does_not_see_the_folder_runs_nothing(
     task = command("touch ran")
     (tmp_path / "bin").rename(tmp_path / "elsewhere")
     problem = task.run()
-    assert f" doesn't see {tmp_path}, or not the files of this machine: put the project's folder on" in problem
+    assert f" doesn't see {tmp_path}, or sees other files in it than this machine: put the project's" in problem
     assert not (tmp_path / "ran").exists() and "\n" not in problem
 
 

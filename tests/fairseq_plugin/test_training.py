@@ -216,9 +216,9 @@ def test_another_connection_of_equal_parameters_is_refused_but_where_the_trainin
         train(tmp_path, *RSKIP, "--encoder-connection", "deepnorm", "--max-update", "2")
     with pytest.raises(UsageError, match=r"--value-residual none, not fixed: .* --save-dir .with --finetune"):
         train(tmp_path, *RSKIP, "--connection", "2xskip+ln", "--value-residual", "fixed", "--max-update", "2")
-    with pytest.raises(UsageError, match=r"was trained with --encoder-attention-heads 2, not 4: give its"):
+    with pytest.raises(UsageError, match=r"was trained with --encoder-attention-heads 2, not 4: use the same flags"):
         train(tmp_path, *RSKIP, "--connection", "2xskip+ln", "--encoder-attention-heads", "4", "--max-update", "2")
-    with pytest.raises(UsageError, match=r"was trained without --share-decoder-input-output-embed: give its"):
+    with pytest.raises(UsageError, match=r"was trained without --share-decoder-input-output-embed: use the same flags"):
         flags = ["--connection", "2xskip+ln", "--share-decoder-input-output-embed", "--max-update", "2"]
         train(tmp_path, *RSKIP, *flags)
     assert last.read_bytes() == before

@@ -68,7 +68,7 @@ def test_weights_are_floats_of_the_models_names_and_shapes() -> None:
         ({"weight": torch.zeros(3, 2)}, "weight has the shape (3, 2), expected (2, 3)"),
         ({"weight": torch.zeros(2, 3).to_sparse()}, "weight is not a dense tensor"),
         ({"weight": 3}, "weight is not a dense tensor"),
-        ({"count": torch.tensor(1.0)}, "count is of torch.float32, expected torch.int64"),
+        ({"count": torch.tensor(1.0)}, "count is torch.float32, expected torch.int64"),
         ({"more": torch.zeros(1)}, "the file has more too"),
     ):
         assert weights_difference(own, {**own, **changes}) == difference

@@ -521,5 +521,5 @@ def test_what_is_not_a_model_is_told():
 @pytest.mark.parametrize("strict", [True, False])
 def test_an_adapted_model_refuses_the_librarys_state_in_one_line(strict):
     state = torch_encoder().state_dict()
-    with pytest.raises(SettingError, match="^state dict is of a model that is not adapted; load it before you call"):
+    with pytest.raises(SettingError, match="^state dict comes from a model that is not adapted; load it before you"):
         adapt(torch_encoder(), "2rskip+ln").load_state_dict(state, strict=strict)

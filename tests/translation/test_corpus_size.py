@@ -59,5 +59,5 @@ def test_a_folder_is_measured(tmp_path: Path, german: str, vocabulary: int, join
 def test_sides_of_unequal_number_are_refused(tmp_path: Path) -> None:
     write_side(tmp_path, "en", [3, 9], "a 3\n")
     write_side(tmp_path, "de", [4], "a 3\n")
-    with pytest.raises(ValueError, match="has 2 training sentences in en and 1 in de: expected as many"):
+    with pytest.raises(ValueError, match="has 2 training sentences in en and 1 in de: expected equal numbers"):
         measure(data_in(tmp_path))

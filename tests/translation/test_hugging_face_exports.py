@@ -56,8 +56,8 @@ def test_onnx_computes_the_same(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        ([], "is a model of Hugging Face (marian), which is no architecture of rskip; add --vanilla"),
-        (["--vanilla"], "output_bias=True and start='begin' have no form in fairseq's own transformer"),
+        ([], "is a Hugging Face model (marian), an architecture that rskip lacks; add --vanilla"),
+        (["--vanilla"], "fairseq's own transformer has no output_bias=True or start='begin'"),
     ],
 )
 def test_fairseq_is_refused(

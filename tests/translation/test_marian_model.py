@@ -99,7 +99,7 @@ def test_logits_and_greedy_search_are_ours(variant: str, tmp_path: Path) -> None
         ({"decoder_connection": "layerscale+ln"}, "is pre-norm"),
         (connection("2rskip+ln"), "can't be folded"),
         (connection("sas"), "can't be folded"),
-        ({"value_residual": "fixed"}, "value_residual fixed has no form in fairseq's own transformer"),
+        ({"value_residual": "fixed"}, "fairseq's own transformer has no value_residual fixed"),
         ({"layernorm_embedding": True}, "MarianMTModel has no normalised embeddings"),
         ({"decoder_embed_dim": 32}, "MarianMTModel has no stacks of 16 and 32 features"),
         ({"decoder_learned_pos": True, "max_target_positions": 30}, "no learned positions of different lengths"),

@@ -50,7 +50,7 @@ def test_its_connections_have_names(own_parts: Path) -> None:
 
 
 def test_what_can_not_be_imported_is_one_line(own_parts: Path) -> None:
-    with pytest.raises(SettingError, match="expected a folder with an __init__.py, seen from here") as error:
+    with pytest.raises(SettingError, match="expected an existing folder with an __init__.py") as error:
         settings(**{"user-dir": own_parts.name})
     assert error.value.name == "train.user-dir"
     (own_parts / "__init__.py").write_text("1 / 0")

@@ -127,7 +127,7 @@ def test_a_run_leaves_a_record_of_everything(project: Path, capsys: pytest.Captu
         "training in float32, though the recipe says bfloat16: bfloat16 is slower on a CPU without instructions for it"
         in printed
     )
-    assert "\nevaluating in float32, for the record, on 30 test images\n" in printed
+    assert "\nevaluating in float32 for the run record, on 30 test images\n" in printed
     assert f"error, %          {record.metrics['error']:7.2f}   (expected by the recipe: 90)" in printed
     assert "the paper            6.02   (error, %, rSkip Table 1; from the paper, not from this run)" in printed
     assert printed.count("  epoch   ") == 2

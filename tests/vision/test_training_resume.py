@@ -276,7 +276,7 @@ WRONG_CHECKPOINTS: list[tuple[tuple[Any, ...], Any, str]] = [
     (("model", "fc.bias"), None, "model.fc.bias is None: expected a Tensor"),
     (("model", "fc.bias"), torch.ones(9), "(fc.bias has the shape (9,), expected (10,))"),
     (("model", "fc.bias"), torch.full((10,), float("nan")), "(fc.bias is not finite)"),
-    (("model", "fc.bias"), torch.ones(10).double(), "(fc.bias is of torch.float64, expected torch.float32)"),
+    (("model", "fc.bias"), torch.ones(10).double(), "(fc.bias is torch.float64, expected torch.float32)"),
     (("model", "more"), torch.ones(1), "(the file has more too)"),
     (("optimiser",), {"param_groups": []}, "optimiser.state is missing"),
     (("optimiser", "state", 0), {}, "optimiser.state.0.momentum_buffer is missing: expected a Tensor"),

@@ -129,17 +129,17 @@ class Folder:
             base = self.read_object(ADAPTER).get("base_model_name_or_path")
             problem = f"is an adapter (LoRA) for {base or 'another model'}"
             advice = "merge it into that model (merge_and_unload of the package peft) and give the merged folder"
-            raise SettingError("", f"{self.path} {problem}", expected="a whole model", advice=advice)
+            raise SettingError("", f"{self.path} {problem}", expected="a complete model", advice=advice)
 
     def _check_plain(self) -> None:
         source = str(self.path / CONFIG)
         if (quantised := self.config.get("quantization_config")) is not None:
             method = quantised.get("quant_method") if isinstance(quantised, Mapping) else None
             problem = f"has quantised weights ({shown(method or quantised)})"
-            advice = "give the model before its quantisation; --precision int8 quantises it here"
+            advice = "give the original model; --precision int8 quantises it here"
             raise SettingError("", problem, advice=advice, source=source)
         if "auto_map" in self.config:
-            problem = "asks for code of its own (auto_map, trust_remote_code), which rskip never executes"
+            problem = "needs its own code (auto_map, trust_remote_code), which rskip never runs"
             raise SettingError("", problem, expected="a model whose code is in transformers", source=source)
 
 
@@ -161,4 +161,4 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         with safe_open(path, framework="pt") as file:
             return check_tensors({name: file.get_tensor(name) for name in file.keys()}, source=str(path))  # noqa: SIM118
     except SafetensorError as error:
-        raise ValueError(f"{path} is cut off or damaged ({error}): get the whole file again") from error
+        raise ValueError(f"{path} is truncated or damaged ({error}): get the complete file again") from error

@@ -52,14 +52,14 @@ def hub_folder(name: str | os.PathLike[str]) -> Path:
         )
 
     if repository.count("/") != 1:
-        raise SettingError("", f"{text} names no model of the Hub", expected="hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
+        raise SettingError("", f"{text} is not a model of the Hub", expected="hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
     try:
         for patterns in _WEIGHTS:
             folder = download(*_TEXT_FILES, *patterns)
             if any(path for pattern in patterns for path in folder.glob(pattern)):
                 break
     except HFValidationError as error:
-        raise SettingError("", f"{text} names no model of the Hub: {str(error).splitlines()[0]}") from None
+        raise SettingError("", f"{text} is not a model of the Hub: {str(error).splitlines()[0]}") from None
     except GatedRepoError:
         advice = "accept its terms on its page, then set HF_TOKEN to your token"
         raise SettingError(

@@ -196,7 +196,7 @@ def _rows(folder: Folder, name: str, size: int, config: MarianSettings) -> _Rows
             raise SettingError.of_value(setting, row, f"less than {size:,}, the tokens of the model", source=source)
     first = [*special.values(), vocabulary[UNK]]
     if len({*first[1:]}) < len(first) - 1:
-        raise SettingError("", "gives two of padding, end and unknown token one number", source=source)
+        raise SettingError("", "gives the same number to two of the padding, end and unknown tokens", source=source)
     tokens = {row: token for token, row in vocabulary.items() if token and "\n" not in token}
     others = [row for row in range(size) if row not in first[1:]]
     unnamed = (f"madeupword{number:04}" for number in range(size))
@@ -210,10 +210,10 @@ def _vocabulary(folder: Folder, name: str, size: int) -> dict[str, int]:
     if UNK not in vocabulary:
         raise SettingError("", f"has no token {UNK}", expected="the vocabulary of a Marian model", source=source)
     if len({*vocabulary.values()}) < len(vocabulary):
-        raise SettingError("", "gives two tokens one number", source=source)
+        raise SettingError("", "gives two tokens the same number", source=source)
     most, fewest = max(vocabulary.values()), min(vocabulary.values())
     if fewest < 0 or not size - MOST_UNNAMED <= most + 1 <= size:
-        problem = f"is of another model: it numbers its tokens up to {most:,}, but the embedding has {size:,} rows"
+        problem = f"belongs to another model: it numbers its tokens up to {most:,}, but the embedding has {size:,} rows"
         raise SettingError("", problem, advice="give the files of one model", source=source)
     return vocabulary
 

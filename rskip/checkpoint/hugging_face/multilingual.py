@@ -103,7 +103,7 @@ def _load_pieces(folder: Folder) -> WholePieces:
     try:
         return WholePieces(path.read_bytes())
     except RuntimeError:  # SentencePiece's
-        raise ValueError(f"{path} is no SentencePiece model: get the file again") from None
+        raise ValueError(f"{path} is not a SentencePiece model: get the file again") from None
 
 
 def _piece_numbers(units: WholePieces) -> dict[str, int]:

@@ -37,7 +37,7 @@ def read_units(content: Mapping[str, Any], *, special: Iterable[str], source: st
         raise SettingError("model.type", f"is {found}", expected=" or ".join(_KINDS), source=source)
     if _MARK not in str(content.get("pre_tokenizer")):
         problem = "doesn't mark spaces by ▁"
-        raise SettingError("pre_tokenizer", problem, expected="a tokenizer out of SentencePiece", source=source)
+        raise SettingError("pre_tokenizer", problem, expected="a tokenizer made with SentencePiece", source=source)
     merges = [] if kind == "Unigram" else _merges(model, source)
     scores = _unigram_scores(model, source) if kind == "Unigram" else _merge_scores(merges, model, source)
     types = {**dict.fromkeys((BOS, PAD, EOS, *special), _CONTROL), UNK: _UNKNOWN}
@@ -88,7 +88,7 @@ def _unigram_scores(model: Mapping[str, Any], source: str) -> dict[str, float]:
         raise SettingError("model.vocab", "is damaged", expected="a list of tokens and their scores", source=source)
     scores = {token: float(score) for token, score in entries}
     if len(scores) < len(entries):
-        raise SettingError("model.vocab", "gives a token twice", source=source)
+        raise SettingError("model.vocab", "holds a token twice", source=source)
     return scores
 
 
@@ -112,7 +112,7 @@ def _merges(model: Mapping[str, Any], source: str) -> list[tuple[str, str]]:
             case [str(first), str(second)] if first + second in vocab:
                 merges.append((first, second))
             case _:
-                expected = "two units of a unit"
+                expected = "two units that form a unit of the vocabulary"
                 raise SettingError("model.merges", f"holds {shown(merge)}", expected=expected, source=source)
     return merges
 

@@ -171,6 +171,6 @@ def shared_tables(weights: Mapping[str, Tensor], config: StackSettings, folder: 
     tables = Tables(source, target, weights.get(OUTPUT, target))
     if len({each.shape for each in tables}) > 1:
         shapes = ", ".join(str(tuple(each.shape)) for each in tables)
-        problem = f"embeds its tokens by tables of several shapes: {shapes}"
-        raise SettingError("", problem, expected="equal ones", source=str(folder.path))
+        problem = f"has embedding tables of different shapes: {shapes}"
+        raise SettingError("", problem, expected="equal shapes", source=str(folder.path))
     return tables

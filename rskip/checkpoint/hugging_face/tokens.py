@@ -87,7 +87,7 @@ def dictionary_of(rows: Mapping[str, int], size: int, *, source: str) -> Diction
     tokens: dict[int, str] = {}
     for token, number in rows.items():
         if (other := tokens.setdefault(number, token)) != token:
-            problem = f"the vocabulary gives {other} and {token} the number {number:,}"
+            problem = f"the vocabulary gives {other} and {token} the same number, {number:,}"
             raise SettingError("", problem, advice="give the files of one model", source=source)
     unnamed = (name for number in count() if (name := f"madeupword{number:04}") not in rows)
     fit = {number: token for number, token in tokens.items() if token and "\n" not in token}  # for a dictionary's file

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
     if args.vanilla or path.is_dir():
         check_one_pair(path, stored)
     if not args.vanilla and checkpoint.config["arch"] in READERS:
-        problem = f"{path} is a model of Hugging Face ({checkpoint.config['arch']}), which is no architecture of rskip"
+        problem = f"{path} is a Hugging Face model ({checkpoint.config['arch']}), an architecture that rskip lacks"
         raise SettingError("", problem, advice="add --vanilla for fairseq's own, or use `rskip translate`")
     if args.vanilla:
         try:

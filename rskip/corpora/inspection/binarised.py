@@ -135,7 +135,7 @@ class MmapSentences:
             header = file.read(_HEADER.size)
         if other := _OTHER_FORMATS.get(header[:8]):
             expected = "mmap, which `fairseq-preprocess --dataset-impl mmap` writes (its default)"
-            raise ValueError(f"{self.index} is of fairseq's {other} format: expected {expected}")
+            raise ValueError(f"{self.index} is in fairseq's {other} format: expected {expected}")
         if len(header) < _HEADER.size or not header.startswith(b"MMIDIDX\0\0"):
             raise ValueError(f"{self.index} is not an index of fairseq-preprocess, or truncated: binarise again")
         _, version, code, count = _HEADER.unpack(header)

@@ -83,7 +83,7 @@ class Split:
             if len(source) != len(target):
                 raise ValueError(
                     f"{source.index} has {len(source):,} sentences and {target.index.name} {len(target):,}: "
-                    "expected as many: binarise both again"
+                    "expected equal numbers: binarise both again"
                 )
             self._parts.append(part)
             for start in range(0, len(source), _ROWS_AT_ONCE):

@@ -124,8 +124,8 @@ def _vocabulary(statistics: Statistics) -> str:
         rows.append([language, found["size"], found["padding"], *use])
     kind = "one dictionary for both languages" if statistics["joint_dictionary"] else "a dictionary for each language"
     return _table(
-        f"vocabulary ({kind}; {SPECIAL} tokens of its size are special): types that occur in train, or once\n"
-        "there, and how many of the most frequent make up so much of its tokens:",
+        f"vocabulary ({kind}; {SPECIAL} tokens of its size are special): types that occur in train, types\n"
+        "that occur there once, and the most frequent types that make up each share of its tokens:",
         rows,
     )
 

@@ -24,7 +24,7 @@ _FIGURES = {
     "train": ("epoch", "train_wall", "train_num_updates", "train_loss", "train_lr", "train_wps"),
     "valid": ("epoch", "wall", "valid_num_updates", "valid_loss", "valid_nll_loss", "valid_ppl", *_MORE),
 }
-_ADVICE = "take the line out, or move the run's folder away and run again"
+_ADVICE = "remove the line, or move the run's folder away and run again"
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 
 

@@ -124,7 +124,7 @@ def test_weights_that_are_not_there_or_not_whole(tmp_path):
     with pytest.raises(ValueError, match="git lfs pull"):
         Folder(folder).tensors()
     (folder / "model.safetensors").write_bytes(b"\1" * 40)
-    with pytest.raises(ValueError, match="cut off or damaged") as error:
+    with pytest.raises(ValueError, match="truncated or damaged") as error:
         Folder(folder).tensors()
     one_line(error)
 

@@ -318,8 +318,8 @@ def test_real_fairseq_preprocess(tmp_path, preprocess, arguments):
     ("kind", "message"),
     [
         ("raw", "is in fairseq's raw format (test.en-de.de is text)"),
-        ("lazy", "is of fairseq's lazy or cached format: expected mmap"),
-        ("cached", "is of fairseq's lazy or cached format: expected mmap"),
+        ("lazy", "is in fairseq's lazy or cached format: expected mmap"),
+        ("cached", "is in fairseq's lazy or cached format: expected mmap"),
     ],
 )
 def test_real_files_of_other_formats(tmp_path, preprocess, kind, message):

@@ -32,8 +32,8 @@ lengths of the sentences of train:
   4        0                             2  ████████████████████████
   5        1  ████████████               0
 
-vocabulary (a dictionary for each language; 4 tokens of its size are special): types that occur in train, or once
-there, and how many of the most frequent make up so much of its tokens:
+vocabulary (a dictionary for each language; 4 tokens of its size are special): types that occur in train, types
+that occur there once, and the most frequent types that make up each share of its tokens:
       size  padding  in train            once  50 %  90 %  99 %  100 %
   en     8        0         4  100.00 %     0     1     4     4      4
   de     9        1         4  100.00 %     0     2     4     4      4

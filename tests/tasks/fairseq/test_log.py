@@ -76,7 +76,7 @@ def test_curve_of_an_unbroken_run() -> None:
 )
 def test_damaged_figures_are_refused_in_one_line(tag, values, said):
     line = f"2026-01-01 00:00:00 | INFO | {tag} | {values}\n" if isinstance(values, str) else _line(tag, values)
-    message = rf"^train\.log, 2026-01-01 00:00:00 \| INFO \| \w+.* \.\.\.: {said}; take the line out, or move "
+    message = rf"^train\.log, 2026-01-01 00:00:00 \| INFO \| \w+.* \.\.\.: {said}; remove the line, or move "
     with pytest.raises(SettingError, match=message):
         read_train_log([*_epoch(1, 10), line])
 
