@@ -252,7 +252,7 @@ def _torchvision_network(
     grid, dim = _last_grid(network.eval(), preset.crop_size[0])
     with torch.inference_mode():
         if min(grid(torch.zeros(1, 3, size, size)).shape[2:]) < 2:
-            raise SettingError("size", f"is {size}", expected=f"more: {name} leaves no grid of it")
+            raise SettingError("size", f"is {size}", expected=f"a larger size, from which {name} computes a grid")
     resize = preset.interpolation.value
     preprocessing = {"size": size, "resize": resize, "mean": list(preset.mean), "std": list(preset.std)}
     return GridBackbone(name, grid, _description(name, dim, sha256, preprocessing, settings), device)

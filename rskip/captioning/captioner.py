@@ -245,8 +245,8 @@ class Captioner:
         for each in features:
             if each.values.shape[1] != config.feature_dim:
                 raise ValueError(
-                    f"features of {each.values.shape[1]:,} numbers, and the model was trained on "
-                    f"{config.feature_dim:,}: give those of {config.features.get('backbone', 'its backbone')}"
+                    f"features of {each.values.shape[1]:,} numbers, but the model was trained on "
+                    f"{config.feature_dim:,}: give features from {config.features.get('backbone', 'its backbone')}"
                 )
         try:
             found = search_captions(self.model, *batch_features(features), options)

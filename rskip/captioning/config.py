@@ -56,6 +56,6 @@ class CaptioningConfig(StackConfig):
             if key not in _FREE and key in own and own[key] != description.get(key):
                 raise SettingError(
                     f"features ({key})",
-                    f"are of {description.get(key)!r}",
-                    expected=f"those that the model was trained on, of {own[key]!r}",
+                    f"is {description.get(key)!r}",
+                    expected=f"{own[key]!r}, as in the model's training",
                 )

@@ -212,7 +212,7 @@ class FeatureWriter:
         content: dict[str, list[bytes]] = {_FEATURES: [], _BOXES: []}
         for name, sha256, features in images:
             if name in sums:
-                raise ValueError(f"{self.path}: {name} is there twice: give each image its own name")
+                raise ValueError(f"{self.path}: two images have the name {name}: give each image its own name")
             content[_FEATURES].append(self.converted(name, features).values.tobytes())
             if features.boxes is not None:
                 content[_BOXES].append(features.boxes.astype("<f4").tobytes())
@@ -254,10 +254,10 @@ class FeatureWriter:
         dim, dtype = self.description["dim"], self.description["dtype"]
         if features.values.shape[1] != dim:
             found = features.values.shape[1]
-            raise ValueError(f"{name} has features of {found} numbers, expected {dim}: give those of one backbone")
+            raise ValueError(f"{name} has features of {found} numbers, expected {dim}: use one backbone for all images")
         if (features.boxes is not None) != self.description.get("boxes", False):
             which = "no boxes" if features.boxes is None else "boxes"
-            raise ValueError(f"{name} has {which}, unlike the images before it: give features of one kind")
+            raise ValueError(f"{name} has {which}, unlike the images before it: use one kind of features")
         with np.errstate(over="ignore"):
             values = features.values.astype(np.dtype(dtype).newbyteorder("<"), copy=False)
         if not np.isfinite(values).all():

@@ -237,7 +237,7 @@ def _choose(
         if not there:
             assert image_files
             problem = f"{image_files.folder} has none of the {len(captions):,} images of {split}"
-            raise ValueError(f"{problem}: expected such as {next(iter(captions))}")
+            raise ValueError(f"{problem}: expected names such as {next(iter(captions))}")
         taken[split] = [CaptionedImage.of_captions(name, captions[name]) for name in there]
         missing += sorted(set(captions) - set(there))
     of_splits = {name for captions in found.values() for name in captions}

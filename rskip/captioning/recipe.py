@@ -21,15 +21,15 @@ CONSTANT = "constant"
 
 _FEATURES_KEYS = tuple(FeatureSettings.__dataclass_fields__)
 _SET_BY_A_RUN = {
-    "task": "it is captioning",
-    "features": "it is features.backbone or features.store",
-    "user-dir": "it is rskip",
+    "task": "it is always captioning",
+    "features": "use features.backbone or features.store",
+    "user-dir": "it is always rskip",
     "finetune-from-model": "self_critical starts from the final checkpoint of train",
     "no-save": "scoring needs a checkpoint",
-    "keep-last-epochs": "one is kept, and the best",
-    "eval-cider": "it follows `checkpoint`",
-    "best-checkpoint-metric": "it follows `checkpoint`",
-    "maximize-best-checkpoint-metric": "it follows `checkpoint`",
+    "keep-last-epochs": "the last and the best are kept",
+    "eval-cider": "set `checkpoint` instead",
+    "best-checkpoint-metric": "set `checkpoint` instead",
+    "maximize-best-checkpoint-metric": "set `checkpoint` instead",
 }
 
 

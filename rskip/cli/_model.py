@@ -30,12 +30,12 @@ def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> 
         type=Path,
         required=dictionaries_required,
         metavar="PATH",
-        help=f"folder with dict.*.txt, such as data-bin, or a multilingual model's one dictionary{where}",
+        help=f"folder with dict.*.txt, such as data-bin, or the single dictionary of a multilingual model{where}",
     )
     parser.add_argument(
         "--text",
         metavar="PATH",
-        help="text pipeline, BPE codes or SentencePiece model; `tokens` if the text is tokenised already (default: "
+        help="text pipeline, BPE codes or SentencePiece model; `tokens` if the text is already tokenised (default: "
         "the model's, or next to the dictionaries)",
     )
     parser.add_argument(

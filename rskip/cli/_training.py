@@ -19,7 +19,7 @@ def add_training_arguments(parser: argparse.ArgumentParser, *, change: str, with
     """
     parser.add_argument(
         "--output", type=Path, required=True, metavar="DIR",
-        help="folder of the training; a training in it is resumed",
+        help="folder for the training run; resumes the run that is in it",
     )  # fmt: skip
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
     parser.add_argument(

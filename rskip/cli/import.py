@@ -16,11 +16,11 @@ EXAMPLES = """examples:
 HELP = """Convert fairseq's .pt file, trained with or without rskip, to a model folder.
 
 The folder holds config.json, model.safetensors, dict.*.txt and text/. Tensors are stored unchanged. The command also
-builds the model, so that a model that can't translate is an error here."""
+builds the model, and fails if the model can't translate."""
 HUGGING_FACE_HELP = """Convert the folder of a Hugging Face translation model to a model folder.
 
-The model may be one of Marian, M2M-100, NLLB, mBART, or FSMT. The command also builds the model, so that a model that
-can't translate is an error here. It executes nothing that is in the folder."""
+The model may be one of Marian, M2M-100, NLLB, mBART, or FSMT. The command also builds the model, and fails if the
+model can't translate. It runs no code from the folder."""
 CONTENTS = ("config.json", "model.safetensors", "dict.txt", "dict.*.txt", "text")
 
 
@@ -55,10 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         hugging_face.add_argument(
             f"--{side}-lang",
             metavar="LANG",
-            help=f"{side} language (default: the model's; of a multilingual model, `rskip translate` chooses it)",
+            help=f"{side} language (default: the model's; for a multilingual model, choose it in `rskip translate`)",
         )
     hugging_face.add_argument(
-        "--dtype", choices=("float32", "float16", "bfloat16"), help="type of the written weights (default: as they are)"
+        "--dtype", choices=("float32", "float16", "bfloat16"), help="type of the written weights (default: unchanged)"
     )
     for each in (fairseq, hugging_face):
         each.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")

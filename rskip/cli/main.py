@@ -213,11 +213,12 @@ def line_start() -> str:
 
 @contextmanager
 def termination_raises(resume: str = _RESUME) -> Iterator[None]:
-    """Within the block, SIGTERM raises SystemExit (status 143), so that clean-up runs.
+    """Within the block, SIGTERM raises an exception instead of ending the process at once, so that clean-up code runs.
 
-    SIGTERM leaves the block as Terminated, and Ctrl-C as KeyboardInterrupt. Both have the advice, which `main` prints.
+    After SIGTERM the block ends with Terminated (exit status 143), after Ctrl-C with KeyboardInterrupt. Both carry the
+    advice on how to resume, which `main` prints.
 
-    :param resume: the advice; "": there is nothing to resume, or the block prints it.
+    :param resume: the advice; "" if there is nothing to resume, or if the block prints the advice itself.
     """
     advice = [resume] if resume else []
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
@@ -235,9 +236,9 @@ def termination_raises(resume: str = _RESUME) -> Iterator[None]:
 
 @contextmanager
 def termination_tells(outputs: Sequence[Path], command: str) -> Iterator[None]:
-    """Within the block, SIGTERM raises SystemExit and prints which output's finished work can be resumed.
+    """Like `termination_raises`; after SIGTERM it also prints which output can be resumed.
 
-    Ctrl-C raises KeyboardInterrupt without advice, because the block prints it.
+    After Ctrl-C the block prints this itself.
     """
     from rskip.files.resumable import how_to_resume
 

@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "5,000 characters, or a length ratio over 9.",
     )
     cleaning.add_argument(
-        "--no-clean", dest="clean", action="store_false", default=None, help="clean only by the options that you give"
+        "--no-clean", dest="clean", action="store_false", default=None, help="clean only by the options you give"
     )
     add_options(cleaning, PrepareOptions, only=("max_words", "max_characters", "max_ratio", "empty", "duplicates"))
     cleaning.add_argument(

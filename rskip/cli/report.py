@@ -2,8 +2,8 @@
 
 Without NAME, the command prints one line per run that has a run record. NAME is a recipe, such as flickr8k in recipes/,
 or the path of a recipe's file; a grid, such as field/6x6; or a table of a paper, such as rskip-table-1, with the scores
-of the paper. With two or more seeds, the command tests differences from the recipe's baseline, if it has one. For those
-that were not detected, it prints how many seeds would detect them, and the cheapest next runs.
+of the paper. With two or more seeds, the command tests the differences from the recipe's baseline, if it has one. If a
+difference is not detected, it prints how many seeds would detect it, and which further runs cost least.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.experiments.comparisons import SEEDS
     from rskip.records.tables import Format
 
-    parser.add_argument("tables", nargs="*", metavar="NAME", help="table to print; all: every table that compares")
+    parser.add_argument("tables", nargs="*", metavar="NAME", help="table to print; all: every comparison table")
     parser.add_argument(
         "--format", choices=get_args(Format), default="text", help="format of the named tables (default: text)"
     )
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
     baselines = {} if args.baseline is None else dict.fromkeys(names, args.baseline)
     results = read_results(Path(), files=files, baselines=baselines)
     if baselines and (grids := [name for name in names if name in results.grids.names]):
-        problem = f"is given, but {grids[0]} is a grid, which compares with its own first line"
+        problem = f"is given, but {grids[0]} is a grid, whose lines are compared with its first line"
         raise SettingError("baseline", problem, advice="leave it out")
     if not names:
         print(overview(results.records), end="")

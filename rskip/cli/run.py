@@ -51,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--publish",
         action="store_true",
-        help="then write the weights of one seed to checkpoints/: that of the lowest validation loss, or for images "
-        "and language models the first seed",
+        help="then write the weights of one seed to checkpoints/: the seed with the lowest validation loss, or for "
+        "images and language models the first one",
     )
 
 

@@ -45,13 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     schedule = parser.add_argument_group("schedule", "By default, the number of updates is chosen for the corpus.")
     length = schedule.add_mutually_exclusive_group()
     length.add_argument("--epochs", type=int, metavar="N", help="number of passes over the training set")
-    length.add_argument("--updates", type=int, metavar="N", help="number of updates of the weights, exactly")
+    length.add_argument("--updates", type=int, metavar="N", help="exact number of weight updates")
     schedule.add_argument(
         "--minutes",
         type=float,
         metavar="X",
-        help="aim for the time; the command first measures the speed, in at most a fifth of it, and plans fewer "
-        "updates if necessary",
+        help="training time to aim for; the command first measures the speed, for at most a fifth of this time, and "
+        "plans fewer updates if necessary",
     )
     schedule.add_argument(
         "--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE", dest="overrides",
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     machine.add_argument(
         "--precision",
         metavar="{float32,bfloat16,float16}",
-        help="number format of the training (default: chosen for this machine)",
+        help="number format for training (default: chosen for this machine)",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the recipe and the commands without training")
 

@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--resume",
         action="store_true",
-        help="resume an interrupted translation of the same input with the same settings; complete outputs stay, "
+        help="resume an interrupted translation with the same input and settings; complete outputs stay as they are, "
         "unchecked",
     )
     output.add_argument("--scores", action="store_true", help="print the score and a tab before each translation")

@@ -62,7 +62,7 @@ class TrainingSettings:
     ] = 1.0
     precision: Annotated[Precision, Meta(description="bfloat16: autocast, parameters stay float32")] = "float32"
     evaluate_every: Annotated[
-        Count, Meta(description="iterations between two evaluations; the last iterate is evaluated too")
+        Count, Meta(description="iterations between two evaluations; the last iteration is evaluated too")
     ] = 500
     save_every: Annotated[Count, Meta(description="iterations between two checkpoints")] = 500
 

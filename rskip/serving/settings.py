@@ -29,15 +29,15 @@ class ServerSettings(Checked):
     workers: Annotated[
         Annotated[int, Meta(ge=0, le=128)],
         Meta(
-            description="processes that compute a batch each, and are replaced if they are killed; 0: the server's "
-            "process computes",
+            description="worker processes, each of which computes one batch at a time; killed ones are replaced; 0: "
+            "the server's own process computes",
             extra={"default": "1; 0 on a GPU and outside Linux"},
         ),
     ] = 1
     max_queue: Annotated[
         Count, Meta(description="maximum sentences that wait; the server refuses further requests with status 429")
     ] = 2000
-    max_queue_tokens: Annotated[Count, Meta(description="maximum source tokens that wait, likewise")] = 1_000_000
+    max_queue_tokens: Annotated[Count, Meta(description="maximum source tokens that wait; see --max-queue")] = 1_000_000
     max_sentences: Annotated[Count, Meta(description="maximum sentences per request")] = 1000
     max_characters: Annotated[Count, Meta(description="maximum characters per request")] = 100_000
     max_beam: Annotated[

@@ -25,26 +25,26 @@ USER_DIR = "rskip"  # fairseq's user-dir, unless train.user-dir names another on
 NOT_FAIRSEQS = (TOKENS_PER_UPDATE, "user-dir")  # settings in `train` that are not flags of fairseq-train
 _SET_BY_A_RUN = {
     "train": {
-        "source-lang": "it is the corpus's",
-        "target-lang": "it is the corpus's",
+        "source-lang": "the corpus determines it",
+        "target-lang": "the corpus determines it",
         "no-save": "averaging needs the checkpoints",
-        "no-epoch-checkpoints": "averaging needs them",
-        "keep-last-epochs": "it is what average.last needs",
-        "keep-interval-updates": "it is what average.last needs",
-        "probe-file": "it is the run's; use probe",
+        "no-epoch-checkpoints": "averaging needs the checkpoints",
+        "keep-last-epochs": "average.last determines it",
+        "keep-interval-updates": "average.last determines it",
+        "probe-file": "the file is in the run's folder; use probe",
         "probe-every": "use probe.every",
     },
     "generate": {
-        "path": "it is the averaged checkpoint",
-        "source-lang": "it is the corpus's",
-        "target-lang": "it is the corpus's",
-        "user-dir": "it is train.user-dir",
+        "path": "it is always the averaged checkpoint",
+        "source-lang": "the corpus determines it",
+        "target-lang": "the corpus determines it",
+        "user-dir": "use train.user-dir",
         "gen-subset": "use evaluate.split",
-        "results-path": "it is the run's folder",
+        "results-path": "it is always the run's folder",
         "remove-bpe": "the text pipeline decodes",
         "post-process": "the text pipeline decodes",
         "quiet": "scoring needs the output",
-        "cpu": "it follows the machine",
+        "cpu": "it is chosen for the machine",
     },
 }
 # fairseq-generate's flags that are also in SearchOptions

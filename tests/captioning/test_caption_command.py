@@ -83,7 +83,7 @@ def test_resuming_tries_failed_images_again(caption, pictures, tmp_path, monkeyp
     (pictures / "b.jpg").write_text("words")
     for _ in range(2):
         status, _, err = caption(pictures, *options)
-        assert status == 2 and "b.jpg: not an image" in err and "after a repair, --resume tries them again" in err
+        assert status == 2 and "b.jpg: not an image" in err and "--resume retries them" in err
     assert "made with other settings (beam: 4, now 5)" in caption(pictures, *options, "--beam", "5")[2]
     (pictures / "b.jpg").write_bytes(content)
     search, sizes = Captioner.search, []
@@ -122,7 +122,7 @@ def test_an_interrupted_run_is_resumed(stop, caption, pictures, tmp_path, monkey
     assert "the captions of 2 images are in" in err and "--resume continues from there" in err
     assert not output.exists()
     assert "resume" in caption(pictures, *options)[2]
-    assert "begun with other settings (beam: 4, now 5)" in caption(pictures, *options, "--resume", "--beam", "5")[2]
+    assert "started with other settings (beam: 4, now 5)" in caption(pictures, *options, "--resume", "--beam", "5")[2]
     (pictures / "0.png").write_bytes((pictures / "a.png").read_bytes())
     assert "made from another input" in caption(pictures, *options, "--resume")[2]
     (pictures / "0.png").unlink()

@@ -79,7 +79,7 @@ def test_what_can_not_be_captioned_is_told(captioner, pictures, tmp_path):
         captioner.caption(str(pictures / "a.png"))
     with pytest.raises(SettingError, match="batch_size is 0"):
         captioner([pictures / "a.png"], batch_size=0)
-    with pytest.raises(ValueError, match="features of 5 numbers, and the model was trained on 3"):
+    with pytest.raises(ValueError, match="features of 5 numbers, but the model was trained on 3"):
         captioner(Features(np.zeros((4, 5), np.float16), (2, 2)))
     with pytest.raises(ValueError, match="grid"):
         captioner(Features(np.zeros((4, 3), np.float16), None))

@@ -123,7 +123,7 @@ def test_what_can_not_be_written_is_refused_and_nothing_of_it_stays(tmp_path):
         ):
             with pytest.raises(ValueError, match=words):
                 writer.add([("x", "", grid(5)), ("y", "", features)])
-        with pytest.raises(ValueError, match="a is there twice"):
+        with pytest.raises(ValueError, match="two images have the name a"):
             writer.add([("a", "", grid(1))])
         with pytest.raises(ValueError, match="another process .* is writing"):
             FeatureWriter(tmp_path / "store", DESCRIPTION)

@@ -88,7 +88,7 @@ def test_only_pictures_that_are_there_are_taken(flickr8k, tmp_path, place):
 
 def test_a_split_without_a_picture_is_refused(flickr8k, tmp_path):
     folder = add_pictures(tmp_path / "pictures", ["a.jpg"])
-    with pytest.raises(ValueError, match="has none of the 1 images of valid: expected such as d.jpg"):
+    with pytest.raises(ValueError, match="has none of the 1 images of valid: expected names such as d.jpg"):
         prepare_captions(flickr8k, tmp_path / "data", mirror=str(tmp_path / "mirror"), images=folder)
     with pytest.raises(FileNotFoundError, match="no folder of images"):
         prepare_captions(flickr8k, tmp_path / "data", mirror=str(tmp_path / "mirror"), images=tmp_path / "none")

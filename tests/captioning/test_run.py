@@ -272,7 +272,7 @@ def test_mistakes_are_one_line(project, capsys):
         (["--set", "train.arch=null"], "train.arch is missing"),
         (["--set", "train.max-epoch=null"], "train has no end"),
         (["--set", "train.seed=3"], "train.seed can't be set in a recipe"),
-        (["--set", "train.eval-cider=true"], "train.eval-cider can't be set in a recipe: it follows `checkpoint`"),
+        (["--set", "train.eval-cider=true"], "train.eval-cider can't be set in a recipe: set `checkpoint` instead"),
         (["--set", "self_critical={save-dir: x}"], "self_critical.save-dir can't be set"),
         (["--set", "checkpoint=middle"], "checkpoint is 'middle'"),
         (["--set", "generate.beam=0"], "generate.beam is 0"),

@@ -41,8 +41,8 @@ class CaptioningTaskConfig(FairseqDataclass):
     features: Optional[str] = field(  # noqa: UP045
         default=None,
         metadata={
-            "help": "store of image features (`rskip caption extract`), or 'constant': one constant feature for each "
-            "image, the baseline that sees nothing"
+            "help": "store of image features (`rskip caption extract`), or 'constant': the same feature for every "
+            "image, as a baseline that sees no image"
         },
     )
     eval_cider: bool = field(

@@ -20,7 +20,7 @@ EXAMPLES = """examples:
   rskip analyse streams hyper mhc --task translation --data data-bin/multi30k-en-de
   rskip analyse curves RUN ...  (learning curves of records: rskip analyse curves --help)
 
-MODEL is a connection (analysed in a newly initialised model), the folder or checkpoint of a training, a folder of
+MODEL is a connection (analysed in a newly initialised model), the folder or checkpoint of a training run, a folder of
 published weights, or a name from `rskip zoo list`. docs/analysis.md defines the measurements."""
 
 

@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument(
         "--resume", action="store_true",
-        help="resume an interrupted run over the same images with the same settings, or try its failed images again; a "
-        "complete FILE without failed images stays, unchecked",
+        help="resume an interrupted run with the same images and settings, or retry its failed images; a complete FILE "
+        "stays as it is, unchecked",
     )  # fmt: skip
     output.add_argument(
         "--format", choices=("text", "json"),
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     for error in failed.values():
         print(error, file=sys.stderr)
     if failed:
-        again = "" if args.output is None else "; after a repair, --resume tries them again"
+        again = "" if args.output is None else "; when you have repaired them, --resume retries them"
         print(f"rskip caption: {len(failed):,} of {len(images):,} images failed{again}", file=sys.stderr)
     return MISTAKE if failed else 0
 

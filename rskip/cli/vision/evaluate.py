@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "expected model", "The command ends with an error if the model differs from these."
     )
     expected.add_argument(
-        "--dataset", choices=("cifar10", "cifar100", "images"), help="dataset of its training; images: your own"
+        "--dataset", choices=("cifar10", "cifar100", "images"), help="dataset that it was trained on; images: your own"
     )
     expected.add_argument("--depth", type=int, metavar="N", help="its depth, such as 110")
     expected.add_argument("--connection", metavar="SPEC", help="its connection, such as 2rskip+ln")

@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(machine, TrainingSettings, only=MACHINE)
     machine.add_argument(
         "--precision", choices=PRECISIONS, default="auto",
-        help="number format of the model. auto: that of the training in --output, otherwise of the recipe, otherwise "
+        help="number format of the model. auto: that of the run in --output, otherwise of the recipe, otherwise "
         "bfloat16, or float32 on a CPU without bfloat16 instructions (default: %(default)s)",
     )  # fmt: skip
 

@@ -277,7 +277,7 @@ def test_a_checkpoint_keeps_to_its_features(trained, corpus, tmp_path):
     index = tmp_path / "features/pictures.jsonl"
     index.write_text(index.read_text().replace('"toy"', '"other"'))
     path = str(trained / "checkpoint_last.pt")
-    with pytest.raises(ValueError, match="'other': expected those that the model was trained on, of 'toy'"):
+    with pytest.raises(ValueError, match="is 'other': expected 'toy', as in the model's training"):
         load_model_ensemble_and_task([path], arg_overrides={"features": str(tmp_path / "features")})
 
 
