@@ -166,7 +166,7 @@ def _find(model: Model, conditions: Conditions, depths: Sequence[int], task: str
 
 def _no_depth(name: str, depths: Sequence[int]) -> None:
     if depths:
-        problem = f"is given, but {name} is not a connection at initialisation"
+        problem = f"is given, but {name} is a trained model"
         raise SettingError("depth", problem, advice="leave it out")
 
 

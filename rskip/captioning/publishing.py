@@ -48,7 +48,7 @@ def describe(folder: Path, record: Record) -> ModelDescription:
         raise ValueError(f"{path} doesn't describe a captioning model ({error!r}): publish the run again") from None
     if encoder != decoder:
         raise ValueError(
-            f"{path}: its encoder has the connection {encoder}, its decoder {decoder}, and a model's name has room for "
+            f"{path}: its encoder has the connection {encoder}, its decoder {decoder}, but a model's name has only "
             "one: load it from its folder"
         )
     corpus, split = find_caption_corpus(record.config["corpus"]), record.config["evaluate"]["split"]

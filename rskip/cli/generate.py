@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--score", type=Path, metavar="FILE", help="instead of generating, print the loss of the text in a file"
     )
     parser.add_argument(
-        "--tokens", metavar="DIR", help="for a checkpoint of fairseq: the folder from `rskip prepare` with its data"
+        "--tokens", metavar="DIR",
+        help="for a checkpoint of fairseq: the folder from `rskip prepare` with its training data",
     )
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cpu)")
     add_options(parser.add_argument_group("generation"), GenerationOptions)

@@ -1,7 +1,7 @@
 """Initialise a connection that needs a profiling pass (admin), and write the checkpoint to start fairseq-train from.
 
-The pass is a forward pass of the first training batch, on the CPU. Give this command the flags of the fairseq-train
-that follows, and give fairseq-train --finetune-from-model FILE too.
+The pass is a forward pass of the first training batch, on the CPU. Give this command the same flags as the
+fairseq-train command that follows, and add --finetune-from-model FILE to that command.
 """
 
 from __future__ import annotations

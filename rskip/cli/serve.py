@@ -1,8 +1,8 @@
 """Serve models over HTTP, with batches of independent requests and a page in the browser.
 
 The server speaks LibreTranslate's API (/translate, /languages, /detect), its own (/v1/translate, and /v1/caption and
-/v1/classify for images) and OpenAI's completions (/v1/completions). It answers only programs of this machine, unless
---host says otherwise. SIGTERM or Ctrl-C ends it when it has answered what it accepted.
+/v1/classify for images) and OpenAI's completions (/v1/completions). It answers only programs on this machine, unless
+--host says otherwise. After SIGTERM or Ctrl-C it answers the requests that it has accepted, and ends.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> None:
         allow_connections(settings.max_connections)
         host = f"[{args.host}]" if ":" in args.host else args.host
         names = ", ".join(each.name for each in models)
-        print(f"serving {names} at http://{host}:{listening.getsockname()[1]} (Ctrl-C ends)", file=sys.stderr)
+        print(f"serving {names} at http://{host}:{listening.getsockname()[1]} (press Ctrl-C to stop)", file=sys.stderr)
         if workers:
             supervise(serve, compute, at_end=listening.close)
         else:

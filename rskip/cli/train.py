@@ -9,7 +9,7 @@ scores the test set. DIR then holds the model (for `rskip translate --model DIR`
 other seeds and settings), the run's folder and the run record. docs/recipes_reference.md explains how the settings are
 chosen.
 
-To resume an interrupted training, repeat the command. Exit status: 0 done; 2 for a mistake in the arguments or the
+To resume an interrupted run, repeat the command. Exit status: 0 done; 2 for a mistake in the arguments or the
 data; 8 if the training diverged (a loss or weight is infinite or NaN).
 """
 

@@ -161,7 +161,7 @@ def translate_files(args: argparse.Namespace) -> None:
             workers=cpu.workers or worth_workers(jobs, translator),
         )
         if "-" in jobs[0].inputs and sys.stdin.isatty() and not args.quiet:
-            print("type one sentence per line, Ctrl-D ends (see also --interactive)", file=sys.stderr)
+            print("type one sentence per line, press Ctrl-D to end (see also --interactive)", file=sys.stderr)
         with termination_tells(outputs, "rskip translate") if alone else nullcontext():
             try:
                 lines, tokens, seconds, unknown = work.run(jobs)
@@ -213,7 +213,7 @@ def translate_interactively(args: argparse.Namespace) -> None:
         (translation,) = translate_window(translator, [sentence], options, batches, number=number)
         return form(translation, number + 1) + "".join(f"({note})\n" for note in translation.notes)
 
-    print("type one sentence per line, Ctrl-D ends", file=sys.stderr)
+    print("type one sentence per line, press Ctrl-D to end", file=sys.stderr)
     converse(translated, prompt=f"{translator.source_language}-{translator.target_language}> ")
 
 

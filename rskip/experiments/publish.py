@@ -171,7 +171,7 @@ def _exported(recipe: Recipe, record: Record, *, mirror: str | None) -> Iterator
     if not trained.is_file():
         raise FileNotFoundError(f"{trained} is missing: remove {record.path} and run the recipe again")
     if sha256_file(trained) != record.checkpoint_sha256:
-        raise ValueError(f"{trained} is not the file of {record.path}: remove both and run again")
+        raise ValueError(f"{trained} doesn't match {record.path}: remove both and run again")
     with whole_folder(FOLDER / recipe.run) as building:
         yield building, record, task.export_weights(run, record, building)[task.columns[0].metric]
 

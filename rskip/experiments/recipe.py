@@ -366,7 +366,7 @@ def _read_content(path: Path) -> dict[str, Any]:
         raise SettingError("", f"it holds {kind}", expected="keys and values of a recipe", source=str(path))
     if "kind" not in content and (other := foreign_config(content)) is not None:
         program, command = other
-        how = f"`{command.format(folder=path.parent, name=path.stem, path=path)}` takes it"
+        how = f"`{command.format(folder=path.parent, name=path.stem, path=path)}` runs it"
         expected = "a recipe, which has a `kind`"
         raise SettingError("", f"is a configuration of {program}", expected=expected, advice=how, source=str(path))
     if "rows" in content:
@@ -391,8 +391,8 @@ def _build(
             effective[key] = value
     fields = _own_fields(content, known)
     if fields.probe is not None and not task.probed:
-        probed = " and ".join(each.name for each in tasks().values() if each.probed)
-        raise SettingError("probe", f"is not supported for {task.name}", expected=f"it only with {probed}")
+        probed = " or ".join(each.name for each in tasks().values() if each.probed)
+        raise SettingError("probe", f"is not supported for {task.name}", expected=f"a recipe of kind {probed}")
     return Recipe(
         path=path,
         variant=name,

@@ -97,7 +97,7 @@ def check_agreement(record: Record) -> None:
             raise SettingError.of_value(
                 f"metrics.{metric}",
                 figure,
-                f"{implied:.4f}, which its curve or its other figures give",
+                f"{implied:.4f}, as its curve or its other scores imply",
                 advice="run records must not be edited: restore it, or remove it and run again",
                 source=str(record.path),
             )

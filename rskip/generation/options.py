@@ -34,7 +34,7 @@ class SearchOptions(Checked):
 
     beam: Annotated[int, Meta(ge=1, le=1000, description="hypotheses kept at every step; 1 is greedy search")] = 4
     nbest: Annotated[
-        int, Meta(ge=1, description="translations for each sentence; more than 1: lines of number, score, text")
+        int, Meta(ge=1, description="translations per sentence; if more than 1, each line has number, score and text")
     ] = 1
     length_penalty: Annotated[
         float,
@@ -67,7 +67,7 @@ class SearchOptions(Checked):
         ),
     ] = 0.0
     temperature: Annotated[
-        float, Meta(ge=1e-6, le=1e6, description="divide logits by it", extra={"metavar": "T"})
+        float, Meta(ge=1e-6, le=1e6, description="divide the logits by T", extra={"metavar": "T"})
     ] = 1.0
     no_repeat_ngram: Annotated[
         int,

@@ -41,7 +41,7 @@ class GenerationOptions(Checked):
         Meta(
             ge=0,
             le=1e6,
-            description="divide logits by it; below 1e-6: the most probable token",
+            description="divide the logits by this; below 1e-6: the most probable token",
             extra={"metavar": "T"},
         ),
     ] = 1.0

@@ -57,7 +57,7 @@ def describe(folder: Path, record: Record) -> ModelDescription:
     except KeyError as error:
         raise ValueError(f"{path} doesn't describe a language model ({error!r}): publish the run again") from None
     if (trained_on := record.config["data"]) != corpus:
-        raise ValueError(f"{path} says {corpus}, the record of {record.run} {trained_on}: publish the run again")
+        raise ValueError(f"{path} says {corpus}, the record of {record.run} says {trained_on}: publish the run again")
     spec, text = parse_connection(connection), TEXT_CORPORA[corpus]
     return ModelDescription(
         architecture=name,

@@ -65,7 +65,7 @@ class Models:
         if name is None and known:
             name = known[0]
         if name not in known:
-            what = f"no model for {kind} is served"
+            what = f"the server has no model for {kind}"
             if name is not None and known:
                 what = f"no model for {kind} is called {shown(name)}{did_you_mean(name, known)}"
                 what = f"{what}: expected {', '.join(known)}"
@@ -81,7 +81,7 @@ class Models:
         """
         candidates = [self.named(name, "translation")] if name is not None else self._of("translation")
         if not candidates:
-            raise RequestError(404, "no model for translation is served")
+            raise RequestError(404, "the server has no model for translation")
         for each in candidates:
             sources, targets = languages_of(each.model)
             pair = _same(source, sources), _same(target, targets)

@@ -69,7 +69,7 @@ def describe(folder: Path, record: Record) -> ModelDescription:
     except KeyError as error:
         raise ValueError(f"{path} doesn't describe a model ({error!r}): publish the run again") from None
     if (trained_on := record.config["train"]["dataset"]) != dataset:
-        raise ValueError(f"{path} says {dataset}, the record of {record.run} {trained_on}: publish the run again")
+        raise ValueError(f"{path} says {dataset}, the record of {record.run} says {trained_on}: publish the run again")
     spec = parse_connection(connection)
     return ModelDescription(
         architecture=name,

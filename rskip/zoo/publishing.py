@@ -214,7 +214,7 @@ def check_score(score: float, record: Record, task: Task[Any]) -> None:
         raise SettingError(metric, "is not among its scores", expected=expected, source=str(record.path))
     if abs(score - before) > MAX_LOSS:
         raise ValueError(
-            f"checkpoints/{record.run}/{WEIGHTS} has {metric} {score:.2f} when read back, but the run {before:.2f}: "
+            f"checkpoints/{record.run}/{WEIGHTS} has {metric} {score:.2f} when read back, the run had {before:.2f}: "
             f"expected a difference of at most {MAX_LOSS}"
         )
 

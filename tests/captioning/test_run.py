@@ -322,7 +322,7 @@ def test_publish_writes_weights_that_caption_the_same(project):
     config = json.loads((folder / "config.json").read_text())
     of_two = {**config["model"], "decoder_connection": "1xskip+ln"}
     (folder / "config.json").write_text(json.dumps({**config, "model": of_two}))
-    with pytest.raises(ValueError, match="a model's name has room for one"):
+    with pytest.raises(ValueError, match="but a model's name has only one"):
         find_task("captioning").describe(folder, record)
     (folder / "config.json").write_text(json.dumps({**config, "model": {}}))
     with pytest.raises(ValueError, match="doesn't describe a captioning model"):

@@ -29,11 +29,11 @@ data: {corpus_1: {path_src: a.en, path_tgt: a.de}}
     ("text", "said"),
     [
         (HYDRA, "is a configuration of fairseq (hydra): expected a recipe, which has a `kind`; "
-         "`fairseq-hydra-train --config-dir . --config-name other` takes it"),
+         "`fairseq-hydra-train --config-dir . --config-name other` runs it"),
         (JOEY, "is a configuration of JoeyNMT: expected a recipe, which has a `kind`; "
-         "`python -m joeynmt train other.yaml` takes it"),
+         "`python -m joeynmt train other.yaml` runs it"),
         (OPEN, "is a configuration of OpenNMT-py: expected a recipe, which has a `kind`; "
-         "`onmt_train -config other.yaml` takes it"),
+         "`onmt_train -config other.yaml` runs it"),
         ("train: {arch: x}", "kind is None: expected translation or vision or captioning"),
     ],
 )  # fmt: skip

@@ -217,12 +217,12 @@ def test_what_is_refused_leaves_every_byte(
         patch.setattr("rskip.zoo.publishing.MAX_BYTES", 10)
         assert " has 0.0 MB: expected at most 0 MB" in refused()
     trained.write_bytes(b"x")
-    assert "is not the file of results/mine/1.json" in refused()
+    assert "doesn't match results/mine/1.json" in refused()
     trained.unlink()
     assert "trained.safetensors is missing" in refused()
     trained.write_bytes(weights)
     line_fitting.export_weights = lambda *arguments: {**export(*arguments), "distance": 0.5}  # type: ignore[method-assign]
-    assert "has distance 0.50 when read back, but the run 0.03" in refused()
+    assert "has distance 0.50 when read back, the run had 0.03" in refused()
 
     def fail(*arguments: object) -> None:
         raise CommandFailed("scoring failed")

@@ -186,7 +186,7 @@ def test_a_loaded_folder_of_transformers_needs_no_scaling(tmp_path):
     adapt(transformers.GPT2LMHeadModel(config), "deepnorm", host_supplies="branch_gain").save_pretrained(tmp_path)
     model = from_pretrained(transformers.AutoModelForCausalLM, tmp_path).train()
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message="the training starts")
+        warnings.filterwarnings("error", message="training starts")
         model(torch.ones(1, 3, dtype=torch.int64)).logits.sum().backward()
     (block,) = model.transformer.h
     with pytest.raises(ValueError, match="after a state was loaded"):

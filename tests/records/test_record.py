@@ -110,7 +110,7 @@ def test_what_is_not_a_record_names_the_file_and_the_field(make_record: MakeReco
             read_record(path)
         assert str(error.value).startswith(f"{path}: ") and "\n" not in str(error.value)
     path.write_text('{"tokens": 9}')  # another program's file: the advice must not be to remove it
-    with pytest.raises(SettingError, match="not a run record, such as `rskip run` writes; move it out of the folder"):
+    with pytest.raises(SettingError, match="not a run record from `rskip run`; move it out of the folder"):
         read_record(path)
     (tmp_path / "run.json").touch()
     with pytest.raises(SettingError, match="its folder holds a training run or a model: give a folder of records"):

@@ -123,7 +123,7 @@ def test_bad_addresses_and_too_much_at_once(serving, seeing, drawn):
     answer = serving(models=seeing, max_bodies=100).send("POST", "/v1/caption", **image)
     assert answer.status_code == 503 and "the server holds too many large requests" in answer.json()["error"]
     assert service.send("POST", "/v1/translate", json={"text": "a"}).json() == {
-        "error": "no model for translation is served"
+        "error": "the server has no model for translation"
     }
 
 

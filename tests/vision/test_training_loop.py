@@ -178,10 +178,10 @@ def test_a_damaged_line_of_a_curve(tmp_path, change, said):
     path = tmp_path / "curve.jsonl"
     path.write_text(whole + damaged)
     assert read_curve(path) == [point]
-    with pytest.raises(ValueError, match=rf"curve\.jsonl, line 2: {said}; move the training away to start again$"):
+    with pytest.raises(ValueError, match=rf"curve\.jsonl, line 2: {said}; move the folder away to start again$"):
         read_curve(path, finished=True)
     path.write_text(damaged + whole)
-    with pytest.raises(ValueError, match=rf"curve\.jsonl, line 1: {said}; move the training away to start again$"):
+    with pytest.raises(ValueError, match=rf"curve\.jsonl, line 1: {said}; move the folder away to start again$"):
         read_curve(path)
 
 

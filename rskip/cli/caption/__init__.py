@@ -8,7 +8,7 @@
 `rskip caption extract` extracts the features that models are trained on; write ./extract for a folder of that name. An
 image that can't be read is skipped and listed at the end; the exit status is then 2. With --output FILE, the command
 writes one line of JSON per image, with its caption or its error. It writes to FILE.partial, which becomes FILE when
-complete. --resume continues an interrupted run, and tries the failed images of a complete one again.
+complete. --resume continues an interrupted run, and retries the failed images of a complete one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Write a folder that transformers' MarianMTModel loads, with the text pipeline and a model card.
 
 MarianMTModel computes λxskip+ln, 1xskip+ln:branch_scale=β, deepnorm and askip+ln (learned, depth), some of them after
-folding. Other connections are an error. MarianTokenizer can do what a text pipeline of SentencePiece alone does; of
-other pipelines only rskip can encode the text. rskip translate reads the folder too.
+folding. Other connections are an error. MarianTokenizer encodes text only if the text pipeline is SentencePiece without
+other steps; otherwise encode it with rskip. rskip translate reads the folder too.
 
     rskip export huggingface --model checkpoints/multi30k_en_de/1xskip_ln --output marian-model
 """

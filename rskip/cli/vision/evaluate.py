@@ -1,6 +1,6 @@
 """Evaluate a model: error, table of classes, most confused classes, images per second.
 
-MODEL is the folder of a training (the command reads its model.pt, or checkpoint.pt if the training is unfinished), one
+MODEL is the folder of a training run (the command reads its model.pt, or checkpoint.pt if the run is unfinished), one
 of these files, a folder of published weights (model.safetensors, config.json), or a name from `rskip zoo list`.
 """
 

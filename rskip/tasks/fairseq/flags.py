@@ -63,7 +63,7 @@ def check_fairseq_flags(given: Sequence[FairseqFlags]) -> None:
     for number, (flag, why) in json.loads(process.stdout.splitlines()[-1]).items():
         each = given[int(number)]
         name = f"{each.section}.{flag}" if flag else each.section
-        problem = f"is {shown(each.flags[flag])}, which" if flag else "holds what"
+        problem = f"is {shown(each.flags[flag])}, which" if flag else "holds flags that"
         short = why if len(why) <= 100 else f"{why[:97]}..."  # fairseq may list hundreds of choices
         raise SettingError(name, f"{problem} {each.program} refuses ({short})", source=each.source)
 
