@@ -1,4 +1,4 @@
-"""`python -m fairseq_compat.report [USER_DIR]`: one JSON object that shows which patches are active.
+"""`python -m fairseq_compat.report [USER_DIR ...]`: one JSON object that shows which patches are active.
 
 {"hook": true, "fairseq": "0.12.2", "patches": [{"name": "bf16", "symptom": "--bf16 asks ...", "active": true}, ...]}.
 "hook" is true if the start-up hook ran in this process. If fairseq can't be imported, "fairseq" is null and "error"
@@ -17,14 +17,15 @@ from fairseq_compat.registry import REGISTRY
 from fairseq_compat.startup import FairseqFinder
 
 
-def report(user_dir: str | None = None) -> dict[str, Any]:
+def report(*user_dirs: str) -> dict[str, Any]:
     """Imports fairseq and asks every patch whether it is active; an exception means that it isn't."""
     answer: dict[str, Any] = {"hook": FairseqFinder in sys.meta_path, "fairseq": None}
     try:
         import fairseq
         from fairseq import utils
 
-        utils.import_user_module(argparse.Namespace(user_dir=user_dir))
+        for user_dir in user_dirs:
+            utils.import_user_module(argparse.Namespace(user_dir=user_dir))
         answer["fairseq"] = fairseq.__version__
     except Exception as error:
         answer["error"] = f"{type(error).__name__}: {error}"
@@ -43,4 +44,4 @@ def _is_active(patch: Patch) -> bool:
 
 
 if __name__ == "__main__":
-    print(json.dumps(report(*sys.argv[1:2])))
+    print(json.dumps(report(*sys.argv[1:])))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rskip.machine.findings import Findings
 
+CHECKS_USER_DIR = True
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command has no arguments."""
@@ -17,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs all checks and prints their results."""
-    findings = examine()
+    findings = examine(args.user_dir)
     print("\n".join(findings.lines))
     for title, entries in (("worth knowing", findings.notes), ("wrong", findings.wrong)):
         if entries:
@@ -28,8 +30,11 @@ def run(args: argparse.Namespace) -> int:
     return 1 if findings.wrong else 0
 
 
-def examine() -> Findings:
-    """Runs all checks, in the order in which they are printed."""
+def examine(user_dir: str | None) -> Findings:
+    """Runs all checks, in the order in which they are printed.
+
+    :param user_dir: the value of --user-dir.
+    """
     from rskip.cpu.checks import check_kernels
     from rskip.machine import checks, fairseq_checks
     from rskip.machine.findings import Findings
@@ -37,10 +42,11 @@ def examine() -> Findings:
     findings = Findings()
     checks.check_machine(findings)
     checks.check_variables(findings)
+    folder = checks.check_user_dir(findings, user_dir)
     checks.check_packages(findings)
     checks.check_extras(findings)
     check_kernels(findings, pytorch=checks.check_pytorch(findings))
     fairseq_checks.check_compiler(findings)
-    fairseq_checks.check_fairseq(findings)
+    fairseq_checks.check_fairseq(findings, user_dir=folder)
     checks.check_cache(findings)
     return findings

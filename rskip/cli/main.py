@@ -5,8 +5,8 @@ is its help. It has the functions `add_arguments(parser)` and `run(args) -> int 
 commands of two words: `rskip zoo list` is `zoo/list.py`. If the `__init__.py` of a folder has both functions, it is a
 command itself. `rskip caption` runs `caption/__init__.py`, unless the next word is a command of the folder: `rskip
 caption extract` runs `caption/extract.py`. Every command has `--user-dir`, unless its module sets ENDS_WITH_FAIRSEQS,
-because its arguments end with those of fairseq-train. A user's mistake (ValueError, OSError) becomes one line on stderr
-and exit status 2.
+because its arguments end with those of fairseq-train. The user-dir is imported before the command runs, unless the
+module sets CHECKS_USER_DIR. A user's mistake (ValueError, OSError) becomes one line on stderr and exit status 2.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -125,7 +125,8 @@ def _add_subcommands(parser: argparse.ArgumentParser, group: ModuleType, argv: S
                     "--user-dir", metavar="FOLDER",
                     help="package with your own connections (default: the environment variable RSKIP_USER_DIR)",
                 )  # fmt: skip
-            subparser.set_defaults(command=subparser.prog, work=module.run)
+            imports = not getattr(module, "CHECKS_USER_DIR", False)
+            subparser.set_defaults(command=subparser.prog, work=module.run, imports_user_dir=imports)
 
 
 def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
@@ -161,7 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.print_help()
         else:
             command = args.command
-            with user_dir(getattr(args, "user_dir", None)):
+            with user_dir(getattr(args, "user_dir", None)) if args.imports_user_dir else nullcontext():
                 status = args.work(args) or 0
         sys.stdout.flush()
         return status

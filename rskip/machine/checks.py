@@ -11,7 +11,8 @@ from rskip.files.cache import cache_folder
 from rskip.machine.environment import available_cores, constraints_file, installed_version, read_tested_versions
 from rskip.machine.extras import install_command, package_of, requirements
 from rskip.machine.findings import Findings
-from rskip.settings.errors import did_you_mean
+from rskip.settings.errors import SettingError, did_you_mean
+from rskip.settings.user_dir import ENVIRONMENT, user_dir
 
 # the oldest supported and the newest tested Python
 PYTHONS = ((3, 10), (3, 13))
@@ -42,6 +43,22 @@ def check_variables(findings: Findings) -> None:
         if name not in (variable, *VARIABLES):
             meant = did_you_mean(name, VARIABLES, before=_PREFIX)
             findings.notes.append(f"rskip doesn't read the environment variable {variable}{meant}")
+
+
+def check_user_dir(findings: Findings, given: str | None) -> str | None:
+    """Imports the package with the user's own connections. Returns its folder, or None without an importable one.
+
+    :param given: the value of --user-dir.
+    """
+    try:
+        with user_dir(given):
+            folder = os.environ.get(ENVIRONMENT)
+    except SettingError as error:
+        findings.wrong.append(str(error))
+        return None
+    if folder:
+        findings.show("user-dir", folder)
+    return folder
 
 
 def check_packages(findings: Findings) -> None:

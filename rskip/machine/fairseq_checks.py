@@ -20,8 +20,11 @@ def check_compiler(findings: Findings) -> None:
     findings.show("C++ compiler", compiler() or "none (needed to install fairseq)")
 
 
-def check_fairseq(findings: Findings) -> None:
-    """Checks fairseq, the start-up hook and the patches in a new process."""
+def check_fairseq(findings: Findings, *, user_dir: str | None = None) -> None:
+    """Checks fairseq, the start-up hook and the patches in a new process.
+
+    :param user_dir: a folder, whose patches are checked too.
+    """
     installed = installed_version("fairseq")
     findings.show("fairseq", installed or "not installed; to train with it, run `rskip setup-fairseq`")
     if installed is None:
@@ -33,7 +36,7 @@ def check_fairseq(findings: Findings) -> None:
     if missing := missing_needs():
         findings.wrong.append(f"fairseq needs {', '.join(missing)}: run rskip setup-fairseq")
     process = subprocess.run(
-        [sys.executable, "-m", "fairseq_compat.report", "rskip"],
+        [sys.executable, "-m", "fairseq_compat.report", "rskip", *([user_dir] if user_dir else [])],
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -53,7 +56,10 @@ def check_fairseq(findings: Findings) -> None:
             f"fairseq can't be imported ({' '.join(report['error'].split())}): run rskip setup-fairseq"
         )
     elif unknown := _unknown_patches(["all", *(patch["name"] for patch in report["patches"])]):
-        findings.wrong.append(f"{_DISABLE} names unknown patches, which have no effect: {unknown}")
+        findings.wrong.append(
+            f"{_DISABLE} names unknown patches, which have no effect: {unknown}; for patches of a plug-in, give its "
+            "folder with --user-dir"
+        )
     for patch in report["patches"]:
         findings.show(f"  {patch['name']}", "active" if patch["active"] else "NOT active")
         if not patch["active"] and "error" not in report:

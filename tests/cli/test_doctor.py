@@ -6,12 +6,13 @@ from types import SimpleNamespace
 
 from fairseq_compat.patches import PATCHES
 from rskip.cli import doctor
+from rskip.cli.main import main
 from rskip.machine.findings import Findings
 
 
 def test_this_environment_is_fine(capsys):
     """All of it, with a real process: the environment that runs the tests has every patch in force."""
-    assert doctor.run(SimpleNamespace()) == 0
+    assert doctor.run(SimpleNamespace(user_dir=None)) == 0
     shown = dict(
         line.strip().split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if "  " in line
     )
@@ -20,16 +21,27 @@ def test_this_environment_is_fine(capsys):
 
 
 def test_all_fine_is_said(monkeypatch, capsys):
-    monkeypatch.setattr(doctor, "examine", Findings)
-    assert doctor.run(SimpleNamespace()) == 0
+    monkeypatch.setattr(doctor, "examine", lambda user_dir: Findings())
+    assert doctor.run(SimpleNamespace(user_dir=None)) == 0
     assert "nothing is wrong" in capsys.readouterr().out
 
 
 def test_wrong_things_are_listed_and_status_1(monkeypatch, capsys):
     found = Findings()
     found.wrong.append("it is broken: fix it")
-    monkeypatch.setattr(doctor, "examine", lambda: found)
-    assert doctor.run(SimpleNamespace()) == 1
+    monkeypatch.setattr(doctor, "examine", lambda user_dir: found)
+    assert doctor.run(SimpleNamespace(user_dir=None)) == 1
     out = capsys.readouterr().out
     assert "wrong:\n  - it is broken: fix it\n" in out
     assert "nothing is wrong" not in out
+
+
+def test_a_wrong_user_dir_is_a_finding(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("RSKIP_USER_DIR", str(tmp_path))
+    monkeypatch.setattr("rskip.machine.fairseq_checks.check_fairseq", lambda findings, user_dir: None)
+    assert main(["doctor"]) == 1
+    out, error = capsys.readouterr()
+    assert error == "" and out.endswith(
+        f"wrong:\n  - RSKIP_USER_DIR is '{tmp_path}': expected a folder with an __init__.py, seen from here\n"
+    )
+    assert "\ndownloads " in out

@@ -17,16 +17,30 @@ from fairseq_compat.registry import REGISTRY, add_patches
 pytest.importorskip("fairseq")
 
 NAMES = {"half-precision-adam", "out-of-memory", "profiling-pass", "resumed-models", "run-lock"}
-REPORT = "import sys, runpy; sys.argv[1:] = ['rskip']; runpy.run_module('fairseq_compat.report', run_name='__main__')"
+REPORT = "import sys, runpy; sys.argv[1:] = {}; runpy.run_module('fairseq_compat.report', run_name='__main__')"
+PLUGIN = """
+from fairseq_compat.patch import Patch
+from fairseq_compat.registry import add_patches
+
+add_patches([Patch(name="of-a-plugin", modules=(), symptom="a symptom", active=lambda: True)])
+"""
 
 
 @pytest.mark.parametrize("without", ["", ",".join(sorted(NAMES))])
 def test_the_report_of_a_user_dir_has_its_patches(without: str, tmp_path: Path, forked: Callable) -> None:
-    process = forked("-c", REPORT, folder=tmp_path, without=without)
+    process = forked("-c", REPORT.format(["rskip"]), folder=tmp_path, without=without)
     answer = json.loads(process.stdout)
     inactive = {patch["name"] for patch in answer["patches"] if not patch["active"]}
     assert inactive == set(filter(None, without.split(",")))
     assert {patch["name"] for patch in answer["patches"]} > NAMES
+
+
+def test_the_report_has_the_patches_of_every_user_dir(tmp_path: Path, forked: Callable) -> None:
+    (tmp_path / "plugin").mkdir()
+    (tmp_path / "plugin/__init__.py").write_text(PLUGIN)
+    process = forked("-c", REPORT.format(["rskip", str(tmp_path / "plugin")]), folder=tmp_path)
+    active = [patch["name"] for patch in json.loads(process.stdout)["patches"] if patch["active"]]
+    assert {*active} > NAMES and active[-1] == "of-a-plugin"
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from importlib import metadata
 from types import SimpleNamespace
 
@@ -97,7 +98,8 @@ def test_unknown_patches_to_leave_out_are_wrong(answer, monkeypatch):
     answer()
     monkeypatch.setenv("FAIRSEQ_COMPAT_DISABLE", "bf16, cpu-dpp,foo,all,")
     assert findings(fairseq_checks.check_fairseq).wrong == [
-        "FAIRSEQ_COMPAT_DISABLE names unknown patches, which have no effect: cpu-dpp (did you mean 'cpu-ddp'?), foo"
+        "FAIRSEQ_COMPAT_DISABLE names unknown patches, which have no effect: cpu-dpp (did you mean 'cpu-ddp'?), foo; "
+        "for patches of a plug-in, give its folder with --user-dir"
     ]
 
 
@@ -158,6 +160,21 @@ def test_unknown_variables_are_worth_knowing(monkeypatch):
     assert "rskip doesn't read the environment variable RSKIP_OFLINE (did you mean 'RSKIP_OFFLINE'?)" in notes
     assert "rskip doesn't read the environment variable RSKIP_ZZZ" in notes
     assert not any("variable RSKIP_OFFLINE" in note for note in notes)
+
+
+def test_a_user_dir_is_shown_or_wrong(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name, text in (("whole_user_dir", ""), ("broken_user_dir", "1 / 0")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(text)
+    found = Findings()
+    assert checks.check_user_dir(found, None) is None and found == Findings()
+    assert checks.check_user_dir(found, str(tmp_path / "whole_user_dir")) == str(tmp_path / "whole_user_dir")
+    assert found.lines == [f"{'user-dir':<20} {tmp_path / 'whole_user_dir'}"] and not found.wrong
+    monkeypatch.setenv("RSKIP_USER_DIR", str(tmp_path / "broken_user_dir"))
+    assert checks.check_user_dir(found, None) is None
+    reason = "can't be imported (ZeroDivisionError: division by zero)"
+    assert found.wrong == [f"RSKIP_USER_DIR is {tmp_path / 'broken_user_dir'}, which {reason}"]
 
 
 def test_the_known_variables_are_those_in_the_code(root):
