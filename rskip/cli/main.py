@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 import rskip.cli
 from rskip.cli._streams import finish_output, use_own_streams
-from rskip.machine.extras import MissingExtra, advice
+from rskip.machine.extras import MissingExtra, advice, missing_torch
 from rskip.settings.user_dir import user_dir
 
 MISTAKE, INTERRUPTED, OUTPUT_CLOSED = 2, 130, 141
@@ -177,14 +177,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         finish_output()
         return OUTPUT_CLOSED
     except ImportError as error:
-        if not isinstance(error, MissingExtra) and error.name != "torch":
-            raise
-        finish_output()
         command = _typed_command(argv)
+        if not isinstance(error, MissingExtra):
+            if (error.name or "").partition(".")[0] != "torch":
+                raise
+            error = missing_torch(command, error)
+        finish_output()
         line = one_line(error, args)
         name = next((_EXTRAS[each] for each in _EXTRAS if f"{command} ".startswith(f"{each} ")), None)
-        if not isinstance(error, MissingExtra) or (error.shared and name):
-            line = f"{command} needs {error.name}: {advice(name or 'torch')}"
+        if error.shared and name:
+            line = f"{command} needs {error.name}: {advice(name)}"
         print(f"{command}: error: {line}", file=sys.stderr)
         return MISTAKE
     except (ValueError, OSError) as error:

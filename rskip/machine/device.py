@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rskip.machine.environment import number_in_environment
-from rskip.machine.extras import require_torch
+from rskip.machine.extras import has_torch, require_torch
 
 if TYPE_CHECKING:
     import torch
@@ -24,10 +24,10 @@ def finds_gpu() -> bool:
     """Whether PyTorch finds a GPU. It imports torch only where the system has a GPU's driver."""
     if "torch" not in sys.modules and not _has_driver():
         return False
-    try:
-        import torch
-    except ModuleNotFoundError:
+    if not has_torch():
         return False
+    import torch
+
     return torch.cuda.is_available()
 
 
@@ -43,7 +43,7 @@ def usable_device(device: str | torch.device) -> torch.device:
     """The device, with its number if its type has one.
 
     :raises ValueError: the device doesn't exist or can't hold values.
-    :raises MissingExtra: torch is missing.
+    :raises MissingExtra: torch is missing or broken.
     """
     require_torch(f"the device {str(device)!r}")
     import torch

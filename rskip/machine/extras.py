@@ -46,21 +46,25 @@ def extra(*names: str, what: str = "") -> Iterator[None]:
         raise missing from error
 
 
-def missing_torch(what: str) -> MissingExtra:
-    """The error for a missing PyTorch, which `what` needs."""
+def missing_torch(what: str, error: Exception) -> MissingExtra:
+    """The error for a missing or broken PyTorch, which `what` needs.
+
+    :param error: the error of its import.
+    """
+    if not isinstance(error, ModuleNotFoundError) or error.name != "torch":
+        advised = "pip install --force-reinstall torch"
+        return MissingExtra(f"{what} needs torch, which can't be imported ({error}): {advised}", name="torch")
     missing = MissingExtra(f"{what} needs torch: {advice('torch')}", name="torch")
     missing.shared = True
     return missing
 
 
 def require_torch(what: str) -> None:
-    """Imports PyTorch, which `what` needs. Raises `MissingExtra` if it is missing."""
+    """Imports PyTorch, which `what` needs. Raises `MissingExtra` if it is missing or broken."""
     try:
         import torch  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise missing_torch(what) from error
+    except (ImportError, OSError) as error:  # OSError: a shared library is missing
+        raise missing_torch(what, error) from error
 
 
 def has_torch() -> bool:

@@ -25,6 +25,6 @@ def imported_on_use(package: str, homes: Mapping[str, str]) -> Callable[[str], o
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
-            raise missing_torch(f"{package}.{name}") from error
+            raise missing_torch(f"{package}.{name}", error) from error
 
     return member

@@ -137,6 +137,10 @@ def test_status_is_what_run_returns(only, returned, status):
         (FileNotFoundError(2, "No such file or directory", "a\nb"), r'"a\nb": No such file or directory'),
         (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
         (ValueError(), "ValueError"),
+        (
+            ImportError("no libc10.so", name="torch._C"),
+            "rskip it needs torch, which can't be imported (no libc10.so): pip install --force-reinstall torch",
+        ),
     ],
 )
 def test_mistake_is_one_line_and_status_2(only, capsys, error, line):

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from rskip.machine import extras
-from rskip.machine.extras import MissingExtra, extra, install_command
+from rskip.machine.extras import MissingExtra, extra, has_torch, install_command, require_torch
 
 
 def test_a_missing_module_is_named_with_its_extra_and_the_command(root: Path) -> None:
@@ -38,6 +38,22 @@ def test_one_of_several_extras_and_a_module_that_is_there_but_broken(root: Path,
         r"extras vision, captioning with pip install -e \"" + re.escape(str(root)) + r"\[EXTRA\]\"",
         str(caught.value),
     )
+
+
+@pytest.mark.parametrize("error", [ImportError("libc10.so: no such file", name="torch._C"), OSError("no libcudart.so")])
+def test_a_pytorch_that_is_there_but_broken(error: Exception, monkeypatch) -> None:
+    class Broken:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            raise error
+
+    monkeypatch.setattr(sys, "meta_path", [Broken])
+    monkeypatch.delitem(sys.modules, "torch")
+    assert not has_torch()
+    with pytest.raises(MissingExtra) as caught:
+        require_torch("a model")
+    advised = "pip install --force-reinstall torch"
+    assert str(caught.value) == f"a model needs torch, which can't be imported ({error}): {advised}"
 
 
 def test_errors_of_rskip_itself_and_of_an_extra_within_stay_as_they_are() -> None:
