@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +53,10 @@ class Connection(SelfInitialised):
         self.features = features
         self.feature_dim = feature_dim
 
+    if TYPE_CHECKING:  # nn.Module declares that a call returns Any
+
+        def __call__(self, x: Tensor, f: Tensor) -> Tensor: ...
+
     def before(self, state: State) -> tuple[Tensor, State]:
         """The branch's input, and the value to pass to `after`."""
         x = one_tensor(state, self)
@@ -60,8 +64,7 @@ class Connection(SelfInitialised):
 
     def after(self, kept: State, f: Tensor) -> State:
         """The state after the block, from what `before` kept and the branch's output."""
-        y: Tensor = self(kept, f)
-        return y
+        return self(one_tensor(kept, self), f)
 
     def branch_input(self, x: Tensor) -> Tensor:
         """The branch's input if the state is x: x itself, unless the connection normalises it first."""

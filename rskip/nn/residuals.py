@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +50,10 @@ class Residual(nn.Module):
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self.connection = connection
+
+    if TYPE_CHECKING:  # nn.Module declares that a call returns Any
+
+        def __call__(self, state: State, branch: Callable[..., Any], *args: Any, **kwargs: Any) -> State: ...
 
     def forward(self, state: State, branch: Callable[..., Any] = None, *args: Any, **kwargs: Any) -> State:  # type: ignore[assignment]
         """Runs the branch and joins its output with the state.
@@ -124,9 +128,10 @@ class LayerResiduals(nn.Module):
         for name, residual in residuals.items():
             self.add_module(name, residual)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Residual:
         try:
-            return super().__getattr__(name)
+            residual: Any = super().__getattr__(name)
+            return residual
         except AttributeError:
             known = ", ".join(name for name, _ in self.named_children())
             raise AttributeError(f"this layer has no branch {name!r}; its branches are {known}") from None

@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 MODEL = Path(__file__).with_name("typed_model.py")
-WRONG = "build_connection(2, 8)\nResiduals('sas', '8', layers=1)\n"
+WRONG = """
+build_connection(2, 8)
+Residuals('sas', '8', layers=1)
+connection(Tensor())
+Residuals('sas', 8, layers=1)[0].ffn(Tensor())
+"""
 # PyTorch's types, which take mypy half a minute, are left to `make lint`, which checks typed_model.py with them.
 SETTINGS = """
 [mypy]
@@ -32,4 +37,4 @@ def test_a_users_file_has_the_packages_types(tmp_path):
         text=True,
     )
     lines = process.stdout.splitlines()
-    assert [line.partition(":")[0] for line in lines if ": error:" in line] == ["wrong.py"] * 2, process.stdout
+    assert [line.partition(":")[0] for line in lines if ": error:" in line] == ["wrong.py"] * 4, process.stdout
