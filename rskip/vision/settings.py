@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -26,9 +26,13 @@ OWN = "images"  # the `dataset` of a training on your own images
 MIN_TORCHVISION_SIZE = 64  # pixels; the models divide it by 32, and batch normalisation needs several values
 _LATER = ("shortcut_input", "decay", "data", "model", "size", "flip")
 _ONLY_OWN = ("model", "size")
-_ONLY_PREACT = ("depth", "shortcut", "shortcut_input", "block")
 REMOVED = ("cuda_graph",)  # settings of earlier versions that changed only the speed of a training
-_ONLY_FOR = {"step": ("warmup_iterations", "milestones"), "one_cycle": ("warmup_share", "final_lr")}
+_ONLY_FOR = {
+    ("model", "preact_resnet"): ("depth", "shortcut", "shortcut_input", "block"),
+    ("shortcut", "zero_pad"): ("shortcut_input",),
+    ("schedule", "step"): ("warmup_iterations", "milestones"),
+    ("schedule", "one_cycle"): ("warmup_share", "final_lr"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,11 +142,12 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         from rskip.connections import check_connection, parse_connection  # imports PyTorch
-        from rskip.vision.blocks import check_shortcut_input
         from rskip.vision.cifar_resnet import blocks_per_stage_of
 
         check(self)
         self._check_images()
+        fields = type(self).__dataclass_fields__
+        self.check_used(name for name in fields if getattr(self, name) != fields[name].default)
         if self.iterations is not None and self.epochs is not None:
             raise SettingError(
                 "iterations",
@@ -152,16 +157,10 @@ class TrainingSettings:
         if self.iterations is None and self.epochs is None:
             object.__setattr__(self, "iterations", PAPER_ITERATIONS)
         blocks_per_stage_of(self.depth, self.block)
-        check_shortcut_input(self.shortcut_input, self.shortcut)
         if self.nesterov and not self.momentum:
             raise SettingError("nesterov", "needs a momentum above 0, not 0", advice="set momentum, or leave it out")
         if list(self.milestones) != sorted(set(self.milestones)) or min(self.milestones, default=1) < 1:
             raise SettingError.of_value("milestones", list(self.milestones), "rising numbers, such as [32000, 48000]")
-        for schedule, names in _ONLY_FOR.items():
-            for name in names if schedule != self.schedule else ():
-                if getattr(self, name) != type(self).__dataclass_fields__[name].default:
-                    problem = f"is for schedule {schedule}, but schedule is {self.schedule}"
-                    raise SettingError(name, problem, advice="leave it out")
         check_connection(self.connection, 1)
         object.__setattr__(self, "connection", str(parse_connection(self.connection)))
 
@@ -184,12 +183,20 @@ class TrainingSettings:
             raise SettingError("epochs", "is missing", expected="epochs or iterations, for your own images")
         if self.model == "preact_resnet":
             return
-        for name in _ONLY_PREACT:
-            if getattr(self, name) != defaults[name]:
-                raise SettingError(name, f"is for preact_resnet, but model is {self.model}", advice="leave it out")
         if self.size is not None and self.size < MIN_TORCHVISION_SIZE:
             expected = f"at least {MIN_TORCHVISION_SIZE} for {self.model}"
             raise SettingError.of_value("size", self.size, expected)
+
+    def check_used(self, names: Iterable[str]) -> None:
+        """Checks that these settings have an effect with the model, shortcut and schedule.
+
+        :raises SettingError: one has none.
+        """
+        for name in names:
+            for (setting, needed), dependent in _ONLY_FOR.items():
+                if name in dependent and getattr(self, setting) != needed:
+                    problem = f"is for {setting} {needed}, but {setting} is {getattr(self, setting)}"
+                    raise SettingError(name, problem, advice="leave it out")
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain JSON values, from which `rskip.settings.check.convert` makes equal settings.

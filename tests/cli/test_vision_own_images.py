@@ -168,7 +168,7 @@ def test_a_resnet_of_torchvision_on_larger_images(photos: Path, tmp_path: Path, 
     assert pixels.shape == (3, 72, 72) and classifier.transforms().stored_size == 82
     assert main(["vision", "evaluate", str(tmp_path), "--data", str(photos), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["error"] == read_curve(tmp_path / "curve.jsonl")[-1].test_error
-    refused(capsys, "is for preact_resnet, but model is resnet18", *command, "--depth", "8")
+    refused(capsys, "--depth is for model preact_resnet, but model is resnet18", *command, "--depth", "20")
     refused(capsys, "size is 32: expected at least 64 for resnet18", *command, "--size", "32")
 
 

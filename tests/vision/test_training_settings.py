@@ -108,7 +108,7 @@ def test_wrong_settings_are_named():
         ({"connection": "prenorm+ln"}, "connection", "prenorm works only on sequences"),
         ({"shortcut": "zero"}, "shortcut", "did you mean zero_pad?"),
         ({"shortcut_input": "row"}, "shortcut_input", "did you mean raw?"),
-        ({"shortcut_input": "activated", "shortcut": "projection"}, "shortcut_input", "is for zero_pad"),
+        ({"shortcut_input": "activated", "shortcut": "projection"}, "shortcut_input", "is for shortcut zero_pad"),
         ({"decay": "norms"}, "decay", "all or weights"),
         ({"block": "big"}, "block", "basic or bottleneck"),
         ({"batch_size": 0}, "batch_size", "1 or more"),

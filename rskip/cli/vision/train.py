@@ -170,6 +170,7 @@ def training_settings(
         said |= {name for name in recipe.written["train"] if name != "precision"}
         if args.probe_every is None and recipe.own.probe is not None:
             args.probe_every = recipe.own.probe.every
+    settings.check_used(given)  # not those of --set: `rskip run` gives all settings there
     if args.precision != "auto":
         settings = replace(settings, precision=args.precision)
         said.add("precision")
