@@ -47,6 +47,8 @@ def run(args: argparse.Namespace) -> None:
     if args.baseline is not None and not names:
         raise SettingError("baseline", "is given without NAME", expected="the name of a recipe")
     baselines = {} if args.baseline is None else dict.fromkeys(names, args.baseline)
+    if args.format != "text" and not names:
+        raise SettingError("format", "is given without NAME", expected="the name of a recipe")
     results = read_results(Path(), files=files, baselines=baselines)
     if baselines and (grids := [name for name in names if name in results.grids.names]):
         problem = f"is given, but {grids[0]} is a grid, whose lines are compared with its first line"
@@ -59,6 +61,8 @@ def run(args: argparse.Namespace) -> None:
         replace(results.table(name, seeds=args.seeds), name=typed.get(name, name))
         for name in (results.names if names == ["all"] else names)
     ]
+    if args.format == "csv" and len(found) > 1:
+        raise SettingError("format", "is csv", expected=f"one table, not {len(found)}", advice="give one NAME")
     print("\n".join(table.render(args.format) for table in found), end="")
     compared = [table for table in found if isinstance(table, ComparisonTable)]
     for folder, command in {folder: command for table in compared for folder, command in begun(table).items()}.items():

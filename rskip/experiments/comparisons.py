@@ -175,7 +175,7 @@ class Comparisons:
             remark=" ".join(dict.fromkeys(line.recipe.own.note for line in lines if line.recipe.own.note)),
             notes=[*_notes(lines), *([] if title else _paper_tables(lines))],
             commands=_commands(lines),
-            numbers=[_numbers(line) for line in lines],
+            numbers=[plain_numbers(line) for line in lines],
         )
 
     def _lines(self, recipe: Recipe, title: str | None, seeds: Sequence[int], scored: Collection[str]) -> list[Line]:
@@ -438,7 +438,7 @@ def comparison_cells(line: Line) -> tuple[str, ...]:
     return _difference(line), probability_text(found.p), f"{found.detectable:.2f}"
 
 
-def _numbers(line: Line) -> dict[str, Any]:
+def plain_numbers(line: Line) -> dict[str, Any]:
     """A row of the CSV, with empty cells for missing numbers."""
     ours, found = line.ours, line.difference
     low, high = found.interval if found and found.interval else (None, None)

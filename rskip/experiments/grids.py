@@ -23,6 +23,7 @@ from rskip.experiments.comparisons import (
     compare_lines,
     comparison_cells,
     comparison_notes,
+    plain_numbers,
     records_by_run,
     run_command,
 )
@@ -153,6 +154,11 @@ class Grids:
             records={places[cell.recipe.address]: cell.records for cell in cells if cell.records},
             notes=notes,
             commands=_commands([cell for line in lines for cell in line]),
+            numbers=[
+                {**plain_numbers(compared.get(cell.recipe.address, _line(cell, ranked))), **figures}
+                for line, figures in zip(ordered, further, strict=True)
+                for cell in line
+            ],
         )
 
     def measurement(self, name: str) -> Measurement:
@@ -221,13 +227,21 @@ def _compare(lines: Sequence[Sequence[Cell]], baseline: str, ranked: Column) -> 
     found = []
     for line in lines:
         for cells in zip(line, base, strict=True):
-            ours, theirs = (
-                Line(recipe=cell.recipe, metric=ranked.metric, measure=ranked.heading, paper=(), records=cell.ended)
-                for cell in cells
-            )
+            ours, theirs = (_line(cell, ranked) for cell in cells)
             if line is not base and len(ours.values) > 1 and len(theirs.values) > 1:
                 found.append(replace(ours, baseline=theirs))
     return {line.recipe.address: line for line in compare_lines(found) if line.difference}
+
+
+def _line(cell: Cell, ranked: Column) -> Line:
+    return Line(
+        recipe=cell.recipe,
+        metric=ranked.metric,
+        measure=ranked.heading,
+        paper=(),
+        records=cell.ended,
+        missing=() if cell.records else SEEDS[:1],
+    )
 
 
 def _comparison_columns(lines: Sequence[Sequence[Cell]], compared: Mapping[str, Line]) -> dict[str, list[str]]:

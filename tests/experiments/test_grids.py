@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -114,6 +116,12 @@ def test_cells_are_compared_with_the_first_lines_where_both_have_seeds(
         "| plain | **4.60 ± 0.10 (3)** |  |  |  | 30.00 ± 0.00 |",
     ]
     assert "Differences are the variant's score minus that of plain in the same column.  " in lines
+    assert main(["report", "mine/small", "--format", "csv"]) == 0
+    rows = {row["variant"]: row for row in csv.DictReader(io.StringIO(capsys.readouterr().out))}
+    cells = ("baseline", "seeds", "mean", "difference", "p")
+    expected = ["mine/small_plain_lr2", "1 2 3", "4.3", "-0.3", "0.0198"]
+    assert [rows["mine/small_twice_lr2"][cell] for cell in cells] == expected
+    assert [rows["mine/small_gates_lr2"][cell] for cell in cells] == ["", "1", "4.8", "", ""]
 
 
 def test_a_record_of_other_settings_and_a_bad_line_are_refused(
