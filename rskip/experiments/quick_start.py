@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from rskip.settings.user_dir import suggested_command
 from rskip.tasks.fairseq.flags import check_fairseq_flags
 from rskip.tasks.process import executable
 from rskip.tasks.run import Run
+from rskip.transformer.architectures import CONNECTIONS, SIZES, architecture
 from rskip.translation.corpus_size import measure
 from rskip.translation.plan import Choices, Hardware, Plan, cautions, few_updates, make_plan
 from rskip.translation.publishing import write_files
@@ -193,7 +195,7 @@ def _hardware(gpus: int) -> Hardware:
 
 
 def _content(request: Request, plan: Plan) -> dict[str, Any]:
-    """:raises SettingError: an override sets the connection, from which the plan's rate and clipping follow."""
+    """:raises SettingError: an override sets the connection or size, from which the plan's rate and clipping follow."""
     content: dict[str, Any] = {
         "kind": "translation",
         "description": request.command,
@@ -207,6 +209,9 @@ def _content(request: Request, plan: Plan) -> dict[str, Any]:
     for key, value in parse_overrides(request.overrides).items():
         if key == "train.connection":
             raise SettingError(key, "can't be set here", instead="connection")
+        for (name, spec), size in product(CONNECTIONS.items(), SIZES):
+            if key == "train.arch" and value == architecture(name, size):
+                raise SettingError(key, f"can't be {value} here", advice=f"use --connection {spec} --size {size}")
         set_dotted(content, key, value)
     return content
 
