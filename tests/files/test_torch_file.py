@@ -63,7 +63,7 @@ def test_weights_are_floats_of_the_models_names_and_shapes() -> None:
         assert weights_difference(own, {"weight": torch.zeros(2, 3, dtype=dtype), "count": torch.tensor(5)}) is None
     for dtype in (torch.bool, torch.int8, torch.int64, torch.complex64, torch.float8_e4m3fn, torch.float8_e5m2):
         given = {"weight": torch.zeros(2, 3, dtype=dtype), "count": torch.tensor(5)}
-        assert weights_difference(own, given) == f"weight is of {dtype}, expected floats"
+        assert weights_difference(own, given) == f"weight is {dtype}, expected floats"
     for changes, difference in (
         ({"weight": torch.zeros(3, 2)}, "weight has the shape (3, 2), expected (2, 3)"),
         ({"weight": torch.zeros(2, 3).to_sparse()}, "weight is not a dense tensor"),
