@@ -223,6 +223,6 @@ def test_another_connection_of_equal_parameters_is_refused_but_where_the_trainin
         train(tmp_path, *RSKIP, *flags)
     assert last.read_bytes() == before
     train(tmp_path / "new", *RSKIP, "--connection", "deepnorm", "--max-update", "1", "--finetune-from-model", str(last))
-    with pytest.raises(UsageError, match=r"not in the model .*: 2rskip.ln.: --finetune-from-model needs .* out$"):
+    with pytest.raises(UsageError, match=r"not in the model .*: 2rskip.ln.: use the same flags .* out$"):
         train(tmp_path / "more", *RSKIP, "--max-update", "1", "--finetune-from-model", str(last))
     train(tmp_path, *RSKIP, "--connection", "2XSKIP+LN", "--max-update", "2")
