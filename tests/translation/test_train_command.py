@@ -118,7 +118,7 @@ def test_without_its_run_the_model_is_still_the_same_training(
     [
         (
             ["--connection", "sas"],
-            "was started with `rskip train data --epochs 4`, not with `rskip train data --epochs 4 --con",
+            "was started with `rskip train data --epochs 4`, not with `rskip train data --con",
         ),
         (["--set", "train.dropout=0.1"], "--set train.dropout=0.1`: repeat the first command to resume it, or choose"),
         (["--seed", "2"], "`rskip train data --epochs 4 --seed 2`"),
