@@ -1,7 +1,7 @@
 """Ratios of x to F(x) in a block's output, by three definitions, and the scale of x there.
 
-For fixed gate values and normalisation statistics, a connection is y = c_x ⊙ x + c_f ⊙ f + a constant, element by
-element (rSkip Eq. 6). P positions of a batch, C features.
+For fixed gate values and normalisation statistics, most connections are y = c_x ⊙ x + c_f ⊙ f + a constant, element by
+element (rSkip Eq. 6). Others, such as orthogonal, have only the norm. P positions of a batch, C features.
 
     coefficient   c_x / c_f, per feature and position: σ₁/w₁ + 1 for 2rskip+ln, λ for λxskip+ln
     norm          ‖x‖ / ‖f‖, per position
@@ -24,8 +24,10 @@ from rskip.analysis.blocks import Block, at, watching
 from rskip.connections import Connection
 from rskip.connections.first_gain import kind_of
 from rskip.connections.gates import Gate
+from rskip.connections.registry import name_of
 
 DEFINITIONS = ("coefficient", "norm", "contribution", "scale")
+_TOLERANCE = 1e-3  # relative to the largest coefficient; float32's rounding is far below it
 SAMPLE = 100_000  # maximum number of values to keep per block and definition
 QUARTILES = {"median": 0.5, "lower": 0.25, "upper": 0.75}
 
@@ -33,11 +35,16 @@ _BatchNorm = nn.modules.batchnorm._BatchNorm
 _Norm = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _BatchNorm)
 
 
+class NotLinear(ValueError):
+    """Raised for a connection that is not linear feature by feature, so that it has no coefficients."""
+
+
 def coefficients(connection: Connection, x: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
     """c_x and c_f, each with x's shape: the derivatives of y with gates and normalisation statistics held fixed.
 
     Gates must be modules of the type `Gate`; normalisations must come from `build_norm` or torch.nn.
 
+    :raises NotLinear: y is not c_x ⊙ x + c_f ⊙ f + a constant, because it mixes features or is nonlinear.
     :raises ValueError: a normalisation is over other dimensions.
     """
     with ExitStack() as stack, torch.enable_grad():
@@ -47,8 +54,15 @@ def coefficients(connection: Connection, x: Tensor, f: Tensor) -> tuple[Tensor, 
             elif issubclass(kind_of(module), _Norm):
                 stack.callback(module.register_forward_hook(_held_fixed).remove)
         x, f = (tensor.detach().requires_grad_() for tensor in (x, f))
-        c_x, c_f = torch.autograd.grad(connection.combine(x, f).sum(), (x, f), materialize_grads=True)
-    return c_x, c_f
+        y = connection.combine(x, f)
+        c_x, c_f = torch.autograd.grad(y.sum(), (x, f), create_graph=True, materialize_grads=True)
+        weights = torch.rand(y.shape, generator=torch.Generator().manual_seed(1)).to(y)  # or features that mix cancel
+        rest = weights * (y - c_x * x - c_f * f)
+        slopes = torch.autograd.grad(rest.sum(), (x, f), materialize_grads=True)
+    for slope, coefficient in zip(slopes, (c_x, c_f), strict=True):
+        if (slope.abs() > _TOLERANCE * coefficient.abs().max()).any():
+            raise NotLinear(f"{name_of(connection)} is not linear feature by feature: it has no coefficients")
+    return c_x.detach(), c_f.detach()
 
 
 def _held_fixed(norm: Any, inputs: tuple[Tensor], y: Tensor) -> Tensor:
@@ -95,6 +109,7 @@ class RatioRecorder:
         self._examples = examples
         self._generator = torch.Generator().manual_seed(seed)
         self._kept: dict[tuple[int, str], list[Tensor]] = defaultdict(list)
+        self._not_linear: set[int] = set()
 
     @contextmanager
     def recording(self, masks: Mapping[str, Tensor] | None = None) -> Iterator[None]:
@@ -105,7 +120,12 @@ class RatioRecorder:
 
         def on_call(block: Block, x: Tensor, f: Tensor, _: Tensor) -> None:
             mask = masks.get(block.stage) if masks else None
-            tensors = (x.detach(), f.detach(), *coefficients(block.connection, x, f))
+            try:
+                c_x, c_f = coefficients(block.connection, x, f)
+            except NotLinear:
+                self._not_linear.add(block.number)
+                c_x = c_f = torch.full_like(x, math.nan)
+            tensors = (x.detach(), f.detach(), c_x, c_f)
             for name, values in ratios_of(*(at(_last(each, block), mask) for each in tensors)).items():
                 self._keep(block, name, values.flatten(), share=len(x) / self._examples)
 
@@ -119,13 +139,18 @@ class RatioRecorder:
         self._kept[block.number, name].append(values.float())
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per block and definition: block, stage, name, sublayer, definition, median, lower, upper."""
+        """One row per block and definition: block, stage, name, sublayer, definition, median, lower, upper.
+
+        If a block is not linear feature by feature in any batch, only its norm has values; the others are NaN.
+        """
         rows = []
         for block in self.blocks:
             for name in DEFINITIONS:
                 if kept := self._kept.get((block.number, name)):
                     levels = torch.tensor(list(QUARTILES.values()))
                     values = torch.cat(kept).nanquantile(levels, interpolation="nearest").tolist()
+                    if block.number in self._not_linear and name != "norm":
+                        values = [math.nan] * len(values)
                     rows.append({**block.place, "definition": name, **dict(zip(QUARTILES, values, strict=True))})
         return rows
 

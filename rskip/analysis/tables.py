@@ -26,7 +26,7 @@ def text_form(measurement: Measurement) -> str:
         told.append(f"BatchNorm: {conditions['batch_norm']}")
     analysis = measurement.analysis
     form = _FORMS.get(analysis, _by_stage if analysis in _FIRST_AND_LAST else _by_block)
-    notes = _collapses(measurement) if analysis == "streams" else []
+    notes = _NOTES[analysis](measurement) if analysis in _NOTES else []
     return "\n".join([f"{analysis}, {', '.join(told)}\n\n{columns(form(measurement), left=(0, 2))}", *notes])
 
 
@@ -79,6 +79,14 @@ def _collapses(measurement: Measurement) -> list[str]:
     return ["", *notes] if notes else []
 
 
+def _not_linear(measurement: Measurement) -> list[str]:
+    """A line for each model with blocks that have no coefficients."""
+    rows = measurement.rows
+    models = dict.fromkeys(row["model"] for row in rows if row["definition"] == "scale" and row["median"] is None)
+    told = "coefficient, contribution and scale are empty for blocks that are not linear feature by feature"
+    return ["", *(f"{model}: {told}" for model in models)] if models else []
+
+
 def _depth(measurement: Measurement) -> list[list[str]]:
     """A block's weights of few parts, of its stack's input, of the block before, and the largest other one."""
     table = [["model", "depth", "block", "number", "parts", "input", "block before", "largest other"]]
@@ -97,6 +105,7 @@ def _depth(measurement: Measurement) -> list[list[str]]:
 
 
 _FORMS = {"streams": _streams, "depth": _depth}
+_NOTES = {"streams": _collapses, "ratios": _not_linear}
 
 
 def _key(row: Row, *names: str) -> Sequence[Any]:

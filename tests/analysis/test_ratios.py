@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 from rskip.analysis.blocks import residual_blocks
-from rskip.analysis.ratios import DEFINITIONS, RatioRecorder, coefficients
+from rskip.analysis.measurement import Measurement
+from rskip.analysis.ratios import DEFINITIONS, NotLinear, RatioRecorder, coefficients
+from rskip.analysis.tables import text_form
 from rskip.connections import Connection, build_connection
 from rskip.connections.norms import BatchNorm
 from rskip.vision import preact_resnet
@@ -72,6 +74,35 @@ def test_the_coefficients_are_the_jacobian_with_statistics_held_fixed(spec, trai
     for place, expected in enumerate((c_x, c_f)):
         jacobian = torch.autograd.functional.jacobian(frozen, (x, f))[place].flatten(0, 3).flatten(1)
         torch.testing.assert_close(jacobian, torch.diag(expected.flatten()), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("spec", ["orthogonal", "ddl", "ngpt", "laurel"])
+def test_connections_that_mix_features_have_only_the_norm(spec):
+    linear, _, _ = random_connection("2rskip+ln")
+    mixing, x, f = random_connection(spec)
+    with pytest.raises(NotLinear, match=f"^{spec} is not linear feature by feature: it has no coefficients"):
+        coefficients(mixing, x, f)
+    blocks = residual_blocks(nn.ModuleDict({"linear": linear, "mixing": mixing}))
+    recorder = RatioRecorder(blocks, examples=2, seed=1)
+    with recorder.recording():
+        linear(x, f)
+        mixing(x, f)
+    rows = [{"model": spec, "depth": 1, **row} for row in recorder.rows()]
+    conditions = {"examples": 2, "data": "noise", "seed": 1, "batch_norm": None}
+    measurement = Measurement(analysis="ratios", conditions=conditions, rows=rows)
+    found = {(row["name"], row["definition"]) for row in measurement.rows if row["median"] is not None}
+    assert found == {*(("linear", name) for name in DEFINITIONS), ("mixing", "norm")}
+    *_, note = text_form(measurement).splitlines()
+    assert note.startswith(f"{spec}: coefficient, contribution and scale are empty for blocks that are not linear")
+
+
+def test_a_gate_of_another_type_has_no_coefficients():
+    class Own(Connection):
+        def combine(self, x, f):
+            return x + torch.sigmoid(f) * f
+
+    with pytest.raises(NotLinear):
+        coefficients(Own(6), torch.randn(2, 6), torch.randn(2, 6))
 
 
 class Frozen:
