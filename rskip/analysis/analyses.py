@@ -25,6 +25,7 @@ from rskip.analysis.blocks import Block, residual_blocks
 from rskip.analysis.gates import GateRecorder, named_gates
 from rskip.analysis.measurement import Measurement
 from rskip.analysis.ratios import RatioRecorder
+from rskip.analysis.registry import ANALYSES
 from rskip.analysis.signals import SignalRecorder
 from rskip.analysis.streams import StreamRecorder
 from rskip.checkpoint.training_file import TrainingFileError
@@ -98,12 +99,6 @@ def depth(models: Model | Sequence[Model], **options: Any) -> Measurement:
     :raises ValueError: a model's connection does not describe its step as a weighted sum.
     """
     return _measure("depth", models, _depth_rows, **options)
-
-
-ANALYSES: dict[str, Callable[..., Measurement]] = {
-    each.__name__: each for each in (signals, gradients, ratios, gates, streams, depth)
-}
-_OF_STREAMS = ("streams", "depth")  # analyses of connections that pass on more than x
 
 
 def find_subjects(
@@ -227,7 +222,7 @@ def _measure(
             mode = conditions.batch_norm or ("evaluation" if subject.trained else "batch")
             with _batch_norm(subject.model, mode) as normalised:
                 batches = _counted(subject.batches(conditions), bar)
-                blocks = residual_blocks(subject.model, streams=analysis in _OF_STREAMS)
+                blocks = residual_blocks(subject.model, streams=ANALYSES[analysis].streams)
                 for row in rows_of(subject, blocks, batches, conditions):
                     rows.append({"model": subject.label, "depth": subject.depth, **row})
             if normalised:

@@ -10,35 +10,23 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from rskip.analysis.measurement import Measurement, Value
-from rskip.analysis.streams import STREAMS
-from rskip.analysis.trace import OF_UPDATES
+from rskip.analysis.registry import ANALYSES, Analysis, Kind
 from rskip.records import Record
 from rskip.settings.check import check
 from rskip.settings.errors import SettingError, nearest
 
-Kind = Literal["blocks", "histogram", "updates", "heat_map", "sources", "curves", "dots", "cells", "times"]
 Row = dict[str, Any]
 MEAN = "mean"  # stands in for a seed in rows that are means over seeds
 
-# For each analysis, the columns with values, and the possible charts, the default first.
-_VALUES: Mapping[str, tuple[str, ...]] = {
-    "signals": ("x_rms", "f_rms", "y_rms"),
-    "gradients": ("gradient",),
-    "streams": STREAMS,
-    "trace": ("x_rms", "f_rms", "y_rms", "gradient", "alpha", "beta", "gamma"),
-}
-_WHERE_CHOSEN = {"signals": ("similarity",), "trace": ("similarity", *OF_UPDATES)}  # shown only on request
-_KINDS: Mapping[str, tuple[Kind, ...]] = {
-    "signals": ("blocks",),
-    "gradients": ("blocks",),
-    "ratios": ("blocks",),
-    "gates": ("blocks", "histogram"),
-    "streams": ("blocks",),
-    "depth": ("sources",),
-    "trace": ("heat_map", "updates"),
-    "curves": ("curves",),
-    "grid": ("dots", "cells"),
-    "times": ("times",),
+DRAWN: Mapping[str, Analysis] = {
+    **ANALYSES,
+    "trace": Analysis(
+        charts=("heat_map", "updates"),
+        values=("x_rms", "f_rms", "y_rms", "gradient", "alpha", "beta", "gamma"),
+    ),
+    "curves": Analysis(charts=("curves",)),
+    "grid": Analysis(charts=("dots", "cells")),
+    "times": Analysis(charts=("times",)),
 }
 
 
@@ -116,9 +104,9 @@ def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008
 
     :raises SettingError: the view names something that the measurement lacks, or nothing is left to draw.
     """
-    kinds = _KINDS.get(measurement.analysis, ())
-    if not kinds:
-        raise SettingError.of_value("analysis", measurement.analysis, " or ".join(_KINDS))
+    if measurement.analysis not in DRAWN:
+        raise SettingError.of_value("analysis", measurement.analysis, " or ".join(DRAWN))
+    kinds = DRAWN[measurement.analysis].charts
     kind = view.kind or kinds[0]
     if kind not in kinds:
         raise SettingError.of_value("kind", kind, f"{' or '.join(kinds)} for {measurement.analysis}")
@@ -201,20 +189,20 @@ def _points(measurement: Measurement, view: View) -> list[Row]:
     """One row per value: where it was measured, `quantity`, `value`, and for ratios the quartiles."""
     if measurement.analysis in ("grid", "times"):  # a grid's absent values mean that a seed diverged or is missing
         return [dict(row) for row in measurement.rows]
+    analysis = DRAWN[measurement.analysis]
     rows: list[Row] = []
     for row in measurement.rows:
-        if measurement.analysis == "ratios":
-            quartiles = {key: row[key] for key in ("lower", "upper")}
-            rows.append({**_place(row), "quantity": row["definition"], "value": row["median"], **quartiles})
+        if analysis.named_by:
+            quartiles = {key: row[key] for key in ("lower", "upper") if key in row}
+            named = {"quantity": row[analysis.named_by], "value": row[analysis.values[0]]}
+            rows.append(_place(row) | named | quartiles)
         elif measurement.analysis == "depth":
             if row["over"] == "sources":
                 rows.append({**_place(row), "quantity": "weight", "source": row["index"], "value": row["weight"]})
-        elif measurement.analysis == "gates":
-            rows.append({**_place(row), "quantity": row["gate"], "value": row["mean"]})
         else:
-            names = list(_VALUES.get(measurement.analysis, ()))
             place = _place(row)
-            names += [name for name in _WHERE_CHOSEN.get(measurement.analysis, ()) if name in view.quantities]
+            wanted = [name for name in view.quantities if type(row.get(name)) is float]
+            names = list(dict.fromkeys((*analysis.values, *wanted)))
             if measurement.analysis == "curves":
                 place = {key: row[key] for key in ("model", "seed", view.over)}
                 if row[view.over] is None:

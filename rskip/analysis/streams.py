@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from rskip.analysis.blocks import Block, at, watching_states
+from rskip.analysis.registry import STREAMS
 from rskip.connections import Mixing, StackConnection, State, mixing_of
 
-STREAMS = ("stream_similarity", "effective_rank", "row_gain", "column_gain", "from_stochastic", "from_identity")
 INPUT = 0  # number of a source that is the stack's input; other sources have the numbers of their blocks
 
 

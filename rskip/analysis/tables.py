@@ -7,15 +7,14 @@ from itertools import groupby
 from typing import Any
 
 from rskip.analysis.measurement import Measurement
-from rskip.analysis.streams import INPUT, STREAMS
+from rskip.analysis.registry import ANALYSES
+from rskip.analysis.streams import INPUT
 from rskip.machine.terminal import columns
 
 Row = Mapping[str, Any]
 
-_FIRST_AND_LAST = {"signals": ("y_rms", "f_rms", "similarity"), "gradients": ("gradient",)}
 _PARTS = 4  # weights of a block's parts that the table shows
 _COLLAPSED = 0.99  # similarity of streams from which a note says so
-_BY_BLOCK = {"ratios": ("definition", "median"), "gates": ("gate", "mean")}
 
 
 def text_form(measurement: Measurement) -> str:
@@ -25,14 +24,14 @@ def text_form(measurement: Measurement) -> str:
     if conditions["batch_norm"]:
         told.append(f"BatchNorm: {conditions['batch_norm']}")
     analysis = measurement.analysis
-    form = _FORMS.get(analysis, _by_stage if analysis in _FIRST_AND_LAST else _by_block)
+    form = _depth if analysis == "depth" else _by_stage if ANALYSES[analysis].first_and_last else _by_block
     notes = _NOTES[analysis](measurement) if analysis in _NOTES else []
     return "\n".join([f"{analysis}, {', '.join(told)}\n\n{columns(form(measurement), left=(0, 2))}", *notes])
 
 
 def _by_stage(measurement: Measurement) -> list[list[str]]:
     """Each stage's first and last block, and their ratio."""
-    names = [name for name in _FIRST_AND_LAST[measurement.analysis] if name in measurement.rows[0]]
+    names = [name for name in ANALYSES[measurement.analysis].first_and_last if name in measurement.rows[0]]
     head = ["model", "depth", "stage", "blocks"]
     table = [[*head, *(f"{name} {part}" for name in names for part in ("first", "last", "first/last"))]]
     for (model, depth, stage), group in groupby(measurement.rows, key=lambda row: _key(row, "model", "depth", "stage")):
@@ -46,23 +45,16 @@ def _by_stage(measurement: Measurement) -> list[list[str]]:
 
 
 def _by_block(measurement: Measurement) -> list[list[str]]:
-    """One column for each definition or gate."""
-    key, value = _BY_BLOCK[measurement.analysis]
-    names = list(dict.fromkeys(str(row[key]) for row in measurement.rows))
-    table = [["model", "depth", "block", "number", *names]]
+    """One column for each value, definition or gate."""
+    analysis = ANALYSES[measurement.analysis]
+    key, values = analysis.named_by, analysis.values
+    names = list(dict.fromkeys(str(row[key]) for row in measurement.rows)) if key else values
+    table = [["model", "depth", "block", "number", *(name.replace("_", " ") for name in names)]]
     for (model, depth, number, name), group in groupby(
         measurement.rows, key=lambda row: _key(row, "model", "depth", "block", "name")
     ):
-        found = {str(row[key]): _value(row, value) for row in group}
+        found = {str(row[key]) if key else value: _value(row, value) for row in group for value in values}
         table.append([model, str(depth), name, str(number), *(_number(found.get(each)) for each in names)])
-    return table
-
-
-def _streams(measurement: Measurement) -> list[list[str]]:
-    table = [["model", "depth", "block", "number", *(name.replace("_", " ") for name in STREAMS)]]
-    for row in measurement.rows:
-        values = (_number(_value(row, name)) for name in STREAMS)
-        table.append([row["model"], str(row["depth"]), row["name"], str(row["block"]), *values])  # type: ignore[list-item]
     return table
 
 
@@ -104,7 +96,6 @@ def _depth(measurement: Measurement) -> list[list[str]]:
     return table
 
 
-_FORMS = {"streams": _streams, "depth": _depth}
 _NOTES = {"streams": _collapses, "ratios": _not_linear}
 
 

@@ -12,8 +12,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import rskip
+from rskip.analysis import analyses
 from rskip.analysis.analyses import _label, find_subjects, gates, gradients, ratios, signals
 from rskip.analysis.blocks import residual_blocks
+from rskip.analysis.registry import ANALYSES
 from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.connections import build_connection
 from rskip.cpu.linear import PackedLinear
@@ -24,6 +26,11 @@ from rskip.tasks.task import Task
 from rskip.vision import preact_resnet
 
 SAS, RESNET = "transformer_tiny_sas.multi30k.en-de", "preact_resnet20_2rskip_ln.cifar10"
+
+
+def test_every_analysis_has_a_function():
+    missing = [name for name in ANALYSES if not callable(getattr(analyses, name, None))]
+    assert not missing, f"rskip/analysis/registry.py lists {missing}: write a function of this name in analyses.py"
 
 
 def test_a_runs_label_begins_with_its_variant(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rskip.analysis.measurement import read_measurement
+from rskip.analysis.registry import ANALYSES
 from rskip.cli.main import main
 
 SAS, RESNET = "transformer_tiny_sas.multi30k.en-de", "preact_resnet20_2rskip_ln.cifar10"
@@ -30,9 +31,10 @@ def test_tables(few_images, few_pairs, capsys):
     assert printed[3].split()[:4] == [SAS, "4", "encoder.layers.0.self_attn", "1"] and len(printed) == 23
 
 
-@pytest.mark.parametrize(("analysis", "pictures"), [("ratios", ["ratios"]), ("gates", ["gates", "gates_histogram"])])
-def test_files(few_images, analysis, pictures, tmp_path, capsys):
+@pytest.mark.parametrize("analysis", [name for name, each in ANALYSES.items() if not each.streams])
+def test_files(few_images, analysis, tmp_path, capsys):
     pytest.importorskip("matplotlib")
+    pictures = [analysis, *(f"{analysis}_{kind}" for kind in ANALYSES[analysis].charts[1:])]
     folder = tmp_path / "new" / "figures"
     assert main(["analyse", analysis, "sas", "--depth", "8", "--examples", "2", "--output", str(folder)]) == 0
     names = [f"{analysis}.json", f"{analysis}.csv", *(f"{name}.svg" for name in pictures)]

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from rskip.analysis.charts import View
     from rskip.analysis.measurement import Measurement
 
-ANALYSES = ("signals", "gradients", "ratios", "gates", "streams", "depth")
-
 EXAMPLES = """examples:
   rskip analyse gradients 1xskip 2rskip+ln sas:alpha_bias=3,beta_bias=-3 --depth 20 110 --output figures
   rskip analyse ratios preact_resnet20_2rskip_ln.cifar10 --examples 1000
@@ -26,6 +24,7 @@ published weights, or a name from `rskip zoo list`. docs/analysis.md defines the
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
+    from rskip.analysis.registry import ANALYSES
     from rskip.cli._options import add_options
     from rskip.tasks.subject import Conditions
 
@@ -46,14 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Measures, prints the table, and writes the files if --output is given."""
-    from rskip.analysis.analyses import ANALYSES as functions
+    from rskip.analysis import analyses
     from rskip.analysis.tables import text_form
     from rskip.cli._options import given_options
     from rskip.tasks.subject import Conditions
 
     if args.output is not None:
         args.output.mkdir(parents=True, exist_ok=True)  # before the work
-    measurement = functions[args.analysis](
+    measurement: Measurement = getattr(analyses, args.analysis)(
         args.models, depths=args.depth, task=args.task, progress=True, **given_options(args, Conditions)
     )
     print(text_form(measurement))
@@ -63,18 +62,18 @@ def run(args: argparse.Namespace) -> None:
 
 
 def write(measurement: Measurement, folder: Path, view: View | None = None) -> list[Path]:
-    """Writes the files of the measurement, plots if matplotlib is installed, and histograms of gates.
+    """Writes the files of the measurement, and its charts if matplotlib is installed.
 
-    :param view: the part of the measurement that the plot shows.
+    :param view: the part of the measurement that the first chart shows.
     """
-    from rskip.analysis.charts import View
+    from rskip.analysis.charts import DRAWN, View
     from rskip.analysis.figures import draw
 
     name = measurement.analysis
     paths = [folder / f"{name}.{kind}" for kind in ("json", "csv")]
     for path in paths:
         measurement.write(path)
-    views = {name: view or View(), **({f"{name}_histogram": View(kind="histogram")} if name == "gates" else {})}
+    views = {name: view or View(), **{f"{name}_{kind}": View(kind=kind) for kind in DRAWN[name].charts[1:]}}
     for stem, view in views.items() if find_spec("matplotlib") else ():
         paths.append(folder / f"{stem}.svg")
         draw(measurement, paths[-1], view)
