@@ -177,7 +177,8 @@ def _trained(path: Path, conditions: Conditions, task: str | None) -> Subject:
                 raise
             if isinstance(error, TrainingFileError):
                 own = error
-    raise own or ValueError(f"{path} is not a model that can be analysed; give its task to see what is wrong")
+    problem = f"{path} is not a model that can be analysed"
+    raise own or ValueError(f"{problem}; to see what is wrong, give --task {' or '.join(tasks())}")
 
 
 def _label(path: Path) -> str:

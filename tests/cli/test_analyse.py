@@ -83,7 +83,7 @@ def test_mistakes_are_one_line(few_images, few_pairs, root, tmp_path, monkeypatc
         (["signals", str(caption), "--task", "translation"], ["task 'captioning'", "not of translation"]),
         (["signals", RESNET, "--task", "translation"], ["--task is 'translation'", "is a model for vision"]),
         (["signals", str(resnet), "--task", "translation", *data], ["of the task 'vision'", "not of translation"]),
-        (["signals", str(tmp_path / "other.pt")], ["other.pt is not a model that can be analysed", "give its task"]),
+        (["signals", str(tmp_path / "other.pt")], ["can be analysed; to see", "give --task translation or"]),
         (["signals", str(tmp_path / "empty"), "--task", "vision"], ["holds no model"]),
         (["signals", "b2t", "--task", "translation", "--depth", "1", *data], ["b2t passes on more", "analyse streams"]),
         (["streams", "1xskip", "--depth", "8", "--examples", "2"], ["1xskip passes on only x", "such as hyper or mhc"]),
