@@ -22,7 +22,7 @@ DIGITS = 5  # significant digits to keep: machines differ in later ones
 Value = str | int | float | None
 
 
-class Conditions(TypedDict, total=False):
+class KnownConditions(TypedDict, total=False):
     """The conditions that rskip reads. A file may contain others."""
 
     git: Git | None
@@ -45,7 +45,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         rows = [{key: plain_value(value) for key, value in row.items()} for row in self.rows]
         msgspec.structs.force_setattr(self, "rows", rows)
         check(self)
-        convert(self.conditions, Conditions, name="conditions")
+        convert(self.conditions, KnownConditions, name="conditions")
 
     def to_json(self) -> str:
         """JSON with one row per line, so that diffs are readable."""
