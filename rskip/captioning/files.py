@@ -86,6 +86,7 @@ def write_captions(
         _compare_with_journal(part)
     journal = {
         "model": {"path": str(captioner.path), "sha256": captioner.sha256},
+        "dictionary_sha256": captioner.dictionary.sha256,
         "rskip's version": rskip.__version__,
         **asdict(options),
         "precision": precision,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -70,6 +71,11 @@ class Dictionary:
         """A dictionary with the missing ones of these tokens at its end, or itself if none is missing."""
         missing = [token for token in dict.fromkeys(tokens) if token not in self]
         return Dictionary([*self.tokens[self.unk_index + 1 :], *missing]) if missing else self
+
+    @property
+    def sha256(self) -> str:
+        """Hexadecimal SHA-256 of the tokens in order."""
+        return hashlib.sha256("\n".join(self.tokens).encode("utf-8")).hexdigest()
 
     def __len__(self) -> int:
         return len(self.tokens)

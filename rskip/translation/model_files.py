@@ -340,9 +340,7 @@ def model_sha256(path: str | os.PathLike[str], tokenizer: Tokenizer) -> str:
         own = [file / CONFIG, *Folder(file).weights()] if file.is_dir() else []
         parts += [sha256_file(each) for each in own] if own else [checkpoint_sha256(file)]
     parts += [tokenizer.source_language, tokenizer.target_language]
-    for dictionary in (tokenizer.source, tokenizer.target):
-        parts.append(hashlib.sha256("\n".join(dictionary.tokens).encode("utf-8")).hexdigest())
-    parts += _text_sums(tokenizer)
+    parts += [tokenizer.source.sha256, tokenizer.target.sha256, *_text_sums(tokenizer)]
     return hashlib.sha256("\n".join(parts).encode("utf-8")).hexdigest()
 
 

@@ -12,8 +12,10 @@ import torch
 from rskip.captioning.captioner import Caption, CaptionHypothesis
 from rskip.captioning.features import Features
 from rskip.captioning.files import write_captions
+from rskip.cli.main import build_parser
 from rskip.files.resumable import StoppedError
 from rskip.generation import SearchOptions
+from rskip.text.dictionary import Dictionary
 
 COUNT = 6
 
@@ -23,8 +25,8 @@ class Counting:
 
     path, sha256, device = None, "0" * 64, torch.device("cpu")
 
-    def __init__(self, stop=None):
-        self.calls, self.stop = 0, stop
+    def __init__(self, stop=None, words=("x",)):
+        self.calls, self.stop, self.dictionary = 0, stop, Dictionary(words)
 
     def read(self, pictures):
         return [Features(np.full((1, 1), len(path), dtype=np.float32), None) for path in pictures]
@@ -36,8 +38,8 @@ class Counting:
         return [Caption((CaptionHypothesis(f"x {int(each.values[0, 0])}", -1.0, ("x",)),), None) for each in features]
 
 
-def write(folder, pictures, *, resume=False, stop=None):
-    output, captioner = folder / "captions.jsonl", Counting(stop)
+def write(folder, pictures, *, resume=False, stop=None, words=("x",)):
+    output, captioner = folder / "captions.jsonl", Counting(stop, words)
     write_captions(captioner, pictures, output, SearchOptions(), batch_size=1, precision="float32", resume=resume)
     return captioner.calls
 
@@ -76,6 +78,29 @@ def edited(**changes):
         return [*lines[:at], json.dumps(entry), *lines[at + 1 :]]
 
     return edit
+
+
+def test_another_dictionary_is_refused(pictures, interrupted, tmp_path):
+    shutil.copytree(interrupted, tmp_path / "copy")
+    with pytest.raises(ValueError, match=r"other settings \(dictionary: the files have changed"):
+        write(tmp_path / "copy", pictures, resume=True, words=("y",))
+
+
+def test_every_flag_is_recorded_for_resuming_or_changes_no_line(interrupted):
+    words = ["caption", "IMAGE", "--model", "MODEL"]
+    flags = vars(build_parser(words).parse_args(words)).keys()
+    journal = (interrupted / "captions.jsonl.partial.journal").read_text().splitlines()[0]
+    recorded = {name.removesuffix("_sha256") for name in json.loads(journal)}
+    without_effect = {
+        "images",  # compared by their checksums
+        "output", "resume", "quiet", "format", "attention_folder", "sheet",  # --output always writes JSON lines
+        "backbone_weights",  # must be those of the model's features
+        "version", "user_dir", "command", "work", "imports_user_dir",  # of every command
+    }  # fmt: skip
+    assert not flags - recorded - without_effect, (
+        "--resume would mix lines with and without this flag: record it in `write_captions` of "
+        "rskip/captioning/files.py, or list it here if it changes no line"
+    )
 
 
 DAMAGE = {

@@ -20,7 +20,7 @@ import torch
 
 from rskip.cli._options import flag_of
 from rskip.cli.main import build_parser, main
-from rskip.cli.translate import PRECISIONS, load_translator
+from rskip.cli.translate import PRECISIONS, journal_settings, load_translator
 from rskip.cpu import precision
 from rskip.cpu.int8 import largest_int8_weight
 from rskip.generation import SearchOptions
@@ -28,7 +28,7 @@ from rskip.machine.device import bfloat16_is_slow
 from rskip.machine.ranks import Ranks
 from rskip.translation import Translator
 from rskip.translation.files import worth_workers
-from rskip.translation.options import DEFAULT_OPTIONS, MAX_TOKENS
+from rskip.translation.options import DEFAULT_OPTIONS, MAX_TOKENS, BatchSettings
 
 TEXT = "A dog runs.\n\n   \nTwo men play football\r\nA woman."
 
@@ -538,6 +538,27 @@ def test_an_output_of_another_input_is_not_resumed(translate, tmp_path):
     status, _, error = translate(tmp_path / "in.en", *arguments, "--resume")
     assert status == 2 and "the first 2 lines differ" in error
     assert error.rstrip().endswith("out.partial to start again") and error.count("\n") == 1
+
+
+def test_every_flag_is_recorded_for_resuming_or_changes_no_line(monkeypatch):
+    words = ["translate", "--model", "MODEL"]
+    args = build_parser(words).parse_args(words)
+    stub = SimpleNamespace(precision="float32", device=torch.device("cpu"), tokenizer=None)
+    monkeypatch.setattr("rskip.translation.model_files.model_sha256", lambda path, tokenizer: "")
+    recorded = journal_settings(args, DEFAULT_OPTIONS, BatchSettings(), stub).keys()
+    fields = {name: flag_of(kind, name) for kind in (SearchOptions, BatchSettings) for name in kind.__annotations__}
+    flags = {fields.get(name, f"--{name.replace('_', '-')}") for name in vars(args)}
+    without_effect = {
+        "--files",  # compared by their checksums
+        "--output", "--resume", "--progress", "--quiet", "--interactive", "--threads", "--workers",
+        "--dictionaries", "--text", "--tokeniser", "--lowercase", "--normalise-punctuation", "--dash-splits",
+        "--escape", "--source-lang", "--target-lang",  # in the model's checksum
+        "--version", "--user-dir", "--command", "--work", "--imports-user-dir",  # of every command
+    }  # fmt: skip
+    assert not flags - recorded - without_effect, (
+        "--resume would mix lines with and without this flag: record it in `journal_settings` of "
+        "rskip/cli/translate.py, or list it here if it changes no line"
+    )
 
 
 @pytest.mark.slow
