@@ -76,7 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="resume an interrupted translation with the same input and settings; complete outputs stay as they are, "
         "unchecked",
     )
-    output.add_argument("--scores", action="store_true", help="print the score and a tab before each translation")
+    output.add_argument(
+        "--scores",
+        action="store_true",
+        help="print the score and a tab before each translation: with the default --lenpen the mean log-probability "
+        "per token; --format json and --nbest above 1 print scores in any case",
+    )
     output.add_argument(
         "--format",
         choices=("text", "json"),

@@ -76,7 +76,11 @@ LineForm = Callable[[Translation, int], str]  # the second argument is the numbe
 
 
 def line_form(*, as_json: bool, scores: bool, nbest: int) -> LineForm:
-    """The function that writes a translation."""
+    """The function that writes a translation.
+
+    `read_hypotheses` in rskip/translation/metrics.py reads all forms back. With JSON or several hypotheses, the scores
+    are written in any case.
+    """
     if as_json:
         return _json_line
     if nbest > 1:

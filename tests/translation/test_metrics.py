@@ -7,6 +7,8 @@ import math
 import random
 import subprocess
 import sys
+from inspect import signature
+from itertools import product
 
 import pytest
 
@@ -221,20 +223,27 @@ def translation(*hypotheses: tuple[str, float]) -> Translation:
     return Translation(source="a", hypotheses=found)
 
 
-@pytest.mark.parametrize(
-    ("as_json", "scores", "nbest"), [(False, False, 1), (False, True, 1), (False, True, 2), (True, True, 2)]
-)
-def test_every_output_of_translate_is_read(as_json, scores, nbest, tmp_path):
+VALUES = {"bool": (False, True), "int": (1, 2)}  # of each argument of line_form
+FORMS = [
+    dict(zip(signature(line_form).parameters, values, strict=True))
+    for values in product(*(VALUES[each.annotation] for each in signature(line_form).parameters.values()))
+]
+
+
+@pytest.mark.parametrize("arguments", FORMS, ids=str)
+def test_every_output_of_translate_is_read(arguments, tmp_path):
     found = [translation(("Ein\tHund", -0.25), ("Hund", -2.5))] * 10 + [
         translation(("", 0.0)),
         translation(("12.5\t3", -math.inf)),
     ]
-    form = line_form(as_json=as_json, scores=scores, nbest=nbest)
+    form = line_form(**arguments)
     written = [form(each, number) for number, each in enumerate(found, start=1)]
     lines = "".join(written).splitlines(keepends=True)
-    for order in (lines, lines[::-1] if nbest > 1 and not as_json else lines):
+    for order in (lines, lines[::-1] if len(lines) > len(found) else lines):
         (tmp_path / "output").write_text("".join(order))
-        assert read_hypotheses(tmp_path / "output") == [each.text for each in found]
+        assert read_hypotheses(tmp_path / "output") == [each.text for each in found], (
+            "read_hypotheses in rskip/translation/metrics.py can't read this form of line_form"
+        )
 
 
 def test_text_that_only_looks_like_scores_stays(tmp_path):
