@@ -39,12 +39,12 @@ from rskip.machine.device import bfloat16_is_slow, set_gpu_arithmetic, usable_de
 from rskip.machine.ranks import Ranks
 from rskip.vision import preact_resnet20
 from rskip.vision.data import ImageSet, load_cifar
+from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import evaluate
 from rskip.vision.model_file import load_model
 from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.training_folder import TrainingFolder
 from rskip.vision.training.training_run import TrainingRun
-from rskip.vision.transforms import MEAN, STD
 
 BATCH, TEST_BATCH = 128, 500
 PUBLISHED = Path(__file__).resolve().parents[1] / "checkpoints" / "cifar10_fast/preact20_2rskip_ln"
@@ -68,7 +68,7 @@ def plain_loop(data: Path, device: torch.device, *, workers: int) -> Step:
             transforms.RandomCrop(32, padding=4),
             transforms.RandomHorizontalFlip(),
             transforms.ToTensor(),
-            transforms.Normalize(MEAN["cifar10"], STD["cifar10"]),
+            transforms.Normalize(DATASETS["cifar10"].mean, DATASETS["cifar10"].std),
         ]
     )
     dataset = datasets.CIFAR10(str(data), train=True, transform=transform)
@@ -123,7 +123,8 @@ def our_loop(
 
 def plain_evaluation(data: Path, device: torch.device, *, workers: int, count: int) -> Callable[[], int]:
     """The errors of the published model on the first `count` test images."""
-    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize(MEAN["cifar10"], STD["cifar10"])])
+    normalise = transforms.Normalize(DATASETS["cifar10"].mean, DATASETS["cifar10"].std)
+    transform = transforms.Compose([transforms.ToTensor(), normalise])
     dataset = Subset(datasets.CIFAR10(str(data), train=False, transform=transform), range(count))
     loader = DataLoader(dataset, TEST_BATCH, num_workers=workers, persistent_workers=workers > 0)
     model = load_model(PUBLISHED)[0].to(device)

@@ -12,6 +12,8 @@ from rskip.settings.user_dir import suggested_command
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the subcommand's arguments."""
+    from rskip.vision.datasets import DATASETS
+
     parser.add_argument(
         "recipe", metavar="RECIPE",
         help="RECIPE or RECIPE/VARIANT in recipes/, such as multi30k_en_de/sas; or the path of a recipe file",
@@ -34,8 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--mirror",
-        help="folder or URL with the upstream files of the corpus; for CIFAR, the folder with cifar-10-batches-py or "
-        "cifar-100-python in it, or with the files of that folder (also as .xz or .gz)",
+        help="folder or URL with the upstream files of the corpus; for a dataset of images, the folder with "
+        f"{' or '.join(each.folder for each in DATASETS.values())} in it, or with the files of that folder (also as "
+        ".xz or .gz)",
     )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--dry-run", action="store_true", help="print the commands of each run, without running them")

@@ -47,7 +47,7 @@ class Classifier:
 
     :param model: a model in evaluation mode, on its device.
     :param classes: names of the classes, in the order of the logits.
-    :param dataset: "cifar10" or "cifar100", which determines mean and standard deviation, or "images".
+    :param dataset: a name such as "cifar10", which determines mean and standard deviation, or "images".
     :param images: description of your own images that the model was trained on; None for a dataset.
     """
 

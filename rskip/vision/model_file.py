@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 import msgspec
 from torch import Tensor, nn
@@ -28,13 +28,12 @@ from rskip.settings.kinds import Count, Whole
 from rskip.tasks.registry import task_name
 from rskip.vision.cifar_resnet import SIZE
 from rskip.vision.data.own_images import ImageDescription
+from rskip.vision.datasets import DATASETS
 from rskip.vision.models import build_model, model_name
-from rskip.vision.settings import OWN, ModelName
-from rskip.vision.transforms import CLASSES
+from rskip.vision.settings import OWN, DatasetName, ModelName
 
 FILES = ("model.pt", "checkpoint.pt", "model.safetensors")  # the first one in a folder is read
 TASK = "vision"
-Dataset = Literal["cifar10", "cifar100", "images"]
 
 
 class PreActConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,7 +60,7 @@ class _LastIterate(msgspec.Struct, frozen=True, kw_only=True):
     """The content of model.pt. A model of your own images also has `classes` and `images`."""
 
     config: dict[str, Any]
-    dataset: Dataset
+    dataset: DatasetName
     iteration: Whole
     model: dict[str, Tensor]
     classes: tuple[str, ...] | None = None
@@ -69,7 +68,7 @@ class _LastIterate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Settings(TypedDict):
-    dataset: Dataset
+    dataset: DatasetName
 
 
 _Weights = TypedDict("_Weights", {"fc.bias": Tensor})
@@ -94,7 +93,7 @@ class PublishedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The content of config.json next to published weights."""
 
     model: dict[str, Any]
-    dataset: Dataset
+    dataset: DatasetName
     classes: tuple[str, ...] | None = None  # names of the classes, in the order of the logits
     images: ImageDescription | None = None  # only for your own images
 
@@ -105,7 +104,7 @@ class ModelDescription:
 
     path: the file of the weights.
     config: the argument of `build_model`.
-    dataset: the dataset of its training: `cifar10`, `cifar100`, or `images` for your own.
+    dataset: the dataset of its training, such as `cifar10`, or `images` for your own.
     images: description of your own images; None for a dataset.
     classes: names of the classes, from published weights or else from the dataset; None if config.json has none.
     iteration, iterations: the iteration of the file and the length of the training; None if the file lacks them.
@@ -221,7 +220,7 @@ def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
         path=path,
         config=config,
         dataset=last.dataset,
-        classes=CLASSES[last.dataset] if own is None else last.classes,
+        classes=DATASETS[last.dataset].classes if own is None else last.classes,
         iteration=last.iteration,
         iterations=iterations,
         images=own,

@@ -18,7 +18,7 @@ from rskip.vision.settings import TrainingSettings
 def model_config(settings: TrainingSettings, num_classes: int, *, size: int | None = None) -> dict[str, Any]:
     """The config of the model that these settings train.
 
-    :param size: pixels per side of its images; None: those of CIFAR.
+    :param size: pixels per side of its images; None: those of a dataset.
     """
     if settings.model != "preact_resnet":
         return {"name": settings.model, "connection": settings.connection, "num_classes": num_classes}

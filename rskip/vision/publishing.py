@@ -15,6 +15,7 @@ from rskip.settings.check import to_plain
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
 from rskip.vision.data.run_images import ensure_images
+from rskip.vision.datasets import DATASETS
 from rskip.vision.model_file import TASK, load_model
 from rskip.vision.recipe import VisionSettings
 from rskip.vision.run import scored_file
@@ -25,10 +26,6 @@ _PREACT_RESNET = Paper(
     title="Identity Mappings in Deep Residual Networks",
     authors="Kaiming He, Xiangyu Zhang, Shaoqing Ren, Jian Sun",
     url="https://arxiv.org/abs/1603.05027",
-)
-CIFAR_TERMS = (
-    "no licence stated; source: Krizhevsky (2009), Learning Multiple Layers of Features from Tiny Images, "
-    "https://www.cs.toronto.edu/~kriz/cifar.html"
 )
 
 
@@ -77,7 +74,7 @@ def describe(folder: Path, record: Record) -> ModelDescription:
         dataset=dataset,
         measured_on=dataset,
         split="test",
-        data_terms=CIFAR_TERMS,
+        data_terms=DATASETS[dataset].terms,
         paper=_PREACT_RESNET if spec == _BASELINE else spec.paper,
     )
 

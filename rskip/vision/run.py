@@ -9,7 +9,7 @@ from rskip.tasks.process import executable
 from rskip.tasks.run import EpochLines, Run, epoch_line, precision_here
 from rskip.vision.data import run_images
 from rskip.vision.data.labelled_files import find_labelled_files
-from rskip.vision.data.run_images import ensure_cifar, image_folder
+from rskip.vision.data.run_images import ensure_dataset, image_folder
 from rskip.vision.recipe import VisionSettings
 from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.curve import CurvePoint, read_curve
@@ -20,7 +20,7 @@ def train(run: Run[VisionSettings]) -> None:
     """Trains to the end, from the last checkpoint if there is one."""
     settings = run.settings.train
     if settings.data is None:
-        ensure_cifar(settings.dataset, mirror=run.mirror)
+        ensure_dataset(settings.dataset, mirror=run.mirror)
     else:
         find_labelled_files(Path(settings.data))
     print(f"{run.name}, seed {run.seed}", flush=True)

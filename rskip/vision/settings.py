@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
 from rskip.settings.check import check, to_plain
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
+from rskip.vision.datasets import DATASETS
 
 PAPER_ITERATIONS = 64_000
 
@@ -23,6 +24,10 @@ ModelName = Literal[
     "resnext101_32x8d", "resnext101_64x4d", "wide_resnet50_2", "wide_resnet101_2",
 ]  # fmt: skip
 OWN = "images"  # the `dataset` of a training on your own images
+if TYPE_CHECKING:
+    DatasetName = str
+else:
+    DatasetName = Literal[(*DATASETS, OWN)]
 MIN_TORCHVISION_SIZE = 64  # pixels; the models divide it by 32, and batch normalisation needs several values
 _LATER = ("shortcut_input", "decay", "data", "model", "size", "flip")
 _ONLY_OWN = ("model", "size")
@@ -48,7 +53,7 @@ class TrainingSettings:
     """
 
     dataset: Annotated[
-        Literal["cifar10", "cifar100", "images"],
+        DatasetName,
         Meta(description="dataset; images: your own, given by data"),
     ] = "cifar10"
     data: Annotated[

@@ -1,4 +1,4 @@
-"""Provides PreAct-ResNets and CIFAR's images for `rskip analyse`."""
+"""Provides PreAct-ResNets and the images of datasets for `rskip analyse`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from rskip.connections import ConnectionSpec
 from rskip.settings.errors import SettingError
 from rskip.tasks.subject import Batch, Conditions, NotAnalysable, Subject
 from rskip.vision import PreActResNet, preact_resnet
-from rskip.vision.data import ImageSet, evaluation_batches, load_cifar
+from rskip.vision.data import ImageSet, evaluation_batches
+from rskip.vision.datasets import DATASETS, load_dataset
 from rskip.vision.model_file import load_model
 from rskip.vision.settings import OWN
 
@@ -38,8 +39,8 @@ def subject(model: ConnectionSpec | Path, *, depth: int | None, conditions: Cond
             network = preact_resnet(DEPTH if depth is None else depth, model, shortcut_input=shortcut_input).eval()
     if dataset == OWN:
         raise NotAnalysable(
-            f"{model} was trained on your own images, which `rskip analyse` can't read: give a model of cifar10 or "
-            "cifar100, or a connection"
+            f"{model} was trained on your own images, which `rskip analyse` can't read: give a model of "
+            f"{' or '.join(DATASETS)}, or a connection"
         )
     network.to(memory_format=torch.channels_last)
     return Subject(
@@ -65,7 +66,7 @@ def _batches(model: PreActResNet, dataset: str, conditions: Conditions) -> Itera
 
 @lru_cache(maxsize=1)  # several models use the same images
 def _images(dataset: str, data: str | None, split: str, download: bool) -> ImageSet:
-    return load_cifar(dataset, data, train=split == "train", download=download)
+    return load_dataset(dataset, data, train=split == "train", download=download)
 
 
 def _losses(model: PreActResNet, images: Tensor, labels: Tensor) -> Tensor:

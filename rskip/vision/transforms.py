@@ -13,6 +13,7 @@ from rskip.files.images import read_image
 from rskip.machine.extras import extra
 from rskip.settings.errors import did_you_mean
 from rskip.vision.cifar_resnet import SIZE
+from rskip.vision.datasets import DATASETS
 
 with extra("vision"):
     import numpy as np
@@ -20,47 +21,24 @@ with extra("vision"):
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# Mean and standard deviation over all pixels of the 50,000 training images, with values in [0, 1].
-# A test computes those of CIFAR-10. Those of CIFAR-100 are from two public computations (gist nzw0301/b94b509b5b0f and
-# Rapid-INR's mean_std.py); fb.resnet.torch rounds them to 129.3 124.1 112.4 and 68.2 65.4 70.4 of 255.
-MEAN = {"cifar10": (0.4914, 0.4822, 0.4465), "cifar100": (0.5071, 0.4865, 0.4409)}
-STD = {"cifar10": (0.2470, 0.2435, 0.2616), "cifar100": (0.2673, 0.2564, 0.2762)}
-
-# names of the classes, in the order of their numbers
-CLASSES: dict[str, tuple[str, ...]] = {
-    "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
-    "cifar100": (
-        "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl",
-        "boy", "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair",
-        "chimpanzee", "clock", "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin",
-        "elephant", "flatfish", "forest", "fox", "girl", "hamster", "house", "kangaroo", "keyboard", "lamp",
-        "lawn_mower", "leopard", "lion", "lizard", "lobster", "man", "maple_tree", "motorcycle", "mountain",
-        "mouse", "mushroom", "oak_tree", "orange", "orchid", "otter", "palm_tree", "pear", "pickup_truck",
-        "pine_tree", "plain", "plate", "poppy", "porcupine", "possum", "rabbit", "raccoon", "ray", "road", "rocket",
-        "rose", "sea", "seal", "shark", "shrew", "skunk", "skyscraper", "snail", "snake", "spider", "squirrel",
-        "streetcar", "sunflower", "sweet_pepper", "table", "tank", "telephone", "television", "tiger", "tractor",
-        "train", "trout", "tulip", "turtle", "wardrobe", "whale", "willow_tree", "wolf", "woman", "worm",
-    ),
-}  # fmt: skip
-
 
 class CifarClassification(nn.Module):
-    """Turns an image or a batch into a model's input: values in [0, 1], minus MEAN, divided by STD.
+    """Turns an image or a batch into a model's input: values in [0, 1], minus the dataset's mean, divided by its std.
 
     It works like torchvision's presets. `Classifier.transforms()` returns one.
 
-    :param dataset: "cifar10" or "cifar100", which determines mean and standard deviation.
+    :param dataset: a name of DATASETS, such as "cifar10", which determines mean and standard deviation.
     :raises ValueError: the dataset is unknown.
     """
 
     def __init__(self, dataset: str = "cifar10") -> None:
         super().__init__()
-        if dataset not in tuple(MEAN):
-            known = " and ".join(MEAN)
-            raise ValueError(f"unknown dataset {dataset!r}{did_you_mean(dataset, MEAN)}; known: {known}")
+        if dataset not in tuple(DATASETS):
+            known = " and ".join(DATASETS)
+            raise ValueError(f"unknown dataset {dataset!r}{did_you_mean(dataset, DATASETS)}; known: {known}")
         self.dataset = dataset
-        self.mean = MEAN[dataset]
-        self.std = STD[dataset]
+        self.mean = DATASETS[dataset].mean
+        self.std = DATASETS[dataset].std
 
     def forward(self, image: Any) -> Tensor:
         """The normalised image in float32. Shape: (3, 32, 32) or (N, 3, 32, 32), like `image`.

@@ -38,7 +38,7 @@ def noise(count: int) -> ImageSet:
 @pytest.fixture(autouse=True)
 def synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
     """An epoch has batches of 16, 16 and 8."""
-    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(40 if train else 30))
+    monkeypatch.setattr(LOOP, "load_dataset", lambda name, root, *, train, download: noise(40 if train else 30))
 
 
 def run(folder: Path, trace: Path | None = None, *, every: int = 5, **changes: Any) -> dict[str, Any]:

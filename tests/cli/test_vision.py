@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import rskip
-import rskip.vision.data
+import rskip.vision.datasets
 from rskip.analysis.trace import read_updates
 from rskip.cli.main import build_parser, main
 from rskip.cli.vision.train import training_settings
@@ -58,8 +58,8 @@ def data(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(name: str, root: Path | None = None, *, train: bool, download: bool = False) -> ImageSet:
         return noise(40 if train else 30)
 
-    monkeypatch.setattr(rskip.vision.data, "load_cifar", load)
-    monkeypatch.setattr(LOOP, "load_cifar", load)
+    monkeypatch.setattr(rskip.vision.datasets, "load_dataset", load)
+    monkeypatch.setattr(LOOP, "load_dataset", load)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished training."""
     folder = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(40 if train else 30))
+        monkeypatch.setattr(LOOP, "load_dataset", lambda name, root, *, train, download: noise(40 if train else 30))
         assert main(["vision", "train", *SHORT, "--precision", "float32", "--output", str(folder)]) == 0
     return folder
 
@@ -257,7 +257,7 @@ def test_a_choice_is_told_when_nothing_is_missing(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: True)
     command = ["vision", "train", *SHORT, "--device", "cpu", "--output", str(tmp_path / "run")]
     refused(capsys, "no CIFAR10 in", *command[1:], "--dataset", "cifar10", "--data", str(tmp_path))
-    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(40 if train else 30))
+    monkeypatch.setattr(LOOP, "load_dataset", lambda name, root, *, train, download: noise(40 if train else 30))
     assert main(command) == 0
     assert "computing in float32: this CPU has no bfloat16 instructions" in capsys.readouterr().err
 
@@ -436,7 +436,7 @@ def test_a_damaged_or_missing_dataset(tmp_path, capsys):
 
 
 def test_images_of_another_size(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(40, size=28))
+    monkeypatch.setattr(LOOP, "load_dataset", lambda name, root, *, train, download: noise(40, size=28))
     message = "images of shape (16, 3, 28, 28): expected (N, 3, 32, 32)"
     refused(capsys, message, "train", *SHORT, "--output", str(tmp_path))
 

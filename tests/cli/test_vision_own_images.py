@@ -100,7 +100,7 @@ def test_the_same_images_by_the_registered_name_train_the_same_model(
         labels = torch.tensor([classes[number % 3] for number in order])
         return ImageSet(pixels, labels, ("blue", "green", "red"), tuple(about["mean"]), tuple(about["std"]))
 
-    monkeypatch.setattr(LOOP, "load_cifar", load)
+    monkeypatch.setattr(LOOP, "load_dataset", load)
     settings = json.loads((trained / "run.json").read_text())["settings"]
     same = ("batch_size", "schedule", "lr", "warmup_lr", "nesterov", "weight_decay", "epochs")
     changes = [f"{name}={json.dumps(settings[name])}" for name in same]
@@ -231,7 +231,8 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     output = ("--output", str(tmp_path / "out"))
     refused(capsys, "no such folder or file: expected your own", "train", "--data", str(tmp_path / "none"), *output)
     (tmp_path / "empty").mkdir()
-    neither = f"{tmp_path / 'empty'}: holds neither class folders nor CIFAR: expected your own images (FOLDER/CLASS/"
+    problem = "holds neither class folders nor a dataset"
+    neither = f"{tmp_path / 'empty'}: {problem}: expected your own images (FOLDER/CLASS/"
     refused(capsys, neither, "train", "--data", str(tmp_path / "empty"), *output)
     refused(
         capsys, "holds no class folders", "train", "--dataset", "images", "--data", str(tmp_path / "empty"), *output

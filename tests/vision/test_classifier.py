@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from rskip.vision import CifarClassification, Classifier
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
-from rskip.vision.transforms import CLASSES
+from rskip.vision.datasets import DATASETS
 
 NAMES = ("heron", "ibis", "jay")
 
@@ -89,13 +89,13 @@ def test_other_precisions_say_nearly_the_same(published: Path, pictures: np.ndar
 
 
 def test_a_trainings_model_knows_its_datasets_classes(tmp_path: Path) -> None:
-    assert [len(CLASSES[name]) for name in ("cifar10", "cifar100")] == [10, 100]
-    for names in CLASSES.values():
-        assert list(names) == sorted(set(names))
+    assert [len(DATASETS[name].classes) for name in ("cifar10", "cifar100")] == [10, 100]
+    for name in ("cifar10", "cifar100"):
+        assert list(DATASETS[name].classes) == sorted(set(DATASETS[name].classes))
     built = preact_resnet(8, num_classes=100)
     content = {"config": built.config, "dataset": "cifar100", "model": built.state_dict(), "iteration": 1}
     torch.save(content, tmp_path / "model.pt")
-    assert Classifier.from_pretrained(tmp_path).classes == CLASSES["cifar100"]
+    assert Classifier.from_pretrained(tmp_path).classes == DATASETS["cifar100"].classes
     torch.save({**content, "dataset": "cifar10"}, tmp_path / "model.pt")
     with pytest.raises(ValueError, match=r"model\.pt is damaged: its classes are \['airplane', .*expected 100 names$"):
         Classifier.from_pretrained(tmp_path)

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from rskip.vision.data import load_cifar
-from rskip.vision.transforms import MEAN, STD
+from rskip.vision.datasets import DATASETS
 
 datasets = pytest.importorskip("torchvision.datasets")
 FOLDER = "cifar-10-batches-py"
@@ -95,7 +95,7 @@ def test_images_labels_and_names_are_the_files(tiny):
         assert np.array_equal(images.images.numpy(), tiny.pixels[part])
         assert images.labels.tolist() == tiny.labels[part]
         assert images.classes == tuple(tiny.names)
-        assert (images.mean, images.std) == (MEAN["cifar10"], STD["cifar10"])
+        assert (images.mean, images.std) == (DATASETS["cifar10"].mean, DATASETS["cifar10"].std)
 
 
 def test_the_folder_may_be_given_or_the_one_that_holds_it_or_have_another_name(tiny, tmp_path, monkeypatch):
@@ -145,7 +145,7 @@ def test_cifar100_has_fine_labels_and_its_own_mean(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.CIFAR100, "meta", {"filename": "meta", "key": "fine_label_names", "md5": meta[1]})
     images = load_cifar("cifar100", tmp_path, train=True)
     assert images.labels.tolist() == [99, 0, 5] and images.classes == tuple(names)
-    assert (images.mean, images.std) == (MEAN["cifar100"], STD["cifar100"])
+    assert (images.mean, images.std) == (DATASETS["cifar100"].mean, DATASETS["cifar100"].std)
 
 
 class Trap:
@@ -307,7 +307,7 @@ def test_real_cifar10_is_torchvisions(real):
 @pytest.mark.slow
 def test_mean_and_std_are_those_of_the_real_training_images(real):
     images = load_cifar("cifar10", real, train=True).images
-    for channel, (mean, std) in enumerate(zip(MEAN["cifar10"], STD["cifar10"], strict=True)):
+    for channel, (mean, std) in enumerate(zip(DATASETS["cifar10"].mean, DATASETS["cifar10"].std, strict=True)):
         counts = images[:, channel].flatten().bincount(minlength=256).double()  # exact, and needs no large copy
         values = torch.arange(256, dtype=torch.float64) / 255
         found = float((counts * values).sum() / counts.sum())

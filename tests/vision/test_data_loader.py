@@ -12,11 +12,12 @@ from torch import Tensor
 
 from rskip.vision.data import ImageSet, TrainingBatches, evaluation_batches
 from rskip.vision.data.loader import crop_and_flip, normalise
-from rskip.vision.transforms import MEAN, STD, CifarClassification
+from rskip.vision.datasets import DATASETS
+from rskip.vision.transforms import CifarClassification
 
 COUNT, BATCH = 300, 64  # five batches an epoch, 44 images in the last
 EVERY_CROP = list(itertools.product(range(9), range(9), (False, True)))  # top, left, flipped
-MEAN_10, STD_10 = torch.tensor(MEAN["cifar10"]), torch.tensor(STD["cifar10"])
+MEAN_10, STD_10 = (torch.tensor(each) for each in (DATASETS["cifar10"].mean, DATASETS["cifar10"].std))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def test_every_crop_and_flip_is_torchvisions_to_the_bit():
     for image, (top, left, flip) in zip(images, EVERY_CROP, strict=True):
         image = functional.crop(functional.pad(functional.to_pil_image(image), 4), top, left, 32, 32)
         image = functional.hflip(image) if flip else image
-        expected.append(functional.normalize(functional.to_tensor(image), MEAN["cifar10"], STD["cifar10"]))
+        expected.append(functional.normalize(functional.to_tensor(image), MEAN_10, STD_10))
     crops = crop_and_flip(images, *offsets_and_flips(EVERY_CROP))
     assert torch.equal(normalise(crops, MEAN_10, STD_10), torch.stack(expected))
 
@@ -77,7 +78,7 @@ def test_an_image_of_other_size_and_padding_by_hand():
 def test_normalise_is_the_models_own_transform():
     images = random_images(5)
     for dataset in ("cifar10", "cifar100"):
-        pixels = normalise(images, torch.tensor(MEAN[dataset]), torch.tensor(STD[dataset]))
+        pixels = normalise(images, torch.tensor(DATASETS[dataset].mean), torch.tensor(DATASETS[dataset].std))
         assert torch.equal(pixels, CifarClassification(dataset)(images))
 
 
@@ -229,8 +230,8 @@ def test_evaluation_shows_every_image_in_order(images):
 
 
 def test_the_sets_own_mean_and_std_are_used(images):
-    other = dataclasses.replace(images, mean=MEAN["cifar100"], std=STD["cifar100"])
-    expected = normalise(images.images, torch.tensor(MEAN["cifar100"]), torch.tensor(STD["cifar100"]))
+    other = dataclasses.replace(images, mean=DATASETS["cifar100"].mean, std=DATASETS["cifar100"].std)
+    expected = normalise(images.images, torch.tensor(DATASETS["cifar100"].mean), torch.tensor(DATASETS["cifar100"].std))
     assert torch.equal(next(evaluation_batches(other, batch_size=COUNT, device="cpu"))[0], expected)
     pixels, labels, _ = batches_of(other, batch_size=COUNT, augment=False).batch(0)
     assert torch.equal(pixels, expected[labels])

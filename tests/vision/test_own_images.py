@@ -299,7 +299,7 @@ def test_a_path_that_is_not_there_or_of_another_kind(tmp_path: Path) -> None:
         find_labelled_files(tmp_path / "a.zip")
     assert kind_of_images(tmp_path / "none") is None is kind_of_images(tmp_path)
     (tmp_path / "cifar-10-batches-py").mkdir()
-    assert kind_of_images(tmp_path) == kind_of_images(tmp_path / "cifar-10-batches-py") == "cifar"
+    assert kind_of_images(tmp_path) == kind_of_images(tmp_path / "cifar-10-batches-py") == "dataset"
 
 
 # npz

@@ -69,7 +69,7 @@ def test_a_run_that_was_killed_in_mid_training_ends_in_a_record_when_it_is_repea
         return found if train else dataclasses.replace(found, images=found.images[::10], labels=found.labels[::10])
 
     for module in ("rskip.vision.data.run_images", "rskip.vision.training.train"):
-        monkeypatch.setattr(import_module(module), "load_cifar", load_fewer)
+        monkeypatch.setattr(import_module(module), "load_dataset", load_fewer)
     monkeypatch.setattr("rskip.tasks.run.run_logged", train_here)
     assert main(arguments) == 0
     record = read_record(Path("results/mine/1.json"))

@@ -61,8 +61,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to run in, with the recipe; the command of a training is called in this process."""
     pytest.importorskip("torchvision")
     monkeypatch.chdir(tmp_path)
-    for module in ("rskip.vision.data.run_images", "rskip.vision.training.train", "rskip.vision.data"):
-        monkeypatch.setattr(import_module(module), "load_cifar", load_pictures)
+    for module in ("rskip.vision.data.run_images", "rskip.vision.training.train", "rskip.vision.datasets"):
+        monkeypatch.setattr(import_module(module), "load_dataset", load_pictures)
     monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: True)
 
     def run_here(command: list[str], *, log: Path, on_poll: Callable[[], None], **_: object) -> None:

@@ -60,7 +60,7 @@ def fixed_statistics(norm: BatchNorm, z: Tensor) -> Tensor:
 
 def prepare(patch: pytest.MonkeyPatch) -> None:
     """Synthetic images; parameters and images in float64, so that only a mistake makes a difference."""
-    patch.setattr(LOOP, "load_cifar", noise)
+    patch.setattr(LOOP, "load_dataset", noise)
     patch.setattr(BatchNorm, "forward", fixed_statistics)
     patch.setattr(RUN, "TrainingBatches", functools.partial(TrainingBatches, dtype=torch.float64))
     patch.setattr(RUN, "evaluate", lambda *_, **__: SimpleNamespace(loss=0.0, error=0.0))
@@ -168,7 +168,7 @@ def test_a_signal_to_one_process_stops_both_and_they_go_on(one, two, monkeypatch
         for each in (folder / "stopped/curve.jsonl", one / "1xskip/curve.jsonl")
     )
     assert losses == pytest.approx(expected, rel=1e-9)
-    monkeypatch.setattr(LOOP, "load_cifar", noise)
+    monkeypatch.setattr(LOOP, "load_dataset", noise)
     with pytest.raises(ValueError, match="processes: 2, now 1"):
         train(TrainingSettings(**SETTINGS), folder=folder / "stopped", seed=5, device="cpu")
 

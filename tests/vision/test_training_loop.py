@@ -50,7 +50,7 @@ def coloured(count: int, *, seed: int = 0) -> ImageSet:
 def synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
     """40 training images, so that an epoch has batches of 16, 16 and 8; 30 test images."""
     images = {True: coloured(40), False: coloured(30, seed=1)}
-    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: images[train])
+    monkeypatch.setattr(LOOP, "load_dataset", lambda name, root, *, train, download: images[train])
 
 
 def run(folder: Path, **values: object) -> TrainingResult:
@@ -295,7 +295,7 @@ def test_what_cannot_be_compiled_trains_as_it_is(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_it_learns_real_images(shared, tmp_path, monkeypatch):
     images = {True: cifar10(shared, "data_batch_1", 1000), False: cifar10(shared, "test_batch", 500)}
-    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: images[train])
+    monkeypatch.setattr(LOOP, "load_dataset", lambda name, root, *, train, download: images[train])
     values = {"batch_size": 32, "iterations": 64, "warmup_iterations": 8, "milestones": (48,)}
     settings = TrainingSettings(depth=8, connection="2rskip+ln", **values)
     result = train(settings, folder=tmp_path, seed=1, device="cpu")
@@ -364,7 +364,7 @@ def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
 
 def test_the_loss_is_looked_at_between_points_too(tmp_path, monkeypatch):
     monkeypatch.setattr("rskip.tasks.loop_run.CHECK_EVERY", 2)
-    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: coloured(400))
+    monkeypatch.setattr(LOOP, "load_dataset", lambda name, root, *, train, download: coloured(400))
     with pytest.raises(Diverged, match=r"after 1 iterations \(lr 1e\+30,"):  # the rate of the last one before
         run(tmp_path, warmup_lr=1e30, warmup_iterations=1, milestones=(), iterations=20)  # an epoch has 25
     assert not (tmp_path / "checkpoint.pt").exists()

@@ -86,7 +86,7 @@ def killed(iteration: int, *_: Any, **__: Any) -> None:
 
 
 def test_a_training_is_the_cpus_and_goes_on_from_its_checkpoint_and_back(tmp_path, monkeypatch, emulated_cuda):
-    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(12 if train else 8))
+    monkeypatch.setattr(LOOP, "load_dataset", lambda name, root, *, train, download: noise(12 if train else 8))
     settings = TrainingSettings(**SETTINGS, connection="2rskip+ln", iterations=6)
 
     def go(folder: str, device: str, observer: Any = None) -> None:

@@ -50,7 +50,7 @@ def noise(count: int) -> ImageSet:
 
 def use_noise() -> None:
     """An epoch has batches of 8, 8 and 4."""
-    LOOP.load_cifar = lambda name, root, *, train, download: noise(20 if train else 15)
+    LOOP.load_dataset = lambda name, root, *, train, download: noise(20 if train else 15)
 
 
 def signal_at(iteration: int, number: int) -> None:
@@ -74,7 +74,7 @@ def main(folder: str, settings: str, number: str, iteration: str) -> None:
 
 @pytest.fixture(autouse=True)
 def synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(20 if train else 15))
+    monkeypatch.setattr(LOOP, "load_dataset", lambda name, root, *, train, download: noise(20 if train else 15))
 
 
 def run(folder: Path, *, seed: int = 5, **changes: Any) -> None:
@@ -87,7 +87,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a training that was never stopped."""
     folder = tmp_path_factory.mktemp("straight")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(20 if train else 15))
+        patch.setattr(LOOP, "load_dataset", lambda name, root, *, train, download: noise(20 if train else 15))
         run(folder)
     return folder
 
@@ -165,7 +165,7 @@ def test_a_training_whose_norms_do_not_decay_is_resumed(stopped, tmp_path_factor
 
 @pytest.mark.slow
 def test_connections_of_each_family_are_resumed(tmp_path, monkeypatch):
-    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(8 if train else 4))
+    monkeypatch.setattr(LOOP, "load_dataset", lambda name, root, *, train, download: noise(8 if train else 4))
     families = [family for family in list_connections() if family.text_only is not True]
     for family in families:
         norm = None if family.text_only else family.norms[-1]  # one that images take

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rskip.vision import CifarClassification
-from rskip.vision.transforms import MEAN, STD
+from rskip.vision.datasets import DATASETS
 
 
 def test_a_pixel_by_hand():
@@ -27,7 +27,7 @@ def test_every_kind_of_input_gives_what_torchvision_gives(dataset):
     image_module = pytest.importorskip("PIL.Image", reason="compares with torchvision on a PIL image")
     pixels = np.random.default_rng(1).integers(0, 256, (32, 32, 3), dtype=np.uint8)
     image = image_module.fromarray(pixels)
-    expected = transforms.Normalize(MEAN[dataset], STD[dataset])(transforms.ToTensor()(image))
+    expected = transforms.Normalize(DATASETS[dataset].mean, DATASETS[dataset].std)(transforms.ToTensor()(image))
     preset = CifarClassification(dataset)
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)
     assert torch.equal(preset(image), expected)
@@ -41,11 +41,12 @@ def test_a_grey_pil_image_becomes_rgb():
     image_module = pytest.importorskip("PIL.Image", reason="reads a PIL image")
     grey = np.full((32, 32), 102, dtype=np.uint8)
     y = CifarClassification()(image_module.fromarray(grey))
-    torch.testing.assert_close(y[:, 0, 0], (0.4 - torch.tensor(MEAN["cifar10"])) / torch.tensor(STD["cifar10"]))
+    mean, std = (torch.tensor(each) for each in (DATASETS["cifar10"].mean, DATASETS["cifar10"].std))
+    torch.testing.assert_close(y[:, 0, 0], (0.4 - mean) / std)
 
 
 def as_pixels(y):
-    mean, std = (torch.tensor(each["cifar10"]).view(3, 1, 1) for each in (MEAN, STD))
+    mean, std = (torch.tensor(each).view(3, 1, 1) for each in (DATASETS["cifar10"].mean, DATASETS["cifar10"].std))
     return ((y * std + mean) * 255).round().int()[:, ::31, ::31].flatten(1).T.tolist()  # the four corners
 
 

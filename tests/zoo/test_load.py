@@ -21,7 +21,7 @@ from rskip.tasks.registry import find_task
 from rskip.translation import Translator
 from rskip.vision import Classifier
 from rskip.vision.cifar_resnet import PreActResNet
-from rskip.vision.transforms import CLASSES
+from rskip.vision.datasets import DATASETS
 from rskip.zoo.loading import load_entry
 from rskip.zoo.model_card import describe, list_text
 from rskip.zoo.registry import ModelEntry, list_models, read_registry
@@ -160,7 +160,7 @@ def test_examples_of_cards_and_of_the_guide_work_as_written(
     assert translation == "Zwei Hunde spielen im Schnee."
     of_cards = {task: value for task, (value,) in shown.items()}
     assert of_cards["captioning"].startswith("a ")
-    assert {classified, of_cards["vision"]} <= set(CLASSES["cifar10"])
+    assert {classified, of_cards["vision"]} <= set(DATASETS["cifar10"].classes)
     assert [len(each.hypotheses) for each in of_cards["translation"]] == [3, 3]
     assert 1 < of_cards["language_modeling"] < 6, "bits per character; 65 equally probable characters have 6"
 

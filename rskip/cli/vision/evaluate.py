@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from rskip.cli._model import loading_for_good, model_path
 from rskip.cli.vision._arguments import PRECISIONS, add_data_arguments, out_of_memory_as_mistake
+from rskip.vision.datasets import DATASETS
+from rskip.vision.settings import OWN
 
 if TYPE_CHECKING:
     from rskip.vision.data import ImageSet
@@ -55,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "expected model", "The command ends with an error if the model differs from these."
     )
     expected.add_argument(
-        "--dataset", choices=("cifar10", "cifar100", "images"), help="dataset that it was trained on; images: your own"
+        "--dataset", choices=(*DATASETS, OWN), help="dataset that it was trained on; images: your own"
     )
     expected.add_argument("--depth", type=int, metavar="N", help="its depth, such as 110")
     expected.add_argument("--connection", metavar="SPEC", help="its connection, such as 2rskip+ln")
@@ -123,15 +125,15 @@ def run(args: argparse.Namespace) -> int:
 def _images(description: ModelDescription, args: argparse.Namespace, split: str | None) -> tuple[str, ImageSet]:
     """The name of a split, and its images."""
     from rskip.files.cache import expanded_path
-    from rskip.vision.data import load_cifar
     from rskip.vision.data.labelled_files import find_labelled_files
     from rskip.vision.data.own_images import load_split
+    from rskip.vision.datasets import load_dataset
 
     if description.images is None:
         split = split or "test"
         if split not in ("test", "train"):
             raise ValueError(f"--split is {split}: expected test or train, which {description.dataset} has")
-        return split, load_cifar(description.dataset, args.data, train=split == "train", download=args.download)
+        return split, load_dataset(description.dataset, args.data, train=split == "train", download=args.download)
     if args.data is None:
         raise ValueError(f"{description.path} was trained on your own images, {description.images.name}: give --data")
     files = find_labelled_files(expanded_path(args.data, "--data"), classes=description.classes)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from rskip.cli._training import add_training_arguments, changes_of_set, probe_of
 from rskip.cli.vision._arguments import PRECISIONS, add_data_arguments, out_of_memory_as_mistake
+from rskip.vision.datasets import DATASETS
 from rskip.vision.settings import OWN
 
 if TYPE_CHECKING:
@@ -192,10 +193,10 @@ def _own_images(args: argparse.Namespace, given: Mapping[str, Any], changes: Map
     if dataset is None and args.recipe is None and not args.download:
         kind = kind_of_images(path)
         if kind is None:
-            problem = "holds neither class folders nor CIFAR" if path.exists() else "no such folder or file"
+            problem = "holds neither class folders nor a dataset" if path.exists() else "no such folder or file"
             raise FileNotFoundError(
-                f"{line_name(path)}: {problem}: expected your own images ({LAYOUT}), an .npz file, or CIFAR's folder, "
-                "which --download fetches"
+                f"{line_name(path)}: {problem}: expected your own images ({LAYOUT}), an .npz file, or the folder of "
+                f"{' or '.join(DATASETS)}, which --download fetches"
             )
         own = kind == "own"
     return {"data": str(path.absolute())} if own else {}

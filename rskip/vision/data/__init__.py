@@ -1,4 +1,4 @@
-"""Loads CIFAR and your own images, and makes batches of them on the model's device."""
+"""Loads datasets and your own images, and makes batches of them on the model's device."""
 
 from rskip.vision.data.cifar import load_cifar
 from rskip.vision.data.loader import BatchPlan, ImageSet, TrainingBatches, evaluation_batches

@@ -24,11 +24,12 @@ from rskip.files.whole import disk_space
 from rskip.machine.extras import extra
 from rskip.settings.errors import did_you_mean
 from rskip.vision.data.loader import ImageSet
-from rskip.vision.transforms import MEAN, STD
+from rskip.vision.datasets import DATASETS
 
 if TYPE_CHECKING:
     from torchvision.datasets import CIFAR10
 
+_TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100"}  # its classes
 _ELSEWHERE = "set RSKIP_DATA to another folder"
 
 
@@ -70,17 +71,24 @@ def load_cifar(
         images=torch.from_numpy(content.data).permute(0, 3, 1, 2).contiguous(),  # torchvision has N, H, W, C
         labels=torch.tensor(content.targets),
         classes=tuple(content.classes),
-        mean=MEAN[name],
-        std=STD[name],
+        mean=DATASETS[name].mean,
+        std=DATASETS[name].std,
     )
 
 
+def checksums(name: str) -> dict[str, str]:
+    """The official MD5 checksum of every file, by name."""
+    return dict(_files(_torchvision_class(name)))
+
+
 def _torchvision_class(name: str) -> type[CIFAR10]:
-    if name not in tuple(MEAN):
-        raise ValueError(f"unknown dataset {name!r}{did_you_mean(name, MEAN)}; known: {' and '.join(MEAN)}")
+    if name not in tuple(_TORCHVISION):
+        known = " and ".join(_TORCHVISION)
+        raise ValueError(f"unknown dataset {name!r}{did_you_mean(name, _TORCHVISION)}; known: {known}")
     with extra("vision", what=name):
         from torchvision import datasets
-    return {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name]
+    found: type[CIFAR10] = getattr(datasets, _TORCHVISION[name])
+    return found
 
 
 def _files(dataset: type[CIFAR10]) -> list[tuple[str, str]]:

@@ -19,6 +19,7 @@ from rskip.files.decoding import ImageError
 from rskip.files.images import SUFFIXES, image_size, read_image
 from rskip.files.names import line_name, shown_name
 from rskip.machine.extras import extra
+from rskip.vision.datasets import DATASETS
 
 with extra("vision"):
     import numpy as np
@@ -132,14 +133,13 @@ def find_labelled_files(path: Path, *, classes: Sequence[str] | None = None) -> 
     return read_npz(path, classes=classes)
 
 
-def kind_of_images(path: Path) -> Literal["own", "cifar"] | None:
-    """The kind of a path: CIFAR, your own images (a file, or a folder with folders or images in it), or None."""
+def kind_of_images(path: Path) -> Literal["own", "dataset"] | None:
+    """The kind of a path: a dataset, your own images (a file, or a folder with folders or images in it), or None."""
     if not path.is_dir():
         return "own" if path.is_file() else None
     inside = [each for each in path.iterdir() if not _ignored(each)]
-    cifar = ("cifar-10-batches-py", "cifar-100-python")
-    if path.name in cifar or any(each.name in cifar or each.name.startswith("data_batch_") for each in inside):
-        return "cifar"
+    if any(path.name == each.folder or each.is_in(path) for each in DATASETS.values()):
+        return "dataset"
     return "own" if any(each.is_dir() or each.suffix.lower() in SUFFIXES for each in inside) else None
 
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rskip.machine.extras import extra
-from rskip.vision.transforms import MEAN, STD
+from rskip.vision.datasets import DATASETS
 
 with extra("vision"):
     import numpy as np
@@ -54,7 +54,7 @@ class ReadsAhead(Protocol):
 class ImageSet:
     """Images, their classes, and the mean and standard deviation for normalisation.
 
-    :param images: uint8. Shape: (N, 3, H, W), with 32 by 32 pixels in CIFAR.
+    :param images: uint8. Shape: (N, 3, H, W), with 32 by 32 pixels in a dataset.
     :param labels: numbers of the classes, int64. Shape: (N,).
     :param classes: names of the classes, in the order of their numbers.
     :param mean: mean of each channel of the training images, with values from 0 to 1. Default: CIFAR-10's.
@@ -68,8 +68,8 @@ class ImageSet:
     images: Pixels
     labels: Tensor
     classes: tuple[str, ...]
-    mean: tuple[float, float, float] = MEAN["cifar10"]
-    std: tuple[float, float, float] = STD["cifar10"]
+    mean: tuple[float, float, float] = DATASETS["cifar10"].mean
+    std: tuple[float, float, float] = DATASETS["cifar10"].std
     padding: int = PADDING
     size: int | None = None
 

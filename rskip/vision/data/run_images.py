@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rskip.files.cache import expanded_path, file_or_packed
+from rskip.files.cache import expanded_path
 from rskip.settings.errors import SettingError, shown
-from rskip.vision.data.cifar import load_cifar
 from rskip.vision.data.labelled_files import find_labelled_files
 from rskip.vision.data.loader import ImageSet
 from rskip.vision.data.own_images import load_own_images
+from rskip.vision.datasets import DATASETS, checksums, load_dataset
 from rskip.vision.settings import TrainingSettings
-
-_LAYOUT = {"cifar10": ("cifar-10-batches-py", "data_batch_1"), "cifar100": ("cifar-100-python", "train")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +33,12 @@ class RunImages:
 
 
 def ensure_images(settings: TrainingSettings, *, mirror: str | None) -> RunImages:
-    """The images of a run's settings, CIFAR's or your own.
+    """The images of a run's settings, a dataset's or your own.
 
-    :raises FileNotFoundError, ValueError: as `ensure_cifar` or `load_own_images`.
+    :raises FileNotFoundError, ValueError: as `ensure_dataset` or `load_own_images`.
     """
     if settings.data is None:
-        images = ensure_cifar(settings.dataset, mirror=mirror)
+        images = ensure_dataset(settings.dataset, mirror=mirror)
         described = describe_images(settings.dataset, images)
         return RunImages(test=images["test"], classes=images["train"].classes, described=described)
     preact = settings.model == "preact_resnet"
@@ -58,7 +56,7 @@ def ensure_images(settings: TrainingSettings, *, mirror: str | None) -> RunImage
     )
 
 
-def ensure_cifar(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
+def ensure_dataset(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
     """The images of both splits, "train" and "test".
 
     :param mirror: as for `image_folder`; None: the cache, to which a missing dataset is downloaded.
@@ -69,7 +67,7 @@ def ensure_cifar(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
     check_mirror(dataset, mirror)
     folder = image_folder(dataset, mirror)
     return {
-        split: load_cifar(dataset, folder, train=split == "train", download=mirror is None)
+        split: load_dataset(dataset, folder, train=split == "train", download=mirror is None)
         for split in ("train", "test")
     }
 
@@ -80,14 +78,15 @@ def check_mirror(dataset: str, mirror: str | None) -> None:
     :raises SettingError: it does not.
     """
     folder = image_folder(dataset, mirror)
-    if folder is None or _holds(folder, dataset):
+    named = DATASETS[dataset]
+    if folder is None or named.is_in(folder):
         return
-    inner, first = _LAYOUT[dataset]
     if folder.exists():
         problem = f"does not hold {dataset}" if folder.is_dir() else "is not a folder"
     else:
         problem = "does not exist"
-    expected = f"the folder with {inner} in it, or with {first} and the other files (also as .xz or .gz)"
+    files = f"{named.first_file} and the other files (also as .xz or .gz)"
+    expected = f"the folder with {named.folder} in it, or with {files}"
     raise SettingError("mirror", f"is {shown(mirror)}, which {problem}", expected=expected)
 
 
@@ -99,26 +98,18 @@ def image_folder(dataset: str, mirror: str | None) -> Path | None:
     """
     if mirror is None:
         return None
+    named = DATASETS[dataset]
     if "://" in mirror:
-        raise SettingError.of_value("mirror", mirror, "a folder, such as one with cifar-10-batches-py in it")
+        raise SettingError.of_value("mirror", mirror, f"a folder, such as one with {named.folder} in it")
     folder = expanded_path(mirror, "mirror")
-    return folder / dataset if not _holds(folder, dataset) and _holds(folder / dataset, dataset) else folder
-
-
-def _holds(folder: Path, dataset: str) -> bool:
-    inner, first = _LAYOUT[dataset]
-    return (folder / inner).is_dir() or file_or_packed(folder, first) is not None
+    return folder / dataset if not named.is_in(folder) and named.is_in(folder / dataset) else folder
 
 
 def describe_images(dataset: str, images: Mapping[str, ImageSet]) -> dict[str, Any]:
     """Numbers of images, and the MD5 checksum of every file of the dataset."""
-    from torchvision import datasets
-
-    published = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[dataset]
-    files = [*published.train_list, *published.test_list, [published.meta["filename"], published.meta["md5"]]]
     return {
         "dataset": dataset,
         "images": {split: len(each.labels) for split, each in images.items()},
         "classes": len(images["train"].classes),
-        "md5": dict(sorted(files)),
+        "md5": dict(sorted(checksums(dataset).items())),
     }

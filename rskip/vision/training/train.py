@@ -17,9 +17,9 @@ from rskip.settings.errors import SettingError
 from rskip.tasks.loop import Observer, check_shared, process_group
 from rskip.tasks.loop_folder import check_same_training, read_checkpoint
 from rskip.tasks.loop_run import train_to_the_end
-from rskip.vision.data import load_cifar
 from rskip.vision.data.labelled_files import find_labelled_files
 from rskip.vision.data.own_images import load_own_images
+from rskip.vision.datasets import load_dataset
 from rskip.vision.evaluation import device_name
 from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.curve import CurvePoint
@@ -75,7 +75,7 @@ def train(
     an uninterrupted one. It seeds torch's random numbers.
 
     :param folder: the output folder, see `TrainingFolder`.
-    :param data: folder of the dataset; None: the default of `load_cifar`. Your own images are in `settings.data`.
+    :param data: folder of the dataset; None: the default of `load_dataset`. Your own images are in `settings.data`.
     :param download: whether to download the dataset if it is missing or damaged.
     :param seed: random seed of the initial weights, the order of the images and their augmentation; 0 to 2⁶⁴ - 1.
     :param device: "cpu", "cuda" or "cuda:1"; None: a GPU if available.
@@ -122,7 +122,7 @@ def train(
                     check_same_images(files.checkpoint, checkpoint.images, own.description)
             else:
                 images, test_images = (
-                    load_cifar(settings.dataset, data, train=part, download=download) for part in (True, False)
+                    load_dataset(settings.dataset, data, train=part, download=download) for part in (True, False)
                 )
         with ranks.together():
             check_shared(files, 0 if checkpoint is None else checkpoint.iteration, ranks)

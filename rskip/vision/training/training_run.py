@@ -22,13 +22,13 @@ from rskip.tasks.loop_folder import save_whole, write_curve
 from rskip.tasks.loop_run import LoopRun
 from rskip.vision.data import ImageSet, TrainingBatches
 from rskip.vision.data.own_images import OwnImages
+from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import Evaluation, OutputsNotFinite, device_name, evaluate
 from rskip.vision.model_file import TASK
 from rskip.vision.models import build_model, model_config, model_name
 from rskip.vision.settings import TrainingSettings, learning_rate
 from rskip.vision.training.curve import CurvePoint, Meter, TensorBoardCurve
 from rskip.vision.training.training_folder import Generators, TrainingCheckpoint, TrainingFolder
-from rskip.vision.transforms import CLASSES
 
 
 class TrainingRun(LoopRun[CurvePoint]):
@@ -36,7 +36,7 @@ class TrainingRun(LoopRun[CurvePoint]):
 
     compile_error: the reason why the model is not compiled although the settings ask for it.
 
-    :param own: your own images, from which `images` and `test_images` were made; None for CIFAR.
+    :param own: your own images, from which `images` and `test_images` were made; None for a dataset.
     :param files: the output folder.
     :param seed: random seed for torch and the batches.
     :param observer: probes the training; None: no probe.
@@ -348,7 +348,7 @@ class TrainingRun(LoopRun[CurvePoint]):
                 content = {"config": self._config, "dataset": dataset, "model": weights, "iteration": self.iteration}
                 if self._own is not None:
                     own = {"classes": list(self._own.train.classes), "images": to_plain(self._own.description)}
-                about = own or {"classes": list(CLASSES[dataset])}
+                about = own or {"classes": list(DATASETS[dataset].classes)}
                 config = {"task": TASK, "model": self._config, "dataset": dataset, **about}
                 self.files.check_lock()
                 with naming(self.files.path / WEIGHTS, consequence="free some space and repeat the command"):
