@@ -62,7 +62,7 @@ def test_every_command_imports_the_package_of_ones_own_connections(tmp_path, mon
         capsys.readouterr()
         assert cli.main(["zoo", "list", *words]) == 2
         name = words[0] if words else "RSKIP_USER_DIR"
-        assert f"{name} is '{tmp_path}': expected a folder with an __init__.py" in capsys.readouterr().err
+        assert f"{name} is '{tmp_path}': expected an existing folder with an __init__.py" in capsys.readouterr().err
 
 
 def raising(error: BaseException):
