@@ -32,6 +32,8 @@ class Adaptation:
     :param kept: parameters that were kept under another name, new name to old name.
     :param new: names of parameters that the model did not have. They have the family's initial values.
     :param dropped: names of the removed parameters.
+    :param unclosed: containers of pre-norm blocks after which no final normalisation is known, so one of the model's
+        own is unchanged there.
     """
 
     spec: str
@@ -39,6 +41,7 @@ class Adaptation:
     kept: dict[str, str]
     new: tuple[str, ...]
     dropped: tuple[str, ...]
+    unclosed: tuple[str, ...]
 
     def __str__(self) -> str:
         """A summary: connection and blocks, then the parameters' names, where `*` stands for layer numbers."""
@@ -48,6 +51,10 @@ class Adaptation:
         lines += [f"kept under a new name: {names}" for names in dict.fromkeys(moved)]
         lines += [f"new: {name}" for name in dict.fromkeys(map(_without_numbers, self.new))]
         lines += [f"dropped: {name}" for name in dict.fromkeys(map(_without_numbers, self.dropped))]
+        lines += [
+            f"no final normalisation known after {name or 'the blocks'}: one that the model applies there is unchanged"
+            for name in dict.fromkeys(map(_without_numbers, self.unclosed))
+        ]
         return "\n".join(lines)
 
 
@@ -108,6 +115,7 @@ def adapt(
         kept={name: old[key] for key, name in names.items() if key in old and old[key] != name},
         new=tuple(name for key, name in names.items() if key not in old),
         dropped=tuple(name for key, name in old.items() if key not in names),
+        unclosed=tuple(stack.name for stack in stacks if stack.final_norm is None and not stack.post_norm),
     )
     return model
 
@@ -126,10 +134,11 @@ class _Stack:
     """
 
     def __init__(self, model: nn.Module, name: str, host: Host, blocks: list[Any]) -> None:
-        self.host, self.blocks = host, blocks
+        self.name, self.host, self.blocks = name, host, blocks
         self.features, self.post_norm = host.features(blocks[0]), host.post_norm(blocks[0])
-        owner = model.get_submodule(name.rpartition(".")[0])
-        final = host.final_norm(owner)
+        path, _, container = name.rpartition(".")
+        owner = model.get_submodule(path)
+        final = host.final_norm(owner, container)
         self.final_norm: Member | None = None if final is None else (owner, final)
         modules = dict(blocks[0].named_modules())
         self.branches = tuple(branch for branch, norm in host.norms.items() if norm in modules)

@@ -518,6 +518,42 @@ def test_what_is_not_a_model_is_told():
         adapt(torch_encoder(), "deepnorm", host_supplies=True)
 
 
+class OwnStacks(nn.Module):
+    """A person's own model of a library's blocks, whose norms have the names of those in the library's models."""
+
+    def __init__(self, *stacks: list[Any]) -> None:
+        super().__init__()
+        self.blocks, self.decoder_blocks = map(nn.ModuleList, stacks)
+        self.norm = self.ln_f = nn.LayerNorm(WIDTH)
+
+
+def library_blocks(case: str) -> list[Any]:
+    pytest.importorskip(CASES[case].library, reason=f"{CASES[case].library} is an optional library")
+    return [each for each in built(CASES[case]).modules() if path_of(type(each)) in HOSTS]
+
+
+@pytest.mark.parametrize("case", ["timm ViT", "GPT-2", "Llama", "pre-norm encoder"])
+def test_a_model_of_your_own_keeps_its_norms(case):
+    model = OwnStacks(library_blocks(case), library_blocks(case))
+    found = adaptation(adapt(model, "2rskip+ln"))
+    assert isinstance(model.norm, nn.LayerNorm) and not {"norm.weight", "ln_f.weight"} & {*found.dropped}
+    assert found.unclosed == ("blocks", "decoder_blocks")
+    assert "no final normalisation known after decoder_blocks: one that the model applies there is" in str(found)
+
+
+def test_a_second_stack_in_a_class_derived_from_the_librarys_keeps_its_norm():
+    blocks, model = library_blocks("timm ViT"), built(CASES["timm ViT"])
+    model.__class__ = type("MaskedAutoencoder", (type(model),), {})
+    model.decoder_blocks, model.decoder_norm = nn.ModuleList(blocks), nn.LayerNorm(WIDTH)
+    assert adaptation(adapt(model, "2rskip+ln")).unclosed == ("decoder_blocks",)
+    assert isinstance(model.norm, nn.Identity) and isinstance(model.decoder_norm, nn.LayerNorm)
+
+
+def test_the_librarys_container_alone_is_adapted():
+    model = nn.ModuleList(library_blocks("GPT-2"))
+    assert adaptation(adapt(model, "2rskip+ln")).unclosed == ("",)
+
+
 @pytest.mark.parametrize("strict", [True, False])
 def test_an_adapted_model_refuses_the_librarys_state_in_one_line(strict):
     state = torch_encoder().state_dict()

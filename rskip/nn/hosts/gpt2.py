@@ -51,7 +51,7 @@ register_host(
         digests={"5.24.0": "7d40e272832b4422"},
         norms={"attention": "ln_1", "cross_attention": "ln_cross_attn", "ffn": "ln_2"},
         features=lambda block: block.ln_1.normalized_shape[0],
-        final_norm=lambda model: "ln_f",
+        final_norms={"transformers.models.gpt2.modeling_gpt2.GPT2Model.h": ("ln_f",)},
         check_model=check_model,
         stack="decoder",
         finish=finish,

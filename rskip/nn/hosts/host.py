@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
@@ -79,8 +80,8 @@ class Host:
     :param norms: path of each branch's normalisation in the block, by the branch's name for `Residuals`. A block
         without that normalisation does not have the branch.
     :param post_norm: whether a block normalises after the addition.
-    :param final_norm: name of the normalisation that closes the stack, in the module that owns the stack's container,
-        or None.
+    :param final_norms: names of the normalisation that closes a stack, by the path of the stack's container, such as
+        `timm.models.vision_transformer.VisionTransformer.blocks`. A class that is not listed keeps its normalisations.
     :param check: raises SettingError for a block with options that the new forward does not support.
     :param check_model: called with the model and the spec before anything is changed; raises SettingError if they do
         not fit.
@@ -97,7 +98,7 @@ class Host:
     features: Callable[[Any], int]
     norms: Mapping[str, str] = field(default_factory=dict)
     post_norm: Callable[[Any], bool] = lambda block: False
-    final_norm: Callable[[Any], str | None] = lambda owner: None
+    final_norms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     check: Callable[[Any], None] = lambda block: None
     check_model: Callable[[nn.Module, str], None] = lambda model, spec: None
     stack: str | None = None
@@ -113,6 +114,12 @@ class Host:
     def is_of_images(self) -> bool:
         """Whether this is the host of image blocks."""
         return issubclass(self.adapted, AdaptedImageBlock)
+
+    def final_norm(self, owner: nn.Module, container: str) -> str | None:
+        """Name of the normalisation in `owner` that closes the stack in its member `container`, if both are known."""
+        listed = (self.final_norms.get(f"{_path(kind)}.{container}", ()) for kind in type(owner).__mro__)
+        norms = {name: getattr(owner, name, None) for names in listed for name in names}
+        return next((name for name, norm in norms.items() if not isinstance(norm, (nn.Identity, NoneType))), None)
 
     def check_sources(self) -> None:
         """Raises SettingError unless the library computes the block like one of the tested versions."""

@@ -47,7 +47,8 @@ class LlamaBlock(TransformersBlock):
 
 
 def _register(module: str, name: str) -> None:
-    block = f"transformers.models.{module}.modeling_{module}.{name}DecoderLayer"
+    path = f"transformers.models.{module}.modeling_{module}.{name}"
+    block = f"{path}DecoderLayer"
     register_host(
         Host(
             name=name,
@@ -57,7 +58,7 @@ def _register(module: str, name: str) -> None:
             digests={"5.24.0": "341ecfc1e113e8e3"},
             norms={"attention": "input_layernorm", "ffn": "post_attention_layernorm"},
             features=lambda block: block.input_layernorm.weight.shape[0],
-            final_norm=lambda model: "norm",
+            final_norms={f"{path}Model.layers": ("norm",)},
             check_model=check_model,
             stack="decoder",
             finish=finish,

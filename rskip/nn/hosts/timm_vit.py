@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from rskip.connections import State
 from rskip.nn.hosts.host import AdaptedBlock, Host, register_host
@@ -26,12 +26,6 @@ class TimmViTBlock(AdaptedBlock):
         return attended
 
 
-def _final_norm(model: Any) -> str | None:
-    """`norm`, or `fc_norm`, which comes after the mean over positions."""
-    named = ("norm", "fc_norm")
-    return next((name for name in named if not isinstance(getattr(model, name, nn.Identity()), nn.Identity)), None)
-
-
 register_host(
     Host(
         name="timm ViT",
@@ -41,6 +35,10 @@ register_host(
         digests={"1.0.31": "b0251e6642e6e0a6"},
         norms={"attention": "norm1", "ffn": "norm2"},
         features=lambda block: block.norm1.normalized_shape[0],
-        final_norm=_final_norm,
+        final_norms={
+            "timm.models.vision_transformer.VisionTransformer.blocks": ("norm", "fc_norm"),  # fc_norm: after the mean
+            "timm.models.naflexvit.NaFlexVit.blocks": ("norm", "fc_norm"),
+            "timm.models.mobilevit.MobileVitBlock.transformer": ("norm",),
+        },
     )
 )

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from rskip.connections import State
 from rskip.nn.hosts.host import AdaptedBlock, Host, register_host
 
-ENCODER_LAYER = "torch.nn.modules.transformer.TransformerEncoderLayer"
-DECODER_LAYER = "torch.nn.modules.transformer.TransformerDecoderLayer"
+ENCODER, DECODER = "torch.nn.modules.transformer.TransformerEncoder", "torch.nn.modules.transformer.TransformerDecoder"
+ENCODER_LAYER, DECODER_LAYER = f"{ENCODER}Layer", f"{DECODER}Layer"
 
 
 class TorchEncoderLayer(AdaptedBlock):
@@ -64,12 +64,6 @@ class TorchDecoderLayer(AdaptedBlock):
         return self.leave(self.residuals.ffn(state, block._ff_block))
 
 
-def _final_norm(owner: nn.Module) -> str | None:
-    """The `norm` of nn.TransformerEncoder and nn.TransformerDecoder, which may be None."""
-    contains = isinstance(owner, (nn.TransformerEncoder, nn.TransformerDecoder)) and owner.norm is not None
-    return "norm" if contains else None
-
-
 def _without_nested_tensors(model: nn.Module, spec: str) -> None:
     """Turns off nested tensors, which would need the fused kernel."""
     for each in model.modules():
@@ -87,7 +81,7 @@ register_host(
         features=lambda layer: layer.self_attn.embed_dim,
         norms={"attention": "norm1", "ffn": "norm2"},
         post_norm=lambda layer: not layer.norm_first,
-        final_norm=_final_norm,
+        final_norms={f"{ENCODER}.layers": ("norm",)},
         finish=_without_nested_tensors,
     )
 )
@@ -101,6 +95,6 @@ register_host(
         features=lambda layer: layer.self_attn.embed_dim,
         norms={"attention": "norm1", "cross_attention": "norm2", "ffn": "norm3"},
         post_norm=lambda layer: not layer.norm_first,
-        final_norm=_final_norm,
+        final_norms={f"{DECODER}.layers": ("norm",)},
     )
 )
