@@ -129,29 +129,22 @@ class _Stack:
     """The blocks of one host in one container of the model.
 
     :param name: name of the container.
-    :raises SettingError: the blocks differ in width or in the position of their normalisations, or the kind of a
-        normalisation is unknown.
+    :raises SettingError: the blocks differ in width, branches or the position of their normalisations, or a
+        normalisation is missing or of an unknown kind.
     """
 
     def __init__(self, model: nn.Module, name: str, host: Host, blocks: list[Any]) -> None:
         self.name, self.host, self.blocks = name, host, blocks
-        self.features, self.post_norm = host.features(blocks[0]), host.post_norm(blocks[0])
+        traits = [(_branches(host, block), host.features(block), host.post_norm(block)) for block in blocks]
+        self.branches, self.features, self.post_norm = traits[0]
+        if any(each != traits[0] for each in traits):
+            problem = f"has different blocks of {host.name} in {name or 'one container'}"
+            expected = "blocks of one width, with the same branches and normalisation position"
+            raise SettingError("model", problem, expected=expected)
         path, _, container = name.rpartition(".")
         owner = model.get_submodule(path)
         final = host.final_norm(owner, container)
         self.final_norm: Member | None = None if final is None else (owner, final)
-        modules = dict(blocks[0].named_modules())
-        self.branches = tuple(branch for branch, norm in host.norms.items() if norm in modules)
-        for block in blocks:
-            if (host.features(block), host.post_norm(block)) != (self.features, self.post_norm):
-                problem = f"has different blocks of {host.name} in {name or 'one container'}"
-                raise SettingError("model", problem, expected="blocks of one width and with one normalisation position")
-            for branch in self.branches:
-                _, norm = self.norm_of(block, branch)
-                if _kind(norm) is None:
-                    problem = f"has a {type(norm).__name__} as {host.norms[branch]} in a block of {host.name}"
-                    advice = "use rskip.nn.Residuals in your own block"
-                    raise SettingError("model", problem, expected="a LayerNorm or RMSNorm", advice=advice)
 
     def norm_of(self, block: Any, branch: str) -> tuple[Member, nn.Module]:
         """The host's normalisation of a branch, and its position in the block."""
@@ -234,6 +227,23 @@ def _find_blocks(model: nn.Module) -> list[tuple[str, Host, Any]]:
         advice = f"use rskip.nn.Residuals in your own block ({GUIDE}); rskip.nn.HOSTS has all names"
         raise SettingError("model", problem, expected=f"a model with blocks of {known}", advice=advice)
     return list(found.values())
+
+
+def _branches(host: Host, block: nn.Module) -> tuple[str, ...]:
+    """The block's branches, which each have a normalisation.
+
+    :raises SettingError: another branch than cross-attention has none, or the kind of a normalisation is unknown.
+    """
+    modules = dict(block.named_modules(remove_duplicate=False))  # branches may share a normalisation
+    branches = [branch for branch, norm in host.norms.items() if norm in modules or branch != "cross_attention"]
+    for path in (host.norms[branch] for branch in branches):
+        norm = modules.get(path)
+        if norm is None or _kind(norm) is None:
+            what = "no module" if norm is None else f"a {type(norm).__name__}"
+            problem = f"has {what} as {path} in a block of {host.name}"
+            advice = "use rskip.nn.Residuals in your own block"
+            raise SettingError("model", problem, expected="a LayerNorm or RMSNorm", advice=advice)
+    return tuple(branches)
 
 
 def _find_stacks(model: nn.Module, found: Sequence[tuple[str, Host, Any]]) -> list[_Stack]:

@@ -498,7 +498,14 @@ def test_blocks_that_each_have_a_container_or_stand_twice_are_refused():
         adapt(nn.Sequential(torch_layer(), torch_layer(norm_first=True)), "2rskip+ln")
     with pytest.raises(SettingError, match="Layer and torch.nn.TransformerDecoderLayer in one container: "):
         adapt(nn.ModuleList([torch_layer(), torch_layer(nn.TransformerDecoderLayer)]), "2rskip+ln")
+    across = torch_layer(nn.TransformerDecoderLayer)
+    del across.norm2
+    with pytest.raises(SettingError, match="different blocks of .* with the same branches and"):
+        adapt(nn.Sequential(across, torch_layer(nn.TransformerDecoderLayer)), "2rskip+ln")
     layer = torch_layer()
+    del layer.norm1
+    with pytest.raises(SettingError, match="has no module as norm1 in a block"):
+        adapt(layer, "2rskip+ln")
     layer.norm1 = nn.Identity()
     with pytest.raises(SettingError, match="has a Identity as norm1 in a block"):
         adapt(layer, "2rskip+ln")
@@ -547,6 +554,16 @@ def test_a_second_stack_in_a_class_derived_from_the_librarys_keeps_its_norm():
     model.decoder_blocks, model.decoder_norm = nn.ModuleList(blocks), nn.LayerNorm(WIDTH)
     assert adaptation(adapt(model, "2rskip+ln")).unclosed == ("decoder_blocks",)
     assert isinstance(model.norm, nn.Identity) and isinstance(model.decoder_norm, nn.LayerNorm)
+
+
+def test_branches_that_share_a_normalisation_still_share_it():
+    layer = built(CASES["pre-norm encoder layer"])
+    layer.norm2 = layer.norm1
+    expected = call_encoder(layer)
+    adapt(layer, "prenorm+ln")
+    assert torch.equal(call_encoder(layer), expected)
+    norms = [branch.connection.norm.weight for branch in (layer.residuals.attention, layer.residuals.ffn)]
+    assert norms[0] is norms[1]
 
 
 def test_the_librarys_container_alone_is_adapted():
