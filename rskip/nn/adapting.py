@@ -29,6 +29,8 @@ class Adaptation:
 
     :param spec: the connection.
     :param hosts: the kinds of blocks that were adapted, and how many of each.
+    :param stacks: kind and number of blocks, such as `6 × GPT-2`, and how many stacks have them. The blocks of one
+        container are one stack.
     :param kept: parameters that were kept under another name, new name to old name.
     :param new: names of parameters that the model did not have. They have the family's initial values.
     :param dropped: names of the removed parameters.
@@ -38,6 +40,7 @@ class Adaptation:
 
     spec: str
     hosts: dict[str, int]
+    stacks: dict[str, int]
     kept: dict[str, str]
     new: tuple[str, ...]
     dropped: tuple[str, ...]
@@ -45,7 +48,7 @@ class Adaptation:
 
     def __str__(self) -> str:
         """A summary: connection and blocks, then the parameters' names, where `*` stands for layer numbers."""
-        blocks = ", ".join(f"{count} × {name}" for name, count in self.hosts.items())
+        blocks = ", ".join(each if count == 1 else f"{count} stacks of {each}" for each, count in self.stacks.items())
         moved = [f"{_without_numbers(old)} -> {_without_numbers(new)}" for new, old in self.kept.items()]
         lines = [f"{self.spec} in {blocks}"]
         lines += [f"kept under a new name: {names}" for names in dict.fromkeys(moved)]
@@ -112,6 +115,8 @@ def adapt(
     model.__dict__["rskip_adaptation"] = Adaptation(
         str(spec),
         dict(Counter(host.name for _, host, _ in found)),
+        dict(Counter(f"{len(stack.blocks)} × {stack.host.name}" for stack in stacks))
+        | {f"{count} × {name}": 1 for name, count in Counter(host.name for host, _ in images).items()},
         kept={name: old[key] for key, name in names.items() if key in old and old[key] != name},
         new=tuple(name for key, name in names.items() if key not in old),
         dropped=tuple(name for key, name in old.items() if key not in names),
@@ -249,8 +254,8 @@ def _branches(host: Host, block: nn.Module) -> tuple[str, ...]:
 def _find_stacks(model: nn.Module, found: Sequence[tuple[str, Host, Any]]) -> list[_Stack]:
     """The blocks, grouped by their container.
 
-    :raises SettingError: several containers such as `layers.0` hold one block each, or one container holds blocks of
-        two kinds.
+    :raises SettingError: several containers such as `layers.0` hold one block each, one container holds blocks of
+        two kinds, or several blocks are attributes of a module that is not a container.
     """
     containers: dict[tuple[str, Host], list[Any]] = {}
     for name, host, block in found:
@@ -261,6 +266,12 @@ def _find_stacks(model: nn.Module, found: Sequence[tuple[str, Host, Any]]) -> li
             problem = f"has one block of {host.name} in each {pattern}, so their order is unknown"
             advice = "put the blocks themselves into a ModuleList or Sequential"
             raise SettingError("model", problem, expected="the blocks of a stack in one container", advice=advice)
+    for (name, host), blocks in containers.items():
+        if len(blocks) > 1 and not isinstance(model.get_submodule(name), (nn.ModuleList, nn.Sequential)):
+            problem = f"has {len(blocks)} blocks of {host.name} as attributes of {name or 'one module'}"
+            expected = "the blocks of a stack in one ModuleList or Sequential"
+            advice = "if each block is a stack of its own, adapt each of them separately"
+            raise SettingError("model", problem, expected=expected, advice=advice)
     kinds: dict[str, Host] = {}
     for name, host in containers:
         if (other := kinds.setdefault(name, host)) is not host:

@@ -498,6 +498,10 @@ def test_blocks_that_each_have_a_container_or_stand_twice_are_refused():
         adapt(nn.Sequential(torch_layer(), torch_layer(norm_first=True)), "2rskip+ln")
     with pytest.raises(SettingError, match="Layer and torch.nn.TransformerDecoderLayer in one container: "):
         adapt(nn.ModuleList([torch_layer(), torch_layer(nn.TransformerDecoderLayer)]), "2rskip+ln")
+    parallel = nn.Module()
+    parallel.text, parallel.image = torch_layer(), torch_layer()
+    with pytest.raises(SettingError, match="2 blocks of torch.nn.TransformerEncoderLayer as attributes of one "):
+        adapt(parallel, "2rskip+ln")
     across = torch_layer(nn.TransformerDecoderLayer)
     del across.norm2
     with pytest.raises(SettingError, match="different blocks of .* with the same branches and"):
@@ -554,6 +558,11 @@ def test_a_second_stack_in_a_class_derived_from_the_librarys_keeps_its_norm():
     model.decoder_blocks, model.decoder_norm = nn.ModuleList(blocks), nn.LayerNorm(WIDTH)
     assert adaptation(adapt(model, "2rskip+ln")).unclosed == ("decoder_blocks",)
     assert isinstance(model.norm, nn.Identity) and isinstance(model.decoder_norm, nn.LayerNorm)
+
+
+def test_each_container_is_a_stack():
+    model = nn.ModuleList(nn.Sequential(torch_layer(), torch_layer()) for _ in range(3))
+    assert str(adaptation(adapt(model, "2rskip+ln"))).startswith(f"2rskip+ln in 3 stacks of 2 × {ENCODER}\n")
 
 
 def test_branches_that_share_a_normalisation_still_share_it():
