@@ -14,7 +14,7 @@ from rskip.connections import ConnectionSpec, MixLN, StackConnection, build_norm
 from rskip.connections.connection import Connection, HostNeed
 from rskip.connections.norms import LayerNorm
 from rskip.connections.spec import read_supplies
-from rskip.nn.hosts import HOSTS, Host, Member, adapted_class, as_in, find_host
+from rskip.nn.hosts import HOSTS, Host, Member, adapted_class, as_in, find_host, has_hooks
 from rskip.nn.image_blocks import image_connections, join_images
 from rskip.nn.residuals import GUIDE, Residual, Residuals
 from rskip.nn.spec_record import Moved, SpecRecord
@@ -287,8 +287,7 @@ def _take_over(norm: nn.Module, connection: Connection, spec: ConnectionSpec, *,
         return
     owner, name = slot
     mine = owner._modules[name]
-    hooked = norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks or norm._backward_pre_hooks
-    if isinstance(mine, LayerNorm) and norm.bias is not None and not hooked:
+    if isinstance(mine, LayerNorm) and norm.bias is not None and not has_hooks(norm):
         mine.weight, mine.bias, mine.eps = norm.weight, norm.bias, _eps(norm)  # type: ignore[assignment]
     else:
         owner._modules[name] = norm  # the host's module itself, since its formula may round differently

@@ -435,6 +435,21 @@ def test_a_block_that_computes_something_else_is_refused(case, monkeypatch):
     assert parts(model) == before
 
 
+@pytest.mark.parametrize("path", ["attention", "attention.output", "crossattention.output", "output"])
+def test_a_part_of_a_block_that_would_not_be_called_is_refused(path):
+    """The new forward of BERT calls the parts of these submodules, since they add."""
+    pytest.importorskip("transformers", reason="transformers is an optional library")
+    model = built(CASES["BERT across"])
+    part = model.encoder.layer[1].get_submodule(path)
+    hook = part.register_forward_hook(lambda module, inputs, output: None)
+    with pytest.raises(SettingError, match=f"blocks of Bert with hooks on its {path}, which an adapted block does not"):
+        adapt(model, "1xskip+ln")
+    hook.remove()
+    part.__class__ = type("Own", (type(part),), {"forward": lambda self, *args: args[0]})
+    with pytest.raises(SettingError, match=f"blocks of Bert with .*Own as {path}, .*: expected .* without hooks; use"):
+        adapt(model, "1xskip+ln")
+
+
 def path_of(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 

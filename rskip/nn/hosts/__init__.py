@@ -18,6 +18,7 @@ from rskip.nn.hosts.host import (
     adapted_class,
     as_in,
     find_host,
+    has_hooks,
     register_host,
 )
 
@@ -30,5 +31,6 @@ __all__ = [
     "adapted_class",
     "as_in",
     "find_host",
+    "has_hooks",
     "register_host",
 ]

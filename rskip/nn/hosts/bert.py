@@ -89,6 +89,13 @@ def _register(module: str, name: str) -> None:
             adapted=BertBlock,
             sources=tuple(path + each for each in computed),
             digests={"5.24.0": "053ee538fc39f950"},
+            parts={
+                "attention": f"{path}Attention",
+                "attention.output": f"{path}SelfOutput",
+                "crossattention": f"{path}Attention",
+                "crossattention.output": f"{path}SelfOutput",
+                "output": f"{path}Output",
+            },
             norms={
                 "attention": "attention.output.LayerNorm",
                 "cross_attention": "crossattention.output.LayerNorm",

@@ -75,6 +75,8 @@ class Host:
     :param adapted: the class with the new forward. An adapted block's class derives from it and from the block's own
         class. For image blocks it derives from AdaptedImageBlock, and `norms` is empty.
     :param sources: paths of the functions that compute the block; their source is compared with the tested versions'.
+    :param parts: classes of the block's submodules whose parts the new forward calls directly, by their paths in the
+        block. `sources` has the forward of each class.
     :param digests: `digest_of(sources)` in each tested version of the library, by version.
     :param features: returns C of a block.
     :param norms: path of each branch's normalisation in the block, by the branch's name for `Residuals`. A block
@@ -101,6 +103,7 @@ class Host:
     final_norms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     check: Callable[[Any], None] = lambda block: None
     check_model: Callable[[nn.Module, str], None] = lambda model, spec: None
+    parts: Mapping[str, str] = field(default_factory=dict)
     stack: str | None = None
     supplies: tuple[HostNeed, ...] = ()
     finish: Callable[[nn.Module, str], None] = lambda model, spec: None
@@ -151,6 +154,7 @@ def find_host(block: nn.Module) -> Host | None:
         host = HOSTS.get(_path(kind))
         if host is not None:
             _check_overrides(block, kind, host)
+            _check_parts(block, host)
             return host
     return None
 
@@ -164,6 +168,27 @@ def _check_overrides(block: nn.Module, known: type[nn.Module], host: Host) -> No
         problem = f"has blocks of {_path(type(block))}, which replace {', '.join(own)} of {host.block}"
         advice = "use rskip.nn.Residuals in your own block"
         raise SettingError("model", problem, expected="the library's own block", advice=advice)
+
+
+def _check_parts(block: nn.Module, host: Host) -> None:
+    """Raises SettingError if the new forward would go around a submodule that computes something else or has hooks."""
+    modules = dict(block.named_modules())
+    for path, part in host.parts.items():
+        module = modules.get(path)
+        if module is None:
+            continue
+        own = getattr(type(module), "forward", None) is not find_member(part).forward or "forward" in vars(module)
+        if own or has_hooks(module):
+            what = "hooks on its" if not own else f"{_path(type(module))} as"
+            problem = f"has blocks of {host.name} with {what} {path}, which an adapted block does not call"
+            advice = "use rskip.nn.Residuals in your own block"
+            raise SettingError("model", problem, expected=f"{part} without hooks", advice=advice)
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether hooks run at calls of the module."""
+    kinds = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
+    return any(getattr(module, kind) for kind in kinds)
 
 
 @cache
