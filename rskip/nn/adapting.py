@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from rskip.nn.hosts import HOSTS, Host, Member, adapted_class, as_in, find_host,
 from rskip.nn.image_blocks import image_connections, join_images
 from rskip.nn.residuals import GUIDE, Residual, Residuals
 from rskip.nn.spec_record import Moved, SpecRecord
+from rskip.nn.unchanged import unchanged_stacks
 from rskip.settings.errors import SettingError
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -36,6 +38,7 @@ class Adaptation:
     :param dropped: names of the removed parameters.
     :param unclosed: containers of pre-norm blocks after which no final normalisation is known, so one of the model's
         own is unchanged there.
+    :param unchanged: containers of residual blocks that `adapt` does not know, with the number and class of the blocks.
     """
 
     spec: str
@@ -45,6 +48,7 @@ class Adaptation:
     new: tuple[str, ...]
     dropped: tuple[str, ...]
     unclosed: tuple[str, ...]
+    unchanged: tuple[str, ...]
 
     def __str__(self) -> str:
         """A summary: connection and blocks, then the parameters' names, where `*` stands for layer numbers."""
@@ -58,6 +62,7 @@ class Adaptation:
             f"no final normalisation known after {name or 'the blocks'}: one that the model applies there is unchanged"
             for name in dict.fromkeys(map(_without_numbers, self.unclosed))
         ]
+        lines += [f"unchanged, since its blocks are unknown: {stack}" for stack in self.unchanged]
         return "\n".join(lines)
 
 
@@ -70,7 +75,7 @@ def _without_numbers(name: str) -> str:
 def adapt(
     model: Model, connection: str | ConnectionSpec, *, host_supplies: HostNeed | Collection[HostNeed] = ()
 ) -> Model:
-    """Replaces the residual additions in a model of a known library, in place.
+    """Replaces the residual additions in a model of a known library, in place, and warns about unknown blocks.
 
     The blocks' normalisations become part of the connections. Trained weights are kept for every part that the new
     function shares with the old one: all weights of the branches, and normalisations of the same kind in the same
@@ -112,7 +117,7 @@ def adapt(
     for host in hosts:
         host.finish(model, str(spec))
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    model.__dict__["rskip_adaptation"] = Adaptation(
+    after = model.__dict__["rskip_adaptation"] = Adaptation(
         str(spec),
         dict(Counter(host.name for _, host, _ in found)),
         dict(Counter(f"{len(stack.blocks)} × {stack.host.name}" for stack in stacks))
@@ -121,7 +126,10 @@ def adapt(
         new=tuple(name for key, name in names.items() if key not in old),
         dropped=tuple(name for key, name in old.items() if key not in names),
         unclosed=tuple(stack.name for stack in stacks if stack.final_norm is None and not stack.post_norm),
+        unchanged=tuple(unchanged_stacks(model)),
     )
+    if after.unchanged:
+        warnings.warn(f"adapt left stacks of unknown blocks unchanged: {', '.join(after.unchanged)}", stacklevel=2)
     return model
 
 

@@ -274,7 +274,7 @@ def test_models_whose_blocks_are_copies_keep_their_bits(host):
     model = transformers_model(module, **{"head_dim": 4} if module == "deepseek_v3" else {}).eval()
     expected = read(model)
     assert torch.equal(read(adapt(model, stock)), expected)
-    assert not adaptation(model).new
+    assert not adaptation(model).new and not adaptation(model).unchanged
 
 
 def test_the_stock_connection_gives_equal_bits_and_keeps_every_weight(case):
@@ -285,6 +285,7 @@ def test_the_stock_connection_gives_equal_bits_and_keeps_every_weight(case):
     assert torch.equal(case.call(model), expected)
     found = adaptation(model)
     assert found is not None and found.spec == case.stock and not found.new and not found.dropped
+    assert not found.unchanged
     assert {*found.hosts} == {*case.hosts} and all(name in str(found) for name in case.hosts)
     assert {id(parameter) for parameter in model.parameters()} == before.keys()
     names = {name: id(parameter) for name, parameter in model.named_parameters()}
@@ -578,6 +579,25 @@ def test_a_second_stack_in_a_class_derived_from_the_librarys_keeps_its_norm():
 def test_each_container_is_a_stack():
     model = nn.ModuleList(nn.Sequential(torch_layer(), torch_layer()) for _ in range(3))
     assert str(adaptation(adapt(model, "2rskip+ln"))).startswith(f"2rskip+ln in 3 stacks of 2 × {ENCODER}\n")
+
+
+class OwnBlock(nn.Module):
+    """A block that `adapt` doesn't know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.inner, self.outer = nn.LayerNorm(4), nn.Linear(4, 8), nn.Linear(8, 4)
+
+
+def test_stacks_of_unknown_blocks_are_named():
+    model = nn.Module()
+    model.text = torch_encoder()
+    model.image = nn.Sequential(nn.Linear(4, 4), OwnBlock(), OwnBlock(), nn.ModuleList([OwnBlock()]))
+    model.heads = nn.ModuleList(nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.Linear(4, 4)) for _ in range(2))
+    model.maps = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+    with pytest.warns(UserWarning, match=r"^adapt left stacks of unknown blocks unchanged: image \(2 × OwnBlock\)$"):
+        adapt(model, "2rskip+ln")
+    assert str(adaptation(model)).endswith("\nunchanged, since its blocks are unknown: image (2 × OwnBlock)")
 
 
 def test_branches_that_share_a_normalisation_still_share_it():
