@@ -15,9 +15,9 @@ from rskip.connections import ConnectionSpec, MixLN, StackConnection, build_norm
 from rskip.connections.connection import Connection, HostNeed
 from rskip.connections.norms import LayerNorm
 from rskip.connections.spec import read_supplies
-from rskip.nn.hosts import HOSTS, Host, Member, adapted_class, as_in, find_host, has_hooks
+from rskip.nn.hosts import Host, Member, adapted_class, as_in, find_host, has_hooks
 from rskip.nn.image_blocks import image_connections, join_images
-from rskip.nn.residuals import GUIDE, Residual, Residuals
+from rskip.nn.residuals import GUIDE, REFERENCE, Residual, Residuals
 from rskip.nn.spec_record import Moved, SpecRecord
 from rskip.nn.unchanged import unchanged_stacks
 from rskip.settings.errors import SettingError
@@ -233,12 +233,9 @@ def _find_blocks(model: nn.Module) -> list[tuple[str, Host, Any]]:
         if first_names.setdefault(id(module), name) == name:  # skips a container that has a second name
             found[container, id(module)] = name, host, module
     if not found:
-        own = sorted({host.name for host in HOSTS.values() if host.library != "transformers"})
-        count = len({host.name for host in HOSTS.values()}) - len(own)
-        known = f"the {count} models of transformers such as Bert, GPT-2 and Llama, or of {', '.join(own)}"
-        problem = f"is a {type(model).__module__}.{type(model).__qualname__} without any known block"
-        advice = f"use rskip.nn.Residuals in your own block ({GUIDE}); rskip.nn.HOSTS has all names"
-        raise SettingError("model", problem, expected=f"a model with blocks of {known}", advice=advice)
+        problem = f"({type(model).__qualname__}) has no block that adapt knows"
+        advice = f"use rskip.nn.Residuals in your own block ({GUIDE}); {REFERENCE} lists the models that adapt knows"
+        raise SettingError("model", problem, advice=advice)
     return list(found.values())
 
 

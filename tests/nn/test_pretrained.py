@@ -215,9 +215,9 @@ def test_a_missing_folder_is_told_without_asking_the_hub(folder):
 
 
 @pytest.mark.parametrize("module", ["opt", "t5"])
-def test_other_models_are_refused_with_the_known_ones(module):
+def test_other_models_are_refused(module):
     config = transformers.AutoConfig.for_model(module, vocab_size=61, d_model=24, hidden_size=24, num_layers=1)
     with torch.device("meta"):
         model = transformers.AutoModel.from_config(config)
-    with pytest.raises(SettingError, match=r"without any known block.*Bert.*GPT-2.*Llama.*timm ViT"):
+    with pytest.raises(SettingError, match="has no block that adapt knows"):
         adapt(model, "2rskip+ln")
