@@ -83,7 +83,7 @@ def adapt(
     With the connection that the library itself computes, such as `prenorm+ln` in a timm ViT, outputs stay bit-equal.
 
     :param model: a model with known blocks (`rskip.nn.HOSTS`): torch.nn.TransformerEncoder and TransformerDecoder,
-        ResNets of torchvision and timm, timm's ViTs, Hugging Face's BERT, GPT-2 and Llama.
+        ResNets of torchvision and timm, timm's ViTs, Hugging Face's BERT, GPT-2 and Llama. Other blocks stay.
     :param connection: connection string such as `2rskip+ln`.
     :param host_supplies: what you do for the connection yourself, out of HOST_NEEDS (`build_connection`).
     :returns: the same model.
