@@ -257,10 +257,9 @@ def find_family(name: str, *, before: str = "", after: str = "") -> Family:
         suggestion = did_you_mean(name, _families, before=before, after=after)
         if usual := _USUAL_NAMES.get(name):
             suggestion = f" (did you mean {usual!r}?)"
-        listed = "that rskip.connections.list_connections() returns (docs/connections.md)"
-        known = f"{listed}{suggestion}" if suggestion else ", ".join(sorted(_families))
+        expected = "a connection from docs/connections.md" + (suggestion or ", such as 2rskip+ln")
         advice = "if it is your own, import its module or give --user-dir"
-        raise UnknownFamily.of_value("connection", before + name + after, f"one of the families {known}", advice=advice)
+        raise UnknownFamily.of_value("connection", before + name + after, expected, advice=advice)
     return _families[name]
 
 

@@ -75,7 +75,7 @@ def test_what_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
     refused(capsys, f"did you mean {NAME}", "describe", NAME.replace("en-de", "en-ed"))
     refused(capsys, "models matches: `rskip zoo list` lists all", "list", "coco")
     refused(capsys, "task is 'images': expected translation or vision", "list", "--task", "images")
-    refused(capsys, "connection is 'rskp': expected one of the families", "list", "--connection", "rskp")
+    refused(capsys, "connection is 'rskp': expected a connection from docs", "list", "--connection", "rskp")
 
 
 def test_publish_makes_the_committed_entry_card_and_table(

@@ -41,7 +41,7 @@ def test_contradictions_name_the_setting():
         with pytest.raises(SettingError) as raised:
             TransformerConfig(**{"source_vocabulary": 100, "target_vocabulary": 200, **changes})
         assert raised.value.name == name and expected in raised.value.expected, name
-    assert str(raised.value).startswith("encoder_connection is '2rskp+ln': expected one of the families")
+    assert str(raised.value).startswith("encoder_connection is '2rskp+ln': expected a connection from docs")
     for sizes, needed, found in (
         ({"target_vocabulary": 200}, "one joint dictionary", "100 and 200 symbols"),
         ({"decoder_embed_dim": 64}, "equal embedding sizes", "512 and 64 features"),

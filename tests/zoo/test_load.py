@@ -188,7 +188,7 @@ def test_what_is_refused_before_any_file_is_looked_for(
     own = make_entry(published, connection="gskip+ln", name="preact_resnet8_gskip_ln.cifar10")
     with pytest.raises(SettingError) as unregistered:
         load_entry(own, root=published)
-    assert str(unregistered.value).startswith(f"{own.name}: connection is 'gskip+ln': expected one of the families ")
+    assert str(unregistered.value).startswith(f"{own.name}: connection is 'gskip+ln': expected a connection from ")
     assert str(unregistered.value).endswith("; import the module that registers it, then load the model")
 
 
