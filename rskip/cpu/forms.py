@@ -54,12 +54,7 @@ _FAMILIES = {
         "beta_bias": _NUMBERS, "host": ("postnorm", "prenorm"),
     }),
 }  # fmt: skip
-# Families that only PyTorch can build, and such options of the other families.
-_IN_PYTORCH = (
-    "admin", "askip", "attnres", "b2t", "ddl", "deepnorm", "denseformer", "frac", "gpas", "hybridnorm", "hyper",
-    "keel", "laurel", "layerscale", "lns", "mhc", "mhc_lite", "mixln", "mudd", "ngpt", "normformer",
-    "orthogonal", "periln", "residual_dual", "rezero", "sandwich", "siamese", "subln", "x0",
-)  # fmt: skip
+# Options that only PyTorch can build.
 _OPTIONS_IN_PYTORCH = {"wskip": ("rate", "floor")}
 
 
@@ -76,20 +71,23 @@ class Spec:
     def read(cls, text: Any) -> Spec:
         """:raises NoKernelForm: it is not a valid spec of one of these families."""
         match = _SPEC.fullmatch(text.strip().lower()) if isinstance(text, str) and len(text) <= _LONGEST else None
-        family = _FAMILIES.get(match["family"]) if match else None
-        if match is None or family is None:
-            raise _unknown(text, match and match["family"])
+        if match is None:
+            raise _invalid(text)
+        family = _FAMILIES.get(match["family"])
+        if family is None:
+            others = ", ".join(_FAMILIES)
+            raise NoKernelForm(f"the connection {shown(text)} needs PyTorch: only {others} run without it")
         pairs = [] if match["options"] is None else [item.partition("=") for item in match["options"].split(",")]
         options = {name.strip(): value.strip() for name, _, value in pairs}
         norm = family.default_norm if match["norm"] is None else match["norm"]
         if len(options) < len(pairs) or norm not in family.norms:
-            raise _unknown(text)
+            raise _invalid(text)
         if not options.keys().isdisjoint(_OPTIONS_IN_PYTORCH.get(match["family"], ())):
             raise NoKernelForm(f"the connection {text!r} needs PyTorch")
         if not all(name in family.options and _fits(value, family.options[name]) for name, value in options.items()):
-            raise _unknown(text)
+            raise _invalid(text)
         if options.get("norm_term") == "false" and (norm != "ln" or options.get("gamma") == "free"):
-            raise _unknown(text)
+            raise _invalid(text)
         return cls(match["family"], _factor(text, match["factor"], family), norm, options)
 
 
@@ -102,17 +100,10 @@ def is_known(connection: str) -> bool:
     return True
 
 
-def _unknown(text: Any, family: str | None = None) -> NoKernelForm:
-    """The error for an unknown spec. With PyTorch installed, its more precise error is shown instead.
-
-    :param family: its family if that is not one of `_FAMILIES`.
-    """
-    if family in _IN_PYTORCH:
-        return NoKernelForm(f"the connection {shown(text)} needs PyTorch")
-    problem, advice = f"{shown(text)} is not a valid connection", ""
-    if family is not None:
-        advice = "a connection of your own needs torch and the module that registers it (--user-dir)"
-    return NoKernelForm(problem, without_torch=SettingError("", problem, advice=advice))
+def _invalid(text: Any) -> NoKernelForm:
+    """The error for a spec that is not valid. With PyTorch installed, its more precise error is shown instead."""
+    problem = f"{shown(text)} is not a valid connection"
+    return NoKernelForm(problem, without_torch=SettingError("", problem))
 
 
 def _fits(value: str, kind: tuple[str, ...] | tuple[float, float]) -> bool:
@@ -126,10 +117,10 @@ def _fits(value: str, kind: tuple[str, ...] | tuple[float, float]) -> bool:
 
 def _factor(text: Any, given: str | None, family: _Family) -> float:
     if (given is None) != (family.factor is None):
-        raise _unknown(text)
+        raise _invalid(text)
     factor = 1.0 if given is None else float(given)
     if not 1e-6 <= factor <= 1e6 or (family.factor is int and (factor != int(factor) or factor > 100)):
-        raise _unknown(text)
+        raise _invalid(text)
     return factor
 
 

@@ -139,7 +139,6 @@ def test_what_pytorch_would_not_help_names_the_fault(run, root: Path, tmp_path: 
         return tmp_path / name
 
     lacking = written("lacking.safetensors", settings={}, lacks="encoder.layers.1.fc2.bias")
-    misspelt = written("misspelt.safetensors", settings={"connection": "2rksip+ln"})
     invalid = written("invalid.safetensors", settings={"connection": "0rskip+ln"})
     stock = written("stock.safetensors", settings={"connection": None})
     cut = written("cut.safetensors", settings={})
@@ -156,7 +155,6 @@ def test_what_pytorch_would_not_help_names_the_fault(run, root: Path, tmp_path: 
     ensemble = f"{root / MODEL}:{root / MODEL}"
     for model, further, fault in (
         (lacking, dictionaries, f"{lacking}: the weights lack encoder.layers.1.fc2.bias, which the settings describe"),
-        (misspelt, dictionaries, f"{misspelt}: '2rksip+ln' is not a valid connection; a connection of your own"),
         (invalid, dictionaries, f"{invalid}: '0rskip+ln' is not a valid connection"),
         (cut, dictionaries, "truncated or damaged"),
         (tmp_path / "model.pt", dictionaries, "model.pt can't be read: it is truncated, damaged, or not a checkpoint"),
