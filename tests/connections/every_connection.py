@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from torch import nn
 
@@ -26,6 +26,7 @@ PLACES = [
     Place("decoder", "ffn", 9, 9, 3, 3, 3),
 ]
 FAMILIES = [family.name for family in list_connections()]
+OWN_FAMILIES = [family for family in list_connections() if family.connection.__module__.startswith("rskip.")]
 
 
 def specs_of(family: Family) -> Iterator[str]:
@@ -46,6 +47,16 @@ def specs_of(family: Family) -> Iterator[str]:
                 yield str(parse_connection(f"{factor}{family.name}{norm}{option}"))
             except ValueError:
                 assert option  # only specs with options may be invalid
+
+
+def families_of(specs: Iterable[str]) -> set[str]:
+    return {parse_connection(spec).family for spec in specs}
+
+
+def with_every_family(specs: list[str], families: Iterable[Family] = OWN_FAMILIES) -> list[str]:
+    """The specs, and one spec of each family that they lack."""
+    listed = families_of(specs)
+    return [*specs, *(next(specs_of(family)) for family in families if family.name not in listed)]
 
 
 def specs_on_text(family: str) -> list[str]:

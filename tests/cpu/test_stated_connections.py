@@ -21,20 +21,33 @@ from rskip.connections.gates import Gate
 from rskip.connections.normalised_sum import normalised_sum
 from rskip.connections.norms import LayerNorm
 from rskip.cpu import find_library, for_inference
+from tests.connections.every_connection import OWN_FAMILIES, families_of, specs_of, with_every_family
 from tests.cpu.test_decoder import assert_equal_decoding
 
-STATED = [
+PLACE = Place("decoder", "encoder_attn", sublayer=2, sublayers=6, layer=1, layers=2, other_layers=2)
+
+
+def _built(spec):
+    return build_connection(spec, 8, place=PLACE, host_supplies=HOST_NEEDS)
+
+
+def _families_with(stated):
+    """The families whose connections state a form of the kernels."""
+    return [family for family in OWN_FAMILIES if stated(_built(next(specs_of(family)))) is not None]
+
+
+STATED = with_every_family([
     "1xskip", "2xskip+rms", "1xskip+ln:branch_scale=2", "3rskip+ln", "prenorm+ln", "deepnorm", "subln", "normformer",
     "hybridnorm", "hybridnorm+rms:first=prenorm", "wskip+ln", "wskip+rms:rate=0.1,floor=0.5", "admin", "askip+ln",
     "askip+rms:form=depth", "askip+ln:form=recursive", "askip+rms:form=mixture", "rezero:init=0.5", "layerscale",
     "layerscale+ln", "lns", "lns+rms", "mixln", "mixln:ratio=0.9", "keel", "sandwich", "periln+rms", "laurel",
     "laurel+ln:form=rw", "laurel+ln:bound=softmax,form=rw", "laurel+rms:rank=2", "normformer:res_scale=true", "gpas",
-]  # fmt: skip
-GATED = [
+], _families_with(normalised_sum))  # fmt: skip
+GATED = with_every_family([
     "sas", "sas+rms", "sas:gamma=free", "sas:gate=single", "sas:norm_term=false", "sas:host=prenorm", "highway",
     "highway:gate=full", "highway:gate=single", "highway:gate=shortcut", "orthogonal", "orthogonal+rms", "ddl",
     "ddl+rms:init=0.5",
-]  # fmt: skip
+], _families_with(gated_sum))  # fmt: skip
 needs_kernels = pytest.mark.skipif(find_library().library is None, reason="the kernels are not compiled here")
 
 
@@ -108,13 +121,12 @@ def _counted(calls, function):
 
 @pytest.mark.parametrize("spec", STATED)
 def test_what_a_family_states_is_its_formula(spec):
-    place = Place("decoder", "encoder_attn", sublayer=2, sublayers=6, layer=1, layers=2, other_layers=2)
-    connection = build_connection(spec, 6, place=place, host_supplies=HOST_NEEDS)
+    connection = _built(spec)
     stated = normalised_sum(connection)
     for parameter in connection.parameters():
         torch.nn.init.uniform_(parameter, 0.5, 1.5)
     stated = normalised_sum(connection)  # with these parameters
-    x, f = torch.randn(2, 5, 6)
+    x, f = torch.randn(2, 5, 8)
     given = x if stated.branch_norm is None else stated.input_scale * stated.branch_norm(x)
     torch.testing.assert_close(given, connection.branch_input(x))
     expected = connection(x, f)
@@ -139,24 +151,8 @@ def test_stated_sums_are_one_program(spec, precision, build, source, monkeypatch
         assert model.decoding(state, 3) is not None  # no module computes a part of a step
 
 
-SEVERAL_STREAMS = {
-    "attnres", "b2t", "denseformer", "hyper", "mhc", "mhc_lite", "mudd", "residual_dual", "siamese", "x0",
-}  # fmt: skip
-OTHER_FORMULAS = {"frac", "ngpt"}  # neither sums with norms nor gates
-
-
-@needs_kernels
-def test_every_family_of_sums_norms_and_gates_is_one_program(build, source):
-    """Also those that are registered later: state `as_norms` or `as_gates`, or add the family here with the reason."""
-    without = set()
-    for family in families.list_connections():
-        spec = {"xskip": "2xskip+ln", "rskip": "2rskip+ln"}.get(family.name, family.name)
-        spec = spec if family.default_norm or None in family.norms or "+" in spec else f"{spec}+ln"
-        model = for_inference(build(spec), "float32")
-        with torch.inference_mode():
-            if model.decoding(model.start(model.encode(source)), 3) is None:
-                without.add(family.name)
-    assert without == SEVERAL_STREAMS | OTHER_FORMULAS
+def test_the_docs_examples_of_other_formulas_have_no_kernel_form():
+    assert not {"frac", "ngpt"} & families_of([*STATED, *GATED]), "docs/speed_reference.md and docs/translation.md"
 
 
 @needs_kernels
@@ -173,11 +169,11 @@ def test_factors_that_training_changes_are_seen(build, source):
 
 @pytest.mark.parametrize("spec", GATED)
 def test_what_a_family_states_of_its_gates_is_its_formula(spec):
-    connection = build_connection(spec, 6, host_supplies=HOST_NEEDS)
+    connection = _built(spec)
     stated = gated_sum(connection)
     for parameter in connection.parameters():
         torch.nn.init.uniform_(parameter, -1, 1.5)
-    x, f = torch.randn(2, 5, 6)
+    x, f = torch.randn(2, 5, 8)
     torch.testing.assert_close(x if stated.branch_norm is None else stated.branch_norm(x), connection.branch_input(x))
     over = x if stated.over == "x" else torch.cat([x, f], 1)
     along = (x * f).sum(1, keepdim=True)
@@ -208,7 +204,7 @@ def test_gates_are_computed_by_the_kernels(spec, precision, build, source, monke
     assert_equal_decoding(model, source, beams=3, steps=3, tolerance=1e-5 if precision == "float32" else 0.05)
     monkeypatch.setattr(Gate, "forward", lambda *_: pytest.fail("a module computed a gate"))
     with torch.inference_mode():
-        model.step(torch.full((3, 1), 2), model.start(model.encode(source)))
+        assert model.decoding(model.start(model.encode(source)), 3) is not None
 
 
 def test_gates_that_the_kernels_dont_compute_are_none():
