@@ -219,7 +219,7 @@ def test_highway_gives_its_factor(draw):
     torch.testing.assert_close(connection.factor(x, f), expected)
 
 
-COUNTS = {
+BLOCK_COUNTS = {
     "1xskip": lambda h: 0,
     "2xskip": lambda h: 0,
     "1xskip+ln": lambda h: 2 * h,
@@ -252,7 +252,7 @@ COUNTS = {
 
 def test_the_number_of_parameters_is_the_formulas():
     """By the number of features h; tests of the models have the papers' numbers."""
-    for spec, formula in COUNTS.items():
+    for spec, formula in BLOCK_COUNTS.items():
         for features in (1, 7, 64, 512):
             with torch.device("meta"):
                 connection = build_connection(spec, features, feature_dim=feature_dim(spec))

@@ -21,11 +21,12 @@ from rskip.connections import (
     Place,
     build_connection,
     build_stack_connection,
-    list_connections,
-    parse_connection,
 )
 from rskip.connections.sinkhorn import sinkhorn
+from tests.connections.every_connection import OWN_FAMILIES, families_of
 from tests.connections.stack import BRANCHES, FEATURES, Stack, places_of
+from tests.connections.test_connection_modules import BLOCK_COUNTS
+from tests.connections.test_formulas import BLOCK_FORMULAS
 
 
 @dataclass
@@ -339,7 +340,7 @@ def askip_mixture(w: Written, k: int, x: Tensor) -> Tensor:
     return (shares[:, None, None, None] * torch.stack(recursions(w, k, x, 3))).sum(0) / shares.sum()
 
 
-FORMULAS: dict[str, Formula] = {
+STACK_FORMULAS: dict[str, Formula] = {
     "admin": each_block(lambda w, k, x: w.of(k, w.p(f"connections.{k}.skip_weight") * x + w.f(k, x)), closes=False),
     "askip+ln": each_block(functools.partial(askip, rate=0.01), closes=False),
     "askip+rms:rate=0.5": each_block(functools.partial(askip, rate=0.5), closes=False),
@@ -399,7 +400,7 @@ def drawn_input() -> Tensor:
     return torch.randn(2, 4, FEATURES, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("spec", FORMULAS)
+@pytest.mark.parametrize("spec", STACK_FORMULAS)
 def test_a_stack_follows_the_formula(spec, assert_same):
     """An encoder's and a decoder's, as it starts and with drawn parameters."""
     for stack in BRANCHES:
@@ -408,13 +409,18 @@ def test_a_stack_follows_the_formula(spec, assert_same):
         for _ in range(2):
             x = drawn_input().requires_grad_()
             variables = [x, *model.parameters()]
-            assert_same(model(x), FORMULAS[spec](Written(spec, model), x), variables, variables, tolerance=1e-11)
+            assert_same(model(x), STACK_FORMULAS[spec](Written(spec, model), x), variables, variables, tolerance=1e-11)
             model.draw()
 
 
-def test_every_family_that_needs_a_place_or_a_state_is_here():
-    written = {parse_connection(spec).family for spec in FORMULAS}
-    assert written >= {each.name for each in list_connections() if each.needs_place or each.passes != "x" or each.stack}
+def test_every_family_has_a_formula_and_a_number_of_parameters():
+    """Here, or that of a block alone, if it needs neither a place nor a state."""
+    names = {each.name for each in OWN_FAMILIES}
+    need_stacks = {each.name for each in OWN_FAMILIES if each.needs_place or each.passes != "x" or each.stack}
+    formulas = families_of(STACK_FORMULAS) | (families_of(BLOCK_FORMULAS) - need_stacks)
+    counts = families_of(STACK_COUNTS) | families_of(BLOCK_COUNTS)
+    assert names - formulas == set(), "add the formula to BLOCK_FORMULAS in test_formulas.py or STACK_FORMULAS here"
+    assert names - counts == set(), "add the number to BLOCK_COUNTS in test_connection_modules.py or STACK_COUNTS here"
 
 
 STARTS_AS = {  # another connection, which it equals as it starts, if the norms' eps is 0
@@ -709,7 +715,7 @@ def test_the_stacks_input_itself_is_no_state(spec):
         connection(x, x)
 
 
-COUNTS: dict[str, tuple[Callable[[int], int], Callable[[int], int]]] = {  # of a block, and of a stack
+STACK_COUNTS: dict[str, tuple[Callable[[int], int], Callable[[int], int]]] = {  # of a block, and of a stack
     "askip+ln": (lambda h: 2 * h + 1, lambda h: 0),
     "askip+ln:form=depth": (lambda h: 2 * h, lambda h: 0),
     "askip+ln:form=recursive": (lambda h: 4 * h, lambda h: 0),
@@ -752,7 +758,7 @@ COUNTS: dict[str, tuple[Callable[[int], int], Callable[[int], int]]] = {  # of a
 
 
 def test_the_number_of_parameters_is_the_formulas():
-    for spec, (of_block, of_stack) in COUNTS.items():
+    for spec, (of_block, of_stack) in STACK_COUNTS.items():
         for features in (1, 7, 64):
             with torch.device("meta"):
                 place = places_of("encoder", 6, 6)[0]
@@ -762,7 +768,7 @@ def test_the_number_of_parameters_is_the_formulas():
             assert sum(each.numel() for each in stack.parameters()) == of_stack(features), spec
 
 
-@pytest.mark.parametrize("spec", [*FORMULAS, "residual_dual+rms"])
+@pytest.mark.parametrize("spec", [*STACK_FORMULAS, "residual_dual+rms"])
 def test_a_stack_in_half_precision_is_near_its_float64_self(spec):
     """A layer of it: more would overflow with drawn parameters, where no norm bounds them."""
     torch.manual_seed(0)

@@ -65,7 +65,7 @@ def highway(p: Parameters, x: Tensor, f: Tensor, gate, over_both: bool) -> Tenso
     return t * f + (1 - t) * x
 
 
-FORMULAS: dict[str, Callable[[Parameters, Tensor, Tensor, Norm], Tensor]] = {
+BLOCK_FORMULAS: dict[str, Callable[[Parameters, Tensor, Tensor, Norm], Tensor]] = {
     "1xskip": lambda p, x, f, norm: x + f,
     "2xskip": lambda p, x, f, norm: 2 * x + f,
     "0.5xskip": lambda p, x, f, norm: 0.5 * x + f,
@@ -117,8 +117,8 @@ def kind_of(spec: str) -> str:
     return next((kind for kind in ("bn", "gn1", "rms") if f"+{kind}" in spec), "ln")
 
 
-TEXT = [spec for spec in FORMULAS if kind_of(spec) not in ("bn", "gn1")]
-IMAGES = [spec for spec in FORMULAS if "prenorm" not in spec]
+TEXT = [spec for spec in BLOCK_FORMULAS if kind_of(spec) not in ("bn", "gn1")]
+IMAGES = [spec for spec in BLOCK_FORMULAS if "prenorm" not in spec]
 
 
 def used(connection) -> list[Tensor]:
@@ -133,7 +133,7 @@ def test_text_follows_the_formula(spec, build, draw, assert_same):
     connection = build(spec, 5)
     p = dict(connection.named_parameters())
     x, f = draw(3, 4, 5)
-    expected = FORMULAS[spec](p, x, f, norm_of(kind_of(spec), p))
+    expected = BLOCK_FORMULAS[spec](p, x, f, norm_of(kind_of(spec), p))
     variables = [x, f, *used(connection)]
     assert_same(connection(x, f), expected, variables, variables)
 
@@ -144,7 +144,7 @@ def test_images_follow_the_formula_pixel_by_pixel(spec, build, draw, assert_same
     p = dict(connection.named_parameters())
     x, f = draw(2, 5, 3, 4)
     last = [z.permute(0, 2, 3, 1) for z in (x, f)]
-    expected = FORMULAS[spec](p, *last, norm_of(kind_of(spec), p)).permute(0, 3, 1, 2)
+    expected = BLOCK_FORMULAS[spec](p, *last, norm_of(kind_of(spec), p)).permute(0, 3, 1, 2)
     variables = [x, f, *used(connection)]
     for form in (torch.contiguous_format, torch.channels_last):
         y = connection(x.to(memory_format=form), f.to(memory_format=form))
@@ -160,7 +160,7 @@ def test_prenorm_feeds_the_branch_the_normalised_input(spec, member, build, draw
     x, matrix = draw(5, 5)
     norm = norm_of(kind_of(spec), p)
     y = connection(x, torch.tanh(connection.branch_input(x) @ matrix))
-    expected = FORMULAS[spec](p, x, torch.tanh(norm(member, x) @ matrix), norm)
+    expected = BLOCK_FORMULAS[spec](p, x, torch.tanh(norm(member, x) @ matrix), norm)
     variables = [x, matrix, *connection.parameters()]
     assert_same(y, expected, variables, variables)
 
