@@ -86,6 +86,15 @@ def test_paths_exist(monkeypatch):
             assert (ROOT / target).exists(), target
 
 
+def test_files_that_the_architecture_names_exist():
+    now, _, rest = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").partition("## Where things were")
+    decisions = rest.partition("## Decisions")[2]
+    files = [path.relative_to(ROOT) for folder in ("rskip", "tests") for path in (ROOT / folder).rglob("*.py")]
+    named = set(re.findall(r"`([\w/]+\.py)`", now + decisions))
+    assert len(named) > 50
+    assert [name for name in sorted(named) if not any(file.match(name) for file in files)] == []
+
+
 def anchors(path: Path) -> set[str]:
     """The anchors of a document's headings, as GitHub and the site name them."""
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
