@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rskip.connections.connection import Connection
 from rskip.connections.gates import scaling_gate, transform_gate
+from rskip.connections.norms import features_to
 from rskip.connections.registry import register_connection
 from rskip.kernel_forms import GatedSum
 from rskip.settings.paper import Paper
@@ -54,7 +55,7 @@ class Highway(Connection):
     def factor(self, x: Tensor, f: Tensor) -> Tensor:
         """T, with x's shape, or with one feature if the gate has one factor per position."""
         z = torch.cat([x, f], dim=self.feature_dim) if self.form in ("single", "full") else x
-        return self.gate(z.movedim(self.feature_dim, -1)).movedim(-1, self.feature_dim)
+        return features_to(self.feature_dim, self.gate(z.movedim(self.feature_dim, -1)))
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         t = self.factor(x, f)

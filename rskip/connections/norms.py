@@ -38,6 +38,13 @@ def check_features(features: int, feature_dim: int) -> None:
         )
 
 
+def features_to(feature_dim: int, y: Tensor) -> Tensor:
+    """Moves the features from the last dimension to `feature_dim`, which is -1 or 1."""
+    if feature_dim == -1:
+        return y
+    return y.movedim(y.dim() - 1, feature_dim)  # torch.onnx.export(dynamo=False) writes -1 into the file as it is
+
+
 def at_least_float32(z: Tensor) -> Tensor:
     """Converts float16 and bfloat16 to float32; leaves float32 and float64 unchanged."""
     return z.to(torch.promote_types(z.dtype, torch.float32))
@@ -87,7 +94,7 @@ class LayerNorm(Normalisation, nn.LayerNorm):
         if self.feature_dim == -1:
             return F.layer_norm(z, self.normalized_shape, weight, bias, self.eps)
         y = F.layer_norm(z.movedim(1, -1), self.normalized_shape, weight, bias, self.eps)
-        return y.movedim(-1, 1)
+        return features_to(1, y)
 
 
 class RMSNorm(Normalisation, nn.RMSNorm):
@@ -109,7 +116,7 @@ class RMSNorm(Normalisation, nn.RMSNorm):
         if self.feature_dim == -1:
             return F.rms_norm(same, self.normalized_shape, weight, self.eps).to(normalised_type(z))
         y = F.rms_norm(same.movedim(1, -1), self.normalized_shape, weight, self.eps)
-        return y.movedim(-1, 1).to(normalised_type(z))
+        return features_to(1, y).to(normalised_type(z))
 
 
 class GroupNorm(Normalisation, nn.GroupNorm):

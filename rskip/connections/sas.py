@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rskip.connections.connection import Connection
 from rskip.connections.gates import scaling_gate
-from rskip.connections.norms import LayerNorm, build_norm
+from rskip.connections.norms import LayerNorm, build_norm, features_to
 from rskip.connections.registry import register_connection
 from rskip.connections.sas_function import SASFunction
 from rskip.connections.spec import ConnectionSpec
@@ -91,13 +91,13 @@ class SAS(Connection):
     def factors(self, x: Tensor, f: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """α, β and γ, each with x's shape but one feature; γ is None without the normalised term."""
         both = torch.cat([x, f], dim=self.feature_dim).movedim(self.feature_dim, -1)  # (..., 2C)
-        alpha = self.alpha_gate(both).movedim(-1, self.feature_dim)
-        beta = self.beta_gate(both).movedim(-1, self.feature_dim)
+        alpha = features_to(self.feature_dim, self.alpha_gate(both))
+        beta = features_to(self.feature_dim, self.beta_gate(both))
         if self.norm is None:
             return alpha, beta, None
         if self.gamma_gate is None:
             return alpha, beta, (1 - alpha) * (1 - beta)
-        return alpha, beta, self.gamma_gate(both).movedim(-1, self.feature_dim)
+        return alpha, beta, features_to(self.feature_dim, self.gamma_gate(both))
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         if self._as_one_function(x, f):

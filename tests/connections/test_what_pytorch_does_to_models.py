@@ -141,6 +141,17 @@ def test_compiled_and_exported_it_gives_the_same(family):
     torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), model(x))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("spec", ["2rskip+ln", "sas", "highway"])
+def test_on_images_the_former_onnx_exporter_writes_a_valid_file(spec):
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is an optional library")
+    connection, x, f = build_connection(spec, FEATURES, feature_dim=1), *torch.randn(2, 2, FEATURES, 3, 5)
+    file = io.BytesIO()
+    torch.onnx.export(connection, (x, f), file, input_names=["x", "f"], dynamo=False)
+    (found,) = runtime.InferenceSession(file.getvalue()).run(None, {"x": x.numpy(), "f": f.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), connection(x, f), rtol=1e-4, atol=1e-5)
+
+
 class Block(nn.Module):
     def __init__(self, model: Stack, number: int) -> None:
         super().__init__()
