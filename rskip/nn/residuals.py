@@ -25,7 +25,7 @@ from rskip.connections.norms import EPS, Normalisation
 from rskip.connections.spec import described_needs, read_supplies
 from rskip.nn.branch_gain import expect_scaling, scale, settle, weights_of
 from rskip.nn.spec_record import SpecRecord
-from rskip.settings.errors import SettingError, did_you_mean, shown
+from rskip.settings.errors import SettingError, did_you_mean
 
 GUIDE, REFERENCE = "docs/own_model.md", "docs/residuals.md"
 
@@ -71,7 +71,8 @@ class Residual(nn.Module):
         f = output[0] if isinstance(output, tuple) and output else output
         if not isinstance(f, Tensor):
             name = getattr(branch, "__qualname__", type(branch).__name__)
-            raise TypeError(f"branch {name} must return a tensor, or a tuple that begins with one, not {shown(output)}")
+            given = None if output is None else f"a {type(output).__name__}"
+            raise TypeError(f"branch {name} must return a tensor, or a tuple that begins with one, not {given}")
         return self.after(kept, f)
 
     def before(self, state: State) -> tuple[Tensor, State]:

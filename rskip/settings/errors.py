@@ -85,11 +85,13 @@ def joined(*names: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as an error shows it; a long value is truncated."""
+    """A value as an error shows it, on one line; a long value is truncated."""
     try:
         text = repr(value)
     except (RecursionError, ValueError):  # ValueError: a number with more digits than Python prints
         text = f"a {type(value).__name__} that is too long to show"
+    if "\n" in text:  # such as a matrix
+        return f"a {type(value).__name__}"
     return text if len(text) <= _SHORT else f"{text[:_SHORT - 3]}..."
 
 

@@ -184,7 +184,7 @@ def test_a_branch_may_return_a_tuple_and_its_other_outputs_are_at_hand():
     assert torch.equal(residual(x, lambda given: (2 * given, "weights")), 3 * x)
     given, kept = residual.before(x)
     assert torch.equal(residual.after(kept, 2 * given), 3 * x)
-    with pytest.raises(TypeError, match="must return a tensor, or a tuple that begins with one, not 'weights'"):
+    with pytest.raises(TypeError, match="must return a tensor, or a tuple that begins with one, not a str"):
         residual(x, lambda given: "weights")
 
 
@@ -228,6 +228,7 @@ def test_branches_may_have_any_names():
         ({"closing_norm": "no"}, "closing_norm is 'no': expected True or False"),
         ({"branches": {"training": "ffn"}}, "branches is 'training': expected a valid attribute name"),
         ({"host_supplies": True}, "host_supplies is True: expected a list of any of inner_norms, "),
+        ({"layers": torch.ones(2, 2)}, "layers is a Tensor: expected a whole number of at least 1$"),
     ],
 )
 def test_what_is_wrong_is_told(settings, told):
@@ -283,6 +284,8 @@ def test_wrong_calls_are_told_in_one_line():
         (lambda: layer.ffn(x, torch.tanh(x)), "a residual got a Tensor as branch: expected the state and the branch F"),
         (lambda: layer.ffn(x), r"a residual got no branch: expected .* F itself, such as \(s, ffn\)"),
         (lambda: residuals(x), r"Residuals is not called itself: call s = residuals.enter\(x\), s = layer.BRANCH"),
+        (lambda: layer.ffn(x, lambda x: [torch.ones(9, 9)]), "or a tuple that begins with one, not a list$"),
+        (lambda: layer.ffn(x, lambda x: None), "or a tuple that begins with one, not None$"),
         (lambda: layer(x, torch.tanh), r"not called itself: call its branches, such as layer.attention\(s, F\)"),
     ):
         with pytest.raises(TypeError, match=told) as error:
