@@ -1,14 +1,16 @@
-"""Checks, in one run of a model, that it calls its residuals once each and in order."""
+"""Checks, in one run of a model, that it calls its residuals once each, in order and without changes in place."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from rskip.connections import State
 from rskip.nn.residuals import Residuals
 
 
@@ -16,16 +18,17 @@ def check_calls(model: nn.Module, *args: Any, **kwargs: Any) -> None:
     """Runs `model(*args, **kwargs)` without gradients, and checks what it calls of each `Residuals` in it.
 
     The model must call `enter`, then each residual once in the order of the layers, then `leave`. It may repeat this
-    sequence. Most connections give a wrong result without an error if a call is missing, doubled or out of order.
+    sequence. Most connections give a wrong result without an error if a call is missing, doubled or out of order. No
+    branch may change the state in place, since the connection needs it after the branch.
 
     :param model: a model with one or more `Residuals`. Call `model.eval()` first if it drops layers in training or has
         batch normalisation, whose statistics the run would change.
-    :raises ValueError: the model has no `Residuals`, or a call is not the expected one.
+    :raises ValueError: the model has no `Residuals`, a call is not the expected one, or a branch changes the state.
     """
     stacks = {name: module for name, module in model.named_modules() if isinstance(module, Residuals)}
     if not stacks:
         raise ValueError(f"check_calls got a {type(model).__name__} without Residuals: expected a model that has some")
-    calls: dict[str, list[str]] = {name: [] for name in stacks}
+    calls = {name: _Calls(f"the model's {name}" if name else "the model") for name in stacks}
     error = None
     with ExitStack() as undo, torch.no_grad():
         for name, residuals in stacks.items():
@@ -37,24 +40,52 @@ def check_calls(model: nn.Module, *args: Any, **kwargs: Any) -> None:
             error = raised
     try:
         for name, residuals in stacks.items():
-            _compare(name, list(_expected(residuals)), calls[name], finished=error is None)
+            _compare(calls[name], list(_expected(residuals)), finished=error is None)
     except ValueError as wrong:
         raise wrong from error
     if error is not None:
         raise error
 
 
-def _record(module: nn.Module, method: str, call: str, calls: list[str], undo: ExitStack) -> None:
+@dataclass
+class _Calls:
+    """The calls of one `Residuals`.
+
+    :param of: the `Residuals`, for errors.
+    :param made: the calls so far.
+    :param kept: the tensors that each residual's `before` kept for `after`, with their versions.
+    """
+
+    of: str
+    made: list[str] = field(default_factory=list)
+    kept: dict[nn.Module, list[tuple[Tensor, int]]] = field(default_factory=dict)
+
+
+def _record(module: nn.Module, method: str, call: str, calls: _Calls, undo: ExitStack) -> None:
     """Makes the method note the call, until `undo` is closed."""
     original: Callable[..., Any] = getattr(module, method)
     own = module.__dict__.get(method)
 
     def noted(*args: Any, **kwargs: Any) -> Any:
-        calls.append(call)
-        return original(*args, **kwargs)
+        calls.made.append(call)
+        if any(tensor._version != version for tensor, version in calls.kept.pop(module, ())):
+            branch = call.rpartition(".")[0]
+            raise ValueError(f"{calls.of}: the branch of {branch} changes its input in place: expected a new tensor")
+        result = original(*args, **kwargs)
+        if method == "before":
+            calls.kept[module] = _with_versions(result[1])
+        return result
 
     module.__dict__[method] = noted
     undo.callback(module.__dict__.pop if own is None else module.__dict__.__setitem__, method, own)
+
+
+def _with_versions(state: State) -> list[tuple[Tensor, int]]:
+    """The state's tensors with their versions, which every change in place increases. Compiled code has no versions."""
+    if torch.compiler.is_compiling():
+        return []
+    tensors = state if isinstance(state, tuple) else (state,)
+    return [(each, each._version) for each in tensors if isinstance(each, Tensor) and not each.is_inference()]
 
 
 def _expected(residuals: Residuals) -> dict[str, tuple[nn.Module, str]]:
@@ -66,18 +97,18 @@ def _expected(residuals: Residuals) -> dict[str, tuple[nn.Module, str]]:
     return {**found, "leave": (residuals, "leave")}
 
 
-def _compare(name: str, expected: Sequence[str], calls: Sequence[str], *, finished: bool) -> None:
+def _compare(calls: _Calls, expected: Sequence[str], *, finished: bool) -> None:
     """Raises ValueError at the first call that differs from repetitions of the expected ones.
 
     :param finished: whether calls may be missing at the end, because the model has raised an error.
     """
-    of = f"the model's {name}" if name else "the model"
-    for number, called in enumerate(calls):
+    made = calls.made
+    for number, called in enumerate(made):
         wanted = expected[number % len(expected)]
         if called != wanted:
-            after = f"after {calls[number - 1]} it" if number else "first it"
+            after = f"after {made[number - 1]} it" if number else "first it"
             wanted = "nothing more, or enter" if number and wanted == "enter" else wanted
-            raise ValueError(f"{of}: {after} calls {called}: expected {wanted}")
-    if finished and (not calls or len(calls) % len(expected)):
-        after = f"after {calls[-1]} it makes no call" if calls else "it is not called"
-        raise ValueError(f"{of}: {after}: expected {expected[len(calls) % len(expected)]}")
+            raise ValueError(f"{calls.of}: {after} calls {called}: expected {wanted}")
+    if finished and (not made or len(made) % len(expected)):
+        after = f"after {made[-1]} it makes no call" if made else "it is not called"
+        raise ValueError(f"{calls.of}: {after}: expected {expected[len(made) % len(expected)]}")

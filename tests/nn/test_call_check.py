@@ -80,6 +80,13 @@ def twice(residuals: Residuals, x: Tensor) -> Tensor:
     return residuals.leave(s)
 
 
+def in_place(residuals: Residuals, x: Tensor) -> Tensor:
+    s = residuals.enter(x)
+    for layer in residuals:
+        s = layer.ffn(layer.attention(s, torch.tanh), torch.relu_)
+    return residuals.leave(s)
+
+
 @pytest.mark.parametrize(
     ("run", "told"),
     [
@@ -89,12 +96,18 @@ def twice(residuals: Residuals, x: Tensor) -> Tensor:
         (leaving_twice, "after leave it calls leave: expected nothing more, or enter"),
         (one_layer, r"after enter it calls \[1\].attention.before: expected \[0\].attention.before"),
         (twice, r"after \[0\].attention.after it calls \[0\].attention.before: expected \[0\].ffn.before"),
+        (in_place, r"the branch of \[0\].ffn changes its input in place: expected a new tensor"),
         (lambda residuals, x: x, "it is not called: expected enter"),
     ],
 )
 def test_wrong_calls_are_told(run, told):
     with pytest.raises(ValueError, match=f"^the model's residuals: {told}$"):
         check_calls(Model("2rskip+ln", run), torch.ones(3, 4))
+
+
+def test_a_branch_may_change_what_the_connection_does_not_need():
+    for spec in ("prenorm+ln", "attnres"):
+        check_calls(Model(spec, in_place), torch.ones(3, 4))
 
 
 def test_an_error_of_a_wrong_call_is_told_as_that_call():
