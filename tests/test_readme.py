@@ -8,9 +8,13 @@ import shlex
 import sys
 from pathlib import Path
 
+import torch
+from torch.utils.checkpoint import checkpoint
+
 from rskip.cli.main import build_parser
 from rskip.connections import registry
 from rskip.experiments.recipe import load_recipe, load_recipes
+from rskip.nn.residuals import Residual
 from rskip.settings.errors import SettingError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -151,6 +155,21 @@ def test_python_examples_run(monkeypatch):
     exec(load, scope)
     (expected,) = re.findall(r"translator\(.*?\)  # '(.*)'", load)
     assert scope["translator"]("Two dogs are playing in the snow.") == expected == "Zwei Hunde spielen im Schnee."
+
+
+def test_the_readmes_model_has_the_same_gradients_with_checkpoints(monkeypatch):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    scope = {"__name__": "readme"}
+    exec(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0], scope)
+    model, x = scope["Model"](), torch.randn(2, 5, 64)
+
+    def gradients():
+        return torch.autograd.grad(model(x)[..., 0].sum(), model.parameters())
+
+    expected, call = gradients(), Residual.__call__
+    monkeypatch.setattr(Residual, "__call__", lambda *given: checkpoint(call, *given, use_reentrant=False))
+    for found, gradient in zip(gradients(), expected, strict=True):
+        torch.testing.assert_close(found, gradient)
 
 
 def test_readme_is_short():
