@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 from typing import Any, TypeVar
 
 from torch import nn
@@ -16,6 +17,7 @@ from rskip.connections.connection import Connection, HostNeed
 from rskip.connections.norms import LayerNorm
 from rskip.connections.spec import read_supplies
 from rskip.nn.hosts import Host, Member, adapted_class, as_in, find_host, has_hooks
+from rskip.nn.hosts.cut_stack import refuse_cuts
 from rskip.nn.image_blocks import image_connections, join_images
 from rskip.nn.residuals import GUIDE, REFERENCE, Residual, Residuals
 from rskip.nn.spec_record import Moved, SpecRecord
@@ -156,6 +158,7 @@ class _Stack:
             raise SettingError("model", problem, expected=expected)
         path, _, container = name.rpartition(".")
         owner = model.get_submodule(path)
+        self.container: Member = owner, container
         final = host.final_norm(owner, container)
         self.final_norm: Member | None = None if final is None else (owner, final)
 
@@ -170,16 +173,14 @@ class _Stack:
     ) -> Residuals:
         """Builds the connections of these blocks, with each block's device, type and mode."""
         _, norm = self.norm_of(self.blocks[0], self.branches[0])
-        others = [stack for stack in stacks if stack is not self]
-        crossed = ["cross_attention" in stack.branches for stack in (self, *others)]
-        joined = len(others) == 1 and crossed[0] != crossed[1]
+        partner = self._partner(stacks)
         residuals = Residuals(
             spec,
             self.features,
             layers=len(self.blocks),
             branches=self.branches,
             stack=self.host.stack,  # type: ignore[arg-type]
-            other_layers=len(others[0].blocks) if joined else 0,
+            other_layers=0 if partner is None else len(partner.blocks),
             eps=_eps(norm),
             closing_norm=self.final_norm is None and self.post_norm,
             host_supplies=(*read_supplies(supplies), *self.host.supplies),
@@ -188,6 +189,21 @@ class _Stack:
         for block, layer in zip(self.blocks, residuals, strict=True):
             as_in(block, layer)
         return residuals
+
+    def _partner(self, stacks: Sequence[_Stack]) -> _Stack | None:
+        """The other stack of an encoder-decoder: the two are each other's only candidate in the closest parent."""
+        found = self._candidates(stacks)
+        return found[0] if len(found) == 1 and found[0]._candidates(stacks) == [self] else None
+
+    def _candidates(self, stacks: Sequence[_Stack]) -> list[_Stack]:
+        """Of the stacks that have cross-attention if this one has none, or the reverse, those in the closest parent."""
+        crosses = "cross_attention" in self.branches
+        shared = {
+            stack: len(commonprefix([self.name.split("."), stack.name.split(".")]))
+            for stack in stacks
+            if ("cross_attention" in stack.branches) != crosses
+        }
+        return [stack for stack, length in shared.items() if length == max(shared.values())]
 
     def join(self, spec: ConnectionSpec, residuals: Residuals) -> None:
         """Gives each block its residuals and new forward, and moves the host's normalisations into the connections."""
@@ -213,6 +229,7 @@ class _Stack:
             last.closing_norm = residuals.closing_norm
         if self.final_norm is not None:
             _close(self.final_norm, spec, last, self.features, post_norm=self.post_norm)
+        refuse_cuts(*self.container, residuals.stack, closes=residuals.closing_norm is not None)
 
 
 def _find_blocks(model: nn.Module) -> list[tuple[str, Host, Any]]:

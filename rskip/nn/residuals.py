@@ -71,8 +71,8 @@ class Residual(nn.Module):
         f = output[0] if isinstance(output, tuple) and output else output
         if not isinstance(f, Tensor):
             name = getattr(branch, "__qualname__", type(branch).__name__)
-            given = None if output is None else f"a {type(output).__name__}"
-            raise TypeError(f"branch {name} must return a tensor, or a tuple that begins with one, not {given}")
+            returned = None if output is None else f"a {type(output).__name__}"
+            raise TypeError(f"branch {name} must return a tensor, or a tuple that begins with one, not {returned}")
         return self.after(kept, f)
 
     def before(self, state: State) -> tuple[Tensor, State]:

@@ -620,3 +620,44 @@ def test_an_adapted_model_refuses_the_librarys_state_in_one_line(strict):
     state = torch_encoder().state_dict()
     with pytest.raises(SettingError, match="^state dict comes from a model that is not adapted; load it before you"):
         adapt(torch_encoder(), "2rskip+ln").load_state_dict(state, strict=strict)
+
+
+@pytest.mark.parametrize("spec", ["2rskip+ln", "mhc", "siamese", "attnres"])
+def test_timms_intermediates_are_what_the_stack_would_give_if_it_ended_there(spec):
+    pytest.importorskip("timm", reason="timm is an optional library")
+    model, states = copy.deepcopy(adapt(timm_vit(), spec)).eval(), []
+    hook = model.blocks[0].register_forward_hook(lambda block, given, output: states.append(output))
+    expected, x = model.forward_features(draw(2, 3, 16, 16)), draw(2, 3, 16, 16)
+    hook.remove()
+    found, between = model.forward_intermediates(x, output_fmt="NLC")
+    assert torch.equal(found, expected)
+    assert torch.equal(between[0], model.blocks[1].__dict__["closing"].leave(states[0])[:, 1:])
+    assert [each.shape for each in model.get_intermediate_layers(x, 2, reshape=True)] == [(2, WIDTH, 2, 2)] * 2
+    assert torch.equal(model.forward_features(x), expected)
+    if spec != "2rskip+ln":
+        model.set_grad_checkpointing()
+        with pytest.raises(SettingError, match="forward_intermediates does not work with gradient checkpointing"):
+            model.forward_intermediates(x)
+        model.set_grad_checkpointing(False)
+        model.prune_intermediate_layers([0])
+        with pytest.raises(SettingError, match="an adapted stack whose last block was removed; remove blocks before"):
+            model.forward_intermediates(x)
+
+
+def test_a_stack_that_lost_a_block_it_needs_is_refused():
+    def cut(spec: str, blocks: slice, **settings: Any) -> Tensor:
+        model = copy.deepcopy(adapt(torch_encoder(**settings), spec))
+        model.layers = model.layers[blocks]
+        return model(draw(2, 4, WIDTH))
+
+    assert cut("1xskip+ln", slice(1)).shape == cut("1xskip+ln", slice(1, 2)).shape == (2, 4, WIDTH)
+    assert cut("prenorm+ln", slice(1), norm_first=True).shape == (2, 4, WIDTH)  # the encoder's own norm closes it
+    for spec, blocks, which in (
+        ("mhc", slice(1), "last"),
+        ("attnres", slice(1), "last"),
+        ("prenorm+ln", slice(1), "last"),
+        ("mhc", slice(1, 2), "first"),
+        ("periln", slice(1, 2), "first"),
+    ):
+        with pytest.raises(SettingError, match=f"has an adapted stack whose {which} block was removed; remove blocks"):
+            cut(spec, blocks)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rskip.connections import State
 from rskip.nn.hosts.host import AdaptedBlock, Host, register_host
+from rskip.nn.hosts.timm_intermediates import leave_intermediates
 
 BLOCK = "timm.models.vision_transformer.Block"
 
@@ -40,5 +41,6 @@ register_host(
             "timm.models.naflexvit.NaFlexVit.blocks": ("norm", "fc_norm"),
             "timm.models.mobilevit.MobileVitBlock.transformer": ("norm",),
         },
+        finish=leave_intermediates,
     )
 )

@@ -138,12 +138,8 @@ def finish(model: nn.Module, spec: str) -> None:
 
 def _leave_hidden_states(model: Any, args: Any, settings: dict[str, Any], output: Any) -> Any:
     """Makes each of `hidden_states` one tensor: the stack's output if it ended there, without the closing norm."""
-    stack = next(
-        stack
-        for each in model.modules()
-        if isinstance(each, AdaptedBlock) and (stack := each.__dict__.get("closing")) is not None
-    )
-    if type(stack) is StackConnection:
+    stack = next((each.__dict__["closing"] for each in model.modules() if "closing" in each.__dict__), None)
+    if stack is None or type(stack) is StackConnection:  # None: the last block was removed
         return output
     if isinstance(output, tuple):
         if settings.get("output_hidden_states", model.config.output_hidden_states):

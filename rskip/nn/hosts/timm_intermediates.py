@@ -1,0 +1,58 @@
+"""timm's intermediate features of an adapted ViT: each is the stack's output if it ended after that block."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from rskip.connections import StackConnection, State
+from rskip.nn.hosts.cut_stack import cut_error
+from rskip.nn.hosts.host import AdaptedBlock, AdaptedImageBlock
+from rskip.settings.errors import SettingError
+
+
+def leave_intermediates(model: nn.Module, spec: str) -> None:
+    """Makes `forward_intermediates` return one tensor per block, also if the state is several tensors."""
+    for module in model.modules():
+        stacks = [each.__dict__.get("closing") for each in module.modules()]
+        leaves = any(stack is not None and type(stack).leave is not StackConnection.leave for stack in stacks)
+        if leaves and hasattr(module, "forward_intermediates"):
+            module.__dict__["forward_intermediates"] = partial(_forward_intermediates, module)
+
+
+def _forward_intermediates(model: Any, *args: Any, **settings: Any) -> Any:
+    """The library's method, whose blocks return the stack's output while the state goes from block to block beside it.
+
+    :raises SettingError: the model recomputes activations, or the last block of a stack was removed.
+    """
+    if getattr(model, "grad_checkpointing", False):
+        advice = "call set_grad_checkpointing(False)"
+        raise SettingError("forward_intermediates", "does not work with gradient checkpointing", advice=advice)
+    between: State | None = None
+
+    def leave(stack: StackConnection, block: nn.Module, given: Any, state: State) -> Tensor:
+        nonlocal between
+        between = state
+        return stack.leave(state)
+
+    def enter(block: nn.Module, given: Any) -> Any:
+        return between, *given[1:]
+
+    stack = None
+    with ExitStack() as undo:
+        for block in reversed([each for each in model.modules() if _is_of_a_stack(each)]):
+            stack = block.__dict__.get("closing", stack)
+            if stack is None:
+                raise cut_error("closing")
+            if "closing" not in block.__dict__:
+                undo.callback(block.register_forward_hook(partial(leave, stack)).remove)
+            if "opening" not in block.__dict__:
+                undo.callback(block.register_forward_pre_hook(enter).remove)
+        return type(model).forward_intermediates(model, *args, **settings)
+
+
+def _is_of_a_stack(module: nn.Module) -> bool:
+    return isinstance(module, AdaptedBlock) and not isinstance(module, AdaptedImageBlock)
