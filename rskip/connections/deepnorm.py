@@ -58,12 +58,10 @@ class DeepNorm(XSkip):
 
     def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:
         layers, others = place.layers, place.other_layers
-        if not others:
-            self._gain = (8 * layers) ** -0.25
-        elif place.stack == "encoder":
+        if place.stack == "encoder" and others:
             self._gain = 0.87 * (layers**4 * others) ** -0.0625
         else:
-            self._gain = (12 * layers) ** -0.25
+            self._gain = ((12 if others or place.crosses else 8) * layers) ** -0.25
         super().__init__(features, scale=depth_scale(place), norm=norm, branch_scale=1, feature_dim=feature_dim)
 
     @property

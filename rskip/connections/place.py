@@ -53,11 +53,14 @@ class Place:
         return SettingError.of_value(f"place.{name}", getattr(self, name), expected)
 
     @property
+    def crosses(self) -> bool:
+        """Whether the stack's layers have cross-attention. A decoder with two blocks per layer has none."""
+        return self.stack == "decoder" and self.sublayers > 2 * self.layers
+
+    @property
     def precedes_ffn(self) -> bool:
-        """Whether the layer's next block is its feed-forward block. A decoder with two blocks per layer has no
-        cross-attention."""
-        crosses = self.stack == "decoder" and self.sublayers > 2 * self.layers
-        return self.branch == ("encoder_attn" if crosses else "self_attn")
+        """Whether the layer's next block is its feed-forward block."""
+        return self.branch == ("encoder_attn" if self.crosses else "self_attn")
 
     @property
     def begins_layer(self) -> bool:

@@ -41,12 +41,10 @@ class SubLN(PreNorm):
             self._gain = 1.0
             return
         self._inner_norms = {"hidden": norm} if place.branch == "ffn" else {"heads": norm}
-        if not others:
-            self._gain = math.sqrt(math.log(2 * layers))
-        elif place.stack == "encoder":
+        if place.stack == "encoder" and others:
             self._gain = math.sqrt(math.log(3 * others) * math.log(2 * layers) / 3)
         else:
-            self._gain = math.sqrt(math.log(3 * layers))
+            self._gain = math.sqrt(math.log((3 if others or place.crosses else 2) * layers))
 
     @property
     def branch_gain(self) -> float:

@@ -586,6 +586,7 @@ def test_deepnorms_factors_are_the_papers():
     """Its Table 1; the encoder-decoder ones of 6 + 6 layers by hand."""
     assert deepnorm_factors("encoder", 6, 6) == pytest.approx((1.4180, 0.4970), abs=1e-4)
     assert deepnorm_factors("decoder", 6, 6) == pytest.approx((18**0.25, 72**-0.25))
+    assert deepnorm_factors("decoder", 6, 0) == deepnorm_factors("decoder", 6, 6)  # its encoder may be of another kind
     assert deepnorm_factors("encoder", 100, 0) == pytest.approx((200**0.25, 800**-0.25))
     assert deepnorm_factors("encoder", 18, 6) == pytest.approx(
         (0.81 * (18**4 * 6) ** (1 / 16), 0.87 * (18**4 * 6) ** (-1 / 16))
@@ -610,7 +611,13 @@ def test_an_adaptive_skip_starts_by_depth():
 
 @pytest.mark.parametrize(
     ("stack", "layers", "others", "gain"),
-    [("encoder", 6, 6, 1.5473), ("decoder", 6, 6, 1.7001), ("encoder", 6, 0, 1.5764), ("encoder", 18, 6, 1.8581)],
+    [
+        ("encoder", 6, 6, 1.5473),
+        ("decoder", 6, 6, 1.7001),
+        ("decoder", 6, 0, 1.7001),
+        ("encoder", 6, 0, 1.5764),
+        ("encoder", 18, 6, 1.8581),
+    ],
 )
 def test_sublns_gains_are_the_papers(stack, layers, others, gain):
     """By hand: √(ln 18·ln 12/3), √ln 18, √ln 12, √(ln 18·ln 36/3); torchscale leaves out attention to the encoder."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections import list_connections
+from rskip.connections.deepnorm import DeepNorm
 from rskip.nn import HOSTS, AdaptedBlock, adapt, adaptation
 from rskip.nn.hosts import bert, llama
 from rskip.settings.errors import SettingError
@@ -661,3 +662,19 @@ def test_a_stack_that_lost_a_block_it_needs_is_refused():
     ):
         with pytest.raises(SettingError, match=f"has an adapted stack whose {which} block was removed; remove blocks"):
             cut(spec, blocks)
+
+
+def test_an_encoder_and_its_decoder_are_found_beside_other_stacks():
+    def gains(model: nn.Module, path: str) -> list[float]:
+        adapted = adapt(model, "deepnorm", host_supplies=["branch_gain"]).get_submodule(path)
+        found = [each for each in adapted.modules() if isinstance(each, DeepNorm)]
+        return [round(found[0].scale, 4), round(found[0].branch_gain, 4)]
+
+    def beside() -> nn.Module:
+        pair = torch_layer(nn.Transformer, num_encoder_layers=4, num_decoder_layers=3)
+        return nn.ModuleDict({"pair": pair, "other": torch_encoder()})
+
+    assert gains(beside(), "pair.encoder") == [1.2269, 0.5744]
+    assert gains(beside(), "pair.decoder") == [round(9**0.25, 4), round(36**-0.25, 4)]
+    assert gains(beside(), "other") == [round(4**0.25, 4), round(16**-0.25, 4)]
+    assert gains(torch_decoder(), "layers") == [round(6**0.25, 4), round(24**-0.25, 4)]
