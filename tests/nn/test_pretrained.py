@@ -117,6 +117,14 @@ def test_hidden_states_are_what_the_stack_would_give_if_it_ended_there(module):
         assert adapted.base_model(TOKENS, return_dict=False)[0].shape == (2, 7, 24)
 
 
+@pytest.mark.parametrize("module", ["gpt2", "bert"], indirect=True)
+def test_cross_attention_without_encoder_states_is_told_where_the_connection_needs_it(module):
+    for spec in ("2rskip+ln", "mhc", "denseformer"):
+        assert adapt(build(module, add_cross_attention=True), spec)(TOKENS).logits.shape == (2, 7, 61)
+    with pytest.raises(TypeError, match="the model got no encoder_hidden_states: AttnRes expects a tuple of 3 tensors"):
+        adapt(build(module, add_cross_attention=True), "attnres")(TOKENS)
+
+
 def test_the_last_layers_can_be_removed_if_the_state_is_x(module):
     model = adapt(build(module), "1xskip+rms" if module == "llama" else "1xskip+ln")
     stack = model.base_model.encoder if module == "bert" else model.base_model

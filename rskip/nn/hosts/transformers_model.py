@@ -30,6 +30,19 @@ class TransformersBlock(AdaptedBlock):
         y = super().leave(state)
         return list(y) if isinstance(y, tuple) else y
 
+    def feed_forward(self, state: State, branch: Callable[..., Tensor], encoder_hidden_states: Tensor | None) -> State:
+        """The state after the feed-forward branch. As in the library, cross-attention needs no encoder states.
+
+        :raises TypeError: the connection needs the state after cross-attention, which did not run.
+        """
+        if encoder_hidden_states is not None or "cross_attention" not in self.residuals._modules:
+            return self.residuals.ffn(state, branch)
+        try:
+            return self.residuals.ffn(state, branch)
+        except TypeError as error:
+            problem = "cross-attention did not run, because the model got no encoder_hidden_states"
+            raise TypeError(f"{problem}: {error}") from None
+
 
 class AdaptedModel:
     """The part of an adapted Hugging Face model that its library's class does not have.
