@@ -546,6 +546,18 @@ def test_what_is_not_a_model_is_told():
         adapt(torch_encoder(), "deepnorm", host_supplies=True)
 
 
+@pytest.mark.parametrize("spec", ["1xskip", "2rskip+ln", "sas"])
+def test_torchvisions_feature_extractor_takes_adapted_blocks_as_leaves(spec):
+    models = pytest.importorskip("torchvision.models", reason="torchvision is an optional library")
+    extraction = pytest.importorskip("torchvision.models.feature_extraction")
+    model, x, found = adapt(models.resnet18(), spec).eval(), draw(2, 3, 32, 32), []
+    leaves = {"leaf_modules": [type(model.layer1[0])]}
+    extractor = extraction.create_feature_extractor(model, ["layer3"], tracer_kwargs=leaves)
+    model.layer3.register_forward_hook(lambda layer, given, output: found.append(output))
+    model(x)
+    assert torch.equal(extractor(x)["layer3"], found[0])
+
+
 class OwnStacks(nn.Module):
     """A person's own model of a library's blocks, whose norms have the names of those in the library's models."""
 
