@@ -75,7 +75,7 @@ def _not_linear(measurement: Measurement) -> list[str]:
     """A line for each model with blocks that have no coefficients."""
     rows = measurement.rows
     models = dict.fromkeys(row["model"] for row in rows if row["definition"] == "scale" and row["median"] is None)
-    told = "coefficient, contribution and scale are empty for blocks that are not linear feature by feature"
+    told = "coefficient, contribution and scale are empty for blocks whose y is not linear feature by feature"
     return ["", *(f"{model}: {told}" for model in models)] if models else []
 
 

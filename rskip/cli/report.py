@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> None:
         raise SettingError("format", "is given without NAME", expected="the name of a recipe")
     results = read_results(Path(), files=files, baselines=baselines)
     if baselines and (grids := [name for name in names if name in results.grids.names]):
-        problem = f"is given, but {grids[0]} is a grid, whose lines are compared with its first line"
+        problem = f"doesn't work for the grid {grids[0]}, which always compares with its first line"
         raise SettingError("baseline", problem, advice="leave it out")
     if not names:
         print(overview(results.records), end="")

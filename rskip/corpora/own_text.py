@@ -197,7 +197,8 @@ def choose_languages(texts: Sequence[OwnText], given: Sequence[str] | None) -> t
     if given is None and len(said) > 1:
         (first, one), (second, other) = list(said.items())[:2]
         says = f"{one.files[0]} says {' and '.join(first)}, but {other.files[0]} says {' and '.join(second)}"
-        raise ValueError(f"the languages are unclear: {says}: give the sides in the same order, or --languages")
+        advice = "give the sides in the same order, or --languages"
+        raise ValueError(f"the files disagree about the languages: {says}: {advice}")
     source, target = given or next(iter(said))
     for language in (source, target):
         if not LANGUAGE.fullmatch(language):

@@ -103,7 +103,7 @@ def is_known(connection: str) -> bool:
 def _invalid(text: Any) -> NoKernelForm:
     """The error for a spec that is not valid. With PyTorch installed, its more precise error is shown instead."""
     problem = f"{shown(text)} is not a valid connection"
-    return NoKernelForm(problem, without_torch=SettingError("", problem))
+    return NoKernelForm(problem, without_torch=SettingError("", problem, expected="one such as 2rskip+ln"))
 
 
 def _fits(value: str, kind: tuple[str, ...] | tuple[float, float]) -> bool:

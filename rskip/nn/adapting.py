@@ -16,10 +16,10 @@ from rskip.connections import ConnectionSpec, MixLN, StackConnection, build_norm
 from rskip.connections.connection import Connection, HostNeed
 from rskip.connections.norms import LayerNorm
 from rskip.connections.spec import read_supplies
-from rskip.nn.hosts import Host, Member, adapted_class, as_in, find_host, has_hooks
+from rskip.nn.hosts import YOURSELF, Host, Member, adapted_class, as_in, find_host, has_hooks
 from rskip.nn.hosts.cut_stack import refuse_cuts
 from rskip.nn.image_blocks import image_connections, join_images
-from rskip.nn.residuals import GUIDE, REFERENCE, Residual, Residuals
+from rskip.nn.residuals import REFERENCE, Residual, Residuals
 from rskip.nn.spec_record import Moved, SpecRecord
 from rskip.nn.unchanged import unchanged_stacks
 from rskip.settings.errors import SettingError
@@ -61,7 +61,7 @@ class Adaptation:
         lines += [f"new: {name}" for name in dict.fromkeys(map(_without_numbers, self.new))]
         lines += [f"dropped: {name}" for name in dict.fromkeys(map(_without_numbers, self.dropped))]
         lines += [
-            f"no final normalisation known after {name or 'the blocks'}: one that the model applies there is unchanged"
+            f"final normalisation after {name or 'the blocks'}: unknown to adapt and unchanged, if there is one"
             for name in dict.fromkeys(map(_without_numbers, self.unclosed))
         ]
         lines += [f"unchanged, since its blocks are unknown: {stack}" for stack in self.unchanged]
@@ -251,7 +251,7 @@ def _find_blocks(model: nn.Module) -> list[tuple[str, Host, Any]]:
             found[container, id(module)] = name, host, module
     if not found:
         problem = f"({type(model).__qualname__}) has no block that adapt knows"
-        advice = f"use rskip.nn.Residuals in your own block ({GUIDE}); {REFERENCE} lists the models that adapt knows"
+        advice = f"{YOURSELF}; {REFERENCE} lists the models that adapt knows"
         raise SettingError("model", problem, advice=advice)
     return list(found.values())
 
@@ -268,8 +268,7 @@ def _branches(host: Host, block: nn.Module) -> tuple[str, ...]:
         if norm is None or _kind(norm) is None:
             what = "no module" if norm is None else f"a {type(norm).__name__}"
             problem = f"has {what} as {path} in a block of {host.name}"
-            advice = "use rskip.nn.Residuals in your own block"
-            raise SettingError("model", problem, expected="a LayerNorm or RMSNorm", advice=advice)
+            raise SettingError("model", problem, expected="a LayerNorm or RMSNorm", advice=YOURSELF)
     return tuple(branches)
 
 

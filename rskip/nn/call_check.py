@@ -70,7 +70,8 @@ def _record(module: nn.Module, method: str, call: str, calls: _Calls, undo: Exit
         calls.made.append(call)
         if any(tensor._version != version for tensor, version in calls.kept.pop(module, ())):
             branch = call.rpartition(".")[0]
-            raise ValueError(f"{calls.of}: the branch of {branch} changes its input in place: expected a new tensor")
+            expected = "a new tensor, for example with inplace=False"
+            raise ValueError(f"{calls.of}: the branch of {branch} changes its input in place: expected {expected}")
         result = original(*args, **kwargs)
         if method == "before":
             calls.kept[module] = _with_versions(result[1])
@@ -100,7 +101,7 @@ def _expected(residuals: Residuals) -> dict[str, tuple[nn.Module, str]]:
 def _compare(calls: _Calls, expected: Sequence[str], *, finished: bool) -> None:
     """Raises ValueError at the first call that differs from repetitions of the expected ones.
 
-    :param finished: whether calls may be missing at the end, because the model has raised an error.
+    :param finished: whether the model ran to its end. If not, calls may be missing at the end.
     """
     made = calls.made
     for number, called in enumerate(made):

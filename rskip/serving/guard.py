@@ -18,6 +18,7 @@ with extra("serve", what="a server"):
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_ALLOWED = "the operator can allow it with"
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -77,9 +78,9 @@ class Guard:
         if length.isdecimal() and int(length[:20]) > self.settings.max_body:
             raise _too_large(self.settings)
         if self.hosts and _host_name(host) not in self.hosts:
-            raise RequestError(421, "the address names another host: expected one of the server's --allowed-host")
+            raise RequestError(421, f"this server doesn't answer for this host: {_ALLOWED} --allowed-host")
         if origin and not {origin, "*"} & {*self.origins} and origin.partition("://")[2] != host:
-            raise RequestError(403, "other web pages may not send requests: start the server with --cors ORIGIN")
+            raise RequestError(403, f"this web page may not send requests: {_ALLOWED} --cors ORIGIN")
 
 
 def allowed_host(given: str) -> str:

@@ -82,7 +82,7 @@ def plan_batches(train: Mapping[str, object], *, gpus: int) -> Batches | None:
         update_freq = train.get("update-freq", 1)
         if not isinstance(most, int) or not isinstance(update_freq, int):
             names = f"train.{TOKENS_PER_UPDATE} and train.max-tokens"
-            raise ValueError(f"{gpus} GPUs: give {names}, which keep the size of an update the same")
+            raise ValueError(f"{gpus} GPUs need {names}, so that an update keeps its size")
         tokens = most * update_freq
     assert isinstance(tokens, int) and isinstance(most, int), "TranslationSettings checks it"
     limits = (train.get(f"max-{side}-positions") for side in ("source", "target"))

@@ -231,7 +231,7 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     output = ("--output", str(tmp_path / "out"))
     refused(capsys, "no such folder or file: expected your own", "train", "--data", str(tmp_path / "none"), *output)
     (tmp_path / "empty").mkdir()
-    problem = "holds neither class folders nor a dataset"
+    problem = "it has no class folders and no dataset"
     neither = f"{tmp_path / 'empty'}: {problem}: expected your own images (FOLDER/CLASS/"
     refused(capsys, neither, "train", "--data", str(tmp_path / "empty"), *output)
     refused(

@@ -277,7 +277,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         ([*same, "--target", "one.tsv"], "unknown languages: the names of train.en and one.tsv don't end in language"),
         (
             [*given, "--valid-source", "train.de", "--valid-target", "train.en"],
-            "the languages are unclear: train.en says en and de,",
+            "the files disagree about the languages: train.en says en and de,",
         ),
         ([*given, "--languages", "en", "German"], "language 'German': expected a code, such as en, de or zh"),
         ([*same, "--target", "train.en"], "both languages are en: fairseq names files by language"),

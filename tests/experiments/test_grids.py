@@ -149,7 +149,7 @@ def test_another_baseline_is_refused(project: Path, capsys: pytest.CaptureFixtur
     path.write_text(RECIPE.replace("  - {small: {}, large: {train: {encoder-layers: 18, decoder-layers: 18}}}\n", ""))
     assert main(["report", "grid.yaml", "--baseline", "twice_lr1"]) == 2
     assert capsys.readouterr().err == (
-        "rskip report: error: --baseline is given, but grid is a grid, whose lines are compared with its first line; "
+        "rskip report: error: --baseline doesn't work for the grid grid, which always compares with its first line; "
         "leave it out\n"
     )
 

@@ -193,7 +193,7 @@ def _own_images(args: argparse.Namespace, given: Mapping[str, Any], changes: Map
     if dataset is None and args.recipe is None and not args.download:
         kind = kind_of_images(path)
         if kind is None:
-            problem = "holds neither class folders nor a dataset" if path.exists() else "no such folder or file"
+            problem = "it has no class folders and no dataset" if path.exists() else "no such folder or file"
             raise FileNotFoundError(
                 f"{line_name(path)}: {problem}: expected your own images ({LAYOUT}), an .npz file, or the folder of "
                 f"{' or '.join(DATASETS)}, which --download fetches"

@@ -11,6 +11,7 @@ from rskip.nn.hosts import (  # noqa: F401  # they register
 )
 from rskip.nn.hosts.host import (
     HOSTS,
+    YOURSELF,
     AdaptedBlock,
     AdaptedImageBlock,
     Host,
@@ -25,6 +26,7 @@ from rskip.nn.hosts.host import (
 
 __all__ = [
     "HOSTS",
+    "YOURSELF",
     "AdaptedBlock",
     "AdaptedImageBlock",
     "Host",

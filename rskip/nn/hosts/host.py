@@ -16,12 +16,13 @@ from torch import Tensor, nn
 
 from rskip.connections import Connection, StackConnection, State
 from rskip.connections.connection import HostNeed, one_tensor
-from rskip.nn.residuals import LayerResiduals
+from rskip.nn.residuals import GUIDE, LayerResiduals
 from rskip.settings.errors import SettingError
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 # A module and the name of its member.
 Member = tuple[nn.Module, str]
+YOURSELF = f"put the connections into the blocks yourself ({GUIDE})"  # the advice for what `adapt` refuses
 
 
 class AdaptedBlock(nn.Module):
@@ -129,7 +130,7 @@ class Host:
         if digest_of(self.sources) not in self.digests.values():
             version = getattr(importlib.import_module(self.library), "__version__", "of an unknown version")
             expected = f"the block of {self.library} {', '.join(self.digests)}"
-            advice = "install one of these versions, or use rskip.nn.Residuals in your own block"
+            advice = f"install one of these versions, or {YOURSELF}"
             problem = f"has blocks of {self.library} {version}, which computes {self.block} differently"
             raise SettingError("model", problem, expected=expected, advice=advice)
 
@@ -166,8 +167,7 @@ def _check_overrides(block: nn.Module, known: type[nn.Module], host: Host) -> No
     own = [name for name, mine, theirs in functions if mine is not theirs or name in vars(block)]
     if own:
         problem = f"has blocks of {_path(type(block))}, which replace {', '.join(own)} of {host.block}"
-        advice = "use rskip.nn.Residuals in your own block"
-        raise SettingError("model", problem, expected="the library's own block", advice=advice)
+        raise SettingError("model", problem, expected="the library's own block", advice=YOURSELF)
 
 
 def _check_parts(block: nn.Module, host: Host) -> None:
@@ -181,8 +181,7 @@ def _check_parts(block: nn.Module, host: Host) -> None:
         if own or has_hooks(module):
             what = "hooks on its" if not own else f"{_path(type(module))} as"
             problem = f"has blocks of {host.name} with {what} {path}, which an adapted block does not call"
-            advice = "use rskip.nn.Residuals in your own block"
-            raise SettingError("model", problem, expected=f"{part} without hooks", advice=advice)
+            raise SettingError("model", problem, expected=f"{part} without hooks", advice=YOURSELF)
 
 
 def has_hooks(module: nn.Module) -> bool:

@@ -24,7 +24,7 @@ def leave_intermediates(model: nn.Module, spec: str) -> None:
 
 
 def _forward_intermediates(model: Any, *args: Any, **settings: Any) -> Any:
-    """The library's method, whose blocks return the stack's output while the state goes from block to block beside it.
+    """Calls the library's method. Hooks make each block return one tensor, and pass the state to the next block.
 
     :raises SettingError: the model recomputes activations, or the last block of a stack was removed.
     """
