@@ -27,7 +27,7 @@ from rskip.connections.gates import Gate
 from rskip.connections.registry import name_of
 
 DEFINITIONS = ("coefficient", "norm", "contribution", "scale")
-_TOLERANCE = 1e-3  # relative to the largest coefficient; float32's rounding is far below it
+_TOLERANCE = 1e-3  # relative to the largest coefficient; float32's rounding is far below it, not bfloat16's
 SAMPLE = 100_000  # maximum number of values to keep per block and definition
 QUARTILES = {"median": 0.5, "lower": 0.25, "upper": 0.75}
 
@@ -59,8 +59,9 @@ def coefficients(connection: Connection, x: Tensor, f: Tensor) -> tuple[Tensor, 
         weights = torch.rand(y.shape, generator=torch.Generator().manual_seed(1)).to(y)  # or features that mix cancel
         rest = weights * (y - c_x * x - c_f * f)
         slopes = torch.autograd.grad(rest.sum(), (x, f), materialize_grads=True)
+    tolerance = max(_TOLERANCE, 8 * torch.finfo(y.dtype).eps)
     for slope, coefficient in zip(slopes, (c_x, c_f), strict=True):
-        if (slope.abs() > _TOLERANCE * coefficient.abs().max()).any():
+        if (slope.abs() > tolerance * coefficient.abs().max()).any():
             raise NotLinear(f"{name_of(connection)} is not linear feature by feature: it has no coefficients")
     return c_x.detach(), c_f.detach()
 

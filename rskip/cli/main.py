@@ -17,6 +17,7 @@ import pkgutil
 import re
 import signal
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -176,23 +177,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has closed it
         finish_output()
         return OUTPUT_CLOSED
-    except ImportError as error:
+    except (ImportError, ValueError, OSError) as error:
         command = _typed_command(argv)
-        if not isinstance(error, MissingExtra):
-            if (error.name or "").partition(".")[0] != "torch":
-                raise
+        if not isinstance(error, MissingExtra) and _is_of_torch(error):
             error = missing_torch(command, error)
+        if isinstance(error, ImportError) and not isinstance(error, MissingExtra):
+            raise
         finish_output()
         line = one_line(error, args)
         name = next((_EXTRAS[each] for each in _EXTRAS if f"{command} ".startswith(f"{each} ")), None)
-        if error.shared and name:
+        if isinstance(error, MissingExtra) and error.shared and name:
             line = f"{command} needs {error.name}: {advice(name)}"
         print(f"{command}: error: {line}", file=sys.stderr)
         return MISTAKE
-    except (ValueError, OSError) as error:
-        finish_output()
-        print(f"{_typed_command(argv)}: error: {one_line(error, args)}", file=sys.stderr)
-        return MISTAKE
+
+
+def _is_of_torch(error: Exception) -> bool:
+    """Whether PyTorch is missing or can't be imported."""
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "torch":
+        return True
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return "torch" not in sys.modules and any(frame.f_globals.get("__name__") == "torch" for frame in frames)
 
 
 def _typed_command(argv: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from rskip.connections.connection import Connection, HostNeed
 from rskip.connections.norms import LayerNorm
 from rskip.connections.spec import read_supplies
 from rskip.nn.hosts import YOURSELF, Host, Member, adapted_class, as_in, find_host, has_hooks
-from rskip.nn.hosts.cut_stack import refuse_cuts
+from rskip.nn.hosts.cut_stack import warn_of_cuts
 from rskip.nn.image_blocks import image_connections, join_images
 from rskip.nn.residuals import REFERENCE, Residual, Residuals
 from rskip.nn.spec_record import Moved, SpecRecord
@@ -224,12 +224,13 @@ class _Stack:
         home = first if type(residuals.stack).leave is StackConnection.leave else last
         if any(True for _ in residuals.stack.parameters()):
             home.stack = as_in(home, residuals.stack)
-        first.__dict__["opening"] = last.__dict__["closing"] = residuals.stack
-        if residuals.closing_norm is not None:
-            last.closing_norm = residuals.closing_norm
+        for block in self.blocks:  # None in the others, because torch.compile doesn't notice a missing key
+            block.__dict__["opening"] = residuals.stack if block is first else None
+            block.__dict__["closing"] = residuals.stack if block is last else None
+            block.register_module("closing_norm", residuals.closing_norm if block is last else None)
         if self.final_norm is not None:
             _close(self.final_norm, spec, last, self.features, post_norm=self.post_norm)
-        refuse_cuts(*self.container, residuals.stack, closes=residuals.closing_norm is not None)
+        warn_of_cuts(*self.container, residuals.stack, closes=residuals.closing_norm is not None)
 
 
 def _find_blocks(model: nn.Module) -> list[tuple[str, Host, Any]]:
@@ -288,7 +289,7 @@ def _find_stacks(model: nn.Module, found: Sequence[tuple[str, Host, Any]]) -> li
             advice = "put the blocks themselves into a ModuleList or Sequential"
             raise SettingError("model", problem, expected="the blocks of a stack in one container", advice=advice)
     for (name, host), blocks in containers.items():
-        if len(blocks) > 1 and not isinstance(model.get_submodule(name), (nn.ModuleList, nn.Sequential)):
+        if len(blocks) > 1 and not isinstance(model.get_submodule(name), (nn.ModuleList, nn.ModuleDict, nn.Sequential)):
             problem = f"has {len(blocks)} blocks of {host.name} as attributes of {name or 'one module'}"
             expected = "the blocks of a stack in one ModuleList or Sequential"
             advice = "if each block is a stack of its own, adapt each of them separately"

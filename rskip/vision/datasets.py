@@ -44,7 +44,11 @@ class Dataset:
 
     def is_in(self, folder: Path) -> bool:
         """Whether a folder holds the dataset's folder or its files."""
-        return (folder / self.folder).is_dir() or file_or_packed(folder, self.first_file) is not None
+        return self.is_named_in(folder) or file_or_packed(folder, self.first_file) is not None
+
+    def is_named_in(self, folder: Path) -> bool:
+        """Whether a folder holds the dataset's folder, or is it."""
+        return folder.name == self.folder or (folder / self.folder).is_dir()
 
 
 def load_dataset(

@@ -93,7 +93,7 @@ def test_connections_that_mix_features_have_only_the_norm(spec):
     found = {(row["name"], row["definition"]) for row in measurement.rows if row["median"] is not None}
     assert found == {*(("linear", name) for name in DEFINITIONS), ("mixing", "norm")}
     *_, note = text_form(measurement).splitlines()
-    assert note.startswith(f"{spec}: coefficient, contribution and scale are empty for blocks that are not linear")
+    assert note.startswith(f"{spec}: coefficient, contribution and scale are empty for blocks whose y is not linear")
 
 
 def test_a_gate_of_another_type_has_no_coefficients():

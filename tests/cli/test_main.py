@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -147,6 +148,17 @@ def test_mistake_is_one_line_and_status_2(only, capsys, error, line):
     only(raising(error))
     assert cli.main(["it"]) == 2
     assert capsys.readouterr().err == f"rskip it: error: {line}\n"
+
+
+@pytest.mark.parametrize("error", ["OSError", "ImportError"])
+def test_a_pytorch_that_ends_its_import_with_an_error_is_named(error, only, tmp_path, monkeypatch, capsys):
+    (tmp_path / "torch.py").write_text(f"raise {error}('libcudart.so: cannot open')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch")
+    only(lambda args: importlib.import_module("torch"))
+    assert cli.main(["it"]) == 2
+    told = "needs torch, which can't be imported (libcudart.so: cannot open): pip install --force-reinstall torch"
+    assert capsys.readouterr().err == f"rskip it: error: rskip it {told}\n"
 
 
 def test_a_setting_is_named_by_its_flag(only, capsys):

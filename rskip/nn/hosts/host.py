@@ -80,8 +80,8 @@ class Host:
         block. `sources` has the forward of each class.
     :param digests: `digest_of(sources)` in each tested version of the library, by version.
     :param features: returns C of a block.
-    :param norms: path of each branch's normalisation in the block, by the branch's name for `Residuals`. A block
-        without that normalisation does not have the branch.
+    :param norms: path of each branch's normalisation in the block, by the branch's name for `Residuals`. Only
+        `cross_attention` may be missing: a block without its normalisation does not have that branch.
     :param post_norm: whether a block normalises after the addition.
     :param final_norms: names of the normalisation that closes a stack, by the path of the stack's container, such as
         `timm.models.vision_transformer.VisionTransformer.blocks`. A class that is not listed keeps its normalisations.

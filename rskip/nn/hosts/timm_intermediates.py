@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from rskip.connections import StackConnection, State
-from rskip.nn.hosts.cut_stack import cut_error
+from rskip.nn.hosts.cut_stack import cut
 from rskip.nn.hosts.host import AdaptedBlock, AdaptedImageBlock
 from rskip.settings.errors import SettingError
 
@@ -26,30 +28,43 @@ def leave_intermediates(model: nn.Module, spec: str) -> None:
 def _forward_intermediates(model: Any, *args: Any, **settings: Any) -> Any:
     """Calls the library's method. Hooks make each block return one tensor, and pass the state to the next block.
 
-    :raises SettingError: the model recomputes activations, or the last block of a stack was removed.
+    :raises SettingError: the model recomputes activations.
+    :raises ValueError: the first or last block of a stack was removed.
     """
     if getattr(model, "grad_checkpointing", False):
         advice = "call set_grad_checkpointing(False)"
         raise SettingError("forward_intermediates", "does not work with gradient checkpointing", advice=advice)
     between: State | None = None
+    thread = threading.get_ident()
 
-    def leave(stack: StackConnection, block: nn.Module, given: Any, state: State) -> Tensor:
+    def is_another() -> bool:
+        """Whether another thread runs the model, which has the hooks meanwhile."""
+        return not torch.compiler.is_compiling() and threading.get_ident() != thread
+
+    def leave(stack: StackConnection, block: nn.Module, given: Any, state: State) -> Tensor | None:
         nonlocal between
+        if is_another():
+            return None
         between = state
         return stack.leave(state)
 
     def enter(block: nn.Module, given: Any) -> Any:
+        if is_another():
+            return None
+        if between is None:
+            raise ValueError(cut("opening"))
         return between, *given[1:]
 
     stack = None
     with ExitStack() as undo:
         for block in reversed([each for each in model.modules() if _is_of_a_stack(each)]):
-            stack = block.__dict__.get("closing", stack)
+            closing, opening = block.__dict__["closing"], block.__dict__["opening"]
+            stack = stack if closing is None else closing
             if stack is None:
-                raise cut_error("closing")
-            if "closing" not in block.__dict__:
+                raise ValueError(cut("closing"))
+            if closing is None:
                 undo.callback(block.register_forward_hook(partial(leave, stack)).remove)
-            if "opening" not in block.__dict__:
+            if opening is None:
                 undo.callback(block.register_forward_pre_hook(enter).remove)
         return type(model).forward_intermediates(model, *args, **settings)
 

@@ -151,7 +151,7 @@ def finish(model: nn.Module, spec: str) -> None:
 
 def _leave_hidden_states(model: Any, args: Any, settings: dict[str, Any], output: Any) -> Any:
     """Makes each of `hidden_states` one tensor: the stack's output if it ended there, without the closing norm."""
-    stack = next((each.__dict__["closing"] for each in model.modules() if "closing" in each.__dict__), None)
+    stack = next((found for each in model.modules() if (found := each.__dict__.get("closing")) is not None), None)
     if stack is None or type(stack) is StackConnection:  # None: the last block was removed
         return output
     if isinstance(output, tuple):

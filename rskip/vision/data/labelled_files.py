@@ -138,9 +138,13 @@ def kind_of_images(path: Path) -> Literal["own", "dataset"] | None:
     if not path.is_dir():
         return "own" if path.is_file() else None
     inside = [each for each in path.iterdir() if not _ignored(each)]
-    if any(path.name == each.folder or each.is_in(path) for each in DATASETS.values()):
+    if any(each.is_named_in(path) for each in DATASETS.values()):
         return "dataset"
-    return "own" if any(each.is_dir() or each.suffix.lower() in SUFFIXES for each in inside) else None
+    if any(each.is_dir() for each in inside):  # class folders, even if a file has the name of a dataset's file
+        return "own"
+    if any(each.is_in(path) for each in DATASETS.values()):
+        return "dataset"
+    return "own" if any(each.suffix.lower() in SUFFIXES for each in inside) else None
 
 
 def check_class_name(name: str, source: str) -> None:
