@@ -300,6 +300,12 @@ def test_a_path_that_is_not_there_or_of_another_kind(tmp_path: Path) -> None:
     assert kind_of_images(tmp_path / "none") is None is kind_of_images(tmp_path)
     (tmp_path / "cifar-10-batches-py").mkdir()
     assert kind_of_images(tmp_path) == kind_of_images(tmp_path / "cifar-10-batches-py") == "dataset"
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "train").touch()  # the name of a file of CIFAR-100
+    assert kind_of_images(own) == "dataset"
+    (own / "dog").mkdir()
+    assert kind_of_images(own) == "own"
 
 
 # npz
