@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "checkpoints/multi30k_en_de/2rskip_ln"
 GUIDES: dict[str, dict[str, Path]] = {  # and the models that the page's commands make
     "own_model": {},
+    "adapt": {},
     "residuals": {},
     "own_connection": {},
     "connection_details": {},

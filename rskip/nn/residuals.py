@@ -27,7 +27,7 @@ from rskip.nn.branch_gain import expect_scaling, scale, settle, weights_of
 from rskip.nn.spec_record import SpecRecord
 from rskip.settings.errors import SettingError, did_you_mean
 
-GUIDE, REFERENCE = "docs/own_model.md", "docs/residuals.md"
+REFERENCE = "docs/residuals.md"
 
 # The allowed names of branches, each with the block position (Place.branch) that it stands for.
 BRANCH_NAMES = {

@@ -319,8 +319,8 @@ def test_a_changed_tensor_in_a_safetensors(tied_model, tmp_path, dtype):
         ([1, 2], "holds a list"),
         ({"weights": {}}, "it has no 'model'"),
         ({"model": {"a": torch.ones(1)}}, "neither 'cfg' nor 'args'"),
-        ({"settings": {}, "optimiser": {}, "iteration": 3, "text": ""}, "of `rskip lm train`: give the folder"),
-        ({"settings": {}, "optimiser": {}, "iteration": 3}, "file of `rskip vision train`"),
+        ({"settings": {}, "optimiser": {}, "iteration": 3, "text": ""}, "written by `rskip lm train`: give the folder"),
+        ({"settings": {}, "optimiser": {}, "iteration": 3}, "written by `rskip vision train`"),
         ({"config": {}, "dataset": "images", "iteration": 3}, "or evaluate the file with `rskip vision evaluate`$"),
     ],
 )

@@ -42,6 +42,6 @@ def test_a_wrong_user_dir_is_a_finding(tmp_path, monkeypatch, capsys):
     assert main(["doctor"]) == 1
     out, error = capsys.readouterr()
     assert error == "" and out.endswith(
-        f"wrong:\n  - RSKIP_USER_DIR is '{tmp_path}': expected a folder with an __init__.py, seen from here\n"
+        f"wrong:\n  - RSKIP_USER_DIR is '{tmp_path}': expected an existing folder with an __init__.py\n"
     )
     assert "\ndownloads " in out

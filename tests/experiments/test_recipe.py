@@ -371,7 +371,7 @@ WRONG = [  # a recipe; what its error says
     (RECIPE + "  connection: 1.5rskip+ln\n", "train.connection is '1.5rskip+ln'"),
     (RECIPE + "  decoder-connection: 1xskip+bn\n", "statistics would include padding"),
     (RECIPE + "  connection: sas+gn1\n", "statistics would include padding"),
-    (RECIPE + "  user-dir: absent\n", "train.user-dir is 'absent': expected a folder with an __init__.py"),
+    (RECIPE + "  user-dir: absent\n", "train.user-dir is 'absent': expected an existing folder with an __init__.py"),
     (RECIPE.replace("max-epoch: 12", "max-epoch: null"), "train has no end"),
     (RECIPE.replace("max-tokens: 4000", ""), "train has no batch size, which fairseq-train needs; set train.max-"),
     (RECIPE.replace("numbers-en-de", "nubmers-en-de"), "numbers-en-de"),

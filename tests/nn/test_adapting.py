@@ -451,7 +451,7 @@ def test_a_part_of_a_block_that_would_not_be_called_is_refused(path):
         adapt(model, "1xskip+ln")
     hook.remove()
     part.__class__ = type("Own", (type(part),), {"forward": lambda self, *args: args[0]})
-    with pytest.raises(SettingError, match=f"blocks of Bert with .*Own as {path}, .*: expected .* without hooks; use"):
+    with pytest.raises(SettingError, match=f"blocks of Bert with .*Own as {path}, .*: expected .* without hooks; put"):
         adapt(model, "1xskip+ln")
 
 
@@ -536,7 +536,7 @@ def test_blocks_that_each_have_a_container_or_stand_twice_are_refused():
 
 
 def test_an_unknown_model_is_refused_with_advice():
-    with pytest.raises(SettingError, match=r"^model \(Linear\) has no block that adapt knows; use rskip.nn.Residuals"):
+    with pytest.raises(SettingError, match=r"^model \(Linear\) has no block that adapt knows; put the connections"):
         adapt(nn.Linear(2, 2), "2rskip+ln")
 
 

@@ -49,8 +49,8 @@ def test_an_update_that_cannot_be_divided_is_refused() -> None:
         ({"tokens-per-update": 4096, "max-tokens": 4096}, 8, "on 8 GPUs that is 512 tokens per batch, but"),
         ({"tokens-per-update": 1000, "max-tokens": 4096}, 1, "on 1 GPU that is 1,000 tokens per batch"),
         ({"tokens-per-update": 1500, "max-tokens": 1400}, 0, "increase train.max-tokens or lower these"),
-        ({"batch-size": 64}, 2, "2 GPUs: give train.tokens-per-update and train.max-tokens"),
-        ({"max-tokens": 4096, "update-freq": "4,2"}, 2, "2 GPUs: give train.tokens-per-update"),
+        ({"batch-size": 64}, 2, "2 GPUs need train.tokens-per-update and train.max-tokens"),
+        ({"max-tokens": 4096, "update-freq": "4,2"}, 2, "2 GPUs need train.tokens-per-update"),
     ]:
         with pytest.raises(ValueError, match=message):
             plan_batches(flags, gpus=gpus)

@@ -165,7 +165,7 @@ BROKEN: list[tuple[str, list[str], Callable[[Path], None], str]] = [
     ("nllb", [], edited("config.json", model_type="nllb-moe"), "expected a translation model: one of fsmt, m2m"),
     ("nllb", [], edited("config.json", model_type="t5"), "model_type is 't5'"),
     ("nllb", [], edited("config.json", decoder_start_token_id=5), "decoder_start_token_id is 5: expected 2"),
-    ("nllb", [], edited("config.json", auto_map={"AutoModel": "code.Model"}), "never executes"),
+    ("nllb", [], edited("config.json", auto_map={"AutoModel": "code.Model"}), "never runs"),
     ("nllb", [], edited("tokenizer_config.json", tokenizer_class="M2M100Tokenizer"), "vocab.json is missing"),
     ("mbart50", [], edited("tokenizer.json", {"model": {"type": "WordPiece"}}), "model.type is 'WordPiece'"),
     ("nllb", ["--source-lang", "eng_Latn"], lambda _: None, "--target-lang must be given: expected one of deu_La"),

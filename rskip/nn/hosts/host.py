@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 from rskip.connections import Connection, StackConnection, State
 from rskip.connections.connection import HostNeed, one_tensor
-from rskip.nn.residuals import GUIDE, LayerResiduals
+from rskip.nn.residuals import LayerResiduals
 from rskip.settings.errors import SettingError
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 # A module and the name of its member.
 Member = tuple[nn.Module, str]
-YOURSELF = f"put the connections into the blocks yourself ({GUIDE})"  # the advice for what `adapt` refuses
+YOURSELF = "put the connections into the blocks yourself (docs/adapt.md)"  # the advice for what `adapt` refuses
 
 
 class AdaptedBlock(nn.Module):

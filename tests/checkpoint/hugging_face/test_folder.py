@@ -90,7 +90,7 @@ def test_a_shard_outside_the_folder_is_not_read(tmp_path):
     ("config", "told"),
     [
         ({"model_type": "marian", "quantization_config": {"quant_method": "gptq"}}, "quantised weights ('gptq')"),
-        ({"model_type": "marian", "auto_map": {"AutoModel": "code.Model"}}, "never executes"),
+        ({"model_type": "marian", "auto_map": {"AutoModel": "code.Model"}}, "never runs"),
     ],
 )
 def test_folders_that_need_more_than_their_weights_are_refused(tmp_path, config, told):
