@@ -196,7 +196,8 @@ def _rows(folder: Folder, name: str, size: int, config: MarianSettings) -> _Rows
             raise SettingError.of_value(setting, row, f"less than {size:,}, the tokens of the model", source=source)
     first = [*special.values(), vocabulary[UNK]]
     if len({*first[1:]}) < len(first) - 1:
-        raise SettingError("", "gives the same number to two of the padding, end and unknown tokens", source=source)
+        problem = "gives the same number to two of the padding, end and unknown tokens"
+        raise SettingError("", problem, advice="get the file again", source=source)
     tokens = {row: token for token, row in vocabulary.items() if token and "\n" not in token}
     others = [row for row in range(size) if row not in first[1:]]
     unnamed = (f"madeupword{number:04}" for number in range(size))
@@ -210,7 +211,7 @@ def _vocabulary(folder: Folder, name: str, size: int) -> dict[str, int]:
     if UNK not in vocabulary:
         raise SettingError("", f"has no token {UNK}", expected="the vocabulary of a Marian model", source=source)
     if len({*vocabulary.values()}) < len(vocabulary):
-        raise SettingError("", "gives two tokens the same number", source=source)
+        raise SettingError("", "gives two tokens the same number", advice="get the file again", source=source)
     most, fewest = max(vocabulary.values()), min(vocabulary.values())
     if fewest < 0 or not size - MOST_UNNAMED <= most + 1 <= size:
         problem = f"belongs to another model: it numbers its tokens up to {most:,}, but the embedding has {size:,} rows"

@@ -88,7 +88,7 @@ def _unigram_scores(model: Mapping[str, Any], source: str) -> dict[str, float]:
         raise SettingError("model.vocab", "is damaged", expected="a list of tokens and their scores", source=source)
     scores = {token: float(score) for token, score in entries}
     if len(scores) < len(entries):
-        raise SettingError("model.vocab", "holds a token twice", source=source)
+        raise SettingError("model.vocab", "holds a token twice", advice="get the file again", source=source)
     return scores
 
 
