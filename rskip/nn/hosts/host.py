@@ -121,9 +121,11 @@ class Host:
 
     def final_norm(self, owner: nn.Module, container: str) -> str | None:
         """Name of the normalisation in `owner` that closes the stack in its member `container`, if both are known."""
-        listed = (self.final_norms.get(f"{_path(kind)}.{container}", ()) for kind in type(owner).__mro__)
-        norms = {name: getattr(owner, name, None) for names in listed for name in names}
-        return next((name for name, norm in norms.items() if not isinstance(norm, (nn.Identity, NoneType))), None)
+        for kind in type(owner).__mro__:
+            for name in self.final_norms.get(f"{_path(kind)}.{container}", ()):
+                if not isinstance(getattr(owner, name, None), (nn.Identity, NoneType)):
+                    return name
+        return None
 
     def check_sources(self) -> None:
         """Raises SettingError unless the library computes the block like one of the tested versions."""

@@ -19,10 +19,14 @@ from rskip.settings.errors import SettingError
 def leave_intermediates(model: nn.Module, spec: str) -> None:
     """Makes `forward_intermediates` return one tensor per block, also if the state is several tensors."""
     for module in model.modules():
-        stacks = [each.__dict__.get("closing") for each in module.modules()]
-        leaves = any(stack is not None and type(stack).leave is not StackConnection.leave for stack in stacks)
-        if leaves and hasattr(module, "forward_intermediates"):
+        if hasattr(module, "forward_intermediates") and any(map(_joins_several, module.modules())):
             module.__dict__["forward_intermediates"] = partial(_forward_intermediates, module)
+
+
+def _joins_several(module: nn.Module) -> bool:
+    """Whether the module is the last block of a stack whose state may be several tensors."""
+    stack: StackConnection | None = module.__dict__.get("closing")
+    return stack is not None and type(stack).leave is not StackConnection.leave
 
 
 def _forward_intermediates(model: Any, *args: Any, **settings: Any) -> Any:
