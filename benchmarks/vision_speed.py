@@ -47,7 +47,7 @@ from rskip.vision.training.training_folder import TrainingFolder
 from rskip.vision.training.training_run import TrainingRun
 
 BATCH, TEST_BATCH = 128, 500
-PUBLISHED = Path(__file__).resolve().parents[1] / "checkpoints" / "cifar10_fast/preact20_2rskip_ln"
+PUBLISHED = Path(__file__).resolve().parents[1] / "checkpoints" / "cifar10_resnet20/preact20_2rskip_ln"
 CONNECTIONS = (
     "1xskip", "2xskip", "1xskip+bn", "1xskip+ln", "2xskip+ln", "wskip+ln", "2rskip+ln", "3rskip+ln", "2rskip+bn",
     "2rskip+rms", "sas:alpha_bias=3,beta_bias=-3", "sas:gate=single", "highway",

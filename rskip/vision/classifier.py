@@ -40,7 +40,7 @@ class Classifier:
 
         classifier = Classifier.from_pretrained("runs/flowers")  # trained on your own images
         classifier.classify("rose.jpg")[0].name
-        classifier = Classifier.from_pretrained("checkpoints/cifar10_fast/preact20_2rskip_ln")
+        classifier = Classifier.from_pretrained("checkpoints/cifar10_resnet20/preact20_2rskip_ln")
         classifier.classify(Image.open("cat.png", formats=["PNG"]).resize((32, 32)))[0].name
 
     Called with a batch of normalised images, as `transforms()` makes them, it returns the model's logits.

@@ -98,7 +98,7 @@ def test_a_models_state_is_as_before(few_images):
 
 
 def test_trained_image_models_by_name_and_path(few_images, root, tmp_path):
-    folder = root / "checkpoints/cifar10_fast/preact20_2rskip_ln"
+    folder = root / "checkpoints/cifar10_resnet20/preact20_2rskip_ln"
     found = ratios([RESNET, folder, folder / "model.safetensors"], examples=3)
     assert found.conditions["batch_norm"] == "evaluation"
     by_model = [found.rows[start : start + 36] for start in (0, 36, 72)]

@@ -58,7 +58,7 @@ def test_images_that_are_not_there(tmp_path, capsys):
 
 
 def test_mistakes_are_one_line(few_images, few_pairs, root, tmp_path, monkeypatch, capsys):
-    caption, resnet = root / "checkpoints/flickr8k/sas", root / "checkpoints/cifar10_fast/preact20_2rskip_ln"
+    caption, resnet = root / "checkpoints/flickr8k/sas", root / "checkpoints/cifar10_resnet20/preact20_2rskip_ln"
     (tmp_path / "file").touch()
     torch.save({"a": 1}, tmp_path / "other.pt")
     (tmp_path / "empty").mkdir()

@@ -317,7 +317,7 @@ def test_a_probe_changes_nothing(data, trained, tmp_path, capsys):
 def test_a_name_of_the_zoo_is_its_model(data, root, capsys, tmp_path, monkeypatch):
     name = "preact_resnet20_1xskip.cifar10"
     with monkeypatch.context() as context:  # a file without a sum, which would be read first in a training's folder
-        shutil.copytree(root / "checkpoints" / "cifar10_fast/preact20_1xskip", tmp_path / name)
+        shutil.copytree(root / "checkpoints" / "cifar10_resnet20/preact20_1xskip", tmp_path / name)
         (tmp_path / name / "model.pt").write_bytes(b"no model")
         context.setenv("RSKIP_HUB_MIRROR", str(tmp_path))
         context.chdir(tmp_path.parent)  # the working folder would be read first if it were a clone
@@ -328,7 +328,7 @@ def test_a_name_of_the_zoo_is_its_model(data, root, capsys, tmp_path, monkeypatc
         assert found["model"]["path"] == str(tmp_path / name / "model.safetensors")
     assert main(["vision", "evaluate", "preact_resnet20_1xskip.cifar10", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    folder = root / "checkpoints" / "cifar10_fast/preact20_1xskip"
+    folder = root / "checkpoints" / "cifar10_resnet20/preact20_1xskip"
     assert found["model"]["path"] == str(folder / "model.safetensors")
     assert main(["vision", "evaluate", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["confusion"] == found["confusion"]

@@ -42,7 +42,7 @@ class Sizes:
 
 @pytest.fixture(scope="module")
 def seeing(root):
-    (classifier,) = load_models([f"{root}/checkpoints/cifar10_fast/preact20_2rskip_ln"])
+    (classifier,) = load_models([f"{root}/checkpoints/cifar10_resnet20/preact20_2rskip_ln"])
     return Models([classifier, ServedModel("sizes", Sizes())])
 
 

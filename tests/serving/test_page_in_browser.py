@@ -13,7 +13,7 @@ from rskip.serving.models import Models, load_models  # noqa: E402
 
 @pytest.fixture(scope="module")
 def all_models(root, models) -> Models:
-    (classifier,) = load_models([f"{root}/checkpoints/cifar10_fast/preact20_2rskip_ln"])
+    (classifier,) = load_models([f"{root}/checkpoints/cifar10_resnet20/preact20_2rskip_ln"])
     return Models([*models, classifier])
 
 

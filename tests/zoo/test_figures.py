@@ -30,10 +30,10 @@ CHARACTERS = 20_000  # from the split's start; nats per character of the publish
 TEXT_LOSSES = {"gpt2_4x128_frac.shakespeare_char": 1.6852, "gpt2_4x128_residual_dual.shakespeare_char": 1.6794}
 IMAGES = 1000  # from the split's start; errors of the published weights on them, in per cent:
 IMAGE_ERRORS = {
-    "preact_resnet20_1xskip.cifar10": 9.8,
-    "preact_resnet20_1xskip.cifar10.100_epochs": 7.4,
-    "preact_resnet20_2rskip_ln.cifar10": 10.1,
-    "preact_resnet20_2rskip_ln.cifar10.100_epochs": 9.3,
+    "preact_resnet20_1xskip.cifar10": 7.4,
+    "preact_resnet20_1xskip.cifar10.30_epochs": 9.8,
+    "preact_resnet20_2rskip_ln.cifar10": 9.3,
+    "preact_resnet20_2rskip_ln.cifar10.30_epochs": 10.1,
 }
 SLICE = 100  # sentences from the split's start; sacreBLEU of the published weights on them:
 SLICE_SCORES = {

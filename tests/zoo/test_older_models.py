@@ -46,7 +46,7 @@ def translator_in_torch(folder: Path) -> Translator:
     [
         ("multi30k_en_de/sas", translator_in_torch, older_translation),
         ("flickr8k/1xskip_ln", Captioner.from_pretrained, older_captioning),
-        ("cifar10_fast/preact20_1xskip", Classifier.from_pretrained, older_vision),
+        ("cifar10_resnet20/preact20_1xskip", Classifier.from_pretrained, older_vision),
     ],
 )
 def test_an_older_folder_gives_the_same_model(

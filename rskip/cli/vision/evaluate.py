@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """examples:
   rskip vision evaluate runs/preact110
-  rskip vision evaluate checkpoints/cifar10_fast/preact20_2rskip_ln --plot confusion.svg
+  rskip vision evaluate checkpoints/cifar10_resnet20/preact20_2rskip_ln --plot confusion.svg
   rskip vision evaluate runs/photos --data photos
   rskip vision evaluate runs/preact110/model.pt --depth 110 --connection 2rskip+ln --split train --json"""
 
