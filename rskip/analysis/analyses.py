@@ -191,11 +191,11 @@ def _label(path: Path) -> str:
 
 def _unknown(text: str, no_spec: SettingError, names: Sequence[str]) -> SettingError:
     """The error for a text that is none of these. For a known family it says what is wrong with the rest."""
-    families = [family.name for family in list_connections()]
+    families = list_connections()
     match = _FAMILY.fullmatch(text.lower())
-    if match and match[2] in families:
+    if match and match[2] in [family.name for family in families]:
         return no_spec
-    specs = [match[1] + family + match[3] for family in families] if match else []
+    specs = [(match[1] if each.factor else "") + each.name + match[3] for each in families] if match else []
     near = nearest(text, [*names, *specs])
     expected = "a connection, a path, or a name from `rskip zoo list`"
     return SettingError.of_value("model", text, expected, advice=f"did you mean {near[0]}?" if near else "")

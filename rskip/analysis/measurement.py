@@ -62,8 +62,13 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         return text.getvalue()
 
     def write(self, path: str | Path) -> None:
-        """Writes CSV if the name ends in .csv, otherwise JSON, atomically."""
+        """Writes CSV or JSON, atomically.
+
+        :raises ValueError: the name ends in neither .csv nor .json.
+        """
         path = Path(path)
+        if path.suffix not in (".csv", ".json"):
+            raise ValueError(f"{path}: expected a name that ends in .csv or .json")
         with atomic_file(path) as temporary:
             temporary.write_text(self.to_csv() if path.suffix == ".csv" else self.to_json(), encoding="utf-8")
 

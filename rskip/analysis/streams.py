@@ -36,9 +36,10 @@ class _Depth:
     blocks: list[int] = field(default_factory=lambda: [INPUT])
 
     @classmethod
-    def begins(cls, parts: int) -> _Depth:
-        """Every part of a stack's first state is the stack's input."""
-        return cls(torch.eye(parts, dtype=torch.float64), torch.ones(parts, 1, dtype=torch.float64))
+    def begins(cls, parts: Tensor) -> _Depth:
+        """A part of a stack's first state (..., m, C) is the stack's input, or zero everywhere."""
+        holds_input = parts.movedim(-2, 0).flatten(1).any(1)
+        return cls(torch.eye(len(holds_input), dtype=torch.float64), holds_input.double().unsqueeze(-1))
 
     def after(self, mixing: Mixing, block: Block) -> _Depth:
         sources, adds = mixing.carries @ self.sources, mixing.adds.unsqueeze(-1)
@@ -104,14 +105,14 @@ class StreamRecorder:
             if describe is not None:
                 given = describe(state, f)
                 mixing = Mixing(reads=given.reads.double(), carries=given.carries.double(), adds=given.adds.double())
-                self._follow(block, mixing, mask)
+                self._follow(block, mixing, block.connection.parts(state), mask)
 
         on_enter()
         with watching_states(self.blocks, self._stacks, on_enter, on_step):
             yield
 
-    def _follow(self, block: Block, mixing: Mixing, mask: Tensor | None) -> None:
-        depth = self._depth or _Depth.begins(mixing.reads.size(-1))
+    def _follow(self, block: Block, mixing: Mixing, parts: Tensor, mask: Tensor | None) -> None:
+        depth = self._depth or _Depth.begins(parts)
         for part, weights in enumerate(mixing.reads.unbind(-1)):
             self._add(block, "part", weights, mask, part)
         read = (mixing.reads.unsqueeze(-2) @ depth.sources).squeeze(-2)

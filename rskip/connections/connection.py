@@ -202,6 +202,9 @@ class StackConnection(SelfInitialised):
 
     def leave(self, state: State) -> Tensor:
         """The stack's output (..., C) from the last block's state, before a closing normalisation."""
+        if type(self) is StackConnection and isinstance(state, tuple):
+            problem = f"the stack's last state is {_shown_state(state)}, and its connection has no stack class"
+            raise TypeError(f"{problem}: pass a class derived from StackConnection to register_connection as `stack`")
         return one_tensor(state, self)
 
     @property

@@ -21,7 +21,8 @@ class Mixing:
 
     s_1 to s_m are the parts of the state before the block, s' those after it (`Connection.parts`). u is the branch's
     input before its normalisation. Dimensions on the left are those of the positions; without them, the weights are the
-    same at every position.
+    same at every position. For the weights of a stack's input, analyses take each part of the stack's first state as
+    that input, unless the part is zero everywhere.
 
     :param reads: shape (..., m).
     :param carries: shape (..., m', m). In hyper-connections this is H_res.

@@ -95,7 +95,7 @@ def options_of(connection: type, taken: Collection[str]) -> dict[str, Option]:
     options = {}
     for name, parameter in inspect.signature(connection).parameters.items():
         if name not in taken and parameter.default is not parameter.empty and OPTION_NAME.fullmatch(name):
-            option = _option(_evaluated(parameter.annotation, connection), parameter.default)
+            option = _option(name, _evaluated(parameter.annotation, connection), parameter.default)
             if option is not None:
                 options[name] = option
     return options
@@ -111,13 +111,15 @@ def _evaluated(annotation: Any, connection: type) -> Any:
         return None
 
 
-def _option(annotation: Any, default: Any) -> Option | None:
+def _option(name: str, annotation: Any, default: Any) -> Option | None:
     bounds = Bounds()
     if get_origin(annotation) is Annotated:
         annotation, *further = get_args(annotation)
         bounds = next((each for each in further if isinstance(each, Bounds)), bounds)
-    words = get_args(annotation) if get_origin(annotation) is Literal else ()
-    if default in words and all(isinstance(word, str) for word in words):
+    if get_origin(annotation) is Literal:
+        words = get_args(annotation)
+        if default not in words or not all(isinstance(word, str) for word in words):
+            raise ValueError(f"expected words in the Literal of {name}, one of them its default, not {default!r}")
         return Option(str, default, words=words)
     if annotation is bool and isinstance(default, bool):
         return Option(bool, default)

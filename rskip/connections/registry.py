@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 from rskip.connections.connection import Connection, StackConnection, overrides, passes_x
 from rskip.connections.norms import NORMS
 from rskip.connections.options import OPTION_NAME, Option, options_of
-from rskip.settings.errors import SettingError, did_you_mean
+from rskip.settings.errors import SettingError, did_you_mean, nearest
 from rskip.settings.paper import Paper
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _read_class(name: str, cls: type[Connection], fields: dict[str, Any]) -> dic
     if not (isinstance(cls, type) and issubclass(cls, Connection)):
         raise _wrong(name, "its class", f"a class derived from Connection, not {cls!r}")
     if not (factor is None or isinstance(factor, Factor)):
-        raise _wrong(name, "factor", f"a Factor, not {factor!r}")
+        raise _wrong(name, "factor", f"a Factor (of rskip.connections), not {factor!r}")
     place = inspect.signature(cls).parameters.get("place")
     read: dict[str, Any] = {
         "passes": "x" if passes_x(cls) else "streams",
@@ -254,7 +254,9 @@ def find_family(name: str, *, before: str = "", after: str = "") -> Family:
     :raises UnknownFamily: it does not exist. The error is named `connection` and suggests the nearest known family.
     """
     if name not in _families:
-        suggestion = did_you_mean(name, _families, before=before, after=after)
+        near = nearest(name, _families)
+        factor = before if near and _families[near[0]].factor else ""
+        suggestion = did_you_mean(name, near, before=factor, after=after)
         if usual := _USUAL_NAMES.get(name):
             suggestion = f" (did you mean {usual!r}?)"
         expected = "a connection from docs/connections.md" + (suggestion or ", such as 2rskip+ln")

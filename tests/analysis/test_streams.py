@@ -15,7 +15,7 @@ from rskip.analysis.blocks import residual_blocks
 from rskip.analysis.charts import chart
 from rskip.analysis.streams import StreamRecorder, effective_rank, part_similarity
 from rskip.analysis.tables import text_form
-from rskip.connections import StackConnection, mixing_of
+from rskip.connections import Connection, Mixing, StackConnection, mixing_of, register_connection, registry
 from rskip.tasks.subject import Batch, Subject
 from tests.connections.stack import FEATURES, Stack
 from tests.connections.test_mixing import SPECS
@@ -41,6 +41,40 @@ def two_streams() -> Stack:
             connection.stream_weights.copy_(R if number < 2 else 2 * R)
             connection.output_weights.copy_(torch.tensor([1.0, -1.0]))
     return model
+
+
+class Swapped(Connection):
+    """(a, b) -> (b, a + F(a + b)), a reversible network's step."""
+
+    def before(self, state):
+        return state[0] + state[1], state
+
+    def after(self, kept, f):
+        return kept[1], kept[0] + f
+
+    def as_mixing(self, state, f):
+        return Mixing(reads=torch.ones(2), carries=torch.eye(2).flip(0), adds=torch.tensor([0.0, 1.0]))
+
+
+class Padded(StackConnection):
+    """Begins with (x, 0)."""
+
+    def __init__(self, features):
+        super().__init__()
+
+    def enter(self, x):
+        return x, torch.zeros_like(x)
+
+    def leave(self, state):
+        return state[0] + state[1]
+
+
+def test_a_part_of_zeros_is_not_the_stacks_input(monkeypatch):
+    monkeypatch.setattr(registry, "_families", dict(registry._families))
+    register_connection("swapped", formula="", source="a test", stack=Padded)(Swapped)
+    inputs = torch.randn(3, 4, FEATURES, dtype=torch.float64)
+    rows = depth([subject_of(Stack("swapped", layers=2), inputs)], examples=1).rows
+    assert [row["weight"] for row in rows if row["over"] == "sources" and row["index"] == 0] == [1, 1, 1, 1]
 
 
 def test_the_product_of_the_mixing_matrices():

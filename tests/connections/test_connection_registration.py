@@ -26,6 +26,7 @@ from rskip.connections import (
     register_connection,
     registry,
 )
+from rskip.nn import Residuals
 from rskip.vision import preact_resnet
 
 
@@ -223,6 +224,15 @@ def test_a_class_with_its_own_before_and_after_passes_on_streams_unless_it_says_
         assert (family.passes, family.needs, family.works_on) == (passes, (passes,), ("text",))
 
 
+def test_streams_without_a_stack_class_of_their_own_say_what_is_missing():
+    members = {"before": lambda self, state: (state, state), "after": lambda self, kept, f: (kept, f)}
+    register_connection("open_end", formula="", source="a test")(type("OpenEnd", (Connection,), members))
+    residuals = Residuals("open_end", 4, layers=1, branches=("ffn",))
+    state = next(iter(residuals)).ffn(residuals.enter(torch.ones(2, 3, 4)), nn.Identity())
+    with pytest.raises(TypeError, match="a tuple of 2, .*: pass a class derived from StackConnection to register_conn"):
+        residuals.leave(state)
+
+
 def test_options_are_still_declared_in_the_former_way():
     """As user-dirs did until November 2026."""
     with pytest.warns(DeprecationWarning, match="former way to declare an option") as warned:
@@ -270,6 +280,10 @@ def test_a_family_that_contradicts_itself_is_refused_when_it_is_registered():
         def __init__(self, features: int, *, form: Literal["A", "b"] = "b", feature_dim: int = -1) -> None:
             super().__init__(features, feature_dim=feature_dim)
 
+    class NoWord(Plain):
+        def __init__(self, features: int, *, form: Literal["a", "b"] = "c", feature_dim: int = -1) -> None:
+            super().__init__(features, feature_dim=feature_dim)
+
     class Lanes(StackConnection):
         def __init__(self, features: int, *, lanes: int) -> None:
             super().__init__()
@@ -277,10 +291,11 @@ def test_a_family_that_contradicts_itself_is_refused_when_it_is_registered():
     for cls, fields, message in (
         (Plain, {"norms": "ln"}, "norms: expected a tuple of None and ln, rms, gn1, bn, not 'ln'"),
         (Plain, {"default_norm": "ln"}, "default_norm: expected one of its norms, not 'ln'"),
-        (Plain, {"factor": "scale"}, "factor: expected a Factor, not 'scale'"),
+        (Plain, {"factor": "scale"}, "factor: expected a Factor .*, not 'scale'"),
         (Plain, {"options": {"init": 1}}, "option init: expected an Option, named by lower-case letters, .*, not 1"),
         (Plain, {"options": {"Init": Option(float, 1)}}, "option Init: expected an Option, named by"),
         (Words, {}, "its options: expected lower-case words without spaces or commas, not 'A'"),
+        (NoWord, {}, "its options: expected words in the Literal of form, one of them its default, not 'c'"),
         (Plain, {"passes": "historic"}, "passes: expected x, streams, history, not 'historic'"),
         (Streams, {"passes": "x"}, "passes: expected streams or history, since its class overrides before or after"),
         (Plain, {"source": None}, "formula and source: expected strings"),

@@ -225,6 +225,7 @@ OWN = "if it is your own, import its module or give --user-dir"
 ERRORS = {  # text: what is expected in place of it, and advice
     "2rskp+ln": f"{KNOWN} (did you mean '2rskip+ln'?); {OWN}",
     "3xskp+ln:branch_scale=2": f"{KNOWN} (did you mean '3xskip+ln:branch_scale=2'?); {OWN}",
+    "2frec+ln": f"{KNOWN} (did you mean 'frac+ln'?); {OWN}",
     "qqqq": f"{KNOWN}, such as 2rskip+ln; {OWN}",
     "postnorm": f"{KNOWN} (did you mean '1xskip+ln'?); {OWN}",
     "": FORM,
