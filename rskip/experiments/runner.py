@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 import shutil
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -225,7 +224,7 @@ def print_commands(
     printed = set()
     for recipe, run in runs:
         for command in recipe.task.commands(run):
-            if (line := shlex.join(command)) not in printed:  # the data is prepared once
+            if (line := suggested_command(*command)) not in printed:  # the data is prepared once
                 printed.add(line)
                 print(line)
 

@@ -58,8 +58,14 @@ def import_user_dir(folder: Path, *, setting: str) -> None:
     parent = str(folder.resolve().parent)
     if parent not in sys.path:
         sys.path.insert(0, parent)
+    name = folder.resolve().name
+    if "." in name:
+        raise SettingError.of_value(setting, str(folder), "a folder without a dot in its name")
     try:
-        importlib.import_module(folder.resolve().name)
+        module = importlib.import_module(name)
     except Exception as error:  # the user's code may raise anything
         problem = f"is {folder}, which can't be imported ({type(error).__name__}: {error})"
         raise SettingError(setting, problem) from error
+    if module.__file__ is None or not Path(module.__file__).samefile(folder / "__init__.py"):
+        problem = f"is {folder}, but Python has another module named {name} ({module.__file__ or 'a built-in one'})"
+        raise SettingError(setting, problem, advice="rename the folder")

@@ -23,8 +23,9 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
     """The folder with all files of the model, verified against the registry.
 
     Uses the first of these that has them: the model's folder in the checkout; its folder in the working folder, if that
-    is a clone; the cache; NAME in the folder or URL $RSKIP_HUB_MIRROR; the model's own URL; its `folder` at the URL of
-    the release. Folders are read in place. Files of a URL go into the cache, where damaged files are downloaded again.
+    is a clone; the cache; NAME in the folder or URL $RSKIP_HUB_MIRROR, or the model's `folder` there if it is a clone;
+    the model's own URL; its `folder` at the URL of the release. Folders are read in place. Files of a URL go into the
+    cache, where damaged files are downloaded again.
     With $RSKIP_OFFLINE, nothing is downloaded.
 
     :param root: root of the checkout, or the folder of the installed package, which has no models.
@@ -42,11 +43,14 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
         return cloned
     if _is_whole(cached, entry):
         return cached
-    mirrored = expanded_path(mirror, MIRROR) / entry.name if mirror and not mirror.startswith(ADDRESSES) else None
-    if mirrored and _has_all(mirrored, entry):
-        return _checked(mirrored, entry, advice=f"replace it, or unset {MIRROR}")
+    mirrored = []
+    if mirror and not mirror.startswith(ADDRESSES):
+        mirrored = [expanded_path(mirror, MIRROR) / each for each in (entry.name, entry.folder) if each]
+    for folder in mirrored:
+        if _has_all(folder, entry):
+            return _checked(folder, entry, advice=f"replace it, or unset {MIRROR}")
 
-    looked = ", ".join(dict.fromkeys(str(folder) for folder in (shipped, cloned, cached, mirrored) if folder))
+    looked = ", ".join(dict.fromkeys(str(folder) for folder in (shipped, cloned, cached, *mirrored) if folder))
     nowhere = f"{entry.name}: none of the folders {looked} has all of its files, intact and of this version"
     wanted = f"{entry.name}/{WEIGHTS} and the files next to it"
     if os.environ.get(OFFLINE, "") not in ("", "0"):
@@ -64,7 +68,7 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
         raise refusals[0]
     if refusals:
         raise FileNotFoundError(f"{nowhere}; {'; '.join(map(str, refusals))}")
-    clone = f"work in the root of a clone, give the path of {entry.folder} there, or " if entry.folder else ""
+    clone = f"work in the root of a clone, set {MIRROR} to its path, or " if entry.folder else ""
     raise FileNotFoundError(
         f"{nowhere}, and they have no known URL: {clone}set {MIRROR} to a folder or URL that has {wanted}"
     )

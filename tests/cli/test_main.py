@@ -64,6 +64,11 @@ def test_every_command_imports_the_package_of_ones_own_connections(tmp_path, mon
         assert cli.main(["zoo", "list", *words]) == 2
         name = words[0] if words else "RSKIP_USER_DIR"
         assert f"{name} is '{tmp_path}': expected an existing folder with an __init__.py" in capsys.readouterr().err
+    for name, problem in (("types", "but Python has another module named types ("), ("my.parts", "without a dot")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+        assert cli.main(["zoo", "list", "--user-dir", str(tmp_path / name)]) == 2
+        assert problem in capsys.readouterr().err
 
 
 def raising(error: BaseException):

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -223,12 +224,20 @@ def test_a_training_that_diverges_has_a_record_that_says_so(project: Path, capsy
     assert "exists: skipping this run" in capsys.readouterr().out
 
 
-def test_a_dry_run_prints_the_commands_and_does_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_prints_the_commands_and_does_nothing(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert run("--dry-run", "--seeds", "1", "2") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:3] for line in lines] == [["rskip", "vision", verb] for verb in ("train", "evaluate")] * 2
     assert lines[2].endswith(" --seed 2 --output runs/mine/2/training --precision float32 --no-compile --device cpu")
     assert lines[3] == "rskip vision evaluate runs/mine/2/training --precision float32 --device cpu"
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    own = project.parent / "own_parts"
+    own.mkdir()
+    (own / "__init__.py").touch()
+    assert main(["run", "mine.yaml", "--user-dir", str(own), "--gpus", "0", "--dry-run"]) == 0
+    assert all(line.endswith(f" --user-dir {own}") for line in capsys.readouterr().out.splitlines())
     assert main(["run", "mine.yaml", "--gpus", "4", "--dry-run"]) == 0
     train, evaluate = capsys.readouterr().out.splitlines()
     assert train.startswith("torchrun --standalone --nproc-per-node 4 ") and "/rskip vision train --set" in train

@@ -176,6 +176,13 @@ def test_cache_before_the_mirror_and_the_mirror_for_what_others_lack(
     assert model_folder(entry, root=installed) == mirror
 
 
+def test_a_clone_is_a_mirror(entry: ModelEntry, installed: Path, mirror: Path) -> None:
+    folder = mirror.parent / str(entry.folder)
+    folder.parent.mkdir(parents=True)
+    mirror.rename(folder)
+    assert model_folder(entry, root=installed) == folder
+
+
 def test_damaged_file_of_the_mirror_is_named(entry: ModelEntry, installed: Path, mirror: Path) -> None:
     flip_a_byte(mirror / "model.safetensors")
     message = rf"^{re.escape(str(mirror))}/model\.safetensors is damaged, .*: replace it, or unset RSKIP_HUB_MIRROR$"
@@ -194,10 +201,10 @@ def test_nowhere(
         model_folder(entry, root=installed)
     assert str(error.value) == (
         f"{NAME}: none of the folders {folders} has all of its files, intact and of this version, and they have no "
-        f"known URL: work in the root of a clone, give the path of checkpoints/classifier there, or {wanted}"
+        f"known URL: work in the root of a clone, set RSKIP_HUB_MIRROR to its path, or {wanted}"
     )
     monkeypatch.setenv("RSKIP_HUB_MIRROR", str(tmp_path / "empty"))
-    with pytest.raises(FileNotFoundError, match=rf"{cached}, {tmp_path}/empty/{NAME} has all"):
+    with pytest.raises(FileNotFoundError, match=rf"{cached}, {tmp_path}/empty/{NAME}, {tmp_path}/empty/check.* has"):
         model_folder(entry, root=installed)
     assert not hub.exists()
 
