@@ -25,7 +25,7 @@ _TABLES_HEADER = """\
 # Tables
 
 `make study` writes this page from the run records in study/results/ and the papers' scores in recipes/; do not edit it
-by hand. [recipes.md](report.md#read-a-table) explains the columns.
+by hand. [report.md](report.md#read-a-table) explains the columns.
 
 The rSkip paper's scores on CIFAR are means of five runs. The commands below have seeds 1 to 3. For as many runs as in
 the paper, use `--seeds 1 2 3 4 5`, for `rskip run` and `rskip report`. [papers.md](papers.md#what-a-run-costs) has the

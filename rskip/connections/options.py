@@ -119,7 +119,7 @@ def _option(name: str, annotation: Any, default: Any) -> Option | None:
     if get_origin(annotation) is Literal:
         words = get_args(annotation)
         if default not in words or not all(isinstance(word, str) for word in words):
-            raise ValueError(f"expected words in the Literal of {name}, one of them its default, not {default!r}")
+            raise ValueError(f"expected strings in the Literal of {name}, with its default among them, not {default!r}")
         return Option(str, default, words=words)
     if annotation is bool and isinstance(default, bool):
         return Option(bool, default)

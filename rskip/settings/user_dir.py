@@ -51,7 +51,7 @@ def import_user_dir(folder: Path, *, setting: str) -> None:
     """Imports a user-dir like fairseq, so that its connections are registered.
 
     :param setting: the setting's name, for errors.
-    :raises SettingError: the package does not exist, or importing it fails.
+    :raises SettingError: the package does not exist, importing it fails, or its name is that of another module.
     """
     if not (folder / "__init__.py").is_file():
         raise SettingError.of_value(setting, str(folder), "an existing folder with an __init__.py")
@@ -60,12 +60,12 @@ def import_user_dir(folder: Path, *, setting: str) -> None:
         sys.path.insert(0, parent)
     name = folder.resolve().name
     if "." in name:
-        raise SettingError.of_value(setting, str(folder), "a folder without a dot in its name")
+        raise SettingError(setting, f"is {folder}, which has a dot in its name", advice="rename the folder")
     try:
         module = importlib.import_module(name)
     except Exception as error:  # the user's code may raise anything
         problem = f"is {folder}, which can't be imported ({type(error).__name__}: {error})"
         raise SettingError(setting, problem) from error
     if module.__file__ is None or not Path(module.__file__).samefile(folder / "__init__.py"):
-        problem = f"is {folder}, but Python has another module named {name} ({module.__file__ or 'a built-in one'})"
+        problem = f"is {folder}, but Python has another module named {name} ({module.__file__ or 'without a file'})"
         raise SettingError(setting, problem, advice="rename the folder")

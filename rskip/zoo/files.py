@@ -51,7 +51,7 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
             return _checked(folder, entry, advice=f"replace it, or unset {MIRROR}")
 
     looked = ", ".join(dict.fromkeys(str(folder) for folder in (shipped, cloned, cached, *mirrored) if folder))
-    nowhere = f"{entry.name}: none of the folders {looked} has all of its files, intact and of this version"
+    nowhere = f"{entry.name}: its files, intact and of this version, are in none of the folders {looked}"
     wanted = f"{entry.name}/{WEIGHTS} and the files next to it"
     if os.environ.get(OFFLINE, "") not in ("", "0"):
         raise FileNotFoundError(
@@ -68,9 +68,9 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
         raise refusals[0]
     if refusals:
         raise FileNotFoundError(f"{nowhere}; {'; '.join(map(str, refusals))}")
-    clone = f"work in the root of a clone, set {MIRROR} to its path, or " if entry.folder else ""
+    clone = f"work in the root of a clone, or set {MIRROR} to a clone or " if entry.folder else f"set {MIRROR} "
     raise FileNotFoundError(
-        f"{nowhere}, and they have no known URL: {clone}set {MIRROR} to a folder or URL that has {wanted}"
+        f"{nowhere}, and no address is known from which to download them: {clone}to a folder or URL that has {wanted}"
     )
 
 

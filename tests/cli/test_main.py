@@ -64,7 +64,7 @@ def test_every_command_imports_the_package_of_ones_own_connections(tmp_path, mon
         assert cli.main(["zoo", "list", *words]) == 2
         name = words[0] if words else "RSKIP_USER_DIR"
         assert f"{name} is '{tmp_path}': expected an existing folder with an __init__.py" in capsys.readouterr().err
-    for name, problem in (("types", "but Python has another module named types ("), ("my.parts", "without a dot")):
+    for name, problem in (("types", "has another module named types ("), ("my.parts", "has a dot in its name")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
         assert cli.main(["zoo", "list", "--user-dir", str(tmp_path / name)]) == 2

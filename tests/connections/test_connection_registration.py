@@ -295,7 +295,7 @@ def test_a_family_that_contradicts_itself_is_refused_when_it_is_registered():
         (Plain, {"options": {"init": 1}}, "option init: expected an Option, named by lower-case letters, .*, not 1"),
         (Plain, {"options": {"Init": Option(float, 1)}}, "option Init: expected an Option, named by"),
         (Words, {}, "its options: expected lower-case words without spaces or commas, not 'A'"),
-        (NoWord, {}, "its options: expected words in the Literal of form, one of them its default, not 'c'"),
+        (NoWord, {}, "its options: expected strings in the Literal of form, with its default among them, not 'c'"),
         (Plain, {"passes": "historic"}, "passes: expected x, streams, history, not 'historic'"),
         (Streams, {"passes": "x"}, "passes: expected streams or history, since its class overrides before or after"),
         (Plain, {"source": None}, "formula and source: expected strings"),

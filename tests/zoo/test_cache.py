@@ -96,7 +96,7 @@ def test_an_installed_package_reads_intact_files_of_the_clone_in_which_it_works(
     flip_a_byte(published / "config.json")  # of another version
     assert model_folder(entry, root=installed) == mirror
     monkeypatch.delenv("RSKIP_HUB_MIRROR")
-    with pytest.raises(FileNotFoundError, match=rf"none of the folders {installed}\S+, {published}, \S+ has all"):
+    with pytest.raises(FileNotFoundError, match=rf"in none of the folders {installed}\S+, {published}, \S+, and"):
         model_folder(entry, root=installed)
 
 
@@ -149,7 +149,7 @@ def test_a_mirror_of_an_impossible_name_is_nowhere(
     entry: ModelEntry, installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RSKIP_HUB_MIRROR", "x" * 5000)
-    with pytest.raises(FileNotFoundError, match=rf"^{NAME}: none of the folders "):
+    with pytest.raises(FileNotFoundError, match=rf"^{NAME}: its files, .* are in none of the folders "):
         model_folder(entry, root=installed)
 
 
@@ -196,15 +196,15 @@ def test_nowhere(
     monkeypatch.chdir(tmp_path)
     cached = cached_folder(entry)
     folders = f"{installed}/checkpoints/classifier, {cached}"
-    wanted = f"set RSKIP_HUB_MIRROR to a folder or URL that has {NAME}/model.safetensors and the files next to it"
+    wanted = f"to a folder or URL that has {NAME}/model.safetensors and the files next to it"
     with pytest.raises(FileNotFoundError) as error:
         model_folder(entry, root=installed)
     assert str(error.value) == (
-        f"{NAME}: none of the folders {folders} has all of its files, intact and of this version, and they have no "
-        f"known URL: work in the root of a clone, set RSKIP_HUB_MIRROR to its path, or {wanted}"
+        f"{NAME}: its files, intact and of this version, are in none of the folders {folders}, and no address is known "
+        f"from which to download them: work in the root of a clone, or set RSKIP_HUB_MIRROR to a clone or {wanted}"
     )
     monkeypatch.setenv("RSKIP_HUB_MIRROR", str(tmp_path / "empty"))
-    with pytest.raises(FileNotFoundError, match=rf"{cached}, {tmp_path}/empty/{NAME}, {tmp_path}/empty/check.* has"):
+    with pytest.raises(FileNotFoundError, match=rf"{cached}, {tmp_path}/empty/{NAME}, {tmp_path}/empty/check.*, and"):
         model_folder(entry, root=installed)
     assert not hub.exists()
 
@@ -216,7 +216,7 @@ def test_offline_fetches_nothing(
     monkeypatch.setenv("RSKIP_OFFLINE", "1")
     assert model_folder(served, root=installed) == mirror
     monkeypatch.setenv("RSKIP_HUB_MIRROR", "https://mirror.example")
-    message = rf"^{NAME}: none of .* of this version, and RSKIP_OFFLINE forbids downloads: unset it, or set RSKIP_HUB"
+    message = rf"^{NAME}: its files, .* of the folders .*, and RSKIP_OFFLINE forbids downloads: unset it, or set"
     with pytest.raises(FileNotFoundError, match=message):
         model_folder(served, root=installed)
     cached = cached_folder(entry)

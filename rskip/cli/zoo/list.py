@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "patterns", nargs="*", metavar="PATTERN",
         help="part of a name, or a shell pattern; models that match any are listed",
     )  # fmt: skip
-    parser.add_argument("--task", metavar="TASK", help="task of the model: translation, vision or captioning")
+    parser.add_argument("--task", help="task of the model: translation, vision, captioning or language_modeling")
     parser.add_argument("--connection", metavar="SPEC", help="connection of the model, such as 2rskip+ln")
     parser.add_argument("--json", action="store_true", help="print complete entries as one JSON object, keyed by name")
 

@@ -125,8 +125,7 @@ def _verify(folder: Path, dataset: type[CIFAR10]) -> None:
     if not folder.is_dir():
         raise FileNotFoundError(
             f"no {dataset.__name__} in {folder.parent}: expected the folder {folder}; give --download, or --data "
-            f"FOLDER that holds {folder.name}, unpacked from {dataset.url}; in Python download=True; `rskip vision "
-            "train` also takes your own images in FOLDER/CLASS/IMAGE.jpg, and `rskip analyse --task` text"
+            f"FOLDER that holds {folder.name}, unpacked from {dataset.url} (in Python download=True)"
         )
     again = f"get it again, from {dataset.url} or with --download of `rskip vision` and `rskip analyse`"
     for name, expected in _files(dataset):
