@@ -44,9 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8000, metavar="N", help="port (default: %(default)s)")
     parser.add_argument("--precision", help="number format of the models, such as int8 (default: float32)")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cpu)")
-    parser.add_argument("--source-lang", metavar="LANG", help="source language of requests that name none; a "
-                        "multilingual model needs it and --target-lang")  # fmt: skip
-    parser.add_argument("--target-lang", metavar="LANG", help="target language of requests that name none")
+    parser.add_argument("--source-lang", metavar="LANG", help="source language of requests to "
+                        "multilingual models that name none")  # fmt: skip
+    parser.add_argument("--target-lang", metavar="LANG", help="target language, likewise")
     parser.add_argument(
         "--threads", type=int, metavar="N", help="CPU threads of each worker (default: the workers share the cores)"
     )

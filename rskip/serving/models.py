@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rskip.translation import Translator
 
 _CAN = {"translation": "translate", "captioning": "caption", "classification": "classify", "completion": "generate"}
+Languages = tuple[str | None, str | None]  # source and target
 _PAIRS_KEPT = 256  # translators of a multilingual model
 
 
@@ -24,11 +25,13 @@ _PAIRS_KEPT = 256  # translators of a multilingual model
 class ServedModel:
     """A model under the name that requests use.
 
+    must_name: whether a request has to name the source and the target language.
     kind: what it does, one of the keys of _CAN.
     """
 
     name: str
     model: Any = field(compare=False)
+    must_name: tuple[bool, bool] = (False, False)
 
     @property
     def kind(self) -> str:
@@ -77,15 +80,20 @@ class Models:
 
         :param name: the model; None: any.
         :param source, target: codes of the model, or two-letter codes; None: the model's own.
-        :raises RequestError: no model translates between them.
+        :raises RequestError: no model translates between them, or a multilingual model needs a language.
         """
         candidates = [self.named(name, "translation")] if name is not None else self._of("translation")
         if not candidates:
             raise RequestError(404, "the server has no model for translation")
+        unnamed = ""
         for each in candidates:
             sources, targets = languages_of(each.model)
             pair = _same(source, sources), _same(target, targets)
             if (source is not None and pair[0] is None) or (target is not None and pair[1] is None):
+                continue
+            sides = zip(("source", "target"), each.must_name, pair, strict=True)
+            if missing := [side for side, needed, code in sides if needed and code is None]:
+                unnamed = unnamed or f"the model {each.name} is multilingual: give {' and '.join(missing)}"
                 continue
             given = source is not None or target is not None
             if given and (pair[0] or each.model.source_language) == (pair[1] or each.model.target_language):
@@ -94,7 +102,7 @@ class Models:
                 return each.name, self._between(each.name, *pair)
             except SettingError as error:
                 raise wrong_request(error) from None
-        raise RequestError(400, _no_pair(source, target, self.directions()))
+        raise RequestError(400, unnamed or _no_pair(source, target, self.directions()))
 
     def reference(self, model: Any) -> tuple[str, str | None, str | None] | None:
         """Key under which `referred` finds the model in another process; None if the object is not a served model."""
@@ -164,27 +172,35 @@ def load_models(
     *,
     precision: str | None = None,
     device: str | None = None,
-    languages: tuple[str | None, str | None] = (None, None),
+    languages: Languages = (None, None),
 ) -> Models:
     """Loads models.
 
     :param given: names or folders as for `rskip.load`, each also as NAME=MODEL.
-    :param languages: source and target language of requests to a multilingual model that name none.
-    :raises ValueError: as `rskip.load`, or two models have the same name.
+    :param languages: source and target language of requests that name none, for each multilingual model that has both.
+    :raises ValueError: as `rskip.load`, two models have the same name, or no model has both languages.
     :raises OSError: as `rskip.load`.
     """
     places = [_parted(each) for each in given]
     models = []
+    have_languages = languages == (None, None)
     for (name, place), public in zip(places, _public_names(places), strict=True):
-        model = _load(place, languages, device=device, dtype=precision)
+        model, known = _load(place, device=device, dtype=precision)
         if not any(hasattr(model, method) for method in _CAN.values()):
             raise ValueError(f"{place}: a model of a task that the server doesn't know: expected {', '.join(_CAN)}")
         if hasattr(model, "backbone"):
             model.backbone  # noqa: B018 - loads it now, not at the first request
-        models.append(ServedModel(name or public, model))
+        if (chosen := _between(model, known, languages)) is not None:
+            model, known, have_languages = chosen, (chosen.source_language, chosen.target_language), True
+        must_name = known[0] is None, known[1] is None
+        models.append(ServedModel(name or public, model, must_name))
     names = [each.name for each in models]
-    if languages != (None, None) and not any(_is_multilingual(each.model) for each in models):
-        raise ValueError("--source-lang and --target-lang are for multilingual models: leave them out")
+    if not have_languages:
+        if not any(_is_multilingual(each.model) for each in models):
+            raise ValueError("--source-lang and --target-lang are for multilingual models: leave them out")
+        source, target = (each or "not given" for each in languages)
+        expected = "two languages of one multilingual model, which `rskip inspect MODEL` lists"
+        raise ValueError(f"--source-lang is {source} and --target-lang is {target}: expected {expected}")
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"two models are called {twice}: give each its own name, --model NAME=MODEL")
     return Models(models)
@@ -195,20 +211,34 @@ def _is_multilingual(model: Any) -> bool:
     return getattr(tokenizer, "languages", None) is not None
 
 
-def _load(place: str, languages: tuple[str | None, str | None], **settings: str | None) -> Any:
+def _between(model: Any, known: Languages, asked: Languages) -> Translator | None:
+    """A multilingual model's translator for the languages asked for; None: it lacks one, or none is asked for.
+
+    :param known: languages in the place of those that are not asked for.
+    """
+    if asked == (None, None) or not _is_multilingual(model):
+        return None
+    sides = zip(asked, known, languages_of(model), strict=True)
+    pair = [_same(each, codes) if each else own for each, own, codes in sides]
+    return None if None in pair or pair[0] == pair[1] else model.between(*pair)
+
+
+def _load(place: str, **settings: str | None) -> tuple[Any, Languages]:
+    """A model, and the languages of requests that name none. If one is None, a request has to name it."""
+    from rskip.text.languages import MissingLanguage
     from rskip.zoo.loading import load
 
     try:
-        return load(place, **settings)
+        model = load(place, **settings)
+        return model, (getattr(model, "source_language", ""), getattr(model, "target_language", ""))
     except MissingExtra as error:
         if error.name != "torch":
             raise
         what = f"{place} needs PyTorch: it is not a translation model that runs without it, or --device asks for a GPU"
         raise MissingExtra(f"{what}; {advice('translation', 'vision', 'captioning')}", name="torch") from error
-    except SettingError as error:
-        if error.name not in ("source_language", "target_language") or languages == (None, None):
-            raise
-    return load(place, source_language=languages[0], target_language=languages[1], **settings)
+    except MissingLanguage as error:
+        source, target = error.any_pair
+        return load(place, source_language=source, target_language=target, **settings), error.known
 
 
 def _parted(given: str) -> tuple[str, str]:

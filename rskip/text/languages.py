@@ -12,6 +12,20 @@ from rskip.settings.errors import SettingError, did_you_mean, shown
 from rskip.text.dictionary import Dictionary
 
 
+class MissingLanguage(SettingError):
+    """Raised if a language of a multilingual model is not given.
+
+    known: source and target, of which one or both are None.
+    any_pair: the same with languages of the model in the place of None.
+    """
+
+    def __init__(self, known: tuple[str | None, str | None], codes: Sequence[str]) -> None:
+        side = "source" if known[0] is None else "target"
+        super().__init__(f"{side}_language", "must be given", expected=f"one of {listed(codes)}")
+        others = [code for code in codes if code not in known]
+        self.known, self.any_pair = known, tuple(code or (others.pop(0) if others else None) for code in known)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LanguageTokens(Checked):
     """The language tokens of a multilingual model.
@@ -55,13 +69,13 @@ class LanguageTokens(Checked):
     def check_pair(self, source: str | None, target: str | None) -> tuple[str, str]:
         """Checks that the model can translate between the languages, and returns them.
 
-        :raises SettingError: a language is missing or unknown, or both are the same. The error lists the model's
-            languages.
+        :raises MissingLanguage: a language is missing. The error lists the model's languages.
+        :raises SettingError: a language is unknown, likewise, or both are the same.
         """
         known = listed(self.codes)
         for side, code in (("source", source), ("target", target)):
             if code is None:
-                raise SettingError(f"{side}_language", "must be given", expected=f"one of {known}")
+                raise MissingLanguage((source, target), self.codes)
             if code not in self.codes and code not in self.unmarked:
                 problem = f"is {shown(code)}{did_you_mean(code, self.codes)}, which the model doesn't have"
                 raise SettingError(f"{side}_language", problem, expected=f"one of {known}")

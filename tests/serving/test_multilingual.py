@@ -6,8 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from rskip.settings.errors import SettingError
-
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from rskip.serving.languages import language_name, short_code  # noqa: E402
@@ -18,8 +16,6 @@ def test_requests_choose_among_the_models_languages(serving, tmp_path):
     families = pytest.importorskip("tests.checkpoint.hugging_face.families", reason="needs transformers")
     family = families.FAMILIES["nllb"]
     folder = family.write(tmp_path / "nllb")
-    with pytest.raises(SettingError, match="source_language must be given"):
-        load_models([str(folder)])
     models = load_models([str(folder)], languages=family.languages)
     service = serving(models=models)
     codes = [each["code"] for each in service.send("GET", "/languages").json()]
@@ -35,6 +31,24 @@ def test_requests_choose_among_the_models_languages(serving, tmp_path):
             assert libre["translatedText"] == expected
     wrong = service.send("POST", "/v1/translate", json={"text": "a", "source": codes[0], "target": codes[0]})
     assert wrong.status_code == 400
+
+
+def test_models_of_other_codes_are_served_together(serving, tmp_path):
+    families = pytest.importorskip("tests.checkpoint.hugging_face.families", reason="needs transformers")
+    given = [f"{name}={families.FAMILIES[name].write(tmp_path / name)}" for name in ("nllb", "mbart50")]
+    service = serving(models=load_models(given, languages=("gl_ES", "en_XX")))
+    models = service.models
+    assert [each.must_name for each in models] == [(True, True), (False, False)]
+    answers = [
+        service.send("POST", "/v1/translate", json={"text": "the dog runs", **asked})
+        for asked in ({}, {"model": "nllb", "source": "en", "target": "de"}, {"model": "nllb", "source": "en"})
+    ]
+    assert [each.json().get("model") for each in answers] == ["mbart50", "nllb", None]
+    assert answers[2].json()["error"] == "the model nllb is multilingual: give target"
+    models = load_models(given)
+    assert [each.must_name for each in models] == [(True, True)] * 2
+    with pytest.raises(ValueError, match="--source-lang is en and --target-lang is xx: expected two languages of one"):
+        load_models(given, languages=("en", "xx"))
 
 
 def translating(source, target, codes=None):
