@@ -21,6 +21,8 @@ _TEXT_FLAGS = {
     "escape": "Moses: escape quotes and brackets (&quot;)",
 }
 
+STEP_FLAGS = {"tokeniser": "--tokenizer", **{name: f"--{name.replace('_', '-')}" for name in _TEXT_FLAGS}}
+
 
 def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> None:
     """Adds --dictionaries, --text and its settings, --source-lang, --target-lang to a parser or a group."""
@@ -46,8 +48,7 @@ def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> 
         "inferred from the dictionary)",
     )
     for name, what in _TEXT_FLAGS.items():
-        flag = f"--{name.replace('_', '-')}"
-        parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=what)
+        parser.add_argument(STEP_FLAGS[name], action=argparse.BooleanOptionalAction, default=None, help=what)
     parser.add_argument(
         "--source-lang",
         metavar="LANG",
@@ -58,7 +59,7 @@ def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> 
 
 def model_settings(args: argparse.Namespace) -> dict[str, Any]:
     """These arguments as arguments of `Translator.from_pretrained`."""
-    given = {name: getattr(args, name) for name in ("tokeniser", *_TEXT_FLAGS)}
+    given = {name: getattr(args, name) for name in STEP_FLAGS}
     return {
         "dictionaries": args.dictionaries,
         "text": args.text,
@@ -79,7 +80,7 @@ def saying_what_is_assumed(*, quiet: bool = False) -> Iterator[None]:
         if not isinstance(message, AssumedText):
             shown(message, category, *place, **more)
         elif not quiet:
-            flags = ", ".join(f"--{name.replace('_', '-')}" for name in ("tokenizer", *_TEXT_FLAGS))
+            flags = ", ".join(STEP_FLAGS.values())
             print(f"{message.assumption} ({flags} and their --no- forms change it)", file=sys.stderr)
 
     with warnings.catch_warnings():

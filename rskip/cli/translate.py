@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rskip.cli._model import (
+    STEP_FLAGS,
     add_model_arguments,
     loading_for_good,
     model_path,
@@ -248,8 +249,11 @@ def journal_settings(
     """Everything except the input that determines the output."""
     import rskip
     from rskip.cli._options import flag_of
+    from rskip.text import TextPipeline
     from rskip.translation.model_files import model_sha256
 
+    tokenizer, place = translator.tokenizer, str(args.model)
+    steps = asdict(tokenizer.text.config) if isinstance(tokenizer.text, TextPipeline) else {}
     settings = [
         (flag_of(type(each), name), value)
         for each in (options, batches)
@@ -257,7 +261,12 @@ def journal_settings(
         if name not in NOT_FLAGS
     ]
     return {
-        "--model": {"path": args.model, "sha256": model_sha256(args.model, translator.tokenizer)},
+        "--model": {"path": place, "sha256": model_sha256(args.model)},
+        "--dictionaries": {"path": str(args.dictionaries or place), "sha256": tokenizer.dictionaries_sha256},
+        "--text": {"path": str(args.text or place), "sha256": tokenizer.text.sha256},
+        "--source-lang": tokenizer.source_language,
+        "--target-lang": tokenizer.target_language,
+        **{flag: steps.get(name) for name, flag in STEP_FLAGS.items()},
         "rskip's version": rskip.__version__,
         **dict(settings),
         "--precision": translator.precision,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -135,6 +136,12 @@ class TextPipeline:
         """The content of each file of the subword units, by file name."""
         return self._subwords.files()
 
+    @property
+    def sha256(self) -> str:
+        """Hexadecimal SHA-256 of the subword units, without the other steps and the languages."""
+        sums = [hashlib.sha256(content).hexdigest() for _, content in sorted(self.files().items())]
+        return hashlib.sha256(" ".join([self.config.subwords, *sums]).encode()).hexdigest()
+
     def decode(self, tokens: str) -> str:
         """The raw sentence of model tokens of the target language, joined by spaces."""
         return self._target.sentence(self._subwords.join(tokens))
@@ -189,6 +196,7 @@ class TokenText:
     source_language: str
     target_language: str
     separator: ClassVar[None] = None
+    sha256: ClassVar[str] = ""  # of no subword units
 
     def changed(self, **settings: Any) -> TokenText:
         """The same for other languages."""

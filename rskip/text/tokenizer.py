@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -80,6 +81,11 @@ class Tokenizer:
         self.languages.check_pair(source, target)
         text = self.text.changed(source_language=source, target_language=target)
         return Tokenizer(text, self.source, self.target, self.languages)
+
+    @property
+    def dictionaries_sha256(self) -> str:
+        """Hexadecimal SHA-256 of both dictionaries."""
+        return hashlib.sha256(f"{self.source.sha256} {self.target.sha256}".encode()).hexdigest()
 
     @property
     def source_language(self) -> str:

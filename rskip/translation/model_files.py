@@ -333,14 +333,12 @@ def _languages(tokenizer: Tokenizer) -> tuple[object, ...]:
     return tokenizer.source_language, tokenizer.target_language, tokenizer.languages
 
 
-def model_sha256(path: str | os.PathLike[str], tokenizer: Tokenizer) -> str:
-    """Hexadecimal SHA-256 of the model at `path`, and of its dictionaries and text pipeline."""
+def model_sha256(path: str | os.PathLike[str]) -> str:
+    """Hexadecimal SHA-256 of the model at `path`, without its tokenizer."""
     parts = []
     for file in find_model_files(path):
         own = [file / CONFIG, *Folder(file).weights()] if file.is_dir() else []
         parts += [sha256_file(each) for each in own] if own else [checkpoint_sha256(file)]
-    parts += [tokenizer.source_language, tokenizer.target_language]
-    parts += [tokenizer.source.sha256, tokenizer.target.sha256, *_text_sums(tokenizer)]
     return hashlib.sha256("\n".join(parts).encode("utf-8")).hexdigest()
 
 

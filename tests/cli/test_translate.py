@@ -26,6 +26,9 @@ from rskip.cpu.int8 import largest_int8_weight
 from rskip.generation import SearchOptions
 from rskip.machine.device import bfloat16_is_slow
 from rskip.machine.ranks import Ranks
+from rskip.settings.differences import differences
+from rskip.text import Dictionary, Tokenizer
+from rskip.text.pipeline import TokenText
 from rskip.translation import Translator
 from rskip.translation.files import worth_workers
 from rskip.translation.options import DEFAULT_OPTIONS, MAX_TOKENS, BatchSettings
@@ -525,6 +528,10 @@ def test_what_was_stopped_is_resumed_with_the_same_bytes(translate, sentences, t
         "other settings (--lenpen: 1.0, now 2.0): use the same settings"
         in translate(*arguments, tmp_path / "out", "--resume", "--lenpen", 2)[2]
     )
+    assert (
+        "other settings (--escape: yes, now no): use the same settings"
+        in translate(*arguments, tmp_path / "out", "--resume", "--no-escape")[2]
+    )
     status, _, error = translate(*arguments, tmp_path / "out", "--resume")
     assert status == 0 and "5 lines in" in error
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
@@ -543,22 +550,35 @@ def test_an_output_of_another_input_is_not_resumed(translate, tmp_path):
 def test_every_flag_is_recorded_for_resuming_or_changes_no_line(monkeypatch):
     words = ["translate", "--model", "MODEL"]
     args = build_parser(words).parse_args(words)
-    stub = SimpleNamespace(precision="float32", device=torch.device("cpu"), tokenizer=None)
-    monkeypatch.setattr("rskip.translation.model_files.model_sha256", lambda path, tokenizer: "")
+    tokenizer = Tokenizer(TokenText("en", "de"), Dictionary([]), Dictionary([]))
+    stub = SimpleNamespace(precision="float32", device=torch.device("cpu"), tokenizer=tokenizer)
+    monkeypatch.setattr("rskip.translation.model_files.model_sha256", lambda path: "")
     recorded = journal_settings(args, DEFAULT_OPTIONS, BatchSettings(), stub).keys()
     fields = {name: flag_of(kind, name) for kind in (SearchOptions, BatchSettings) for name in kind.__annotations__}
     flags = {fields.get(name, f"--{name.replace('_', '-')}") for name in vars(args)}
     without_effect = {
         "--files",  # compared by their checksums
         "--output", "--resume", "--progress", "--quiet", "--interactive", "--threads", "--workers",
-        "--dictionaries", "--text", "--tokeniser", "--lowercase", "--normalise-punctuation", "--dash-splits",
-        "--escape", "--source-lang", "--target-lang",  # in the model's checksum
+        "--tokeniser",  # recorded as --tokenizer
         "--version", "--user-dir", "--command", "--work", "--imports-user-dir",  # of every command
     }  # fmt: skip
     assert not flags - recorded - without_effect, (
         "--resume would mix lines with and without this flag: record it in `journal_settings` of "
         "rskip/cli/translate.py, or list it here if it changes no line"
     )
+
+
+def test_another_target_language_is_named_when_resuming(monkeypatch):
+    args = build_parser(["translate"]).parse_args(["translate", "--model", "MODEL"])
+    monkeypatch.setattr("rskip.translation.model_files.model_sha256", lambda path: "")
+    settings = [
+        journal_settings(args, DEFAULT_OPTIONS, BatchSettings(), SimpleNamespace(
+            precision="float32", device=torch.device("cpu"),
+            tokenizer=Tokenizer(TokenText("en", target), Dictionary([]), Dictionary([])),
+        ))
+        for target in ("de", "fr")
+    ]  # fmt: skip
+    assert differences(*settings) == ["--target-lang: de, now fr"]
 
 
 @pytest.mark.slow
