@@ -16,6 +16,7 @@ from rskip.checkpoint.checkpoint import PAIRS, Checkpoint
 from rskip.checkpoint.config_file import CONFIG, Header, checkpoint_sha256, read_header
 from rskip.checkpoint.fairseq_languages import language_tokens, of_pair
 from rskip.checkpoint.hugging_face import Folder, check_supported, folder_at, is_hub_name, read_hugging_face
+from rskip.checkpoint.trainer_folder import suggest_newest
 from rskip.checkpoint.translation import EMBEDDINGS, check_translates, check_vocabulary
 from rskip.files.checksum import sha256_file
 from rskip.generation.runtime import RuntimeModel
@@ -73,7 +74,9 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
             f"{path} is a data folder, not a model: train with `rskip train {path}`, then give the model's folder"
         )
     if not found:
-        raise FileNotFoundError(f"no checkpoint ({', '.join(_SUFFIXES)}) in the folder {path}")
+        newest = suggest_newest(path)
+        what = f"no checkpoint ({', '.join(_SUFFIXES)}) in the folder {path}"
+        raise FileNotFoundError(f"{what}: {newest}" if newest else what)
     if len(found) > 1:
         raise ValueError(
             f"{path} holds {len(found)} checkpoints: give one of them, such as {found[0]}, or several as an ensemble, "

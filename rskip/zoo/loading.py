@@ -114,17 +114,29 @@ def load_folder(
     if not (folder / WEIGHTS).is_file() and (folder / "training" / WEIGHTS).is_file():
         folder /= "training"  # of a run
     if not (folder / WEIGHTS).is_file():
-        problem = f"holds no {WEIGHTS}" if folder.is_dir() else "is a file" if folder.exists() else "no such folder"
-        raise FileNotFoundError(
-            f"{folder}: {problem}: expected a complete folder from `rskip train`, `rskip vision train`, "
-            "`rskip lm train` or `rskip import`, or a name from `rskip zoo list`"
-        )
+        raise FileNotFoundError(f"{folder}: {_why_no_model(folder)}")
     task = _task(read_config(folder / WEIGHTS)["task"], source=str(folder))
     if languages != (None, None):
         _check_translates(task.name, languages, source=str(folder))
         return _translator(folder, device, dtype, languages)
     precision, device = _checked(task, str(folder), device, dtype)
     return task.load(folder, precision=precision, device=device)
+
+
+def _why_no_model(path: Path) -> str:
+    from rskip.checkpoint.trainer_folder import suggest_newest
+    from rskip.translation.onnx_settings import ONNX_FILE
+
+    parts = str(path).split(":")
+    if (path / ONNX_FILE).is_file() or (len(parts) > 1 and all(Path(part).exists() for part in parts)):
+        what = "ensembles" if len(parts) > 1 else "ONNX folders"
+        return f"rskip.load and `rskip serve` can't read {what}: use `rskip translate` or Translator.from_pretrained"
+    problem = f"holds no {WEIGHTS}" if path.is_dir() else "is a file" if path.exists() else "no such folder"
+    expected = (
+        "expected a complete folder from `rskip train`, `rskip vision train`, `rskip lm train` or `rskip import`, a "
+        "Hugging Face folder, hf:OWNER/NAME, or a name from `rskip zoo list`"
+    )
+    return f"{problem}: {suggest_newest(path) or expected}"
 
 
 def load_entry(

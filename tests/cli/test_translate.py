@@ -363,7 +363,12 @@ def test_a_name_of_the_zoo_is_its_model(translate, text, model, monkeypatch, tmp
     status, output, error = translate(text, "--model", name, "--scores")
     assert (status, output) == translate(text, "--scores")[:2] and status == 0 and output
     (tmp_path / name).mkdir()
-    assert f"no checkpoint (.safetensors, .pt) in the folder {name}" in translate(text, "--model", name)[2]
+    none = f"no checkpoint (.safetensors, .pt) in the folder {name}"
+    assert translate(text, "--model", name)[2].endswith(f"{none}\n")
+    for step in (500, 1000):
+        (tmp_path / name / f"checkpoint-{step}").mkdir()
+        (tmp_path / name / f"checkpoint-{step}" / "config.json").write_text('{"model_type": "marian"}')
+    assert f"{none}: give {name}/checkpoint-1000, the newest" in translate(text, "--model", name)[2]
 
 
 def test_a_model_that_is_missing_is_told_with_those_there_are(translate, text, root, monkeypatch):

@@ -97,9 +97,15 @@ def test_a_path_that_holds_no_model(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     expected = (
-        "expected a complete folder from `rskip train`, `rskip vision train`, `rskip lm train` or `rskip import`, or a "
+        "expected a complete folder from `rskip train`, `rskip vision train`, `rskip lm train` or `rskip import`, a "
+        "Hugging Face folder, hf:OWNER/NAME, or a name from `rskip zoo list`"
     )
     (tmp_path / "empty").mkdir()
+    for step in (500, 1000):
+        (tmp_path / f"trainer/checkpoint-{step}").mkdir(parents=True)
+        (tmp_path / f"trainer/checkpoint-{step}/config.json").write_text('{"model_type": "marian"}')
+    (tmp_path / "graphs").mkdir()
+    (tmp_path / "graphs/onnx.json").touch()
     wrong: list[tuple[Any, str]] = [
         ("runs/none", "runs/none: no such folder: "),
         (Path("none"), "none: no such folder: "),
@@ -109,7 +115,12 @@ def test_a_path_that_holds_no_model(
     for path, message in wrong:
         with pytest.raises(FileNotFoundError) as caught:
             rskip.load(path)
-        assert str(caught.value).startswith(message + expected) and "\n" not in str(caught.value)
+        assert str(caught.value) == message + expected
+    with pytest.raises(FileNotFoundError, match=r"^trainer: holds no model.safetensors: give trainer/checkpoint-1000,"):
+        rskip.load("trainer")
+    for path, what in (("graphs", "ONNX folders"), ("empty:trainer/checkpoint-500", "ensembles")):
+        with pytest.raises(FileNotFoundError, match=f"^{path}: rskip.load and `rskip serve` can't read {what}: use"):
+            rskip.load(path)
     torch.save({"model": {}, "cfg": {"model": {}, "task": {"_name": "translation"}}}, "a.pt")
     command = "`rskip import fairseq --checkpoint a.pt --dictionaries DATA --output MODEL`"
     with pytest.raises(FileNotFoundError, match=f"^a.pt is a translation model's checkpoint: .* with {command}"):
