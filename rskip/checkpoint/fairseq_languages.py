@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rskip.checkpoint.checkpoint import LANGUAGES, PAIRS, Checkpoint
 from rskip.settings.check import convert, to_plain
-from rskip.settings.errors import SettingError, shown
+from rskip.settings.errors import SettingError, first_names, shown
 
 if TYPE_CHECKING:  # rskip.text needs the extra `translation`, which reading a checkpoint doesn't
     from rskip.text.languages import LanguageTokens
@@ -70,10 +70,10 @@ def of_pair(checkpoint: Checkpoint, source: str | None, target: str | None) -> C
         if (source or pair.partition("-")[0], target or pair.partition("-")[2]) == tuple(pair.split("-"))
     ]
     if len(fitting) != 1:
-        side = "source" if source is None else "target"
+        side, known = "source" if source is None else "target", first_names(pairs, listed="`rskip inspect MODEL`")
         given = source if side == "source" else target
         problem = "must be given" if given is None else f"is {shown(given)}, which the model doesn't have with {source}"
-        raise SettingError(f"{side}_language", problem, expected=f"one of the pairs {', '.join(pairs)}")
+        raise SettingError(f"{side}_language", problem, expected=f"one of the pairs {known}")
     model = parameters_of(fitting[0], checkpoint.model)
     source, target = fitting[0].split("-")
     config = {name: value for name, value in checkpoint.config.items() if name != PAIRS}

@@ -52,7 +52,8 @@ def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> 
     parser.add_argument(
         "--source-lang",
         metavar="LANG",
-        help="source language (default: from the checkpoint or file names; a multilingual model needs both)",
+        help="source language (default: from the checkpoint or file names; a multilingual model needs both, as its "
+        "codes or as two letters)",
     )
     parser.add_argument("--target-lang", metavar="LANG", help="target language (default: likewise)")
 

@@ -1,42 +1,11 @@
-"""Names languages, and detects the language of a text."""
+"""Detects the language of a text."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from rskip.corpora.cleaning.languages import rank_languages
-
-# two-letter code, three-letter code (ISO 639) and English name of the languages that translation models use most
-_TABLE = """
-af afr Afrikaans|am amh Amharic|ar arb Arabic|az azj Azerbaijani|be bel Belarusian|bg bul Bulgarian|bn ben Bengali
-bs bos Bosnian|ca cat Catalan|cs ces Czech|cy cym Welsh|da dan Danish|de deu German|el ell Greek|en eng English
-eo epo Esperanto|es spa Spanish|et est Estonian|eu eus Basque|fa pes Persian|fi fin Finnish|fr fra French|ga gle Irish
-gl glg Galician|gu guj Gujarati|he heb Hebrew|hi hin Hindi|hr hrv Croatian|hu hun Hungarian|hy hye Armenian
-id ind Indonesian|is isl Icelandic|it ita Italian|ja jpn Japanese|jv jav Javanese|ka kat Georgian|kk kaz Kazakh
-km khm Khmer|kn kan Kannada|ko kor Korean|ky kir Kyrgyz|lb ltz Luxembourgish|lo lao Lao|lt lit Lithuanian
-lv lvs Latvian|mk mkd Macedonian|ml mal Malayalam|mn khk Mongolian|mr mar Marathi|ms zsm Malay|mt mlt Maltese
-my mya Burmese|nb nob Norwegian Bokmål|ne npi Nepali|nl nld Dutch|nn nno Norwegian Nynorsk|no nor Norwegian
-pa pan Punjabi|pl pol Polish|ps pbt Pashto|pt por Portuguese|ro ron Romanian|ru rus Russian|si sin Sinhala
-sk slk Slovak|sl slv Slovenian|so som Somali|sq als Albanian|sr srp Serbian|sv swe Swedish|sw swh Swahili|ta tam Tamil
-te tel Telugu|th tha Thai|tl tgl Tagalog|tr tur Turkish|uk ukr Ukrainian|ur urd Urdu|uz uzn Uzbek|vi vie Vietnamese
-xh xho Xhosa|yo yor Yoruba|zh zho Chinese|zu zul Zulu
-"""
-_ROWS = [row.split(" ", 2) for row in _TABLE.strip().replace("\n", "|").split("|")]
-_NAMES = {short: name for short, _, name in _ROWS}
-_SHORT = {long: short for short, long, _ in _ROWS}
-
-
-def short_code(code: str) -> str:
-    """The two-letter code of a model's language: "de" for "de", "de_DE" and "deu_Latn". Another code is unchanged."""
-    first = code.replace("-", "_").partition("_")[0]
-    return _SHORT.get(first, first if first in _NAMES else code)
-
-
-def language_name(code: str) -> str:
-    """The English name of a model's language; its code if we don't know the name."""
-    name = _NAMES.get(short_code(code), code)
-    script = code.partition("_")[2]
-    return f"{name} ({script})" if len(script) == 4 and script != "Latn" else name
+from rskip.text.language_codes import short_code
 
 
 def detect(text: str, among: Collection[str] = ()) -> list[tuple[str, float]]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rskip.machine.extras import MissingExtra, advice
 from rskip.serving.errors import RequestError, wrong_request
-from rskip.serving.languages import language_name, short_code
-from rskip.settings.errors import SettingError, did_you_mean, shown
+from rskip.settings.errors import SettingError, did_you_mean, first_names, shown
+from rskip.text.language_codes import language_name, of_same_language
 
 if TYPE_CHECKING:
     from rskip.translation import Translator
@@ -153,7 +153,7 @@ def _same(code: str | None, known: Sequence[str]) -> str | None:
     """The model's code for a language."""
     if code is None or code in known:
         return code
-    return next((each for each in known if short_code(each) == short_code(code)), None)
+    return next(iter(of_same_language(code, known)), None)
 
 
 def _no_pair(source: str | None, target: str | None, directions: dict[str, list[str]]) -> str:
@@ -163,7 +163,8 @@ def _no_pair(source: str | None, target: str | None, directions: dict[str, list[
             return f"{code[:80]} is not supported"
     named = [code and f"{language_name(code)} ({code})" for code in (source, target)]
     if not named[1]:
-        return f"no model translates from {named[0]}: expected {' or '.join(directions)} as the source language"
+        sources = first_names(directions, listed="GET /languages")
+        return f"no model translates from {named[0]}: expected {sources} as the source language"
     return f"{named[1]} is not available as a target language from {named[0] or 'the source language of a model'}"
 
 

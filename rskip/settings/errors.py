@@ -10,6 +10,7 @@ from typing import Any
 UNKNOWN = "unknown key"
 _SHORT = 80  # an error shows values and lists of up to this many characters in full
 
+_NAMES = 10  # an error lists up to this many names
 
 class SettingError(ValueError):
     """Raised for a wrong setting. Its text is `sentence()`.
@@ -104,6 +105,16 @@ def nearest(name: object, known: Iterable[str], *, count: int = 1, similarity: f
     """The known names closest to `name`, the closest first; empty if none is similar."""
     text = name if isinstance(name, str) else shown(name)
     return difflib.get_close_matches(text[:_SHORT], list(known), n=count, cutoff=similarity)
+
+
+def first_names(names: Iterable[str], *, listed: str) -> str:
+    """Names as an error lists them: the first ten, and the number of the others.
+
+    :param listed: what lists all of them, such as a command.
+    """
+    names = list(names)
+    others = len(names) - _NAMES
+    return ", ".join(names[:_NAMES]) + (f" and {others} more ({listed} lists all)" if others > 0 else "")
 
 
 def did_you_mean(name: object, known: Iterable[str], *, before: str = "", after: str = "") -> str:

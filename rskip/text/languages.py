@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rskip.settings.check import Checked
-from rskip.settings.errors import SettingError, did_you_mean, shown
+from rskip.settings.errors import SettingError, did_you_mean, first_names, shown
 from rskip.text.dictionary import Dictionary
+from rskip.text.language_codes import of_same_language
 
 
 class MissingLanguage(SettingError):
@@ -67,23 +68,30 @@ class LanguageTokens(Checked):
         return replace(self, codes=tuple(match[1] for match in found if match))
 
     def check_pair(self, source: str | None, target: str | None) -> tuple[str, str]:
-        """Checks that the model can translate between the languages, and returns them.
+        """Checks that the model can translate between the languages, and returns its codes for them.
+
+        Two letters, such as "de", stand for the code of that language if the model has exactly one, such as "deu_Latn".
 
         :raises MissingLanguage: a language is missing. The error lists the model's languages.
         :raises SettingError: a language is unknown, likewise, or both are the same.
         """
-        known = listed(self.codes)
+        found = []
         for side, code in (("source", source), ("target", target)):
             if code is None:
                 raise MissingLanguage((source, target), self.codes)
-            if code not in self.codes and code not in self.unmarked:
-                problem = f"is {shown(code)}{did_you_mean(code, self.codes)}, which the model doesn't have"
-                raise SettingError(f"{side}_language", problem, expected=f"one of {known}")
-        assert source is not None and target is not None
-        if source == target:
+            found.append(self._own_code(code, side))
+        if found[0] == found[1]:
             problem = f"is {shown(target)}, the source language"
             raise SettingError("target_language", problem, expected="another language to translate to")
-        return source, target
+        return found[0], found[1]
+
+    def _own_code(self, code: str, side: str) -> str:
+        known = (*self.codes, *self.unmarked)
+        fitting = of_same_language(code, known) if len(code) == 2 and code not in known else []
+        if code in known or len(fitting) == 1:
+            return fitting[0] if fitting else code
+        problem = f"is {shown(code)}{did_you_mean(code, self.codes)}, which the model doesn't have"
+        raise SettingError(f"{side}_language", problem, expected=f"one of {listed(fitting or self.codes)}")
 
     def of_pair(
         self, source: str, target: str, source_dictionary: Dictionary, target_dictionary: Dictionary
@@ -92,7 +100,7 @@ class LanguageTokens(Checked):
 
         :raises SettingError: as in `check_pair`, or a language's token is not in a dictionary.
         """
-        self.check_pair(source, target)
+        source, target = self.check_pair(source, target)
         end, pair = Dictionary.eos_index, PairTokens()
         marked = source if self.encoder == "source" else target
         if self.encoder is not None and marked not in self.unmarked:
@@ -158,4 +166,4 @@ class PairTokens:
 
 def listed(codes: Iterable[str]) -> str:
     """Languages as an error lists them."""
-    return ", ".join(sorted(codes)) or "none: it has no language tokens"
+    return first_names(sorted(codes), listed="`rskip inspect MODEL`") or "none: it has no language tokens"

@@ -31,7 +31,7 @@ def find_multilingual_tokenizer(
     """
     languages = settings.languages
     if tokens.codes:
-        tokens.check_pair(*languages)
+        languages = tokens.check_pair(*languages)
     given = [] if settings.dictionaries is None else [Path(settings.dictionaries)]
     if missing := [path for path in given if not path.exists()]:
         raise FileNotFoundError(f"no folder {missing[0]}: give the folder with the dictionaries, or their file")

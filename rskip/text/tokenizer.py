@@ -72,13 +72,14 @@ class Tokenizer:
         :raises SettingError: the model lacks a language, or both are the same.
         """
         source, target = source_language or self.source_language, target_language or self.target_language
+        if self.languages is not None:
+            source, target = self.languages.check_pair(source, target)
         if (source, target) == (self.source_language, self.target_language):
             return self
         if self.languages is None:
             side, given = ("target", target) if source == self.source_language else ("source", source)
             own = f"{self.source_language} to {self.target_language}"
             raise SettingError(f"{side}_language", f"is {shown(given)}, but the model translates only {own}")
-        self.languages.check_pair(source, target)
         text = self.text.changed(source_language=source, target_language=target)
         return Tokenizer(text, self.source, self.target, self.languages)
 

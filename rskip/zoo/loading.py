@@ -49,8 +49,8 @@ def load(
     :param dtype: number format of the computation, a torch.dtype or its name (default: float32, for any format of the
         weights). Translators and captioners: float32, bfloat16, or on a CPU "int8". Classifiers: float32, bfloat16 or
         float16. Language models: float32 or bfloat16.
-    :param source_language, target_language: languages of a multilingual translation model, which needs both; of any
-        other translation model, its own.
+    :param source_language, target_language: languages of a multilingual translation model, which needs both: its codes,
+        or two letters, such as "de", if only one code has this language. Of any other translation model, its own.
     :raises ValueError: the name is unknown (the error suggests similar ones), the device or dtype is not possible, your
         own connection is not registered, or a file is damaged.
     :raises FileNotFoundError: the model's files can't be found, or the folder holds no model.

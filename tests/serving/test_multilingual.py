@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
-from rskip.serving.languages import language_name, short_code  # noqa: E402
 from rskip.serving.models import Models, ServedModel, load_models  # noqa: E402
+from rskip.text.language_codes import language_name, short_code  # noqa: E402
 
 
 def test_requests_choose_among_the_models_languages(serving, tmp_path):

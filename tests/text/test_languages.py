@@ -71,6 +71,19 @@ def test_other_languages_of_one_tokenizer() -> None:
         Tokenizer(TokenText("en", "de"), WORDS, WORDS).between(None, "fr")
 
 
+def test_two_letters_stand_for_the_only_code_of_a_language() -> None:
+    codes = ("deu_Latn", "eng_Latn", "zho_Hans", "zho_Hant", *(f"x{number:02}_Latn" for number in range(20)))
+    words = Dictionary(map("__{}__".format, codes))
+    tokens = LanguageTokens(codes=codes, encoder="source")
+    found = Tokenizer(TokenText("deu_Latn", "zho_Hans"), words, words, tokens).between("en", "de")
+    assert (found.source_language, found.target_language) == ("eng_Latn", "deu_Latn")
+    assert found.between("en", "de") is found
+    with pytest.raises(SettingError, match="is .zh., which the model doesn.t have: .* one of zho_Hans, zho_Hant$"):
+        found.between("zh", None)
+    with pytest.raises(SettingError, match=r"deu_Latn, .*, x07_Latn and 14 more \(`rskip inspect MODEL` lists all\)$"):
+        found.between("fr", None)
+
+
 @pytest.mark.parametrize(
     ("languages", "message"),
     [
