@@ -12,13 +12,13 @@ from rskip.machine.extras import extra
 from rskip.serving.errors import RequestError, wrong_request
 from rskip.serving.forms import MOST_FIELDS, MULTIPART, Part, parse_multipart
 from rskip.settings.check import convert
-from rskip.settings.errors import shown
+from rskip.settings.errors import UNKNOWN, SettingError, shown
 
 with extra("serve", what="a server"):
     from fastapi import Request
     from starlette.concurrency import run_in_threadpool
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 _JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
 
@@ -121,7 +121,10 @@ def typed(content: dict[str, Any], kind: type[T]) -> T:
     """
     try:
         return convert(content, kind)
-    except ValueError as error:
+    except SettingError as error:
+        if error.problem == UNKNOWN:
+            known = [field.encode_name for field in msgspec.structs.fields(kind)]
+            error = SettingError.of_unknown_key("", error.name, known, listed="GET /openapi.json")
         raise wrong_request(error) from None
 
 

@@ -74,6 +74,7 @@ def test_a_text_is_split_on_request(serving):
     ("status", "message", "fields"),
     [
         (400, "unknown key txt; did you mean text?", {"txt": "a"}),
+        (400, "unknown key foo; the closest of 13 keys: token_scores, model, source; GET /openapi.json", {"foo": 1}),
         (400, "text is 3", {"text": 3}),
         (400, "text", {"text": None}),
         (400, "no model translates from German (de): expected en as the source language", {"source": "de"}),
