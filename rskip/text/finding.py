@@ -168,8 +168,8 @@ def find_text(
 ) -> TextPipeline | Subwords | None:
     """The text pipeline, or only its subword units, or None if the text is tokens already.
 
-    :param text: a pipeline; a folder with a pipeline or units; a file of units (byte-pair codes, a SentencePiece
-        model); "tokens"; None: search in `folders` and their subfolders text.
+    :param text: a pipeline; a folder with a pipeline or units; a file of a pipeline; a file of units (byte-pair codes,
+        a SentencePiece model); "tokens"; None: search in `folders` and their subfolders text.
     :raises FileNotFoundError: nothing was found.
     :raises ValueError: a file is damaged.
     """
@@ -182,7 +182,7 @@ def find_text(
     else:
         places = [Path(text)]
         if places[0].is_file():
-            return load_units(places[0])
+            return _pipeline_with(places[0]) or load_units(places[0])
         if not places[0].is_dir():
             raise FileNotFoundError(f"no text pipeline {text}: expected a folder, or a file of subword units")
     for place in places:
@@ -196,6 +196,14 @@ def find_text(
         f"must be given: no text pipeline in {' or '.join(map(str, places[-1:] if text else folders))}",
         expected=f'{CONFIG_FILE}\'s folder, BPE codes, a SentencePiece model, or "{TOKENS}" if the text is tokens',
     )
+
+
+def _pipeline_with(file: Path) -> TextPipeline | None:
+    """The pipeline in the file's folder, if the file belongs to it."""
+    if not (file.parent / CONFIG_FILE).is_file():
+        return None
+    pipeline = TextPipeline.load(file.parent)
+    return pipeline if file.name in (CONFIG_FILE, *pipeline.files()) else None
 
 
 def load_units(path: Path) -> Subwords:

@@ -82,10 +82,10 @@ class Translator:
         :param dictionaries: the folder of dict.<language>.txt, or of a multilingual model also the dictionary of all
             languages. Default: the checkpoint's folder, or for a checkpoint of fairseq also the folder of its training
             data.
-        :param text: the text pipeline: a folder with pipeline.json from `rskip prepare`; or a file of byte-pair codes
-            or a SentencePiece model, from which the other steps are inferred with the dictionary (with a warning,
-            `AssumedText`); or "tokens" for text that is model tokens, separated by spaces. Default: the files in
-            `dictionaries` or next to the checkpoint.
+        :param text: the text pipeline: a folder with pipeline.json from `rskip prepare`, or a file of it; or a file of
+            byte-pair codes or a SentencePiece model without pipeline.json, from which the other steps are inferred with
+            the dictionary (with a warning, `AssumedText`); or "tokens" for text that is model tokens, separated by
+            spaces. Default: the files in `dictionaries` or next to the checkpoint.
         :param text_settings: settings that override those of pipeline.json or the inferred ones: `tokeniser` ("moses"
             or "none"), `lowercase`, `normalise_punctuation`, `dash_splits` and `escape`, as in `TextConfig`.
         :param source_language, target_language: default: the languages in the checkpoint, in its text pipeline or in

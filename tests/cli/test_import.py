@@ -90,7 +90,8 @@ def test_a_stock_model_translates_and_goes_back(folder, data, tmp_path):
 def test_what_was_said_or_assumed_of_the_text_is_kept(folder, data, tmp_path, capsys):
     stock, imported = stock_file(folder, tmp_path / "stock.pt"), tmp_path / "imported"
     command = ["import", "fairseq", "--checkpoint", stock, "--dictionaries", data, "--output", imported]
-    command += ["--text", data / "text/codes.bpe", "--source-lang", "en", "--target-lang", "de"]
+    codes = shutil.copyfile(data / "text/codes.bpe", tmp_path / "codes")
+    command += ["--text", codes, "--source-lang", "en", "--target-lang", "de"]
     assert main([*map(str, command), "--lowercase", "--no-dash-splits"]) == 0
     assert capsys.readouterr().err == (
         "no pipeline.json: text is treated as the dictionary suggests: Moses' tokeniser, no dash splits, escapes, "

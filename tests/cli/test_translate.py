@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -164,7 +165,7 @@ def test_several_files_become_one_or_one_each(translate, text, tmp_path):
 def test_what_is_assumed_of_the_text_is_said_and_can_be_changed(translate, model, tmp_path):
     text = tmp_path / "text.en"
     text.write_text("A DOG RUNS.\n")
-    codes = ("--text", model / "text/codes.bpe")
+    codes = ("--text", shutil.copyfile(model / "text/codes.bpe", tmp_path / "codes"))
     status, output, error = translate(text, *codes)
     assert (status, output) == (0, translate(text)[1])
     assert error.startswith("no pipeline.json: text is treated as the dictionary suggests: Moses' tokeniser, ")

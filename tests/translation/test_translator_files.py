@@ -17,9 +17,10 @@ from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rskip.settings.errors import SettingError
 from rskip.text import TextPipeline, Tokenizer
 from rskip.text.assumed import AssumedText
-from rskip.text.finding import TEXT_SETTINGS
+from rskip.text.finding import TEXT_SETTINGS, TokenizerSettings
 from rskip.text.subwords import BytePairEncoding, SentencePiece
 from rskip.translation import Translator
+from rskip.translation.model_files import open_model
 
 DOG = "A dog runs through the tall grass."
 HUND = "Ein Hund rennt durch das hohe Gras."
@@ -297,6 +298,18 @@ def test_files_of_units_that_are_not(content: bytes, message: str, published: Pa
     (tmp_path / "units").write_bytes(content)
     with pytest.raises(ValueError, match=message):
         Translator.from_pretrained(published, text=tmp_path / "units")
+
+
+@pytest.mark.parametrize("name", ["codes.bpe", "pipeline.json"])
+def test_a_file_of_a_pipeline_stands_for_the_pipeline(name: str, published: Path, tmp_path: Path) -> None:
+    shutil.copytree(published / "text", tmp_path / "text")
+    values = json.loads((tmp_path / "text/pipeline.json").read_text())
+    (tmp_path / "text/pipeline.json").write_text(json.dumps(values | {"lowercase": True}))
+    tokenizer = open_model(published).tokenizer(TokenizerSettings(text=tmp_path / "text" / name))
+    assert isinstance(tokenizer.text, TextPipeline) and tokenizer.text.config.lowercase
+    shutil.copyfile(tmp_path / "text/codes.bpe", tmp_path / "text/others")
+    with pytest.warns(AssumedText):
+        open_model(published).tokenizer(TokenizerSettings(text=tmp_path / "text/others"))
 
 
 def test_text_that_is_missing_or_foreign(published: Path, tmp_path: Path) -> None:
