@@ -90,12 +90,13 @@ def test_multilingual_models_are_refused(
     assert not (tmp_path / "exported.pt").exists()
 
 
-def test_fsmt_becomes_fairseqs_own_transformer_and_marian(tmp_path: Path) -> None:
+def test_fsmt_becomes_fairseqs_own_transformer_and_marian(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, own, marian = write_fsmt(tmp_path / "model"), tmp_path / "own.pt", tmp_path / "marian"
-    assert main(["export", "fairseq", "--vanilla", "--model", str(folder), "--output", str(own)]) == 0
-    ours = Translator.from_pretrained(folder)
-    ours.tokenizer.save(tmp_path)
-    expected = ours.translate(LINES, **SEARCH)
+    command = ["export", "fairseq", "--vanilla", "--model", str(folder), "--output"]
+    assert main([*command, str(own)]) == 0
+    assert main([*command, str(tmp_path / "other.pt")]) == 2
+    assert "dict.en.txt exists: choose another --output, or use --force" in capsys.readouterr().err
+    expected = Translator.from_pretrained(folder).translate(LINES, **SEARCH)
     found = Translator.from_pretrained(own).translate(LINES, **SEARCH)
     assert [(each.text, each.score) for each in found] == [(each.text, each.score) for each in expected]
     assert main(["export", "huggingface", "--model", str(folder), "--output", str(marian)]) == 0

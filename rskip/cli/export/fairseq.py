@@ -1,6 +1,7 @@
 """Write a .pt file for fairseq-generate --user-dir rskip, or with --vanilla for fairseq without rskip.
 
-Tensors are stored unchanged. With --vanilla they are float32 and have the names of fairseq's own `transformer`.
+Tensors are stored unchanged. With --vanilla they are float32 and have the names of fairseq's own `transformer`. Of a
+Hugging Face folder, the command also writes dict.*.txt and the text pipeline (text/) next to the file.
 
     rskip export fairseq --model checkpoints/multi30k_en_de/2rskip_ln --output model.pt
     rskip export fairseq --model checkpoints/multi30k_en_de/1xskip_ln --vanilla --output vanilla.pt
@@ -17,6 +18,7 @@ from rskip.cli.export._model import add_export_arguments, check_one_pair, find_o
 
 if TYPE_CHECKING:
     from rskip.checkpoint import Checkpoint
+    from rskip.text import Tokenizer
     from rskip.transformer import Transformer
 
 
@@ -37,6 +39,7 @@ def run(args: argparse.Namespace) -> None:
     from rskip.checkpoint.hugging_face.readers import READERS
     from rskip.checkpoint.stock import stock_checkpoint
     from rskip.settings.errors import SettingError
+    from rskip.text.finding import TokenizerSettings
     from rskip.translation.model_files import StoredWeights, open_model
 
     if args.output.suffix != ".pt":
@@ -60,10 +63,21 @@ def run(args: argparse.Namespace) -> None:
             )
         except SettingError as error:
             raise error.within(source=str(path)) from None
+    beside = ""
+    if path.is_dir():
+        _write_tokenizer(stored.tokenizer(TokenizerSettings()), args.output.parent, replace=args.force)
+        beside = ", and dict.*.txt and text/ next to it"
     write_checkpoint(args.output, checkpoint)
     arch = checkpoint.config["arch"]
     user_dir = " --user-dir rskip" if "connection" in checkpoint.config["model"] else ""
-    print(f"wrote {args.output} ({arch}): translate with fairseq-generate DATA --path {args.output}{user_dir}")
+    print(f"wrote {args.output} ({arch}){beside}: translate with fairseq-generate DATA --path {args.output}{user_dir}")
+
+
+def _write_tokenizer(tokenizer: Tokenizer, folder: Path, *, replace: bool) -> None:
+    languages = tokenizer.source_language, tokenizer.target_language
+    for name in (*(f"dict.{language}.txt" for language in languages), "text"):
+        check_replaceable(folder / name, replace=replace)
+    tokenizer.save(folder)
 
 
 def _build(checkpoint: Checkpoint) -> Transformer:
