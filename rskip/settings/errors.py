@@ -9,8 +9,8 @@ from typing import Any
 
 UNKNOWN = "unknown key"
 _SHORT = 80  # an error shows values and lists of up to this many characters in full
-
 _NAMES = 10  # an error lists up to this many names
+
 
 class SettingError(ValueError):
     """Raised for a wrong setting. Its text is `sentence()`.
