@@ -14,11 +14,20 @@ from rskip.files.whole import atomic_file
 from rskip.machine.environment import installed_version
 from rskip.settings.check import Checked, convert
 from rskip.settings.text import read_json
-from rskip.text.subwords import BytePairEncoding, ForeignKind, SentencePiece, SubwordKind, Subwords, load_subwords
+from rskip.text.added import AddedToken, AddedTokens
+from rskip.text.subwords import (
+    BytePairEncoding,
+    ForeignKind,
+    SentencePiece,
+    SubwordKind,
+    Subwords,
+    WholePieces,
+    load_subwords,
+)
 from rskip.text.words import MosesScripts, PunctuationNormaliser, TokeniserKind, build_tokeniser
 
 CONFIG_FILE = "pipeline.json"
-FORMATS = (1, 2)  # format 1 is not stored in the file; format 2 is for models of Hugging Face
+FORMATS = (1, 2, 3)  # 1 is not stored in the file; 2 is for models of Hugging Face, 3 for their added tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +42,7 @@ class TextConfig(Checked):
     :param dash_splits: Moses' aggressive dash splitting, which fairseq uses by default.
     :param escape: Moses' XML escapes, which fairseq uses by default.
     :param versions: versions of the packages that learnt the units, for the record.
+    :param added_tokens: tokens that stay whole. Text is split at them before the other steps.
     :raises SettingError: a value is not possible.
     """
 
@@ -45,6 +55,7 @@ class TextConfig(Checked):
     escape: bool = True
     subwords: SubwordKind | ForeignKind = "bpe"
     versions: dict[str, str] = field(default_factory=dict)
+    added_tokens: tuple[AddedToken, ...] = ()
 
 
 class LanguageText:
@@ -85,6 +96,9 @@ class TextPipeline:
         self._subwords = subwords
         self._source = LanguageText(config, config.source_language)
         self._target = LanguageText(config, config.target_language)
+        self._added = AddedTokens(
+            config.added_tokens, subwords.normalise if isinstance(subwords, WholePieces) else str
+        )
 
     @property
     def source_language(self) -> str:
@@ -112,11 +126,12 @@ class TextPipeline:
 
     def encode(self, sentence: str) -> str:
         """The model tokens of a raw source sentence, joined by single spaces."""
-        return self.segment(self._source.words(sentence))
+        return self._added.segment(sentence, lambda text: self.segment(self._source.words(text)))
 
     def encode_target(self, sentence: str) -> str:
         """The model tokens of a raw target sentence, joined by single spaces."""
-        return self._subwords.segment_target(self._target.words(sentence))
+        segment = self._subwords.segment_target
+        return self._added.segment(sentence, lambda text: segment(self._target.words(text)))
 
     def segment(self, words: str) -> str:
         """Converts words of either language, in the form of `LanguageText.words`, to model tokens."""
@@ -143,8 +158,8 @@ class TextPipeline:
         return hashlib.sha256(" ".join([self.config.subwords, *sums]).encode()).hexdigest()
 
     def decode(self, tokens: str) -> str:
-        """The raw sentence of model tokens of the target language, joined by spaces."""
-        return self._target.sentence(self._subwords.join(tokens))
+        """The raw sentence of model tokens of the target language, joined by spaces, without special added tokens."""
+        return self._target.sentence(self._subwords.join(self._added.visible(tokens)))
 
     def save(self, folder: str | Path) -> None:
         """Writes pipeline.json and the files of the subword units into `folder`, which is created if it is missing."""
@@ -158,6 +173,10 @@ class TextPipeline:
                 del values["lowercase"]  # earlier versions of rskip refuse it
             if self.config.subwords in get_args(ForeignKind) or self.config.normalise_punctuation == "scripts":
                 values["format"] = FORMATS[1]
+            if self.config.added_tokens:
+                values["format"] = FORMATS[2]
+            else:
+                del values["added_tokens"]
             text = json.dumps(values, indent=2, ensure_ascii=False, sort_keys=True)
             temporary.write_text(text + "\n", encoding="utf-8")
 
@@ -184,7 +203,7 @@ class TextPipeline:
 def _read_config(path: Path) -> TextConfig:
     values = read_json(path)
     if isinstance(values, dict) and (written := values.pop("format", FORMATS[0])) not in FORMATS:
-        known = " and ".join(map(str, FORMATS))
+        known = f"1 to {FORMATS[-1]}"
         raise ValueError(f"{path} has the format {written!r}, but this rskip reads {known}: install a newer rskip")
     return convert(values, TextConfig, source=str(path))
 

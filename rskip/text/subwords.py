@@ -270,6 +270,19 @@ class WholePieces(SentencePiece):
 
     separator: str | None = " "
 
+    def __init__(self, model: bytes) -> None:
+        super().__init__(model)
+        from sentencepiece import SentencePieceNormalizer
+
+        self._normaliser = SentencePieceNormalizer(
+            model_proto=model, escape_whitespaces=False, add_dummy_prefix=False, remove_extra_whitespaces=False
+        )
+
+    def normalise(self, text: str) -> str:
+        """Text in which characters are replaced as before its segmentation. Spaces stay."""
+        normalised: str = self._normaliser.normalize(text)
+        return normalised
+
     def pieces(self) -> list[str]:
         """All units in order, including the unknown one and control units."""
         return [self._processor.id_to_piece(number) for number in range(self._processor.get_piece_size())]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rskip.text import TextConfig, TextPipeline
+from rskip.text.added import AddedToken
 from rskip.text.subwords import BytePairEncoding, SentencePiece
 
 ENGLISH = ["A dog-sled runs.", "The man's dogs run.", "Dogs and men run and run."]
@@ -67,6 +68,20 @@ def test_sentencepiece_takes_raw_text(tmp_path: Path) -> None:
         assert loaded.decode(loaded.encode_target(sentence)) == sentence
 
 
+def test_added_tokens_stay_whole_and_are_saved(tmp_path: Path) -> None:
+    hidden = AddedToken(content="<hidden>", special=True)
+    config = TextConfig(
+        source_language="en", target_language="de", tokeniser="none", subwords="sentencepiece",
+        added_tokens=(AddedToken(content="<name>"), hidden),
+    )  # fmt: skip
+    TextPipeline(config, SentencePiece.learn(ENGLISH * 5, size=40)).save(tmp_path)
+    loaded = TextPipeline.load(tmp_path)
+    assert loaded.config == config
+    units = loaded.encode("dogs <name><hidden>run")
+    assert units == f"{loaded.encode('dogs')} \u2581 <name> <hidden> {loaded.encode('run')}"
+    assert loaded.decode(units) == "dogs <name> run"
+
+
 def test_threads_share_one(pipeline: TextPipeline) -> None:
     sentences = [f"{a} {b}" for a in ENGLISH for b in ENGLISH] * 20
     expected = [pipeline.encode(sentence) for sentence in sentences]
@@ -80,7 +95,7 @@ def test_threads_share_one(pipeline: TextPipeline) -> None:
     [
         ({"tokenizer": "moses"}, r"\.json: unknown key tokenizer; did you mean tokeniser"),
         ({"source_language": None}, r"pipeline\.json: source_language is missing"),
-        ({"format": 3, "later": True}, "has the format 3, but this rskip reads 1 and 2: install a newer"),
+        ({"format": 4, "later": True}, "has the format 4, but this rskip reads 1 to 3: install a newer"),
         ({"tokeniser": "mosse"}, "tokeniser is 'mosse': expected moses or none"),
         ({"subwords": "wordpiece"}, "subwords is 'wordpiece': expected bpe, "),
     ],

@@ -24,7 +24,15 @@ from rskip.checkpoint.hugging_face.stacks import (
     stack_settings,
     stack_weights,
 )
-from rskip.checkpoint.hugging_face.tokens import FIRST, TOKENIZER, dictionary_of, read_optional, token_numbers
+from rskip.checkpoint.hugging_face.tokens import (
+    FIRST,
+    TOKENIZER,
+    dictionary_of,
+    numbered_tokens,
+    read_optional,
+    refuse_added,
+    token_numbers,
+)
 from rskip.checkpoint.stock import POSTNORM
 from rskip.files.text_lines import read_lines
 from rskip.settings.check import convert
@@ -54,6 +62,7 @@ def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> Hugging
     config = read_settings(folder, FSMTSettings)
     check_fairseq_order(config, folder, start=config.decoder_start_token_id)
     about = read_optional(folder, TOKENIZER)
+    refuse_added([token for token in numbered_tokens(folder, {}) if token not in FIRST], "in FSMT", folder)
     own = _pair(about.get("langs") or config.langs, languages, folder)
     weights = folder.tensors()
     tables = _tables(weights, config, folder)

@@ -28,10 +28,18 @@ from rskip.checkpoint.hugging_face.stacks import (
     stack_settings,
     stack_weights,
 )
-from rskip.checkpoint.hugging_face.tokens import TOKENIZER, read_optional, token_numbers
+from rskip.checkpoint.hugging_face.tokens import (
+    TOKENIZER,
+    added_tokens,
+    numbered_tokens,
+    read_optional,
+    refuse_added,
+    token_numbers,
+)
 from rskip.checkpoint.stock import POSTNORM
 from rskip.settings.errors import SettingError, did_you_mean, shown
-from rskip.text.dictionary import PAD, UNK, Dictionary
+from rskip.text.added import AddedToken
+from rskip.text.dictionary import EOS, PAD, UNK, Dictionary
 from rskip.text.languages import LanguageTokens
 from rskip.text.pipeline import CONFIG_FILE, TextConfig, TextPipeline
 from rskip.text.subwords import MarianPieces, load_subwords
@@ -72,9 +80,14 @@ def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> Hugging
     names = [VOCABULARY, VOCABULARY]
     if about.get("separate_vocabs", not config.share_encoder_decoder_embeddings and folder.has(TARGET_VOCABULARY)):
         names[1] = TARGET_VOCABULARY
-    rows = [_rows(folder, names[0], len(source), config)] * 2
+    numbered = {token: number for token, number in numbered_tokens(folder, {}).items() if token not in (EOS, UNK, PAD)}
+    if names[1] != names[0]:
+        refuse_added(numbered, "with two vocabularies", folder)
+    added = added_tokens(folder, {}, numbered, fast=False, drops_spaces=True)
+    further = {token.unit: numbered[token.content] for token in added}
+    rows = [_rows(folder, names[0], len(source), config, further)] * 2
     if (names[1], len(target)) != (names[0], len(source)):
-        rows[1] = _rows(folder, names[1], len(target), config)
+        rows[1] = _rows(folder, names[1], len(target), config, further)
     shared = source is target and rows[0] is rows[1]
     dictionaries = [each.dictionary for each in rows]
     codes = _codes(dictionaries[0], dictionaries[1])
@@ -106,7 +119,7 @@ def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> Hugging
     )
     return HuggingFaceModel(
         checkpoint=checkpoint,
-        text=_text(folder, source_language, target_language or codes[0]),
+        text=_text(folder, source_language, target_language or codes[0], added),
         source=dictionaries[0],
         target=dictionaries[1],
         pair=(source_language, target_language),
@@ -150,7 +163,7 @@ def _pair(
     return languages[0], languages[1] if len(codes) == 1 else given[1], tokens
 
 
-def _text(folder: Folder, source: str, target: str) -> TextPipeline:
+def _text(folder: Folder, source: str, target: str, added: tuple[AddedToken, ...]) -> TextPipeline:
     """What Hugging Face's tokenizer does: SentencePiece takes sentences as they are.
 
     A folder that `rskip export huggingface` wrote has its own text pipeline.
@@ -167,6 +180,7 @@ def _text(folder: Folder, source: str, target: str) -> TextPipeline:
         dash_splits=False,
         escape=False,
         subwords="marian",
+        added_tokens=added,
     )
     return TextPipeline(config, load_subwords("marian", folder.path))
 
@@ -179,13 +193,14 @@ def _table(weights: Mapping[str, Tensor], side: str, config: MarianSettings, fol
     return find_table(weights, names, config, folder)
 
 
-def _rows(folder: Folder, name: str, size: int, config: MarianSettings) -> _Rows:
+def _rows(folder: Folder, name: str, size: int, config: MarianSettings, added: Mapping[str, int]) -> _Rows:
     """Our order of a vocabulary's rows: start, padding, end, unknown, and the others in their own order.
 
     :param name: the file of the vocabulary.
     :param size: the number of rows.
+    :param added: further tokens and their rows.
     """
-    vocabulary = _vocabulary(folder, name, size)
+    vocabulary = _vocabulary(folder, name, size, added)
     source = str(folder.path / CONFIG)
     padding = vocabulary.get(PAD, config.pad_token_id) if name == TARGET_VOCABULARY else config.pad_token_id
     # only the decoder has a start; with two vocabularies, its number may be too large for the source
@@ -204,10 +219,10 @@ def _rows(folder: Folder, name: str, size: int, config: MarianSettings) -> _Rows
     return _Rows(torch.tensor([*first, *others]), Dictionary(tokens.get(row) or next(unnamed) for row in others))
 
 
-def _vocabulary(folder: Folder, name: str, size: int) -> dict[str, int]:
-    """The tokens of a vocabulary's file, and their rows in an embedding of so many rows."""
+def _vocabulary(folder: Folder, name: str, size: int, added: Mapping[str, int]) -> dict[str, int]:
+    """The tokens of a vocabulary's file and the added ones, and their rows in an embedding of so many rows."""
     source = str(folder.path / name)
-    vocabulary = token_numbers(folder.read_object(name), source=source)
+    vocabulary = {**token_numbers(folder.read_object(name), source=source), **added}
     if UNK not in vocabulary:
         raise SettingError("", f"has no token {UNK}", expected="the vocabulary of a Marian model", source=source)
     if len({*vocabulary.values()}) < len(vocabulary):

@@ -36,6 +36,7 @@ _MBART25 = Languages(
     LanguageTokens(form="{}", encoder="source", encoder_place="after end", decoder="start and end"),
     _PATTERN,
     _USUAL.split()[:25],
+    drops_spaces=True,
 )
 
 

@@ -20,6 +20,7 @@ from rskip.checkpoint.hugging_face.tokens import (
     FIRST,
     SPECIAL,
     TOKENIZER,
+    added_tokens,
     dictionary_of,
     listed_tokens,
     numbered_tokens,
@@ -40,11 +41,13 @@ class Languages(NamedTuple):
     tokens: the form of their tokens, and where a model finds them.
     pattern: what their codes look like.
     usual: the codes of a model whose files don't list them, in the order of their rows.
+    drops_spaces: the tokenizer drops spaces next to added tokens, even if tokenizer.json doesn't say it.
     """
 
     tokens: LanguageTokens
     pattern: str
     usual: Sequence[str] = ()
+    drops_spaces: bool = False
 
     def code(self, token: str) -> str | None:
         """The language whose token this is; None: of no language."""
@@ -74,26 +77,37 @@ def read_multilingual(
     content = folder.read_object(ALL) if folder.has(ALL) else None
     source = str(folder.path / ALL)
     numbered = numbered_tokens(folder, content or {})
+    splits = pieces.splits_at_white_space(content or {})
+    added = added_tokens(
+        folder,
+        content or {},
+        [token for token in numbered if token not in FIRST and not languages.code(token)],
+        fast=vocabulary is None,
+        drops_spaces=languages.drops_spaces or splits,
+    )
     if folder.has(PIECES) or content is None:
         units = _load_pieces(folder)
     else:
-        units = pieces.read_units(content, special=numbered, source=source)
+        special = numbered.keys() - {token.content for token in added if not token.special}
+        units = pieces.read_units(content, special=special, source=source)
     if vocabulary is None:
         own = _piece_numbers(units)
         vocabulary = own if content is None else pieces.vocabulary(content, source=source)
     _check_units(units, vocabulary, folder)
     found = _language_numbers(folder, languages, numbered, vocabulary, size)
-    rows = {**vocabulary, **numbered, **found}
+    units_of = {token.content: token.unit for token in added}
+    rows = {**vocabulary, **{units_of.get(token, token): number for token, number in numbered.items()}, **found}
     dictionary = dictionary_of(rows, size, source=str(folder.path))
     tokens = replace(languages.tokens, codes=tuple(filter(None, map(languages.code, found))))
     config = TextConfig(
         source_language=tokens.codes[0],
         target_language=tokens.codes[1],
         normalise_punctuation=False,
-        tokeniser="none" if not folder.has(PIECES) and pieces.splits_at_white_space(content or {}) else "raw",
+        tokeniser="none" if splits and not folder.has(PIECES) else "raw",
         dash_splits=False,
         escape=False,
         subwords="sentencepiece-merges" if isinstance(units, MergedPieces) else "sentencepiece-whole",
+        added_tokens=added,
     )
     return Multilingual(TextPipeline(config, units), dictionary, tokens)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
@@ -10,6 +10,7 @@ from rskip.checkpoint.hugging_face.folder import Folder
 from rskip.checkpoint.hugging_face.stacks import MOST_UNNAMED
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
+from rskip.text.added import AddedToken
 from rskip.text.dictionary import BOS, EOS, PAD, UNK, Dictionary
 
 FIRST = {BOS: 0, PAD: 1, EOS: 2, UNK: 3}
@@ -43,6 +44,42 @@ def numbered_tokens(folder: Folder, content: Mapping[str, Any]) -> dict[str, int
                 problem = f"gives {token} the number {number:,}, but another file {found[token]:,}"
                 raise SettingError("", problem, advice="give the files of one model", source=str(folder.path / name))
     return found
+
+
+def added_tokens(
+    folder: Folder, content: Mapping[str, Any], tokens: Iterable[str], *, fast: bool, drops_spaces: bool
+) -> tuple[AddedToken, ...]:
+    """How text is split at these tokens, which the tokenizer's files add to its vocabulary.
+
+    :param content: of tokenizer.json.
+    :param fast: the tokenizer is one of Hugging Face's tokenizers, which differ from those in Python.
+    :param drops_spaces: the tokenizer drops spaces next to the tokens, whatever their flags say.
+    """
+    numbered = read_optional(folder, TOKENIZER).get("added_tokens_decoder") or {}
+    entries = [*numbered.values(), *_entries(content)]
+    flags = {text: entry for entry in entries if isinstance(entry, Mapping) and (text := _text(entry)) is not None}
+    found = []
+    for token in filter(None, tokens):
+        has = flags.get(token, {}).get
+        special = bool(has("special"))
+        found.append(
+            AddedToken(
+                content=token,
+                lstrip=drops_spaces or bool(has("lstrip")),
+                rstrip=drops_spaces or bool(has("rstrip")),
+                single_word=bool(has("single_word")) and (fast or "spaces"),
+                normalized=fast and bool(has("normalized", not special)),
+                special=special,
+            )
+        )
+    return tuple(found)
+
+
+def refuse_added(tokens: Collection[str], reason: str, folder: Folder) -> None:
+    """Refuses a model with tokens that were added to its vocabulary."""
+    if tokens:
+        listed = f"{len(tokens)} added token{'s' * (len(tokens) > 1)} ({', '.join(tokens)})"
+        raise SettingError("", f"has {listed}, which rskip can't read {reason}", source=str(folder.path))
 
 
 def listed_tokens(folder: Folder) -> list[str]:
@@ -95,9 +132,12 @@ def dictionary_of(rows: Mapping[str, int], size: int, *, source: str) -> Diction
 
 
 def _of_all(content: Mapping[str, Any], *, source: str) -> dict[str, int]:
-    added = content.get("added_tokens") or []
-    entries = convert(added, list[dict[str, Any]], name="added_tokens", source=source)
+    entries = convert(_entries(content), list[dict[str, Any]], name="added_tokens", source=source)
     return dict(_numbered((each.get("id"), each) for each in entries))
+
+
+def _entries(content: Mapping[str, Any]) -> Any:
+    return content.get("added_tokens") or []
 
 
 def _of_config(folder: Folder) -> dict[str, int]:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.checkpoint.hugging_face.conftest import transformers
+
 
 def reference_search(
     model: Any,
@@ -52,6 +54,30 @@ def reference_search(
             break
         live = [([*tokens, token], score) for tokens, token, score in found if token != end][:beam]
     return sorted(finished[:beam], key=lambda each: -each[1])
+
+
+ADDED = [
+    "<name>",
+    "Fussballverein",
+    "<na",
+    "New York",
+    transformers.AddedToken("<stripped>", lstrip=True, rstrip=True, normalized=False),
+    transformers.AddedToken("Hundehaus", single_word=True, normalized=False),
+    transformers.AddedToken("1x", normalized=True),
+    transformers.AddedToken("<hidden>", special=True, normalized=False),
+]
+
+
+def lines_with_added_tokens() -> list[str]:
+    """Lines with these tokens between words and spaces, always the same.
+
+    Next to a word that stands alone, Hugging Face's tokenizers in Python overlook other tokens.
+    """
+    generator = random.Random("added")
+    tokens = [token for token in map(str, ADDED) if token != "Hundehaus"]
+    words = [" Hundehaus ", "xHundehaus ", " Hundehaus.", "the dog", "Hund", ".", "x", "\u2460x", "<", "name>"]
+    parts = [*tokens, *words, " ", " ", "  ", "\u3000"]
+    return ["".join(generator.choices(parts, k=generator.randint(1, 8))) for _ in range(500)]
 
 
 SIGNS = "😀 👩‍👩‍👧 𝔊 ﬁ ß Ωmega 日本語 שלום 🇩🇪 ½ ' \" < >> << &amp; @-@ @@ \\ %"

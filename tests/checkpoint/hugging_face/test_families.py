@@ -15,12 +15,12 @@ import torch
 from rskip.checkpoint import build_transformer
 from rskip.checkpoint.hugging_face import HuggingFaceModel, read_hugging_face
 from rskip.cpu import for_inference
-from rskip.text import Dictionary
+from rskip.text import Dictionary, TextPipeline
 from rskip.transformer import Transformer
 from rskip.translation import Translator
 from tests.checkpoint.hugging_face.conftest import WORDS, transformers
 from tests.checkpoint.hugging_face.families import FAMILIES, joint_pieces, write_fsmt
-from tests.checkpoint.hugging_face.reference import odd_lines, reference_search
+from tests.checkpoint.hugging_face.reference import ADDED, lines_with_added_tokens, odd_lines, reference_search
 
 MARK = "\u2581"
 INVISIBLE = "\u200b\ufeff\u200d \t\u3000\u00a0\u2028\x85\x1c"
@@ -103,12 +103,11 @@ def test_the_search_is_fairseqs_over_their_model(folders: Any, name: str) -> Non
             assert found.tokens == tuple(target.tokens[index] for index in ids) or tied
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_text_is_that_of_their_tokenizer(folders: Any, name: str) -> None:
+def assert_their_text(name: str, folder: Path, lines: list[str]) -> None:
     """SentencePiece makes no unit of spaces at the end, but Hugging Face's tokenizers do. They also see a mark and the
     accent behind it as one character.
     """
-    reference, own = their_tokenizer(name, folders(name)), read(name, folders(name)).tokenizer
+    reference, own = their_tokenizer(name, folder), read(name, folder).tokenizer
     marks = {own.source.index(MARK)} - {Dictionary.unk_index}
     further = [*own.pair.after]
 
@@ -119,7 +118,7 @@ def test_text_is_that_of_their_tokenizer(folders: Any, name: str) -> None:
             inner.pop()
         return inner
 
-    lines = [line for line in odd_lines() if line.strip(INVISIBLE)]
+    lines = [line for line in lines if line.strip(INVISIBLE)]
     if name == "mbart25":  # white space is what Unicode says, and not what Python says
         lines = [line for line in lines if not {*line} & {"\x1c", MARK}]
     for line in lines:
@@ -131,6 +130,44 @@ def test_text_is_that_of_their_tokenizer(folders: Any, name: str) -> None:
         assert own.decode(known).split() == expected.split(), repr(line)
         if name != "mbart25":
             assert own.decode(known) == expected.strip(), repr(line)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_text_is_that_of_their_tokenizer(folders: Any, name: str) -> None:
+    assert_their_text(name, folders(name), odd_lines())
+
+
+def with_added_tokens(name: str, folder: Path, copy: Path) -> Path:
+    """The copy of a family's folder, to whose vocabulary tokens were added."""
+    shutil.copytree(folder, copy)
+    tokenizer, model = their_tokenizer(name, folder), theirs(name, folder)
+    if name == "m2m":  # as in the files of the Hub
+        codes = read(name, folder).tokenizer.languages.codes
+        tokenizer.add_tokens([f"__{code}__" for code in codes], special_tokens=True)
+    tokenizer.add_tokens(ADDED)
+    if len(tokenizer) > len(model.get_input_embeddings().weight):
+        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    for part in (tokenizer, model):
+        part.save_pretrained(copy)
+    return copy
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if "fsmt" not in name])
+def test_added_tokens_stay_whole(folders: Any, name: str, tmp_path: Path) -> None:
+    folder = with_added_tokens(name, folders(name), tmp_path / "model")
+    assert_their_text(name, folder, [*lines_with_added_tokens(), *odd_lines()])
+    own = read(name, folder).tokenizer
+    own.save(tmp_path)
+    for line in lines_with_added_tokens():
+        assert TextPipeline.load(tmp_path / "text").encode(line) == own.text.encode(line)
+
+
+def test_added_tokens_of_fsmt_are_refused(folders: Any, tmp_path: Path) -> None:
+    shutil.copytree(folders("fsmt"), tmp_path / "model")
+    (tmp_path / "model" / "added_tokens.json").write_text(json.dumps({"<name>": 90, "Fussballverein": 91}))
+    problem = r"has 2 added tokens \(<name>, Fussballverein\), which rskip can't read in FSMT"
+    with pytest.raises(ValueError, match=problem):
+        read("fsmt", tmp_path / "model")
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -16,10 +16,10 @@ from rskip.checkpoint import build_transformer
 from rskip.checkpoint.hugging_face import HuggingFaceModel, read_hugging_face
 from rskip.cpu import for_inference
 from rskip.generation import SearchOptions, SpecialTokens, beam_search
-from rskip.text import Dictionary
+from rskip.text import Dictionary, Tokenizer
 from rskip.transformer import Transformer
 from tests.checkpoint.hugging_face.conftest import marian, transformers
-from tests.checkpoint.hugging_face.reference import odd_lines, reference_search
+from tests.checkpoint.hugging_face.reference import ADDED, lines_with_added_tokens, odd_lines, reference_search
 
 __all__ = ["marian"]
 
@@ -120,7 +120,31 @@ def test_text_is_that_of_their_tokenizer(marian: Callable[..., Path], spm: str, 
     tokenizer = read_hugging_face(folder, languages=(None, "de")).tokenizer
     files = ["vocab.json", "target_vocab.json" if separate else "vocab.json"]
     names = [{number: token for token, number in json.loads((folder / name).read_text()).items()} for name in files]
-    for line in odd_lines():
+    assert_their_text(tokenizer, reference, names, odd_lines())
+
+
+def test_added_tokens_stay_whole(marian: Callable[..., Path], tmp_path: Path) -> None:
+    folder = marian(languages=["fra", "deu"])
+    reference, model = transformers.MarianTokenizer.from_pretrained(folder), theirs(folder)
+    reference.add_tokens(ADDED)
+    model.resize_token_embeddings(len(reference), mean_resizing=False)
+    for part in (reference, model):
+        part.save_pretrained(folder)
+    tokenizer = read_hugging_face(folder, languages=(None, "de")).tokenizer
+    names = [{number: token.replace(" ", "\u2581") for token, number in reference.get_vocab().items()}] * 2
+    assert_their_text(tokenizer, reference, names, [*lines_with_added_tokens(), *odd_lines()])
+
+
+def test_added_tokens_of_two_vocabularies_are_refused(marian: Callable[..., Path]) -> None:
+    folder = marian(separate=True)
+    (folder / "added_tokens.json").write_text(json.dumps({"<name>": 120}))
+    with pytest.raises(ValueError, match=r"has 1 added token \(<name>\), which rskip can't read with two vocabularies"):
+        read_hugging_face(folder)
+
+
+def assert_their_text(tokenizer: Tokenizer, reference: Any, names: list[dict[int, str]], lines: list[str]) -> None:
+    """:param names: the tokens of the source and of the target by their numbers."""
+    for line in lines:
         expected = [names[0][number] for number in reference(line)["input_ids"]]
         if line.strip("\u200b\ufeff\u200d \t\u3000\u00a0\u2028\x85\x1c"):  # a blank line is not translated
             assert [tokenizer.source.tokens[index] for index in tokenizer.encode(line)] == expected, repr(line)
