@@ -15,6 +15,7 @@ from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
 from rskip.checkpoint.hugging_face.readers import HuggingFaceModel
 from rskip.checkpoint.hugging_face.stacks import (
+    SIDES,
     StackSettings,
     Tables,
     check_fairseq_order,
@@ -43,7 +44,6 @@ from rskip.text.subwords import BytePairEncoding
 
 SOURCE_VOCABULARY, TARGET_VOCABULARY, MERGES = "vocab-src.json", "vocab-tgt.json", "merges.txt"
 _END = "</w>"
-_EMBEDDINGS = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 _OUTPUT = "model.decoder.output_projection.weight"
 
 
@@ -106,10 +106,10 @@ def _pair(own: object, given: tuple[str | None, str | None], folder: Folder) -> 
 
 def _tables(weights: Mapping[str, Tensor], config: FSMTSettings, folder: Folder) -> Tables:
     """The tables. Where the files hold equal ones, or one for several, they are one."""
-    target = find_table(weights, (_EMBEDDINGS[1], _OUTPUT, *_EMBEDDINGS), config, folder)
+    target = find_table(weights, (SIDES[1], _OUTPUT, *SIDES), config, folder)
     source = target
     if not config.tie_word_embeddings:
-        source = find_table(weights, _EMBEDDINGS, config, folder)
+        source = find_table(weights, SIDES, config, folder)
     output = weights.get(_OUTPUT, target)
     return Tables(*(target if _are_equal(each, target) else each for each in (source, target, output)))
 

@@ -22,6 +22,8 @@ from rskip.checkpoint.hugging_face.stacks import (
     MOST_UNNAMED,
     OUTPUT,
     SHARED,
+    SIDES,
+    TIED,
     StackSettings,
     find_table,
     read_settings,
@@ -76,7 +78,7 @@ def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> Hugging
     config = read_settings(folder, MarianSettings)
     about = read_optional(folder, TOKENIZER)
     weights = folder.tensors()
-    source, target = (_table(weights, side, config, folder) for side in ("encoder", "decoder"))
+    source, target = _tables(weights, config, folder)
     names = [VOCABULARY, VOCABULARY]
     if about.get("separate_vocabs", not config.share_encoder_decoder_embeddings and folder.has(TARGET_VOCABULARY)):
         names[1] = TARGET_VOCABULARY
@@ -185,12 +187,14 @@ def _text(folder: Folder, source: str, target: str, added: tuple[AddedToken, ...
     return TextPipeline(config, load_subwords("marian", folder.path))
 
 
-def _table(weights: Mapping[str, Tensor], side: str, config: MarianSettings, folder: Folder) -> Tensor:
-    """The embedding of a side: (tokens, features)."""
-    names = [f"model.{side}.embed_tokens.weight", SHARED]
-    if config.share_encoder_decoder_embeddings and config.tie_word_embeddings:
-        names.reverse()
-    return find_table(weights, names, config, folder)
+def _tables(weights: Mapping[str, Tensor], config: MarianSettings, folder: Folder) -> tuple[Tensor, Tensor]:
+    """The embeddings of source and target: (tokens, features) each."""
+    tied = config.tie_word_embeddings
+    if tied and config.share_encoder_decoder_embeddings:
+        table = find_table(weights, TIED, config, folder)
+        return table, table
+    source = find_table(weights, (SIDES[0], SHARED), config, folder)
+    return source, find_table(weights, (SIDES[1], SHARED, *((OUTPUT,) if tied else ())), config, folder)
 
 
 def _rows(folder: Folder, name: str, size: int, config: MarianSettings, added: Mapping[str, int]) -> _Rows:

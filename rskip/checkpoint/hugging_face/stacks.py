@@ -17,6 +17,8 @@ from rskip.text.dictionary import Dictionary
 
 MOST_UNNAMED = 127  # rows behind the vocabulary's, of an embedding that was filled up to a round size
 SHARED, OUTPUT, BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
+SIDES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+TIED = (SHARED, *SIDES, OUTPUT)  # names of a table that is all four; files hold one of them
 _OF_ACTIVATION = ("activation_function", "hidden_act")
 ACTIVATIONS = {
     **{name: name for name in ("relu", "gelu", "tanh", "linear", "swish")},
@@ -163,11 +165,10 @@ class Tables(NamedTuple):
 
 def shared_tables(weights: Mapping[str, Tensor], config: StackSettings, folder: Folder) -> Tables:
     """The tables of a model whose two sides have one vocabulary."""
-    sides = [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
     if config.tie_word_embeddings:
-        table = find_table(weights, (SHARED, *sides, OUTPUT), config, folder)
+        table = find_table(weights, TIED, config, folder)
         return Tables(table, table, table)
-    source, target = (find_table(weights, (side, SHARED), config, folder) for side in sides)
+    source, target = (find_table(weights, (side, SHARED), config, folder) for side in SIDES)
     tables = Tables(source, target, weights.get(OUTPUT, target))
     if len({each.shape for each in tables}) > 1:
         shapes = ", ".join(str(tuple(each.shape)) for each in tables)

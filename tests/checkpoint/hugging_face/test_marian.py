@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rskip.checkpoint import build_transformer
@@ -74,6 +75,20 @@ def test_logits_are_theirs(marian: Callable[..., Path], variant: str) -> None:
     for each in (found, stepwise):
         torch.testing.assert_close(each[:, :, 1:], expected[:, :, 1:], rtol=0, atol=1e-5)
         assert (each[:, :, 0] < -9_000).all(), "the start token could be generated"
+
+
+@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize("name", ["lm_head.weight", "model.decoder.embed_tokens.weight"])
+def test_tied_tables_under_another_name(marian: Callable[..., Path], name: str, separate: bool) -> None:
+    folder = marian(separate=separate)
+    expected = read_hugging_face(folder).checkpoint.model
+    weights = load_file(folder / "model.safetensors")
+    tied = ["model.decoder.embed_tokens.weight", "model.shared.weight", "lm_head.weight"]
+    (table,) = [weights.pop(each) for each in tied if each in weights]
+    save_file({**weights, name: table}, folder / "model.safetensors", metadata={"format": "pt"})
+    found = read_hugging_face(folder).checkpoint.model
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(tensor, expected[key]) for key, tensor in found.items())
 
 
 @pytest.mark.parametrize("variant", ["one vocabulary", "two vocabularies"])
