@@ -57,8 +57,9 @@ def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> Hugging
     tables = shared_tables(weights, config, folder)
     check_rows("vocab_size", config.vocab_size, tables.target, folder)
     about = read_optional(folder, TOKENIZER)
-    is_nllb = str(about.get("tokenizer_class")).startswith("Nllb") or (
-        "tokenizer_class" not in about and not folder.has(VOCABULARY)
+    kind_of_tokenizer = str(about.get("tokenizer_class"))
+    is_nllb = kind_of_tokenizer.startswith("Nllb") or not (
+        kind_of_tokenizer.startswith("M2M100") or folder.has(VOCABULARY)
     )
     vocabulary = None
     if is_nllb:

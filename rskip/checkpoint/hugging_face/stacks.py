@@ -15,7 +15,7 @@ from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.text.dictionary import Dictionary
 
-MOST_UNNAMED = 127  # rows behind the vocabulary's, of an embedding that was filled up to a round size
+MOST_UNNAMED = 1023  # rows behind the vocabulary's, of an embedding that was filled up to a multiple of 1,024
 SHARED, OUTPUT, BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
 SIDES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 TIED = (SHARED, *SIDES, OUTPUT)  # names of a table that is all four; files hold one of them

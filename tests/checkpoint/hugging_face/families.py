@@ -100,7 +100,7 @@ def write_nllb(
         (folder / "sentencepiece.bpe.model").write_bytes(joint_pieces("bpe"))
         added = tokenizer.get_added_vocab()
         (folder / "added_tokens.json").write_text(json.dumps(added))
-    settings = sizes(vocab_size=len(tokenizer), **config)
+    settings = sizes(**{"vocab_size": len(tokenizer), **config})
     return _save(folder, transformers.M2M100ForConditionalGeneration, transformers.M2M100Config(**settings))
 
 

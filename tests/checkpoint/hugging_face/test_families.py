@@ -19,7 +19,7 @@ from rskip.text import Dictionary, TextPipeline
 from rskip.transformer import Transformer
 from rskip.translation import Translator
 from tests.checkpoint.hugging_face.conftest import WORDS, transformers
-from tests.checkpoint.hugging_face.families import FAMILIES, joint_pieces, write_fsmt
+from tests.checkpoint.hugging_face.families import FAMILIES, joint_pieces, write_fsmt, write_nllb
 from tests.checkpoint.hugging_face.reference import ADDED, lines_with_added_tokens, odd_lines, reference_search
 
 MARK = "\u2581"
@@ -211,6 +211,19 @@ def test_languages_are_those_that_the_files_list(folders: Any, tmp_path: Path) -
     found = read("m2m", m2m).tokenizer
     assert found.languages.codes == ("de", "en") and len(expected.languages.codes) == 100
     assert found.pair == expected.pair
+
+
+@pytest.mark.parametrize("kind", ["PreTrainedTokenizerFast", "TokenizersBackend", "NllbTokenizerFast", None])
+def test_nllb_is_known_by_its_files(folders: Any, kind: str | None, tmp_path: Path) -> None:
+    shutil.copytree(folders("nllb"), tmp_path / "model")
+    about = tmp_path / "model" / "tokenizer_config.json"
+    about.write_text(json.dumps({**json.loads(about.read_text()), "tokenizer_class": kind}))
+    assert read("nllb", tmp_path / "model").tokenizer.pair == read("nllb", folders("nllb")).tokenizer.pair
+
+
+def test_rows_behind_the_vocabulary_have_no_tokens(tmp_path: Path) -> None:
+    padded = write_nllb(tmp_path / "nllb", vocab_size=1024)
+    assert len(read("nllb", padded).source) == 1024
 
 
 def test_a_tokenizer_lowercases(tmp_path: Path) -> None:
