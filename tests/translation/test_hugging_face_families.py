@@ -151,10 +151,10 @@ def another_vocabulary(folder: Path) -> None:
 
 BROKEN: list[tuple[str, list[str], Callable[[Path], None], str]] = [
     ("nllb", [], edited("config.json"), "expected its metadata, or a config.json next to it"),
-    ("nllb", [], edited("tokenizer.json"), "sentencepiece.bpe.model is missing: get all files of the model"),
+    ("nllb", [], edited("tokenizer.json"), "model: copy the tokenizer's files, or call tokenizer.save_pretrained"),
     ("m2m", [], edited("vocab.json"), "vocab.json is missing"),
-    ("m2m", [], edited("sentencepiece.bpe.model"), "sentencepiece.bpe.model is missing"),
-    ("fsmt", [], edited("merges.txt"), "merges.txt is missing"),
+    ("m2m", [], edited("sentencepiece.bpe.model"), "no tokenizer.json or sentencepiece.bpe.model in"),
+    ("fsmt", [], edited("merges.txt"), "merges.txt is missing: copy the tokenizer's files, or call"),
     ("fsmt", [], edited("vocab-tgt.json"), "vocab-tgt.json is missing"),
     ("nllb", [], edited("model.safetensors"), "no weights in"),
     ("m2m", [], another_vocabulary, "has other units than the vocabulary; give the files of one model"),

@@ -28,6 +28,7 @@ _INDEX = ".index.json"  # behind these names where there are shards
 # keys of their config.json; a model of ours has `format`, `task` and `model` there
 _THEIRS = ("model_type", "architectures", "transformers_version", "auto_map")
 _LFS = b"version https://git-lfs"
+TOKENIZER_ADVICE = "copy the tokenizer's files, or call tokenizer.save_pretrained"
 _KIND = "weights file of a Hugging Face model"
 
 
@@ -74,7 +75,7 @@ class Folder:
         """
         path = self.path / name
         if not path.is_file():
-            raise FileNotFoundError(f"{path} is missing: get all files of the model")
+            raise FileNotFoundError(f"{path} is missing: {TOKENIZER_ADVICE}")
         return _fetched(path)
 
     def has(self, name: str) -> bool:
@@ -99,6 +100,10 @@ class Folder:
         tensors: dict[str, Tensor] = {}
         for path in self.weights():
             tensors |= _read_weights(path)
+        if tensors and all(name.startswith("module.") for name in tensors):
+            problem = "has weights of DistributedDataParallel, whose names all begin with module."
+            advice = "save the model in it, with model.module.save_pretrained"
+            raise SettingError("", problem, advice=advice, source=str(self.path))
         return tensors
 
     def weights(self) -> list[Path]:

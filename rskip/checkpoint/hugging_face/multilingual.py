@@ -13,7 +13,7 @@ from itertools import count
 from typing import NamedTuple
 
 from rskip.checkpoint.hugging_face import pieces
-from rskip.checkpoint.hugging_face.folder import Folder
+from rskip.checkpoint.hugging_face.folder import TOKENIZER_ADVICE, Folder
 from rskip.checkpoint.hugging_face.tokens import (
     ADDED,
     ALL,
@@ -113,6 +113,8 @@ def read_multilingual(
 
 
 def _load_pieces(folder: Folder) -> WholePieces:
+    if not folder.has(PIECES):
+        raise FileNotFoundError(f"no {ALL} or {PIECES} in {folder.path}: {TOKENIZER_ADVICE}")
     path = folder.file(PIECES)
     try:
         return WholePieces(path.read_bytes())
