@@ -80,15 +80,27 @@ def _import_hugging_face(args: argparse.Namespace, folder: Path) -> None:
     import torch
 
     from rskip.checkpoint import build_transformer, write_model
-    from rskip.checkpoint.hugging_face import hub_folder, is_hub_name, read_hugging_face
+    from rskip.checkpoint.hugging_face import read_hugging_face
 
-    path = hub_folder(args.model) if is_hub_name(args.model) else args.model
-    model = read_hugging_face(path, languages=(args.source_lang, args.target_lang))
+    model = read_hugging_face(_hugging_face_folder(args.model), languages=(args.source_lang, args.target_lang))
     tokenizer = model.any_tokenizer
     sizes = {"source_vocabulary": len(tokenizer.source), "target_vocabulary": len(tokenizer.target)}
     build_transformer(model.checkpoint, **sizes, as_stored=True)
     tokenizer.save(folder)
     write_model(folder, model.checkpoint, dtype=None if args.dtype is None else getattr(torch, args.dtype))
+
+
+def _hugging_face_folder(model: Path) -> Path:
+    """The folder of a model, which is given as itself, as its weights file or by its name on the Hub."""
+    from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name
+    from rskip.cli.translate import model_of_the_hub
+
+    if is_hub_name(model):
+        return hub_folder(model)
+    if not model.exists():
+        advice = f"expected the folder of a Hugging Face model{model_of_the_hub(model.as_posix())}"
+        raise FileNotFoundError(f"no model {model}: {advice}")
+    return folder_at(model) or model
 
 
 def _import_fairseq(args: argparse.Namespace, folder: Path) -> None:

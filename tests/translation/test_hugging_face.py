@@ -112,6 +112,18 @@ def test_weights_in_shards(tmp_path: Path, translator: Translator) -> None:
     assert_same(found, translator.translate(LINES, **SEARCH))
 
 
+def test_import_finds_the_model_as_translate_does(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["import", "huggingface", "--output", tmp_path / "imported", "--model"]
+    for name, told in (
+        ("Helsinki-NLP/opus-mt-en-de", ", or hf:Helsinki-NLP/opus-mt-en-de for the model of the Hugging Face Hub"),
+        (tmp_path / "nowhere", "nowhere: expected the folder of a Hugging Face model\n"),
+    ):
+        assert told in refused(*command, name, capsys=capsys)
+    assert main([*map(str, command), str(folder / "model.safetensors")]) == 0
+
+
 def test_bad_input_is_one_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = tmp_path / "text.en"
     text.write_text("the dog\n")
