@@ -39,6 +39,7 @@ class LanguageTokens(Checked):
     :param encoder_place: position of that token: before the sentence, instead of its end, or after its end.
     :param decoder: role of the target language's token in the decoder: the forced first token of a translation, the
         token that decoding starts from, or both the start and the end of a translation; None: no role.
+    :param shows_others: translations show the tokens of other languages than the target, as in fairseq.
     :raises SettingError: a value is not possible.
     """
 
@@ -49,6 +50,7 @@ class LanguageTokens(Checked):
     encoder: Literal["source", "target"] | None = None
     encoder_place: Literal["start", "end", "after end"] = "start"
     decoder: Literal["first", "start", "start and end"] | None = None
+    shows_others: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -118,7 +120,8 @@ class LanguageTokens(Checked):
                 "start": replace(pair, start=token),
                 "start and end": replace(pair, start=token, end=token),
             }
-            pair = replace(decoders[self.decoder], hidden=frozenset({token}))
+            others = () if self.shows_others else filter(target_dictionary.__contains__, map(self.token, self.codes))
+            pair = replace(decoders[self.decoder], hidden=frozenset({token, *map(target_dictionary.index, others)}))
         return pair
 
     def _index(self, code: str, dictionary: Dictionary, side: str) -> int:

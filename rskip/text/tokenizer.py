@@ -110,7 +110,7 @@ class Tokenizer:
         return _known_ids(_tokens(text, self.text.encode_target, self.text.separator), self.target)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The raw sentence of target ids, which may include the end and the target language's token."""
+        """The raw sentence of target ids, which may include the end and languages' tokens."""
         return self.text.decode(self.target.decode(index for index in ids if index not in self.pair.hidden))
 
     def tokens(self, sentence: str) -> list[str]:

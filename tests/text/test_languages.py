@@ -55,6 +55,10 @@ def test_where_the_tokens_are(settings: dict[str, str], source: list[int], pair:
     assert found.decode([DE, A, FR, DE, END]) == ("a __fr__" if "decoder" in settings else "__de__ a __fr__ __de__")
 
 
+def test_tokens_of_other_languages_are_left_out_if_they_are_not_shown() -> None:
+    assert tokenizer(decoder="first", shows_others=False).decode([DE, A, FR, DE, END]) == "a"
+
+
 @pytest.mark.parametrize(
     ("ids", "inner"), [([A, B, END, DE], [A, B, END]), ([A, DE], [A, DE]), ([DE], [DE]), ([END, DE], [END])]
 )

@@ -36,9 +36,13 @@ _USUAL = {
     "wmt21": "en ha is ja cs ru zh de",
 }
 _M2M = Languages(
-    LanguageTokens(form="__{}__", encoder="source", decoder="first"), r"[a-z]{2,3}(?:[_-]\w+)?", drops_spaces=True
+    LanguageTokens(form="__{}__", encoder="source", decoder="first", shows_others=False),
+    r"[a-z]{2,3}(?:[_-]\w+)?",
+    drops_spaces=True,
 )
-_NLLB = Languages(LanguageTokens(form="{}", encoder="source", decoder="first"), r"[a-z]{3}_[A-Z][a-z]{3}")
+_NLLB = Languages(
+    LanguageTokens(form="{}", encoder="source", decoder="first", shows_others=False), r"[a-z]{3}_[A-Z][a-z]{3}"
+)
 _LEGACY_NLLB = _NLLB._replace(tokens=replace(_NLLB.tokens, encoder_place="after end"))
 
 

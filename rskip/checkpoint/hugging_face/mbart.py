@@ -30,10 +30,12 @@ _USUAL = (
     "pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
 )
 _PATTERN = r"[a-z]{2,3}_[A-Z]{2}"
-_MBART50 = Languages(LanguageTokens(form="{}", encoder="source", decoder="first"), _PATTERN, _USUAL.split())
+_MBART50 = Languages(
+    LanguageTokens(form="{}", encoder="source", decoder="first", shows_others=False), _PATTERN, _USUAL.split()
+)
 # a target begins and ends with its language's token, as in fairseq
 _MBART25 = Languages(
-    LanguageTokens(form="{}", encoder="source", encoder_place="after end", decoder="start and end"),
+    LanguageTokens(form="{}", encoder="source", encoder_place="after end", decoder="start and end", shows_others=False),
     _PATTERN,
     _USUAL.split()[:25],
     drops_spaces=True,
