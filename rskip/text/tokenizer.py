@@ -96,6 +96,14 @@ class Tokenizer:
     def target_language(self) -> str:
         return self.text.target_language
 
+    def missing_language(self, tokens: Sequence[str]) -> str | None:
+        """A language token as an example, if a source has to begin with one of several itself, but doesn't."""
+        known = self.languages
+        if known is None or known.encoder != "target" or self.target_language not in known.unmarked:
+            return None
+        possible = [known.token(code) for code in known.codes]
+        return None if len(possible) < 2 or tokens[0] in possible else possible[0]
+
     def encode(self, sentence: str) -> list[int]:
         """The ids of a raw source sentence's tokens, including the end. NUL bytes count as spaces.
 

@@ -30,7 +30,7 @@ class Source:
 
     segments: its model tokens, in several segments if it was split. A blank sentence has no segments.
     prefix: ids of the target tokens that are forced at the beginning of the first segment.
-    notes: differences between the segments and the sentence.
+    notes: differences between the segments and the sentence, and a missing language token.
     """
 
     sentence: str
@@ -80,6 +80,8 @@ def read_source(sentence: str, prefix: str, *, tokenizer: Tokenizer, rule: Lengt
     if not tokens:
         return Source(sentence, ())
     segments, notes = rule.segments(tokens)
+    if (example := tokenizer.missing_language(tokens)) is not None:
+        notes += (f"it doesn't begin with a language token of the model, such as {example}",)
     return Source(sentence, tuple(map(tuple, segments)), tuple(forced), notes)
 
 

@@ -39,7 +39,7 @@ class Translation:
     """One or more translations of a sentence, best first.
 
     :param source: the given sentence. A blank sentence has one hypothesis without tokens and with score 0.
-    :param notes: remarks: the sentence was cut or split, or its translation was stopped.
+    :param notes: remarks: the sentence was cut or split or lacks a language token, or its translation was stopped.
     :param source_tokens: (S) the translated model tokens, without the end.
     """
 

@@ -159,6 +159,11 @@ def test_a_model_for_several_target_languages(tmp_path: Path) -> None:
         Translator.from_pretrained(model)
     plain = Translator.from_pretrained(model, target_language="de")  # as the folder calls all its target languages
     inline = plain.translate([f">>fra<< {line}" for line in LINES if line], **SEARCH)
+    note = "it doesn't begin with a language token of the model, such as >>fra<<"
+    assert not any(note in translation.notes for translation in inline)
+    for translation in plain.translate([LINES[0], f">>fry<< {LINES[0]}"], **SEARCH):
+        assert note in translation.notes
+    assert not plain.translate([""])[0].notes
     assert main(["import", "huggingface", "--model", str(model), "--output", str(imported)]) == 0
     for folder in (model, imported):
         french = Translator.from_pretrained(folder, target_language="fra")
