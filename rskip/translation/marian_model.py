@@ -165,7 +165,7 @@ def _sentencepiece(tokenizer: Tokenizer) -> tuple[bytes, bytes] | None:
     text = tokenizer.text
     if not isinstance(text, TextPipeline) or text.config.lowercase or text.config.normalise_punctuation:
         return None
-    if text.config.tokeniser == "moses" or text.config.subwords == "bpe":
+    if text.config.tokeniser == "moses" or text.config.subwords == "bpe" or text.config.added_tokens:
         return None
     files = text.files()
     models = [files[name] for name in sorted(files)]  # source.spm and target.spm, or one for both

@@ -14,6 +14,7 @@ from rskip.cli.main import main
 from rskip.generation import SearchOptions, SpecialTokens, beam_search
 from rskip.settings.errors import SettingError
 from rskip.text import Dictionary, TextPipeline, Tokenizer
+from rskip.text.added import AddedToken
 from rskip.text.pipeline import TextConfig, TokenText
 from rskip.text.subwords import SentencePiece, SubwordKind, subwords_class
 from rskip.transformer import Transformer, TransformerConfig
@@ -113,14 +114,14 @@ def test_what_marian_can_not_compute(settings: dict[str, Any], problem: str, tmp
     assert not (tmp_path / "model").exists()
 
 
-def sentencepiece_tokenizer(kind: SubwordKind) -> Tokenizer:
+def sentencepiece_tokenizer(kind: SubwordKind, *added: AddedToken) -> Tokenizer:
     """As `rskip prepare` builds it."""
     settings: dict[str, Any] = {"source_language": "en", "target_language": "de", "tokeniser": "none"}
-    config = TextConfig(normalise_punctuation=False, subwords=kind, **settings)
+    config = TextConfig(normalise_punctuation=False, subwords=kind, added_tokens=added, **settings)
     text = [f"{WORDS['en']}. {WORDS['de']}!"] * 20
     subwords = subwords_class(kind).learn(text, size=350)
     assert isinstance(subwords, SentencePiece)
-    dictionary = Dictionary(subwords.units())
+    dictionary = Dictionary([*subwords.units(), *(token.unit for token in added)])
     return Tokenizer(TextPipeline(config, subwords), dictionary, dictionary)
 
 
@@ -139,6 +140,12 @@ def test_marian_tokenizer_does_what_a_pipeline_of_sentencepiece_does(kind: Subwo
         assert theirs(line)["input_ids"] == ids, repr(line)
         known = [index for index in ids if index != Dictionary.unk_index]
         assert theirs.decode(known, skip_special_tokens=True).split() == tokenizer.decode(known).split()
+
+
+def test_marian_tokenizer_is_not_written_for_added_tokens(tmp_path: Path) -> None:
+    tokenizer = sentencepiece_tokenizer("sentencepiece", AddedToken(content="<name>"))
+    size = len(tokenizer.source)
+    assert not write_marian(random_model(size, size, share_all_embeddings=True), tmp_path, tokenizer)
 
 
 def write_ours(folder: Path, tokenizer: Tokenizer, **settings: Any) -> Path:

@@ -42,7 +42,7 @@ from rskip.checkpoint.stock import POSTNORM
 from rskip.settings.errors import SettingError, did_you_mean, shown
 from rskip.text.added import AddedToken
 from rskip.text.dictionary import EOS, PAD, UNK, Dictionary
-from rskip.text.languages import LanguageTokens
+from rskip.text.languages import LanguageTokens, listed
 from rskip.text.pipeline import CONFIG_FILE, TextConfig, TextPipeline
 from rskip.text.subwords import MarianPieces, load_subwords
 
@@ -153,7 +153,7 @@ def _pair(
             problem = f"is {shown(wanted)}, but the model translates {own[0]} to {own[1]}"
             if known:
                 problem = f"is {shown(wanted)}{did_you_mean(wanted, known)}, which the model doesn't have"
-            expected = f"one of {', '.join(sorted(known))}" if known else ""
+            expected = f"one of {listed(known)}" if known else ""
             raise SettingError(f"{side}_language", problem, expected=expected, source=source)
     languages = given[0] or own[0] or "source", given[1] or own[1] or "target"
     if languages[0] == languages[1] and languages != tuple(own):
