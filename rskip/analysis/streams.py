@@ -105,14 +105,14 @@ class StreamRecorder:
             if describe is not None:
                 given = describe(state, f)
                 mixing = Mixing(reads=given.reads.double(), carries=given.carries.double(), adds=given.adds.double())
-                self._follow(block, mixing, block.connection.parts(state), mask)
+                self._follow(block, mixing, state, mask)
 
         on_enter()
         with watching_states(self.blocks, self._stacks, on_enter, on_step):
             yield
 
-    def _follow(self, block: Block, mixing: Mixing, parts: Tensor, mask: Tensor | None) -> None:
-        depth = self._depth or _Depth.begins(parts)
+    def _follow(self, block: Block, mixing: Mixing, state: State, mask: Tensor | None) -> None:
+        depth = self._depth or _Depth.begins(block.connection.parts(state))
         for part, weights in enumerate(mixing.reads.unbind(-1)):
             self._add(block, "part", weights, mask, part)
         read = (mixing.reads.unsqueeze(-2) @ depth.sources).squeeze(-2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -173,3 +174,12 @@ def output_folder(output: Path, *, replace: bool, contents: Sequence[str]) -> It
                     raise FileExistsError(f"{output} holds {path.name}, which would be lost: choose another --output")
         with whole_folder(output) as building:
             yield building
+
+
+def model_of_the_hub(name: str) -> str:
+    """`, or hf:OWNER/NAME ...` if `name` looks like a model of the Hugging Face Hub; "" otherwise."""
+    owner, _, rest = name.rpartition("/")
+    alike = re.fullmatch(r"[\w-][\w.-]*", owner) if owner else rest.startswith("opus-mt-")
+    if not alike or Path(owner or name).exists():
+        return ""
+    return f", or hf:{owner or 'Helsinki-NLP'}/{rest} for the model of the Hugging Face Hub"

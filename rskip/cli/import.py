@@ -7,7 +7,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from rskip.cli._model import add_model_arguments, model_settings, saying_what_is_assumed
+from rskip.cli._model import add_model_arguments, model_of_the_hub, model_settings, saying_what_is_assumed
 
 EXAMPLES = """examples:
   rskip import fairseq --checkpoint checkpoint_best.pt --dictionaries data-bin --text bpe.codes --output my-model
@@ -93,7 +93,6 @@ def _import_hugging_face(args: argparse.Namespace, folder: Path) -> None:
 def _hugging_face_folder(model: Path) -> Path:
     """The folder of a model, which is given as itself, as its weights file or by its name on the Hub."""
     from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name
-    from rskip.cli.translate import model_of_the_hub
 
     if is_hub_name(model):
         return hub_folder(model)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
@@ -23,6 +22,7 @@ from rskip.cli._model import (
     STEP_FLAGS,
     add_model_arguments,
     loading_for_good,
+    model_of_the_hub,
     model_path,
     model_settings,
     saying_what_is_assumed,
@@ -334,12 +334,3 @@ def model_nearby(name: str) -> str:
                 found[folder.relative_to(place).as_posix()] = folder
     names = nearest(name, found) or [*found][:1]
     return f", such as {found[names[0]]}" if names else ""
-
-
-def model_of_the_hub(name: str) -> str:
-    """`, or hf:OWNER/NAME ...` if `name` looks like a model of the Hugging Face Hub; "" otherwise."""
-    owner, _, rest = name.rpartition("/")
-    alike = re.fullmatch(r"[\w-][\w.-]*", owner) if owner else rest.startswith("opus-mt-")
-    if not alike or Path(owner or name).exists():
-        return ""
-    return f", or hf:{owner or 'Helsinki-NLP'}/{rest} for the model of the Hugging Face Hub"

@@ -89,8 +89,8 @@ class Translator:
         :param text_settings: settings that override those of pipeline.json or the inferred ones: `tokeniser` ("moses"
             or "none"), `lowercase`, `normalise_punctuation`, `dash_splits` and `escape`, as in `TextConfig`.
         :param source_language, target_language: default: the languages in the checkpoint, in its text pipeline or in
-            the names of files next to the dictionaries. A multilingual model needs both, as its codes or
-            as two letters, such as "de", if only one code has this language; `translate` can change them.
+            the names of files next to the dictionaries. A multilingual model needs both, as its codes or as two
+            letters, such as "de", if only one code has this language; `translate` can change them.
         :param precision: "float32", "bfloat16" or "int8"; see `rskip.cpu.set_precision`. Default: float32, or the
             ONNX graphs' own.
         :raises FileNotFoundError: a file is missing. The error says what to give.

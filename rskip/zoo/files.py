@@ -25,8 +25,7 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
     Uses the first of these that has them: the model's folder in the checkout; its folder in the working folder, if that
     is a clone; the cache; NAME in the folder or URL $RSKIP_HUB_MIRROR, or the model's `folder` there if it is a clone;
     the model's own URL; its `folder` at the URL of the release. Folders are read in place. Files of a URL go into the
-    cache, where damaged files are downloaded again.
-    With $RSKIP_OFFLINE, nothing is downloaded.
+    cache, where damaged files are downloaded again. With $RSKIP_OFFLINE, nothing is downloaded.
 
     :param root: root of the checkout, or the folder of the installed package, which has no models.
     :raises FileNotFoundError: the files can't be found.
