@@ -80,7 +80,7 @@ class Halved(connections.Connection):
 
 
 def test_a_connection_of_ones_own_has_its_name_by_user_dir_as_in_translate(tmp_path, monkeypatch, capsys):
-    own = tmp_path / "own_parts_of_test"
+    own = tmp_path / "own_parts_of_export"
     own.mkdir()
     (own / "__init__.py").write_text(OWN)
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -233,7 +233,7 @@ def test_a_dry_run_prints_the_commands_and_does_nothing(
     assert lines[2].endswith(" --seed 2 --output runs/mine/2/training --precision float32 --no-compile --device cpu")
     assert lines[3] == "rskip vision evaluate runs/mine/2/training --precision float32 --device cpu"
     monkeypatch.setattr(sys, "path", list(sys.path))
-    own = project.parent / "own_parts"
+    own = project.parent / "own_parts_of_dry_run"
     own.mkdir()
     (own / "__init__.py").touch()
     assert main(["run", "mine.yaml", "--user-dir", str(own), "--gpus", "0", "--dry-run"]) == 0
