@@ -88,10 +88,9 @@ class LanguageTokens(Checked):
         return found[0], found[1]
 
     def _own_code(self, code: str, side: str) -> str:
-        known = (*self.codes, *self.unmarked)
-        fitting = of_same_language(code, known) if len(code) == 2 and code not in known else []
-        if code in known or len(fitting) == 1:
-            return fitting[0] if fitting else code
+        fitting = meant_codes(code, (*self.codes, *self.unmarked))
+        if len(fitting) == 1:
+            return fitting[0]
         problem = f"is {shown(code)}{did_you_mean(code, self.codes)}, which the model doesn't have"
         raise SettingError(f"{side}_language", problem, expected=f"one of {listed(fitting or self.codes)}")
 
@@ -165,6 +164,13 @@ class PairTokens:
         usual = Dictionary.eos_index
         ends_twice = self.end != usual and len(ids) > 1 and list(ids[-2:]) == [usual, self.end]
         return slice(len(self.first), len(ids) - ends_twice)
+
+
+def meant_codes(code: str, known: Sequence[str]) -> list[str]:
+    """Those of a model's codes that `code` may stand for: itself, or else, for two letters, each of that language."""
+    if code in known:
+        return [code]
+    return of_same_language(code, known) if len(code) == 2 else []
 
 
 def listed(codes: Iterable[str]) -> str:

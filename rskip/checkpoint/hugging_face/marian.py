@@ -42,7 +42,7 @@ from rskip.checkpoint.stock import POSTNORM
 from rskip.settings.errors import SettingError, did_you_mean, shown
 from rskip.text.added import AddedToken
 from rskip.text.dictionary import EOS, PAD, UNK, Dictionary
-from rskip.text.languages import LanguageTokens, listed
+from rskip.text.languages import LanguageTokens, listed, meant_codes
 from rskip.text.pipeline import CONFIG_FILE, TextConfig, TextPipeline
 from rskip.text.subwords import MarianPieces, load_subwords
 
@@ -148,21 +148,28 @@ def _pair(
     """
     names = [about.get(f"{side}_lang") for side in ("source", "target")]
     own = [name if isinstance(name, str) and re.fullmatch(r"[\w+-]+", name) else None for name in names]
-    for side, name, wanted, known in zip(("source", "target"), own, given, ((), codes), strict=True):
-        if wanted is not None and wanted not in known and wanted != name and (name is not None or known):
-            problem = f"is {shown(wanted)}, but the model translates {own[0]} to {own[1]}"
+    wanted = list(given)
+    for at, (side, known) in enumerate((("source", ()), ("target", codes))):
+        code, name = wanted[at], own[at]
+        possible = known if name is None else (*known, name)
+        if code is None or not possible:
+            continue
+        fitting = meant_codes(code, possible)
+        if len(fitting) != 1:
+            problem = f"is {shown(code)}, but the model translates {own[0]} to {own[1]}"
             if known:
-                problem = f"is {shown(wanted)}{did_you_mean(wanted, known)}, which the model doesn't have"
-            expected = f"one of {listed(known)}" if known else ""
+                problem = f"is {shown(code)}{did_you_mean(code, known)}, which the model doesn't have"
+            expected = f"one of {listed(fitting or known)}" if known else ""
             raise SettingError(f"{side}_language", problem, expected=expected, source=source)
-    languages = given[0] or own[0] or "source", given[1] or own[1] or "target"
+        wanted[at] = fitting[0]
+    languages = wanted[0] or own[0] or "source", wanted[1] or own[1] or "target"
     if languages[0] == languages[1] and languages != tuple(own):
         raise SettingError("target_language", f"is {shown(languages[1])}, the source language", source=source)
     if not codes:
         return *languages, None
     unmarked = tuple(name for name in (languages[0], own[1] or "target") if name not in codes)
     tokens = LanguageTokens(codes=codes, form=">>{}<<", unmarked=unmarked, encoder="target")
-    return languages[0], languages[1] if len(codes) == 1 else given[1], tokens
+    return languages[0], languages[1] if len(codes) == 1 else wanted[1], tokens
 
 
 def _text(folder: Folder, source: str, target: str, added: tuple[AddedToken, ...]) -> TextPipeline:

@@ -9,7 +9,7 @@ from typing import Any
 from rskip.checkpoint.hugging_face.folder import Folder
 from rskip.checkpoint.hugging_face.stacks import MOST_UNNAMED
 from rskip.settings.check import convert
-from rskip.settings.errors import SettingError
+from rskip.settings.errors import SettingError, first_names
 from rskip.text.added import AddedToken
 from rskip.text.dictionary import BOS, EOS, PAD, UNK, Dictionary
 
@@ -78,7 +78,7 @@ def added_tokens(
 def refuse_added(tokens: Collection[str], reason: str, folder: Folder) -> None:
     """Refuses a model with tokens that were added to its vocabulary."""
     if tokens:
-        listed = f"{len(tokens)} added token{'s' * (len(tokens) > 1)} ({', '.join(tokens)})"
+        listed = f"{len(tokens)} added token{'s' * (len(tokens) > 1)} ({first_names(tokens, listed='its tokenizer')})"
         raise SettingError("", f"has {listed}, which rskip can't read {reason}", source=str(folder.path))
 
 
