@@ -50,7 +50,7 @@ from rskip.connections.spec import (
 )
 from rskip.connections.subln import SubLN
 from rskip.connections.x0 import X0
-from rskip.kernel_forms import NormalisedSum
+from rskip.kernel_forms import GatedSum, NormalisedSum
 from rskip.settings.paper import Paper
 
 __all__ = [
@@ -65,6 +65,7 @@ __all__ = [
     "Family",
     "Flag",
     "Fold",
+    "GatedSum",
     "Highway",
     "Number",
     "Option",

@@ -52,18 +52,27 @@ class Option:
             if not (word and word == "".join(word.split()).lower() and "," not in word):
                 raise ValueError(f"expected lower-case words without spaces or commas, not {word!r}")
 
+    @property
+    def values(self) -> str:
+        """Its possible values in words."""
+        if self.kind is bool:
+            return "true or false"
+        if self.kind is str:
+            return " or ".join(self.words)
+        kind = "a whole number" if self.kind is int else "a number"
+        return f"{kind} from {_shown(self.bounds.ge)} to {_shown(self.bounds.le)}"
+
     def read(self, text: str) -> OptionValue:
         """Converts `text` to a value. Raises a `SettingError` without a name for invalid text."""
         value: OptionValue | None
+        expected = self.values
         if self.kind is bool:
-            expected, value = "true or false", {"true": True, "false": False}.get(text)
+            value = {"true": True, "false": False}.get(text)
         elif self.kind is str:
-            expected = f"{' or '.join(self.words)}{did_you_mean(text, self.words)}"
+            expected += did_you_mean(text, self.words)
             value = text if text in self.words else None
         else:
-            kind = "a whole number" if self.kind is int else "a number"
-            least, most = self.bounds.ge, self.bounds.le
-            expected, value = f"{kind} from {_shown(least)} to {_shown(most)}", self._number(text)
+            value = self._number(text)
         if value is None:
             raise SettingError.of_value("", text, expected)
         return value

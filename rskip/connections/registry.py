@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from rskip.connections.connection import Connection, StackConnection, overrides, passes_x
 from rskip.connections.norms import NORMS
-from rskip.connections.options import OPTION_NAME, Option, options_of
+from rskip.connections.options import LEAST, MOST, OPTION_NAME, Option, options_of
 from rskip.settings.errors import SettingError, did_you_mean, nearest
 from rskip.settings.paper import Paper
 
@@ -37,6 +37,11 @@ class Factor:
 
     word: str
     integer: bool = False
+
+    @property
+    def values(self) -> str:
+        """Its possible values in words."""
+        return "an integer of at least 1" if self.integer else f"a number from {LEAST:g} to {MOST:g}"
 
 
 @dataclass(frozen=True)

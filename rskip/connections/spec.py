@@ -306,7 +306,7 @@ def _check_factor(family: Family, factor: float | None, rest: str) -> float | No
             raise _wrong(given, f"{name} without a λ before it", advice=f"write {shown(name + rest)}")
         return None
     most = _MOST if family.factor.integer else MOST
-    valid = "an integer of at least 1" if family.factor.integer else f"a number from {LEAST:g} to {MOST:g}"
+    valid = family.factor.values
     if factor is None:
         norm = "" if rest.startswith("+") or None in family.norms or family.default_norm else "+ln"
         raise _wrong(given, f"a λ before {name}: {valid}", advice=f"write {'1' + name + norm + rest!r}")
