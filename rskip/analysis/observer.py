@@ -30,7 +30,7 @@ class TraceObserver:
         self._trace: Trace | None = None
 
     def __call__(
-        self, iteration: int, model: nn.Module, loss_of: Callable[[nn.Module], Tensor], *, images: int
+        self, iteration: int, model: nn.Module, loss_of: Callable[[nn.Module], Tensor], *, count: int
     ) -> None:
         if self._trace is None and self._writes:
             self._trace = Trace(self._path, done=iteration - 1)
@@ -43,6 +43,6 @@ class TraceObserver:
             loss = loss_of(copied)
             loss.backward()
         norms = [each.grad.norm() for each in copied.parameters() if each.grad is not None]
-        figures = {"loss": float(loss.detach()) / images, "gradient_norm": float(torch.stack(norms).norm()) / images}
+        figures = {"loss": float(loss.detach()) / count, "gradient_norm": float(torch.stack(norms).norm()) / count}
         if self._trace is not None:
             self._trace.add(iteration, recorder.rows(), **figures)

@@ -56,7 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.translation.options import DEFAULT_OPTIONS, BatchSettings, CpuSettings
 
     parser.epilog = EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("files", nargs="*", metavar="FILE", help="text file in UTF-8; -: standard input (default)")
     parser.add_argument(
         "--model",

@@ -29,7 +29,7 @@ class Observer(Protocol):
     """Probes a training before every iteration. It must not change the training or draw random numbers."""
 
     def __call__(
-        self, iteration: int, model: nn.Module, loss_of: Callable[[nn.Module], Tensor], *, images: int
+        self, iteration: int, model: nn.Module, loss_of: Callable[[nn.Module], Tensor], *, count: int
     ) -> None:
         """Probes the training. All processes call it.
 
@@ -37,7 +37,7 @@ class Observer(Protocol):
         :param model: the model, not compiled or distributed. Copy it before a forward pass, which changes its running
             statistics.
         :param loss_of: returns a copy's summed loss over the iteration's batch.
-        :param images: number of images (or of other items whose losses are summed) of the batch in this process.
+        :param count: number of images or tokens whose losses are summed, those of this process.
         """
 
 

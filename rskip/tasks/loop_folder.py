@@ -26,8 +26,6 @@ class LoopFolder:
     - checkpoint.pt: the state for resuming
     - curve.jsonl: the learning curve
     - run.json: the settings
-    - model.pt: the last iterate, after the end
-    - tensorboard/: events, if they were requested
     """
 
     def __init__(self, path: Path) -> None:
@@ -35,8 +33,6 @@ class LoopFolder:
         self.checkpoint = path / "checkpoint.pt"
         self.curve = path / "curve.jsonl"
         self.settings = path / "run.json"
-        self.model = path / "model.pt"
-        self.tensorboard = path / "tensorboard"
         self._lock: FolderLock | None = None
 
     @contextmanager

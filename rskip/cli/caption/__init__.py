@@ -22,13 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rskip.cli._model import loading_for_good, model_path
-from rskip.cli.main import one_line, termination_raises, termination_tells
+from rskip.cli.main import MISTAKE, one_line, termination_raises, termination_tells
 
 if TYPE_CHECKING:
     from rskip.captioning.captioner import Captioner
     from rskip.generation import SearchOptions
 
-MISTAKE = 2
 PRECISIONS = ("float32", "bfloat16", "int8")
 NOT_FLAGS = ("token_scores", "attention", "max_length_a")
 

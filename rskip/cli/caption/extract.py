@@ -16,10 +16,10 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rskip.cli.main import MISTAKE
+
 if TYPE_CHECKING:
     from rskip.captioning.extraction import Extraction
-
-MISTAKE = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

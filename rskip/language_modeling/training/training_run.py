@@ -126,7 +126,7 @@ class TrainingRun(LoopRun[CurvePoint]):
                 self.iteration + 1,
                 self.model,
                 lambda model: self._sum_of_losses(model, inputs, targets),
-                images=targets.numel(),
+                count=targets.numel(),
             )
         # set for each iteration, so that a resumed training draws the same dropout
         torch.manual_seed(iteration_seed(self.seed, self.iteration, 1 + self.ranks.rank))

@@ -34,7 +34,16 @@ class _Begun(TypedDict):
 
 
 class TrainingFolder(LoopFolder):
-    """The folder of an image model's training."""
+    """The folder of an image model's training, which also has:
+
+    - model.pt: the last iterate, after the end
+    - tensorboard/: events, if they were requested
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.model = path / "model.pt"
+        self.tensorboard = path / "tensorboard"
 
     def begun_with(self) -> BegunWith | None:
         """The settings in run.json; None if the file doesn't exist.

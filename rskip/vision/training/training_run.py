@@ -43,6 +43,8 @@ class TrainingRun(LoopRun[CurvePoint]):
     :raises ValueError: the settings don't fit these images or processes.
     """
 
+    files: TrainingFolder
+
     def __init__(
         self,
         settings: TrainingSettings,
@@ -201,7 +203,7 @@ class TrainingRun(LoopRun[CurvePoint]):
                 self.iteration + 1,
                 self.model,
                 lambda model: self._loss(model, *self.batches.make(plan))[1],
-                images=len(plan.rows),
+                count=len(plan.rows),
             )
         images, labels = self.batches.make(plan)
         logits, loss = self._loss(self._trained, images, labels)
