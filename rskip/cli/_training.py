@@ -18,7 +18,7 @@ def add_training_arguments(parser: argparse.ArgumentParser, *, change: str, with
     :param without_probe: the default of --probe-every; empty: no probe.
     """
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="DIR",
+        "--output", type=Path, required=True, metavar="FOLDER",
         help="folder for the training run; resumes the run that is in it",
     )  # fmt: skip
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")

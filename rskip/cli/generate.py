@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--score", type=Path, metavar="FILE", help="instead of generating, print the loss of the text in a file"
     )
     parser.add_argument(
-        "--tokens", metavar="DIR",
+        "--tokens", metavar="FOLDER",
         help="for a checkpoint of fairseq: the folder from `rskip prepare` with its training data",
     )
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cpu)")

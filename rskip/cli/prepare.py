@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("corpus", nargs="?", metavar="CORPUS", help="name of a corpus from --list")
     parser.add_argument("--list", action="store_true", help="list all corpora, or describe CORPUS")
     parser.add_argument(
-        "--output", metavar="DIR",
+        "--output", metavar="FOLDER",
         help="folder to write (default: data-bin/CORPUS; for your own pairs data-bin/own-SOURCE-TARGET, for --text "
         "data-bin/ and the file's name)",
     )  # fmt: skip

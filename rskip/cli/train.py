@@ -5,9 +5,9 @@
     rskip train data --output model --set train.dropout=0.3 average.last=5
 
 DATA is a folder that `rskip prepare` made. The command trains with fairseq-train, averages the last checkpoints and
-scores the test set. DIR then holds the model (for `rskip translate --model DIR`), recipe.yaml (for `rskip run` with
-other seeds and settings), the run's folder and the run record. docs/recipes_reference.md explains how the settings are
-chosen.
+scores the test set. The output folder then holds the model (for `rskip translate --model FOLDER`), recipe.yaml (for
+`rskip run` with other seeds and settings), the run's folder and the run record. docs/recipes_reference.md explains how
+the settings are chosen.
 
 To resume an interrupted run, repeat the command. Exit status: 0 done; 2 for a mistake in the arguments or the
 data; 8 if the training diverged (a loss or weight is infinite or NaN).
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("data", metavar="DATA", help="folder from `rskip prepare`")
     parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="folder of the model (default: models/NAME, where DATA is NAME)"
+        "--output", type=Path, metavar="FOLDER", help="folder of the model (default: models/NAME, where DATA is NAME)"
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
     model = parser.add_argument_group("model")

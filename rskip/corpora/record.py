@@ -227,7 +227,7 @@ def _listed(options: Any) -> str:
 
 
 class WorkFolder:
-    """The folder `DIR.partial` next to `DIR`. state.json has its plan, and the stages write their files atomically.
+    """The work folder `FOLDER.partial` beside FOLDER. state.json has its plan; the stages write their files atomically.
 
     :param output: the folder to make.
     """
