@@ -12,7 +12,7 @@ from rskip.language_modeling.settings import TrainingSettings
 from rskip.language_modeling.training.curve import CurvePoint, read_curve
 from rskip.machine.terminal import duration
 from rskip.tasks.loop_folder import LoopFolder
-from rskip.tasks.process import executable
+from rskip.tasks.process import launched
 from rskip.tasks.run import EpochLines, Run, precision_here
 
 
@@ -54,16 +54,13 @@ def train_command(run: Run[LanguageModelingSettings], *, precision: str) -> list
 
     :param precision: precision of the training, which overrides the settings.
     """
-    program = ["rskip"]
-    if run.gpus > 1:
-        program = ["torchrun", "--standalone", "--nproc-per-node", str(run.gpus), executable("rskip")]
     defaults, settings = TrainingSettings().to_dict(), {**run.settings.train.to_dict(), "precision": precision}
     changes = [f"{name}={json.dumps(value)}" for name, value in settings.items() if value != defaults[name]]
     return [
-        *program,
+        *launched("rskip", gpus=run.gpus),
         *("lm", "train", str(data_folder(run.settings)), *(["--set", *changes] if changes else [])),
         *("--seed", str(run.seed), "--output", str(training_folder(run).path)),
-        *([] if run.probe is None else ["--probe-every", str(run.probe.every), "--probe-file", str(run.folder.probe)]),
+        *run.probe_flags,
         *(["--device", "cpu"] if run.gpus == 0 else []),
     ]
 

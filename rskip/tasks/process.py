@@ -46,6 +46,13 @@ def executable(name: str) -> str:
     return str(path)
 
 
+def launched(program: str, *, gpus: int) -> list[str]:
+    """The beginning of a command that trains: the program, under `torchrun` for several GPUs."""
+    if gpus <= 1:
+        return [program]
+    return ["torchrun", "--standalone", "--nproc-per-node", str(gpus), executable(program)]
+
+
 def run_logged(
     command: Sequence[str],
     *,

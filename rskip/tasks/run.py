@@ -65,6 +65,13 @@ class Run(Generic[SettingsT]):
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", RunFolder(run_path(self.runs, self.name, str(self.seed))))
 
+    @property
+    def probe_flags(self) -> list[str]:
+        """The training command's flags that probe it; empty without a probe."""
+        if self.probe is None:
+            return []
+        return ["--probe-every", str(self.probe.every), "--probe-file", str(self.folder.probe)]
+
     def train(
         self,
         command: Callable[[str], Sequence[str]],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rskip.tasks.process import executable
+from rskip.tasks.process import launched
 from rskip.tasks.run import EpochLines, Run, epoch_line, precision_here
 from rskip.vision.data import run_images
 from rskip.vision.data.labelled_files import find_labelled_files
@@ -62,9 +62,6 @@ def train_command(run: Run[VisionSettings], *, precision: str) -> list[str]:
 
     :param precision: precision of the training, which overrides the settings.
     """
-    program = ["rskip"]
-    if run.gpus > 1:
-        program = ["torchrun", "--standalone", "--nproc-per-node", str(run.gpus), executable("rskip")]
     defaults = TrainingSettings().to_dict()
     settings = run.settings.train.to_dict()
     own = run.settings.train.data is not None  # the command would choose other settings for own images
@@ -72,12 +69,12 @@ def train_command(run: Run[VisionSettings], *, precision: str) -> list[str]:
     names = [name for name in settings if (own or settings[name] != defaults.get(name)) and name not in apart]
     changes = [f"{name}={json.dumps(settings[name])}" for name in names]
     return [
-        *program,
+        *launched("rskip", gpus=run.gpus),
         *("vision", "train", *(["--set", *changes] if changes else [])),
         *("--seed", str(run.seed), "--output", str(training_folder(run).path)),
         *_data(run),
         *("--precision", precision, "--compile" if settings["compile"] else "--no-compile"),
-        *([] if run.probe is None else ["--probe-every", str(run.probe.every), "--probe-file", str(run.folder.probe)]),
+        *run.probe_flags,
         *_device(run.gpus),
     ]
 

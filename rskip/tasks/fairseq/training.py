@@ -11,7 +11,7 @@ from rskip.files.whole import atomic_file
 from rskip.tasks.fairseq.flags import Flag, device_arguments, flags_on_gpu, flags_to_arguments
 from rskip.tasks.fairseq.log import epoch_lines
 from rskip.tasks.fairseq.profiling import initialise, initialise_command, needs_profile, starting_checkpoint
-from rskip.tasks.process import executable
+from rskip.tasks.process import launched
 from rskip.tasks.run import EpochLines, Run
 
 _LOW_PRECISION = {"bf16": "bfloat16", "fp16": "float16", "amp": "float16"}  # fairseq-train's flags
@@ -79,15 +79,9 @@ class FairseqTraining:
         :param precision: "float32" overrides the precision that the recipe's flags ask for.
         """
         run, gpus = self.run, self.run.gpus
-        program = ["fairseq-train"]
-        if gpus > 1:
-            program = ["torchrun", "--standalone", "--nproc-per-node", str(gpus), executable("fairseq-train")]
         start = starting_checkpoint(run) if self._profiled else self.start
-        probe: list[str] = []
-        if run.probe is not None:
-            probe = ["--probe-file", str(run.folder.probe), "--probe-every", str(run.probe.every)]
         return [
-            *program,
+            *launched("fairseq-train", gpus=gpus),
             *self.data,
             *("--seed", str(run.seed), "--save-dir", str(self.checkpoints)),
             *(["--finetune-from-model", str(start)] if start else []),
@@ -96,7 +90,7 @@ class FairseqTraining:
             *([] if "log-interval" in self.flags else ["--log-interval", str(_LOG_INTERVAL)]),
             *([] if gpus > 1 else device_arguments(gpu=gpus > 0)),
             *self._recipe_flags(precision),
-            *probe,
+            *run.probe_flags,
         ]
 
     def commands(self, precision: str) -> list[list[str]]:
