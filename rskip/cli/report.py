@@ -1,14 +1,16 @@
 """Print tables of results.
 
 Without NAME, the command prints one line per run that has a run record. NAME is a recipe, such as flickr8k in recipes/,
-or the path of a recipe's file; a grid, such as field/6x6; or a table of a paper, such as rskip-table-1, with the scores
-of the paper. With two or more seeds, the command tests the differences from the recipe's baseline, if it has one. If a
-difference is not detected, it prints how many seeds would detect it, and which further runs cost least.
+or the path of a recipe's file; a grid, such as field/6x6 or my/recipe.yaml/6x6; or a table of a paper, such as
+rskip-table-1, with the scores of the paper. With two or more seeds, the command tests the differences from the recipe's
+baseline, if it has one. If a difference is not detected, it prints how many seeds would detect it, and which further
+runs cost least.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from dataclasses import replace
@@ -40,10 +42,11 @@ def run(args: argparse.Namespace) -> None:
     from rskip.experiments.results import read_results
     from rskip.settings.errors import SettingError
 
-    files = [Path(name) for name in args.tables if Path(name).suffix in (".yaml", ".yml")]
+    named = [_named(given) for given in args.tables]
+    names = [name for name, _ in named]
+    files = [file for _, file in named if file is not None]
     for file in files:
         find_recipe(file)  # FileNotFoundError, which suggests another name
-    names = [Path(name).stem if Path(name) in files else name for name in args.tables]
     if args.baseline is not None and not names:
         raise SettingError("baseline", "is given without NAME", expected="the name of a recipe")
     baselines = {} if args.baseline is None else dict.fromkeys(names, args.baseline)
@@ -64,6 +67,16 @@ def run(args: argparse.Namespace) -> None:
     if args.format == "csv" and len(found) > 1:
         raise SettingError("format", "is csv", expected=f"one table, not {len(found)}", advice="give one NAME")
     print("\n".join(table.render(args.format) for table in found), end="")
+    for name, given in typed.items():
+        grids = [given + grid.removeprefix(name) for grid in results.grids.names if grid.startswith(f"{name}/")]
+        if grids:
+            print(f"rskip report: tables with columns for {given}: {', '.join(grids)}", file=sys.stderr)
     compared = [table for table in found if isinstance(table, ComparisonTable)]
     for folder, command in {folder: command for table in compared for folder, command in begun(table).items()}.items():
         print(f"rskip report: {folder} is unfinished; resume it with: {command}", file=sys.stderr)
+
+
+def _named(given: str) -> tuple[str, Path | None]:
+    """The name of a table, and its recipe's file if that is given: `my/recipe.yaml/6x6` is the table `recipe/6x6`."""
+    match = re.fullmatch(r"(.*\.ya?ml)(/.+)?", given)
+    return (given, None) if match is None else (f"{Path(match[1]).stem}{match[2] or ''}", Path(match[1]))

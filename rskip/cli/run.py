@@ -88,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
             words = run_words(recipe, each.seed, overrides=args.overrides, mirror=args.mirror, gpus=args.gpus)
             print(suggested_command(*words))
         return 0
+    for recipe in recipes if args.publish else []:
+        recipe.task.check_exportable(recipe.settings)
     if args.ray is not None:
         from rskip.experiments.sweep import run_sweep
 

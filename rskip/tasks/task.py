@@ -241,6 +241,12 @@ class Task(ABC, Generic[SettingsT]):
         :raises ValueError: the run can't be published, for example because it was trained on the user's own data.
         """
 
+    def check_exportable(self, settings: SettingsT) -> None:  # noqa: B027  (nothing to refuse)
+        """Checks, before a training whose weights are to be exported, whether that is possible.
+
+        :raises ValueError: it is not, for example because the data have no text pipeline.
+        """
+
     @abstractmethod
     def export_weights(self, run: Run[SettingsT], record: Record, folder: Path) -> dict[str, Any]:
         """Writes model.safetensors, and the files that loading needs, into a folder to publish.

@@ -191,7 +191,8 @@ class TextPipeline:
         path = folder / CONFIG_FILE
         if not path.is_file():
             raise FileNotFoundError(
-                f"no text pipeline in {folder}: expected {CONFIG_FILE}, which `rskip prepare` writes"
+                f"no text pipeline in {folder}: expected {CONFIG_FILE}, which `rskip prepare` writes "
+                "(fairseq-preprocess doesn't)"
             )
         config = _read_config(path)
         try:

@@ -55,6 +55,7 @@ translator.translate(["{sentences[1]}", "{sentences[2]}"], beam=5, nbest=3)"""
     diverged = imported("rskip.translation.scoring")
     sample_outputs = imported("rskip.translation.scoring")
     commands = imported("rskip.translation.commands")
+    check_exportable = imported("rskip.translation.publishing")
     check_publishable = imported("rskip.translation.publishing")
     export_weights = imported("rskip.translation.publishing")
     describe = imported("rskip.translation.publishing")

@@ -144,6 +144,17 @@ def test_the_command_in_latex_names_the_given_file(project: Path, capsys: pytest
     assert capsys.readouterr().out.splitlines()[0] == head
 
 
+def test_a_grid_of_three_mappings_is_named_by_its_file_and_first_name(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "grid.yaml").write_text(RECIPE)
+    assert main(["report", "grid.yaml/large"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "grid/large"
+    assert main(["report", "grid.yaml"]) == 0
+    tables = "rskip report: tables with columns for grid.yaml: grid.yaml/small, grid.yaml/large\n"
+    assert capsys.readouterr().err == tables
+
+
 def test_another_baseline_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = project / "grid.yaml"
     path.write_text(RECIPE.replace("  - {small: {}, large: {train: {encoder-layers: 18, decoder-layers: 18}}}\n", ""))

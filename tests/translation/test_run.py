@@ -234,6 +234,20 @@ def test_weights_that_score_otherwise_in_half_precision_are_not_published(
     assert not (prepared / "checkpoints/mine").exists()
 
 
+def test_data_without_a_text_pipeline_are_refused_before_the_training(
+    prepared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = data_folder(load_recipe("mine.yaml").settings)
+    shutil.rmtree(data / "text")
+    (data / "corpus.json").unlink()  # so that it is a folder of fairseq-preprocess
+    own = RECIPE.replace("corpus: numbers-en-de\nprepare: {pairs: 300, size: 80}", f"data: {data}")
+    (prepared / "own.yaml").write_text(own)
+    before = calls(prepared)
+    assert main(["run", "own.yaml", "--publish"]) == 2
+    assert f"{data} has no text/: a published model translates raw sentences" in capsys.readouterr().err
+    assert calls(prepared) == before
+
+
 def heed_interrupts() -> None:
     """A job that a shell put in the background ignores SIGINT, and so do its children, by default."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
