@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import combinations, groupby
 from statistics import fmean
 from typing import Any
 
@@ -64,15 +64,11 @@ def _check_run(run: list[Record]) -> list[Record]:
                 f"{first.path} and {other.path} were made with different settings "
                 f"({config_difference(first.config, other.config)}): remove the outdated one"
             )
-    scored = _scored(run)
-    for other in scored[1:]:
-        if other.signatures != scored[0].signatures:
-            raise ValueError(f"{scored[0].path} and {other.path} were scored differently: they can't be averaged")
+    for one, other in combinations(run, 2):
+        shared = one.metrics.keys() & other.metrics.keys()
+        if any(one.signatures.get(metric) != other.signatures.get(metric) for metric in shared):
+            raise ValueError(f"{one.path} and {other.path} were scored differently: they can't be averaged")
     return run
-
-
-def _scored(run: Sequence[Record]) -> list[Record]:
-    return [record for record in run if not record.diverged]
 
 
 def _figure(run: Sequence[Record], column: Column) -> str:
@@ -104,9 +100,8 @@ def _notes(runs: Sequence[Sequence[Record]]) -> list[str]:
         notes.append("± is the sample standard deviation over seeds.")
     signed: dict[tuple[str, str], list[Record]] = {}
     for run in runs:
-        for record in _scored(run)[:1]:
-            for metric, signature in record.signatures.items():
-                signed.setdefault((metric, signature), []).append(run[0])
+        for key in dict.fromkeys(pair for record in run for pair in record.signatures.items()):
+            signed.setdefault(key, []).append(run[0])
     for (metric, signature), firsts in signed.items():
         others = any(m == metric and s != signature for m, s in signed)
         of = f" of {', '.join(map(run_label, firsts))}" if others else ""

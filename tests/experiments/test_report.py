@@ -55,6 +55,18 @@ def test_a_metric_that_a_run_lacks_is_left_blank_and_one_that_all_lack_has_no_co
     assert "exactly right" not in table
 
 
+def test_a_metric_that_only_some_seeds_have_tells_their_number(make_record: MakeRecord) -> None:
+    metrics, signatures = {"sacrebleu": 38.0}, {"sacrebleu": "nrefs:1|tok:13a"}
+    more = {"metrics": {**metrics, "chrf": 60.0}, "signatures": {**signatures, "chrf": "nc:6"}}
+    old = make_record(metrics=metrics, signatures=signatures)
+    table = results_table([old, make_record(seed=2, **more), make_record(seed=3, **more)])
+    assert "| 1, 2, 3 | 38.00 ± 0.00 (3 seeds) | 60.00 ± 0.00 (2 seeds) |" in table
+    assert table.endswith("sacreBLEU: `nrefs:1|tok:13a`.  \nchrF: `nc:6`.\n")
+    other = make_record(seed=3, **{**more, "signatures": {**signatures, "chrf": "nc:4"}})
+    with pytest.raises(ValueError, match=r"numbers/2.json and .*numbers/3.json were scored differently"):
+        results_table([old, make_record(seed=2, **more), other])
+
+
 def test_signatures_that_differ_name_their_runs(make_record: MakeRecord) -> None:
     table = results_table([make_record(recipe="a"), make_record(recipe="b", signatures={"sacrebleu": "other"})])
     assert "sacreBLEU of a: `nrefs:1|tok:13a`.  \nsacreBLEU of b: `other`.\n" in table
