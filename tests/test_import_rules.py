@@ -34,8 +34,8 @@ WITHOUT_TORCH = (
     "settings", "files", "machine", "text", "corpora", "records", "zoo", "cli", "translation", "checkpoint.arrays",
     "checkpoint.config_file", "checkpoint.trainer_folder", "checkpoint.translation", "checkpoint.hugging_face",
     "generation.hypothesis", "generation.options", "generation.special_tokens", "transformer.config",
-    "translation.description",
-    "translation.files", "translation.jobs", "translation.metrics", "translation.model_files", "translation.terminal",
+    "translation.description", "translation.files", "translation.generated", "translation.jobs",
+    "translation.metrics", "translation.model_files", "translation.terminal",
     "translation.translator", "translation.workers", "captioning.preparation", "language_modeling.preparation",
     "cpu.checks",
 )  # fmt: skip

@@ -64,7 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints the scores of the system, and those of the baseline with the test of their difference."""
-    from rskip.translation.metrics import paired_bootstrap, read_lines, score
+    from rskip.translation.generated import read_lines
+    from rskip.translation.metrics import paired_bootstrap, score
     from rskip.translation.systems import check_german, read_system, reference_file, to_json
 
     if args.generated is not None:

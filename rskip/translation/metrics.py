@@ -6,19 +6,10 @@ it only with scores on the same tokens.
 
 from __future__ import annotations
 
-import json
-import math
-import os
-import re
-import unicodedata
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from rskip.files import text_lines
 from rskip.machine.extras import extra
 from rskip.translation.compound_split import GERMAN_TOKENS, OWN_TOKENS, compound_split_bleu, german_words
 
@@ -52,20 +43,6 @@ class Comparison:
     baseline_interval: float
     samples: int
     signature: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Generated:
-    """The output of fairseq-generate, in the order of the test set.
-
-    hypotheses: tokens of each sentence's best hypothesis (H lines), joined by spaces.
-    references: tokens of the references (T lines); None if they are not in the output.
-    sources: tokens of the sources (S lines); None unless all of them are in the output.
-    """
-
-    hypotheses: list[str]
-    references: list[str] | None
-    sources: list[str] | None = None
 
 
 def score(
@@ -157,148 +134,8 @@ def paired_bootstrap(
     return comparisons
 
 
-def read_lines(path: str | os.PathLike[str]) -> list[str]:
-    """The lines of a UTF-8 file without line ends. Only a line feed ends a line.
-
-    :raises FileNotFoundError: the file does not exist.
-    :raises ValueError: the file is empty or not UTF-8. The error names the line.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"no file {path}: check the path")
-    if lines := list(text_lines.read_lines(path)):
-        return lines
-    raise ValueError(f"{path} is empty")
-
-
-def read_hypotheses(path: str | os.PathLike[str]) -> list[str]:
-    """Raw translations, one per line, or the best ones from `rskip translate` with --scores, --nbest or --format json.
-
-    :raises FileNotFoundError: the file does not exist.
-    :raises ValueError: the file is empty or not UTF-8, or a sentence is missing in an n-best list.
-    """
-    lines = read_lines(path)
-    if all(line.startswith('{"source": ') for line in lines):
-        return [_best_of_json(line, f"{path}: line {number}") for number, line in enumerate(lines, start=1)]
-    scored = [match for line in lines if (match := _SCORED.fullmatch(line))]
-    if len(scored) < len(lines):
-        return lines
-    if any(match["number"] is None for match in scored):
-        return [match["text"] for match in scored]
-    best = _Best()
-    for match in scored:
-        best.add(int(match["number"]) - 1, match["score"], match["text"])
-    return _in_order(best.texts, path)
-
-
-def read_generated(path: str | os.PathLike[str]) -> Generated:
-    """Reads fairseq-generate's output (`generate-test.txt`, or what it printed) in the test set's order.
-
-    If a sentence has several hypotheses (--nbest), the one with the best score counts; among equal ones, the first.
-
-    :raises FileNotFoundError: the file does not exist.
-    :raises ValueError: the file has another content, lacks a sentence, or has the output of several runs.
-    """
-    sources: dict[int, str] = {}
-    references: dict[int, str] = {}
-    best = _Best()
-    for line in read_lines(path):
-        if match := _HYPOTHESIS.fullmatch(line):
-            best.add(int(match[1]), match[2], match[3])
-        elif match := _SENTENCE.fullmatch(line):
-            number, found = int(match[2]), sources if match[1] == "S" else references
-            if number in found:
-                twice = f"{path} has {match[1]}-{number} twice"
-                raise ValueError(f"{twice}: expected the output of one run of fairseq-generate")
-            found[number] = match[3]
-    if not best.texts:
-        raise ValueError(f"{path} has no H lines: expected what fairseq-generate prints (without --quiet)")
-    return Generated(
-        hypotheses=_in_order(best.texts, path),
-        references=_in_order(references, path) if references else None,
-        sources=_in_order(sources, path) if sources.keys() == best.texts.keys() else None,
-    )
-
-
-def says_the_same(sentence: str, expected: str) -> bool:
-    """Whether two sentences share nearly all pairs of neighbouring letters.
-
-    Ignores punctuation, spaces, case and Unicode normalisation forms.
-
-    :param sentence: may contain unknown words, `<unk>`; then `expected` may contain further letters.
-    """
-    pairs, others = _letter_pairs(sentence.replace("<unk>", "")), _letter_pairs(expected)
-    whole = pairs if "<unk>" in sentence else max(pairs, others, key=Counter.total)
-    return (pairs & others).total() >= 0.8 * whole.total()
-
-
-def _letter_pairs(sentence: str) -> Counter[str]:
-    letters = [each for each in unicodedata.normalize("NFKC", sentence).casefold() if each.isalnum()]
-    return Counter(map("".join, pairwise(letters)))
-
-
-def join_subwords(tokens: str) -> str:
-    """Joins model tokens into words: undoes byte-pair encoding's `@@ `, or SentencePiece's `▁` and byte pieces."""
-    if "\u2581" in tokens or _BYTES.fullmatch(tokens.replace(" ", "")):
-        joined = tokens.replace(" ", "").replace("\u2581", " ").strip()
-        return _BYTES.sub(_characters, joined)
-    return (tokens + " ").replace("@@ ", "").rstrip()
-
-
-_BYTES = re.compile(r"(<0x[0-9A-F]{2}>)+")  # byte pieces of a SentencePiece model with byte_fallback
-_HYPOTHESIS = re.compile(r"H-(\d+)\t([^\t]*)\t(.*)")
-_SENTENCE = re.compile(r"([ST])-(\d+)\t(.*)")
-_SCORED = re.compile(r"((?P<number>\d+)\t)?(?P<score>-?(\d+\.\d{4}|inf|nan))\t(?P<text>.*)")  # `rskip translate`
-
-
-class _Best:
-    """Collects the text with the best score of each sentence. Of equal scores the first wins.
-
-    texts: the texts by number of the sentence.
-    """
-
-    def __init__(self) -> None:
-        self.texts: dict[int, str] = {}
-        self._scores: dict[int, float] = {}
-
-    def add(self, number: int, score: str, text: str) -> None:
-        value = _score(score)
-        if number not in self._scores or value > self._scores[number]:
-            self._scores[number], self.texts[number] = value, text
-
-
-def _best_of_json(line: str, name: str) -> str:
-    try:
-        return str(json.loads(line)["hypotheses"][0]["text"]).replace("\n", " ")
-    except (ValueError, LookupError, TypeError) as error:
-        raise ValueError(f"{name} is not what rskip translate --format json writes") from error
-
-
-def _score(text: str) -> float:
-    """A hypothesis's score; minus infinity if it is not a number."""
-    try:
-        score = float(text)
-    except ValueError:
-        return -math.inf
-    return -math.inf if math.isnan(score) else score
-
-
-def _characters(codes: re.Match[str]) -> str:
-    return bytes.fromhex(re.sub("<0x|>", "", codes[0])).decode(errors="replace")
-
-
 def _corpus_score(metric: BLEU | CHRF, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     return Score(metric.corpus_score(hypotheses, [references]).score, str(metric.get_signature()))
-
-
-def _in_order(sentences: dict[int, str], path: str | os.PathLike[str]) -> list[str]:
-    number = max(sentences) + 1
-    if missing := sorted(set(range(number)) - set(sentences)):
-        raise ValueError(
-            f"{path} has no translation of sentence {missing[0]} ({len(missing)} of {number} missing): "
-            "give the complete output, without --skip-invalid-size-inputs-valid-test"
-        )
-    return [sentences[index] for index in range(number)]
 
 
 def _check_aligned(hypotheses: Sequence[str], references: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from rskip.corpora.record import RECORD_FILE, State, made_record
@@ -16,7 +17,8 @@ from rskip.tasks.run import Run
 from rskip.tasks.task import Outcome
 from rskip.text import TextPipeline
 from rskip.translation.data import data_arguments, data_folder, describe_data
-from rskip.translation.metrics import Score, join_subwords, read_generated, read_lines
+from rskip.translation.generated import read_generated, read_lines
+from rskip.translation.metrics import Score
 from rskip.translation.metrics import score as score_sentences
 from rskip.translation.recipe import TranslationSettings
 from rskip.translation.training import scored_file
@@ -41,18 +43,6 @@ class Translations:
     compound_split: bool = False
     raw: bool = True
 
-    def first(self, count: int) -> Translations:
-        """The first `count` sentences."""
-        return Translations(
-            sources=self.sources[:count],
-            references=self.references[:count],
-            hypotheses=self.hypotheses[:count],
-            hypothesis_words=self.hypothesis_words[:count],
-            reference_words=self.reference_words and self.reference_words[:count],
-            compound_split=self.compound_split,
-            raw=self.raw,
-        )
-
     def score(self) -> dict[str, Score]:
         """The scores of the hypotheses. Raises ValueError if their number differs from the references'."""
         scores = score_sentences(
@@ -72,11 +62,19 @@ def read_translations(generated: Path, *, data: Path, split: str) -> Translation
 
     Raises ValueError or FileNotFoundError if a sentence or a file is missing.
     """
-    if not (data / RECORD_FILE).is_file():
-        return _read_tokens(generated)
-    corpus = made_record(data, State).get("corpus")
-    pipeline = TextPipeline.load(data / "text")
     output = read_generated(generated)
+    words = output.words()
+    if not (data / RECORD_FILE).is_file():
+        empty = [""] * len(words.hypotheses)  # if fairseq-generate did not print them
+        return Translations(
+            sources=words.sources or empty,
+            references=words.references or empty,
+            hypotheses=words.hypotheses,
+            hypothesis_words=words.hypotheses,
+            reference_words=words.references or empty,
+            raw=False,
+        )
+    pipeline = TextPipeline.load(data / "text")
     sources, references = (
         read_lines(data / "reference" / f"{split}.{language}")
         for language in (pipeline.source_language, pipeline.target_language)
@@ -84,27 +82,10 @@ def read_translations(generated: Path, *, data: Path, split: str) -> Translation
     return Translations(
         sources=sources,
         references=references,
-        hypotheses=[pipeline.decode(tokens) for tokens in output.hypotheses],
-        hypothesis_words=[join_subwords(tokens) for tokens in output.hypotheses],
-        reference_words=output.references and [join_subwords(tokens) for tokens in output.references],
-        compound_split=corpus in COMPOUND_SPLIT,
-    )
-
-
-def _read_tokens(generated: Path) -> Translations:
-    output = read_generated(generated)
-    empty = [""] * len(output.hypotheses)  # if fairseq-generate did not print them
-    sources, references, hypotheses = (
-        [join_subwords(tokens) for tokens in side or empty]
-        for side in (output.sources, output.references, output.hypotheses)
-    )
-    return Translations(
-        sources=sources,
-        references=references,
-        hypotheses=hypotheses,
-        hypothesis_words=hypotheses,
-        reference_words=references,
-        raw=False,
+        hypotheses=output.decoded(pipeline),
+        hypothesis_words=words.hypotheses,
+        reference_words=words.references,
+        compound_split=made_record(data, State).get("corpus") in COMPOUND_SPLIT,
     )
 
 
@@ -184,9 +165,10 @@ def sample_outputs(run: Run[TranslationSettings], count: int) -> str:
     data, output = data_folder(run.settings), _generated(run)
     if not (output.exists() and data.exists()):
         return ""
-    shown = read_translations(output, data=data, split=run.settings.evaluate.split).first(count)
+    found = read_translations(output, data=data, split=run.settings.evaluate.split)
+    sentences = zip(found.sources, found.references, found.hypotheses, strict=True)
     lines = []
-    for source, reference, hypothesis in zip(shown.sources, shown.references, shown.hypotheses, strict=True):
+    for source, reference, hypothesis in islice(sentences, count):
         lines += ["", f"  source     {source}", f"  reference  {reference}", f"  model      {hypothesis}"]
     return "\n".join(lines)
 

@@ -78,8 +78,8 @@ LineForm = Callable[[Translation, int], str]  # the second argument is the numbe
 def line_form(*, as_json: bool, scores: bool, nbest: int) -> LineForm:
     """The function that writes a translation.
 
-    `read_hypotheses` in rskip/translation/metrics.py reads all forms back. With JSON or several hypotheses, the scores
-    are written in any case.
+    `read_hypotheses` in rskip/translation/generated.py reads all forms back. With JSON or several hypotheses, the
+    scores are written in any case.
     """
     if as_json:
         return _json_line

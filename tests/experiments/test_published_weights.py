@@ -15,7 +15,8 @@ from rskip.language_modeling.model_file import load_language_model
 from rskip.records import read_record, read_records
 from rskip.tasks.fairseq.flags import flags_to_arguments
 from rskip.text import TextPipeline
-from rskip.translation.metrics import read_generated, score
+from rskip.translation.generated import read_generated
+from rskip.translation.metrics import score
 from rskip.vision.model_file import load_model
 from rskip.zoo.publishing import MAX_LOSS, run_of
 from rskip.zoo.registry import OF_WEIGHTS, WEIGHTS, ModelEntry, read_registry
@@ -83,6 +84,6 @@ def test_fairseq_reaches_the_score_of_published_weights_on_a_slice(
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     (tmp_path / "output.txt").write_text(process.stdout)
-    hypotheses = [pipeline.decode(tokens) for tokens in read_generated(tmp_path / "output.txt").hypotheses]
+    hypotheses = read_generated(tmp_path / "output.txt").decoded(pipeline)
     found = score(hypotheses, references)["sacrebleu"].value
     assert found == pytest.approx(SLICE_SCORE, abs=0.3)  # other CPUs round otherwise

@@ -12,7 +12,7 @@ import torch
 
 from rskip.corpora import PrepareOptions, find_corpus, prepare
 from rskip.text import TextPipeline
-from rskip.translation.metrics import read_lines
+from rskip.translation.generated import read_lines
 from tests.corpora.conftest import forked_preprocess
 
 __all__ = ["fakes", "faked", "forked_preprocess"]

@@ -46,5 +46,3 @@ def test_compounds_are_split_where_papers_report_it(data: Path, corpus: str, spl
     found = translations.score()
     assert {name: found[name] for name in expected} == expected
     assert ("compound_split_bleu" in found) == split
-    first = score(HYPOTHESES[:1], REFERENCES[:1], compound_split=split)
-    assert translations.first(1).score().get("compound_split_bleu") == first.get("compound_split_bleu")

@@ -1,0 +1,165 @@
+"""Reads and decodes what fairseq-generate wrote, and reads what `rskip translate` wrote."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from rskip.files import text_lines
+from rskip.text import TextPipeline
+
+_BYTES = re.compile(r"(<0x[0-9A-F]{2}>)+")  # byte pieces of a SentencePiece model with byte_fallback
+_HYPOTHESIS = re.compile(r"H-(\d+)\t([^\t]*)\t(.*)")
+_SENTENCE = re.compile(r"([ST])-(\d+)\t(.*)")
+_SCORED = re.compile(r"((?P<number>\d+)\t)?(?P<score>-?(\d+\.\d{4}|inf|nan))\t(?P<text>.*)")  # `rskip translate`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generated:
+    """The output of fairseq-generate, in the order of the test set.
+
+    hypotheses: tokens of each sentence's best hypothesis (H lines), joined by spaces.
+    references: tokens of the references (T lines); None if they are not in the output.
+    sources: tokens of the sources (S lines); None unless all of them are in the output.
+    """
+
+    hypotheses: list[str]
+    references: list[str] | None
+    sources: list[str] | None = None
+
+    def decoded(self, pipeline: TextPipeline) -> list[str]:
+        """The hypotheses as raw sentences."""
+        return [pipeline.decode(tokens) for tokens in self.hypotheses]
+
+    def words(self) -> Generated:
+        """The same sentences in words, without subword marks."""
+        return Generated(
+            hypotheses=_joined(self.hypotheses),
+            references=self.references and _joined(self.references),
+            sources=self.sources and _joined(self.sources),
+        )
+
+
+def read_lines(path: str | os.PathLike[str]) -> list[str]:
+    """The lines of a UTF-8 file without line ends. Only a line feed ends a line.
+
+    :raises FileNotFoundError: the file does not exist.
+    :raises ValueError: the file is empty or not UTF-8. The error names the line.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path}: check the path")
+    if lines := list(text_lines.read_lines(path)):
+        return lines
+    raise ValueError(f"{path} is empty")
+
+
+def read_hypotheses(path: str | os.PathLike[str]) -> list[str]:
+    """Raw translations, one per line, or the best ones from `rskip translate` with --scores, --nbest or --format json.
+
+    :raises FileNotFoundError: the file does not exist.
+    :raises ValueError: the file is empty or not UTF-8, or a sentence is missing in an n-best list.
+    """
+    lines = read_lines(path)
+    if all(line.startswith('{"source": ') for line in lines):
+        return [_best_of_json(line, f"{path}: line {number}") for number, line in enumerate(lines, start=1)]
+    scored = [match for line in lines if (match := _SCORED.fullmatch(line))]
+    if len(scored) < len(lines):
+        return lines
+    if any(match["number"] is None for match in scored):
+        return [match["text"] for match in scored]
+    best = _Best()
+    for match in scored:
+        best.add(int(match["number"]) - 1, match["score"], match["text"])
+    return _in_order(best.texts, path)
+
+
+def read_generated(path: str | os.PathLike[str]) -> Generated:
+    """Reads fairseq-generate's output (`generate-test.txt`, or what it printed) in the test set's order.
+
+    If a sentence has several hypotheses (--nbest), the one with the best score counts; among equal ones, the first.
+
+    :raises FileNotFoundError: the file does not exist.
+    :raises ValueError: the file has another content, lacks a sentence, or has the output of several runs.
+    """
+    sources: dict[int, str] = {}
+    references: dict[int, str] = {}
+    best = _Best()
+    for line in read_lines(path):
+        if match := _HYPOTHESIS.fullmatch(line):
+            best.add(int(match[1]), match[2], match[3])
+        elif match := _SENTENCE.fullmatch(line):
+            number, found = int(match[2]), sources if match[1] == "S" else references
+            if number in found:
+                twice = f"{path} has {match[1]}-{number} twice"
+                raise ValueError(f"{twice}: expected the output of one run of fairseq-generate")
+            found[number] = match[3]
+    if not best.texts:
+        raise ValueError(f"{path} has no H lines: expected what fairseq-generate prints (without --quiet)")
+    return Generated(
+        hypotheses=_in_order(best.texts, path),
+        references=_in_order(references, path) if references else None,
+        sources=_in_order(sources, path) if sources.keys() == best.texts.keys() else None,
+    )
+
+
+def join_subwords(tokens: str) -> str:
+    """Joins model tokens into words: undoes byte-pair encoding's `@@ `, or SentencePiece's `▁` and byte pieces."""
+    if "\u2581" in tokens or _BYTES.fullmatch(tokens.replace(" ", "")):
+        joined = tokens.replace(" ", "").replace("\u2581", " ").strip()
+        return _BYTES.sub(_characters, joined)
+    return (tokens + " ").replace("@@ ", "").rstrip()
+
+
+class _Best:
+    """Collects the text with the best score of each sentence. Of equal scores the first wins.
+
+    texts: the texts by number of the sentence.
+    """
+
+    def __init__(self) -> None:
+        self.texts: dict[int, str] = {}
+        self._scores: dict[int, float] = {}
+
+    def add(self, number: int, score: str, text: str) -> None:
+        value = _score(score)
+        if number not in self._scores or value > self._scores[number]:
+            self._scores[number], self.texts[number] = value, text
+
+
+def _best_of_json(line: str, name: str) -> str:
+    try:
+        return str(json.loads(line)["hypotheses"][0]["text"]).replace("\n", " ")
+    except (ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"{name} is not what rskip translate --format json writes") from error
+
+
+def _score(text: str) -> float:
+    """A hypothesis's score; minus infinity if it is not a number."""
+    try:
+        score = float(text)
+    except ValueError:
+        return -math.inf
+    return -math.inf if math.isnan(score) else score
+
+
+def _joined(sentences: list[str]) -> list[str]:
+    return [join_subwords(tokens) for tokens in sentences]
+
+
+def _characters(codes: re.Match[str]) -> str:
+    return bytes.fromhex(re.sub("<0x|>", "", codes[0])).decode(errors="replace")
+
+
+def _in_order(sentences: dict[int, str], path: str | os.PathLike[str]) -> list[str]:
+    number = max(sentences) + 1
+    if missing := sorted(set(range(number)) - set(sentences)):
+        raise ValueError(
+            f"{path} has no translation of sentence {missing[0]} ({len(missing)} of {number} missing): "
+            "give the complete output, without --skip-invalid-size-inputs-valid-test"
+        )
+    return [sentences[index] for index in range(number)]
