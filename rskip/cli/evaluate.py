@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,16 +15,6 @@ EXAMPLES = """examples:
   rskip evaluate --hypothesis output.de --reference test.de --baseline other-output.de
   rskip evaluate --generated generate-test.txt --data data-bin/multi30k-en-de --split test
   rskip evaluate --hypothesis output.de --reference newstest2014.de --compound-split"""
-
-# metrics in printed order with their labels, and the tokens of those that aren't comparable with sacreBLEU
-PRINTED = (
-    ({"sacrebleu": "sacreBLEU", "chrf": "chrF2", "accuracy": "exact matches"}, None),
-    ({"tokenised_bleu": "tokenised BLEU"}, "on this corpus' own tokens"),
-    (
-        {"compound_split_bleu": "compound BLEU", "compound_split_own_bleu": "  on own tokens"},
-        "German tokens, hyphenated compounds split",
-    ),
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -118,11 +109,14 @@ def run(args: argparse.Namespace) -> None:
 
 def print_scores(path: Path, scores: dict[str, Score], *, sentences: int) -> None:
     """Prints one line per metric, with its signature."""
+    from rskip.translation.metric_table import METRICS
+
     print(f"{path}: {sentences} sentences")
-    for labels, tokens in PRINTED:
-        printed = {label: scores[metric] for metric, label in labels.items() if metric in scores}
-        for label, (value, signature) in printed.items():
-            print(f"  {label:15} {value:6.2f} {f' {signature}' if signature else '%'}")
+    for tokens, metrics in groupby(METRICS, key=lambda metric: metric.tokens):
+        printed = [metric for metric in metrics if metric.name in scores]
+        for metric in printed:
+            value, signature = scores[metric.name]
+            print(f"  {metric.label:15} {value:6.2f} {f' {signature}' if signature else '%'}")
         if printed and tokens:
             print(f"                  ({tokens}: not comparable with sacreBLEU)")
 

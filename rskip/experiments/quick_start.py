@@ -39,6 +39,7 @@ from rskip.tasks.process import executable
 from rskip.tasks.run import Run
 from rskip.transformer.architectures import CONNECTIONS, SIZES, architecture
 from rskip.translation.corpus_size import measure
+from rskip.translation.metric_table import METRICS
 from rskip.translation.plan import Choices, Hardware, Plan, cautions, few_updates, make_plan
 from rskip.translation.publishing import write_files
 from rskip.translation.recipe import TranslationSettings
@@ -47,7 +48,6 @@ from rskip.translation.training import fairseq_flags
 
 RECIPE, _RUNS, _RESULTS = "recipe.yaml", "runs", "results"
 _BEGUN = (_RUNS, _RESULTS, WEIGHTS)  # each shows that a training was begun
-_SIGNED = ("sacrebleu", "chrf")
 _SHOWN = 3  # translations at the end
 
 
@@ -262,13 +262,15 @@ def caution(request: Request, record: Record) -> str:
 def ending(request: Request, record: Record) -> str:
     """The scores and the next commands, on several lines."""
     raw = "sacrebleu" in record.metrics
+    shown = [each.name for each in METRICS if not (raw and each.tokens)]  # tokenised BLEU only if there is no other
+    signed = [metric for metric in shown if metric in record.signatures]
     tokens = [] if raw else ["--text", "tokens"]
     translate = ["rskip", "translate", "--model", str(request.output), *tokens, "FILE", "--output", "TRANSLATION"]
     more_seeds = ["rskip", "run", str(request.output / RECIPE), "--seeds", "2", "3"]
     return "\n".join(
         [
             "",
-            *(f"{metric}: {record.signatures[metric]}" for metric in (_SIGNED if raw else record.signatures)),
+            *(f"{metric}: {record.signatures[metric]}" for metric in signed),
             f"{request.output} holds the model",
             f"  {suggested_command(*translate)}",
             f"  {suggested_command(*more_seeds)}",

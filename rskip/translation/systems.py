@@ -17,17 +17,8 @@ from typing import NamedTuple
 from rskip.text import TextPipeline
 from rskip.translation.compound_split import LANGUAGE
 from rskip.translation.generated import Generated, read_generated, read_hypotheses, read_lines
+from rskip.translation.metric_table import METRICS
 from rskip.translation.metrics import Comparison, Score
-
-# the metrics in the file, and the names of their signatures there
-JSON_NAMES = {
-    "sacrebleu": "signature",
-    "chrf": "chrf_signature",
-    "accuracy": None,
-    "tokenised_bleu": "tokenised_signature",
-    "compound_split_bleu": "compound_split_signature",
-    "compound_split_own_bleu": "compound_split_own_signature",
-}
 
 
 class System(NamedTuple):
@@ -121,11 +112,11 @@ def _check_split(path: Path, generated: Generated, pipeline: TextPipeline, *, da
 def _in_json(scores: dict[str, Score], sentences: int) -> dict[str, object]:
     """Values and signatures under the names of --json; null for scores that were not computed."""
     values: dict[str, object] = {"sentences": sentences}
-    for metric, signature in JSON_NAMES.items():
-        found = scores.get(metric)
-        values[metric] = found and found.value
-        if signature:
-            values[signature] = found and found.signature
+    for metric in METRICS:
+        found = scores.get(metric.name)
+        values[metric.name] = found and found.value
+        if metric.signature:
+            values[metric.signature] = found and found.signature
     return values
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from rskip.records import Record
 from rskip.tasks.fairseq.recipe import VALID_LOSS, Recorded, architecture_changes, dataset
 from rskip.tasks.task import Column, Task, imported
+from rskip.translation.metric_table import METRICS
 
 _SENTENCES = {  # for a model's example, by source language
     "en": ["Two dogs are playing in the snow.", "A man sleeps.", "A dog runs."],
@@ -22,12 +23,10 @@ class TranslationTask(Task[Any]):
     name = "translation"
     programs = ("fairseq-train", "fairseq-generate")
     probed = True
-    columns = (
-        Column("sacrebleu", "sacreBLEU"),
-        Column("chrf", "chrF"),
-        Column("tokenised_bleu", "tokenised BLEU"),
-        Column("compound_split_bleu", "compound BLEU"),
-        Column("accuracy", "exactly right, %"),
+    columns = tuple(
+        Column(each.name, each.heading)
+        for each in sorted(METRICS, key=lambda each: each.signature is None)  # simple counts come last
+        if each.heading is not None
     )
     ranked_by = VALID_LOSS
     measures = {"bleu": "BLEU"}

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from rskip.translation.metric_table import METRICS
 from rskip.translation.metrics import paired_bootstrap, score
 
 HYPOTHESES = [
@@ -49,6 +50,13 @@ def test_tokenised_bleu_is_of_the_tokens_as_they_are():
     glued = score(["x"], ["x"], tokenised_hypotheses=["a b c d e."], tokenised_references=["a b c d e ."])
     assert glued["tokenised_bleu"].value < 100
     assert "tokenised_bleu" not in score(["x"], ["x"])
+
+
+def test_the_table_lists_every_metric_and_whether_it_has_a_signature():
+    words = {"tokenised_hypotheses": ["Ja !"], "tokenised_references": ["Ja !"]}
+    scores = score(["Ja!"], ["Ja!"], **words, compound_split=True, compound_split_own=True)
+    signed = {name: each.signature is not None for name, each in scores.items()}
+    assert signed == {each.name: each.signature is not None for each in METRICS}
 
 
 def test_perfect_and_exact():
