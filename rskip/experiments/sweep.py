@@ -144,8 +144,11 @@ def _result(recipe: Recipe, run: Run[Any]) -> str:
     record = read_record(path)
     if record.diverged:
         return "done: the training diverged"
-    metric, heading = recipe.task.columns[0]
-    return f"done: {heading} {record.metrics[metric]:.2f}, {record.training['seconds'] / 60:.1f} min of training"
+    minutes = f"{record.training['seconds'] / 60:.1f} min of training"
+    for metric, heading in recipe.task.columns:
+        if metric in record.metrics:  # data of fairseq-preprocess have no sacreBLEU
+            return f"done: {heading} {record.metrics[metric]:.2f}, {minutes}"
+    return f"done: {minutes}"
 
 
 def _variables(job: str, *, cores: int) -> dict[str, str]:

@@ -16,6 +16,7 @@ import venv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +28,8 @@ from rskip.experiments.recipe import load_recipe, load_recipes
 from rskip.experiments.sweep_view import SweepView, now_doing
 from rskip.files.folder_lock import read_owner
 from rskip.machine.extras import advice
-from rskip.tasks.run import RunFolder
+from rskip.tasks import find_task
+from rskip.tasks.run import Run, RunFolder
 from rskip.translation.data import data_folder
 from tests.translation.conftest import RUN_BY_PYTHON
 
@@ -242,6 +244,17 @@ def test_a_run_gets_the_gpus_and_cores_that_it_needs(project: Path) -> None:
         "a run of mine needs 8 GPUs and 1 cores on one machine, but the cluster has: "
         "0 GPUs, 48 cores; 4 GPUs, 64 cores"
     )
+
+
+@pytest.mark.parametrize(
+    ("metrics", "score"), [({"tokenised_bleu": 38.0}, ": tokenised BLEU 38.00,"), ({"other": 1.0}, ":")]
+)
+def test_the_score_of_a_finished_run_is_the_first_that_its_record_has(
+    metrics: dict[str, float], score: str, make_record: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "read_record", lambda path: make_record(metrics=metrics, signatures={}))
+    recipe: Any = SimpleNamespace(task=find_task("translation"), record_path=lambda seed: Path(__file__))
+    assert sweep._result(recipe, Run(name="mine", seed=1, settings=None)) == f"done{score} 10.0 min of training"
 
 
 @pytest.fixture
