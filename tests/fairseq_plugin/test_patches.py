@@ -16,7 +16,7 @@ from fairseq_compat.registry import REGISTRY, add_patches
 
 pytest.importorskip("fairseq")
 
-NAMES = {"half-precision-adam", "out-of-memory", "profiling-pass", "resumed-models", "run-lock"}
+NAMES = {"dictionaries", "half-precision-adam", "out-of-memory", "profiling-pass", "resumed-models", "run-lock"}
 REPORT = "import sys, runpy; sys.argv[1:] = {}; runpy.run_module('fairseq_compat.report', run_name='__main__')"
 PLUGIN = """
 from fairseq_compat.patch import Patch

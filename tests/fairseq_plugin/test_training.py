@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -226,3 +228,26 @@ def test_another_connection_of_equal_parameters_is_refused_but_where_the_trainin
     with pytest.raises(UsageError, match=r"not in the model .*: 2rskip.ln.: use the same flags .* out$"):
         train(tmp_path / "more", *RSKIP, "--max-update", "1", "--finetune-from-model", str(last))
     train(tmp_path, *RSKIP, "--connection", "2XSKIP+LN", "--max-update", "2")
+
+
+def test_another_dictionary_of_the_same_size_is_refused(train, train_command, reversed_words, tmp_path, monkeypatch):
+    from fairseq_cli.train import cli_main
+
+    train(tmp_path / "run", *RSKIP, "--max-update", "1")
+    last, data = tmp_path / "run/checkpoint_last.pt", tmp_path / "data"
+    shutil.copytree(reversed_words / "bin", data)
+    for dictionary in data.glob("dict.*.txt"):
+        dictionary.write_text("".join(reversed(dictionary.read_text().splitlines(keepends=True))))
+
+    def continue_in(name: str, *flags: str) -> None:
+        command = train_command(tmp_path / name, *RSKIP, "--max-update", "2", *flags)
+        monkeypatch.setattr(sys, "argv", [command[0], str(data), *command[2:]])
+        cli_main()
+
+    for name, *flags in (["run"], ["new", "--finetune-from-model", str(last)]):
+        with pytest.raises(UsageError, match=f"{last} was trained with other dictionaries than those of {data}: give"):
+            continue_in(name, *flags)
+    state = torch.load(last)
+    del state["extra_state"]["dictionaries"]  # as in earlier versions
+    torch.save(state, last)
+    continue_in("run")

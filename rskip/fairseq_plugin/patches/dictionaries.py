@@ -1,0 +1,67 @@
+"""Refuses to continue a training run on data with another dictionary, even if it has the same number of tokens.
+
+A checkpoint stores a digest of each dictionary in its `extra_state`. A checkpoint without digests loads as in fairseq.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+from typing import Any
+
+from fairseq_compat.one_line_errors import UsageError
+from fairseq_compat.patch import Patch
+
+KEY = "dictionaries"  # in extra_state
+
+
+def compare_dictionaries(module: Any) -> None:
+    """Wraps the trainer's `save_checkpoint` and `load_checkpoint`."""
+    save, load = module.Trainer.save_checkpoint, module.Trainer.load_checkpoint
+
+    @functools.wraps(save)
+    def save_checkpoint(self: Any, filename: str, extra_state: dict[str, Any]) -> None:
+        save(self, filename, {**extra_state, KEY: _digests(self.task)})
+
+    @functools.wraps(load)
+    def load_checkpoint(self: Any, filename: str, *args: Any, **options: Any) -> Any:
+        state = load(self, filename, *args, **options)
+        before, now = (state or {}).get(KEY, {}), _digests(self.task)
+        if differing := [side for side in before if now.get(side, before[side]) != before[side]]:
+            others = "other dictionaries than those"
+            if len(differing) == 1:
+                others = f"another {differing[0]} dictionary than that"
+            raise UsageError(
+                f"{filename} was trained with {others} of {self.cfg.task.data}: give the data folder of its training "
+                "run, or prepare the data with its dictionaries (fairseq-preprocess --srcdict and --tgtdict)"
+            )
+        return state
+
+    save_checkpoint.keeps_dictionaries = True  # type: ignore[attr-defined]
+    module.Trainer.save_checkpoint, module.Trainer.load_checkpoint = save_checkpoint, load_checkpoint
+
+
+def _digests(task: Any) -> dict[str, str]:
+    """The SHA-256 of the tokens of each dictionary that the task has, in order."""
+    digests = {}
+    for side in ("source", "target"):
+        with contextlib.suppress(NotImplementedError):  # from tasks without dictionaries
+            if symbols := getattr(getattr(task, f"{side}_dictionary"), "symbols", None):
+                digests[side] = hashlib.sha256("\n".join(symbols).encode()).hexdigest()
+    return digests
+
+
+def active() -> bool:
+    from fairseq.trainer import Trainer
+
+    return getattr(Trainer.save_checkpoint, "keeps_dictionaries", False)
+
+
+DICTIONARIES = Patch(
+    name="dictionaries",
+    modules=("fairseq.trainer",),
+    symptom="a training run continues on data with another dictionary of the same size, and confuses the tokens",
+    after=compare_dictionaries,
+    active=active,
+)
