@@ -1,7 +1,12 @@
-"""Names the limits in one line if no training example fits a batch, as with `--max-tokens 1`."""
+"""Names the limits in one line if examples don't fit.
+
+fairseq-train ends in a traceback if no example fits a batch, as with `--max-tokens 1`. fairseq-eval-lm skips blocks of
+text that are longer than the model's positions, and prints the perplexity of the rest, or of nothing.
+"""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from fairseq_compat.one_line_errors import UsageError
@@ -9,7 +14,10 @@ from fairseq_compat.patch import Patch
 
 
 def name_limits(module: Any) -> None:
-    """Wraps `EpochBatchIterator.first_batch`."""
+    """Wraps `EpochBatchIterator.first_batch`, or `LanguageModelingTask.eval_lm_dataloader`."""
+    if hasattr(module, "LanguageModelingTask"):
+        _name_positions(module.LanguageModelingTask)
+        return
     original = module.EpochBatchIterator.first_batch.fget
 
     def first_batch(self: Any) -> Any:
@@ -24,15 +32,35 @@ def name_limits(module: Any) -> None:
     module.EpochBatchIterator.first_batch = property(first_batch)
 
 
+def _name_positions(task: Any) -> None:
+    original = task.eval_lm_dataloader
+
+    @functools.wraps(original)
+    def eval_lm_dataloader(self: Any, dataset: Any, *, max_positions: int | None = None, **options: Any) -> Any:
+        if max_positions is not None:
+            fitting, skipped = dataset.filter_indices_by_size(dataset.ordered_indices(), max_positions)
+            if len(skipped) and (self.args.sample_break_mode == "none" or not len(fitting)):
+                raise UsageError(
+                    f"{len(skipped)} of {len(dataset)} samples are longer than the model's {max_positions} positions: "
+                    f"give --tokens-per-sample {max_positions}"
+                )
+        return original(self, dataset, max_positions=max_positions, **options)
+
+    eval_lm_dataloader.names_limits = True  # type: ignore[attr-defined]
+    task.eval_lm_dataloader = eval_lm_dataloader
+
+
 def active() -> bool:
     from fairseq.data.iterators import EpochBatchIterator
+    from fairseq.tasks.language_modeling import LanguageModelingTask
 
-    return getattr(EpochBatchIterator.first_batch.fget, "names_limits", False)
+    patched = (EpochBatchIterator.first_batch.fget, LanguageModelingTask.eval_lm_dataloader)
+    return all(getattr(each, "names_limits", False) for each in patched)
 
 
 EMPTY_DATA = Patch(
     name="empty-data",
-    modules=("fairseq.data.iterators",),
+    modules=("fairseq.data.iterators", "fairseq.tasks.language_modeling"),
     symptom="--max-tokens below the shortest sentence: a traceback that ends in Exception: The dataset is empty",
     after=name_limits,
     active=active,

@@ -179,7 +179,7 @@ def test_language_model_trains_and_evaluates(fairseq_program, tmp_path, reversed
     assert process.returncode == 0, process.stderr
     process = fairseq_program(
         "fairseq-eval-lm", "bin", "--path", "checkpoints/checkpoint_last.pt", "--gen-subset", "valid",
-        "--cpu", "--max-tokens", "200", *NO_WORKERS, folder=tmp_path,
+        "--cpu", "--max-tokens", "200", "--tokens-per-sample", "20", *NO_WORKERS, folder=tmp_path,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     assert re.search(r"Perplexity: [\d.]+", process.stdout + process.stderr)

@@ -456,6 +456,25 @@ except Exception as error:
     print(type(error).__name__, error)
 """
 
+LONG = """
+from argparse import Namespace
+import numpy
+from fairseq.data import Dictionary, FairseqDataset
+from fairseq.tasks.language_modeling import LanguageModelingTask
+
+class Blocks(FairseqDataset):
+    sizes = numpy.array([9, 9, 3])
+    __len__ = lambda self: 3
+    num_tokens = lambda self, index: self.sizes[index]
+
+for mode, positions in (("none", 2), ("none", 4), ("none", 9), ("eos", 2), ("eos", 4)):
+    task = LanguageModelingTask(Namespace(sample_break_mode=mode), Dictionary())
+    try:
+        print(mode, positions, len(task.eval_lm_dataloader(dataset=Blocks(), max_positions=positions, num_workers=0)))
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
 HALF = """
 import torch
 from fairseq.optim import FP16Optimizer
@@ -620,6 +639,15 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
         "UsageError no training example fits a batch: give more data, or a larger --max-tokens, "
         "--max-source-positions or --max-target-positions\n",
         ["Exception The dataset is empty"],
+    ),
+    (
+        "empty-data", LONG,
+        "UsageError 3 of 3 samples are longer than the model's 2 positions: give --tokens-per-sample 2\n"
+        "UsageError 2 of 3 samples are longer than the model's 4 positions: give --tokens-per-sample 4\n"
+        "none 9 1\n"
+        "UsageError 3 of 3 samples are longer than the model's 2 positions: give --tokens-per-sample 2\n"
+        "eos 4 1\n",
+        ["none 2 0\nnone 4 1\n"],
     ),
     (
         "fp16-on-cpu", HALF,
