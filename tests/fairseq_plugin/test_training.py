@@ -227,6 +227,11 @@ def test_another_connection_of_equal_parameters_is_refused_but_where_the_trainin
     train(tmp_path / "new", *RSKIP, "--connection", "deepnorm", "--max-update", "1", "--finetune-from-model", str(last))
     with pytest.raises(UsageError, match=r"not in the model .*: 2rskip.ln.: use the same flags .* out$"):
         train(tmp_path / "more", *RSKIP, "--max-update", "1", "--finetune-from-model", str(last))
+    restored = ["--max-update", "2", "--restore-file", str(last)]
+    with pytest.raises(UsageError, match=r"not in the model .*: use the same flags .*, or leave --restore-file out$"):
+        train(tmp_path / "more", *RSKIP, *restored, "--reset-optimizer")
+    with pytest.raises(UsageError, match=r"or leave --restore-file out .with --finetune-from-model .* if they fit.$"):
+        train(tmp_path / "more", *RSKIP, *restored, "--connection", "deepnorm")
     train(tmp_path, *RSKIP, "--connection", "2XSKIP+LN", "--max-update", "2")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from fairseq_compat.one_line_errors import UsageError, usage_error_behind
 from fairseq_compat.patch import Patch
+from fairseq_compat.patches.checkpoint_paths import LAST
 from rskip.checkpoint.average import TRAINING_ALONE
 from rskip.connections import parse_connection
 from rskip.fairseq_plugin.flags import flag_of
@@ -32,11 +33,7 @@ def compare_models(module: Any) -> None:
         except Exception as error:  # fairseq's own, behind which is ours
             if not isinstance(behind := usage_error_behind(error), OtherArchitectureError):
                 raise
-            if filename == self.cfg.checkpoint.finetune_from_model:
-                advice = "use the same flags as in its training run, or leave --finetune-from-model out"
-            else:
-                advice = "use the same flags as in its training run, or another --save-dir"
-            raise UsageError(f"{filename}: {behind.difference}: {advice}") from None
+            raise UsageError(f"{filename}: {behind.difference}: {_advice(self.cfg.checkpoint, filename)}") from None
 
     def compared(self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any) -> Any:
         if reset_optimizer:  # --finetune-from-model, --reset-optimizer: the user wants another run's parameters
@@ -46,7 +43,7 @@ def compare_models(module: Any) -> None:
         def read_and_compare(*args: Any, **options: Any) -> Any:
             state = read(*args, **options)
             if state.get("cfg") is not None:  # else not a training checkpoint, which fairseq reports itself
-                _compare(state["cfg"]["model"], self.cfg.model, filename)
+                _compare(state["cfg"]["model"], self.cfg.model, filename, advice=_advice(self.cfg.checkpoint, filename))
             return state
 
         checkpoint_utils.load_checkpoint_to_cpu = read_and_compare
@@ -68,7 +65,17 @@ _SETTINGS = sorted(
 )
 
 
-def _compare(there: Any, here: Any, filename: str) -> None:
+def _advice(flags: Any, filename: str) -> str:
+    if filename == flags.finetune_from_model:
+        other = "leave --finetune-from-model out"
+    elif flags.restore_file != LAST:
+        other = "leave --restore-file out"
+    else:
+        other = "another --save-dir"
+    return f"use the same flags as in its training run, or {other}"
+
+
+def _compare(there: Any, here: Any, filename: str, *, advice: str) -> None:
     """Raises `UsageError` if the checkpoint's model and the one to be trained have different flags."""
     before, now = _flags(there), _flags(here)
     if all(flags.keys() >= _SIDES and len({flags[side] for side in _SIDES}) == 1 for flags in (before, now)):
@@ -79,8 +86,8 @@ def _compare(there: Any, here: Any, filename: str) -> None:
             if isinstance(value, bool):
                 difference = f"with {flag}" if value else f"without {flag}"
             raise UsageError(
-                f"{filename} was trained {difference}: use the same flags as in its training run, or another "
-                f"--save-dir (with --finetune-from-model {filename} to start from its weights, if they fit)"
+                f"{filename} was trained {difference}: {advice} "
+                f"(with --finetune-from-model {filename} to start from its weights, if they fit)"
             )
 
 
