@@ -46,7 +46,7 @@ def _digests(task: Any) -> dict[str, str]:
     """The SHA-256 of the tokens of each dictionary that the task has, in order."""
     digests = {}
     for side in ("source", "target"):
-        with contextlib.suppress(NotImplementedError):  # from tasks without dictionaries
+        with contextlib.suppress(AttributeError, NotImplementedError):  # a task without this dictionary
             if symbols := getattr(getattr(task, f"{side}_dictionary"), "symbols", None):
                 digests[side] = hashlib.sha256("\n".join(symbols).encode()).hexdigest()
     return digests
