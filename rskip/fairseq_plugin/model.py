@@ -12,6 +12,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_compat.one_line_errors import UsageError
+from rskip.checkpoint.stock import from_stock
 from rskip.cpu.loss import log_softmax
 from rskip.fairseq_plugin.decoder import ConnectionDecoder
 from rskip.fairseq_plugin.encoder import ConnectionEncoder
@@ -105,7 +106,10 @@ class TrainedByFairseq(BaseFairseqModel):
         super().prepare_for_inference_(cfg)
 
     def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, *args: Any, **kwargs: Any) -> Any:
-        """Loads parameters. Raises `OtherArchitectureError` with the first parameter that doesn't fit."""
+        """Loads parameters, also of fairseq's own Transformer, whose names differ.
+
+        :raises OtherArchitectureError: a parameter doesn't fit. The error names the first one.
+        """
         if strict:
             own = self.state_dict(keep_vars=True)
             if _OUTPUT_BIAS in state_dict:
@@ -113,6 +117,8 @@ class TrainedByFairseq(BaseFairseqModel):
                     "the checkpoint holds an imported model (such as Marian) whose output projection has a bias, which "
                     "fairseq can't train: use `rskip translate`"
                 )
+            if own.keys() != state_dict.keys():
+                state_dict = from_stock(state_dict)
             for name in sorted(own.keys() ^ state_dict.keys()):
                 where = "not in the checkpoint" if name in own else "not in the model"
                 specs = list(dict.fromkeys(self.connections.values()))

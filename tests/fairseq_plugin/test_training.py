@@ -13,7 +13,7 @@ import torch
 
 from fairseq_compat.one_line_errors import UsageError
 from rskip.analysis.trace import read_updates
-from rskip.checkpoint import read_checkpoint
+from rskip.checkpoint import from_stock, read_checkpoint
 from rskip.tasks.process import DIVERGED
 
 RSKIP = ["--arch", "transformer_rskip_ln_tiny"]
@@ -233,6 +233,23 @@ def test_another_connection_of_equal_parameters_is_refused_but_where_the_trainin
     with pytest.raises(UsageError, match=r"or leave --restore-file out .with --finetune-from-model .* if they fit.$"):
         train(tmp_path / "more", *RSKIP, *restored, "--connection", "deepnorm")
     train(tmp_path, *RSKIP, "--connection", "2XSKIP+LN", "--max-update", "2")
+
+
+@pytest.mark.parametrize(
+    ("arch", "norms"),
+    [
+        ("transformer_skip_ln_tiny", []),
+        ("transformer_prenorm_tiny", ["--encoder-normalize-before", "--decoder-normalize-before"]),
+    ],
+)
+def test_a_model_starts_from_fairseqs_own_transformer_but_does_not_resume_its_training(arch, norms, train, tmp_path):
+    train(tmp_path, "--arch", "transformer", *norms, "--max-update", "1")
+    last = tmp_path / "checkpoint_last.pt"
+    flags = ["--arch", arch, "--max-update", "2"]
+    with pytest.raises(UsageError, match=f"was trained with --arch transformer, not {arch}: use the same flags"):
+        train(tmp_path, *flags)
+    tuned = train(tmp_path / "new", *flags, "--finetune-from-model", str(last), "--lr", "1e-9")
+    assert_equal(tuned, from_stock(read_checkpoint(last).model), atol=1e-6)
 
 
 def test_another_dictionary_of_the_same_size_is_refused(train, train_command, reversed_words, tmp_path, monkeypatch):

@@ -78,6 +78,8 @@ def _advice(flags: Any, filename: str) -> str:
 def _compare(there: Any, here: Any, filename: str, *, advice: str) -> None:
     """Raises `UsageError` if the checkpoint's model and the one to be trained have different flags."""
     before, now = _flags(there), _flags(here)
+    if now and not before and getattr(there, "encoder_connection", None) is None:  # a model of fairseq
+        before, now = ({"--arch": getattr(model, "arch", None) or model._name} for model in (there, here))
     if all(flags.keys() >= _SIDES and len({flags[side] for side in _SIDES}) == 1 for flags in (before, now)):
         before, now = ({"--connection": flags[min(_SIDES)], **flags} for flags in (before, now))
     for flag, value in before.items():
