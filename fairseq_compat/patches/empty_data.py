@@ -40,9 +40,10 @@ def _name_positions(task: Any) -> None:
         if max_positions is not None:
             fitting, skipped = dataset.filter_indices_by_size(dataset.ordered_indices(), max_positions)
             if len(skipped) and (self.args.sample_break_mode == "none" or not len(fitting)):
+                mode = "" if self.args.sample_break_mode == "none" else "--sample-break-mode none "
                 raise UsageError(
                     f"{len(skipped)} of {len(dataset)} samples are longer than the model's {max_positions} positions: "
-                    f"give --tokens-per-sample {max_positions}"
+                    f"give {mode}--tokens-per-sample {max_positions}"
                 )
         return original(self, dataset, max_positions=max_positions, **options)
 
@@ -61,7 +62,7 @@ def active() -> bool:
 EMPTY_DATA = Patch(
     name="empty-data",
     modules=("fairseq.data.iterators", "fairseq.tasks.language_modeling"),
-    symptom="--max-tokens below the shortest sentence: a traceback that ends in Exception: The dataset is empty",
+    symptom="a traceback (The dataset is empty), or a perplexity of 1.00, if no example is short enough",
     after=name_limits,
     active=active,
 )

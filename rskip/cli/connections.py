@@ -1,9 +1,10 @@
-"""List all connections, or describe some: formula, options, what they need from a model, paper.
+"""List all connections, or describe some: formula, options, needs, paper.
 
     rskip connections
     rskip connections 2rskip+ln sas:gate=single
 
-The list has an example of each family. docs/connections.md explains how to choose one.
+The list has one line per family, with an example. docs/connections.md explains how to choose one, and
+docs/residuals.md what a connection may need from your model.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _facts(spec: ConnectionSpec) -> Iterator[tuple[str, str]]:
     yield "works on", " and ".join(_inputs(spec))
     yield "needs", ", ".join(_NEEDS[need] for need in family.needs) or "only x and f"
     if spec.fold is not None:
-        yield "for inference", f"becomes {spec.fold.connection}"
+        yield "folds into", f"{spec.fold.connection}, after training"
     yield "source", family.source
     if family.paper.title != family.source:
         yield "paper", ", ".join(filter(None, (family.paper.title, family.paper.url)))

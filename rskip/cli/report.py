@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
     for name, given in typed.items():
         grids = [given + grid.removeprefix(name) for grid in results.grids.names if grid.startswith(f"{name}/")]
         if grids:
-            print(f"rskip report: tables with columns for {given}: {', '.join(grids)}", file=sys.stderr)
+            print(f"rskip report: {given} is a grid; as tables with columns: {', '.join(grids)}", file=sys.stderr)
     compared = [table for table in found if isinstance(table, ComparisonTable)]
     for folder, command in {folder: command for table in compared for folder, command in begun(table).items()}.items():
         print(f"rskip report: {folder} is unfinished; resume it with: {command}", file=sys.stderr)

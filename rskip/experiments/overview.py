@@ -67,7 +67,7 @@ def _check_run(run: list[Record]) -> list[Record]:
     for one, other in combinations(run, 2):
         shared = one.metrics.keys() & other.metrics.keys()
         if any(one.signatures.get(metric) != other.signatures.get(metric) for metric in shared):
-            raise ValueError(f"{one.path} and {other.path} were scored differently: they can't be averaged")
+            raise ValueError(f"{one.path} and {other.path} were scored differently: score one again, or remove it")
     return run
 
 

@@ -193,7 +193,7 @@ def find_text(
                 return load_units(place / name)
     raise MissingSetting(
         "text",
-        f"must be given: no text pipeline in {' or '.join(map(str, places[-1:] if text else folders))}",
+        f"must be given: no text pipeline in {' or '.join(dict.fromkeys(map(str, places[-1:] if text else folders)))}",
         expected=f'{CONFIG_FILE}\'s folder, BPE codes, a SentencePiece model, or "{TOKENS}" if the text is tokens',
     )
 

@@ -70,5 +70,14 @@ translator.translate(["{sentences[1]}", "{sentences[2]}"], beam=5, nbest=3)"""
         return {name: last.get(name) for name in ("valid_loss", "valid_nll_loss", "valid_ppl")}
 
     def choose(self, records: Sequence[Record]) -> Record:
-        """The run with the lowest validation loss."""
+        """The run with the lowest validation loss.
+
+        :raises ValueError: one of several runs has no validation loss.
+        """
+        if len(records) == 1:
+            return records[0]
+        for record in records:
+            if "valid_loss" not in record.metrics:
+                problem = f"{record.path} has no validation loss, by which a seed is chosen"
+                raise ValueError(f"{problem}: name one, with `rskip zoo publish {record.run} --seed N`")
         return min(records, key=lambda record: record.metrics["valid_loss"])

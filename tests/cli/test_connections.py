@@ -29,7 +29,7 @@ def test_a_description(capsys: pytest.CaptureFixture[str]) -> None:
     assert {
         ("λ", "1 (possible: an integer of at least 1)"),
         ("normalisation", "rms (possible: ln or rms or gn1 or bn)"),
-        ("for inference", "becomes 1xskip+rms"),
+        ("folds into", "1xskip+rms, after training"),
         ("works on", "sequences and feature maps"),
         ("option rank", "4 (possible: a whole number from 1 to 4096)"),
         ("option form", "lr (possible: lr or rw)"),

@@ -151,7 +151,7 @@ def test_a_grid_of_three_mappings_is_named_by_its_file_and_first_name(
     assert main(["report", "grid.yaml/large"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "grid/large"
     assert main(["report", "grid.yaml"]) == 0
-    tables = "rskip report: tables with columns for grid.yaml: grid.yaml/small, grid.yaml/large\n"
+    tables = "rskip report: grid.yaml is a grid; as tables with columns: grid.yaml/small, grid.yaml/large\n"
     assert capsys.readouterr().err == tables
 
 

@@ -267,7 +267,7 @@ def test_another_dictionary_of_the_same_size_is_refused(train, train_command, re
         cli_main()
 
     for name, *flags in (["run"], ["new", "--finetune-from-model", str(last)]):
-        with pytest.raises(UsageError, match=f"{last} was trained with other dictionaries than those of {data}: give"):
+        with pytest.raises(UsageError, match=f"{last} and the data {data} have different source and target dict"):
             continue_in(name, *flags)
     state = torch.load(last)
     del state["extra_state"]["dictionaries"]  # as in earlier versions

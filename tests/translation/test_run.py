@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from rskip.checkpoint import read_checkpoint
 from rskip.cli.main import main
 from rskip.experiments.recipe import load_recipe
 from rskip.files.checksum import sha256_file
-from rskip.records import read_record
+from rskip.records import Record, read_record
+from rskip.tasks import find_task
 from rskip.translation.data import data_folder
 from tests.translation.conftest import RUN_BY_PYTHON, SENTENCES, SPOILT
 
@@ -219,6 +221,14 @@ def test_publish_writes_half_precision_weights_of_the_seed_with_the_lowest_valid
         assert (folder / path.relative_to(data)).read_bytes() == path.read_bytes()
     told = capsys.readouterr().out
     assert "checkpoints/mine: seed 2, in float16\nadd it to checkpoints.json with: rskip zoo publish mine " in told
+
+
+def test_without_a_validation_loss_the_seed_must_be_named(make_record: Callable[..., Record]) -> None:
+    one, other = make_record(seed=1), make_record(seed=2, metrics={"sacrebleu": 39.0, "valid_loss": 4.0})
+    choose = find_task("translation").choose
+    assert choose([one]) is one
+    with pytest.raises(ValueError, match="has no validation loss, by which a seed is chosen: name one, with"):
+        choose([one, other])
 
 
 def test_weights_that_score_otherwise_in_half_precision_are_not_published(

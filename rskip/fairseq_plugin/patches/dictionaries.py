@@ -29,12 +29,10 @@ def compare_dictionaries(module: Any) -> None:
         state = load(self, filename, *args, **options)
         before, now = (state or {}).get(KEY, {}), _digests(self.task)
         if differing := [side for side in before if now.get(side, before[side]) != before[side]]:
-            others = "other dictionaries than those"
-            if len(differing) == 1:
-                others = f"another {differing[0]} dictionary than that"
+            which = f"{' and '.join(differing)} {'dictionary' if len(differing) == 1 else 'dictionaries'}"
             raise UsageError(
-                f"{filename} was trained with {others} of {self.cfg.task.data}: give the data folder of its training "
-                "run, or prepare the data with its dictionaries (fairseq-preprocess --srcdict and --tgtdict)"
+                f"the checkpoint {filename} and the data {self.cfg.task.data} have different {which}: train on the "
+                "checkpoint's data, or prepare yours with its dictionaries (fairseq-preprocess --srcdict and --tgtdict)"
             )
         return state
 

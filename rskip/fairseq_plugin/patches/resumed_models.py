@@ -88,8 +88,8 @@ def _compare(there: Any, here: Any, filename: str, *, advice: str) -> None:
             if isinstance(value, bool):
                 difference = f"with {flag}" if value else f"without {flag}"
             raise UsageError(
-                f"{filename} was trained {difference}: {advice} "
-                f"(with --finetune-from-model {filename} to start from its weights, if they fit)"
+                f"{filename} was trained {difference}: {advice}; to start a new run from its weights, if they fit, "
+                f"use --finetune-from-model {filename} with a new --save-dir"
             )
 
 
