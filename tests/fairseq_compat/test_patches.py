@@ -645,7 +645,8 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
         "UsageError 3 of 3 samples are longer than the model's 2 positions: give --tokens-per-sample 2\n"
         "UsageError 2 of 3 samples are longer than the model's 4 positions: give --tokens-per-sample 4\n"
         "none 9 1\n"
-        "UsageError 3 of 3 samples are longer than the model's 2 positions: give --tokens-per-sample 2\n"
+        "UsageError 3 of 3 samples are longer than the model's 2 positions: "
+        "give --sample-break-mode none --tokens-per-sample 2\n"
         "eos 4 1\n",
         ["none 2 0\nnone 4 1\n"],
     ),
