@@ -48,7 +48,7 @@ class NormalisedSum:
 
 @dataclass(frozen=True, kw_only=True)
 class GatedSum:
-    """y = αx + βf + γ norm(x + f), where α, β and γ are `Gate`s, and the term with γ is 0 without a norm.
+    """y = αx + βf + γ norm(x + f), where α, β and γ are gates (`Gate`), and the term with γ is 0 without a norm.
 
     :param form: "scaling": α, β, γ; without a gate γ = (1-α)(1-β). "highway": α = 1-T and β = T with T = `alpha`.
         "shortcut": α = 1-T and β = 1. "orthogonal": α = 1 - x·f/(x·x + 1e-6) and β = 1. "delta": α = 1 and
