@@ -24,6 +24,7 @@ _NEEDS = {
     "streams": "several tensors from block to block",
     "history": "the outputs of earlier layers",
 }
+_INPUTS = (("sequences", -1), ("feature maps", 1))  # with the dimension of their features
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +52,8 @@ def _example(family: Family) -> ConnectionSpec:
 
 
 def _facts(spec: ConnectionSpec) -> Iterator[tuple[str, str]]:
-    from rskip.connections.registry import find_family
+    from rskip.connections import find_family
+    from rskip.connections.spec import works_on
 
     family = find_family(spec.family)
     yield "y", family.formula
@@ -63,21 +65,10 @@ def _facts(spec: ConnectionSpec) -> Iterator[tuple[str, str]]:
     for name, option in family.options.items():
         value = spec.settings[name]
         yield f"option {name}", f"{str(value).lower()} (possible: {option.values})"
-    yield "works on", " and ".join(_inputs(spec))
+    yield "works on", " and ".join(name for name, dim in _INPUTS if works_on(spec, dim))
     yield "needs", ", ".join(_NEEDS[need] for need in family.needs) or "only x and f"
     if spec.fold is not None:
         yield "folds into", f"{spec.fold.connection}, after training"
     yield "source", family.source
     if family.paper.title != family.source:
         yield "paper", ", ".join(filter(None, (family.paper.title, family.paper.url)))
-
-
-def _inputs(spec: ConnectionSpec) -> Iterator[str]:
-    from rskip.connections import check_connection
-
-    for name, feature_dim in (("sequences", -1), ("feature maps", 1)):
-        try:
-            check_connection(spec, feature_dim)
-        except ValueError:
-            continue
-        yield name

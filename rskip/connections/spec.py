@@ -274,6 +274,15 @@ def check_connection(spec: str | ConnectionSpec, feature_dim: int) -> None:
         raise _wrong(str(spec), f"a connection for {_FEATURE_MAPS}; {which} works only on {_SEQUENCES}")
 
 
+def works_on(spec: str | ConnectionSpec, feature_dim: int) -> bool:
+    """Whether `check_connection` accepts the spec."""
+    try:
+        check_connection(spec, feature_dim)
+    except SettingError:
+        return False
+    return True
+
+
 def _wrong(spec: object, expected: str, *, advice: str = "") -> SettingError:
     return SettingError.of_value("connection", spec, expected, advice=advice)
 

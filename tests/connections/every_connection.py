@@ -12,11 +12,11 @@ from rskip.connections import (
     Place,
     build_connection,
     build_stack_connection,
-    check_connection,
     list_connections,
     parse_connection,
     registry,
 )
+from rskip.connections.spec import works_on
 
 FEATURES = 32
 PLACES = [
@@ -69,9 +69,7 @@ def built_for(spec: str, *, eps: float | None = None) -> list[Callable[[], nn.Mo
     """Builders of the spec's connections at each block position, for text and images, and of its stack connection."""
     made: list[Callable[[], nn.Module]] = []
     for feature_dim in (-1, 1):
-        try:
-            check_connection(spec, feature_dim)
-        except ValueError:
+        if not works_on(spec, feature_dim):
             continue
         for place in PLACES if registry.find_family(parse_connection(spec).family).needs_place else PLACES[:1]:
             made.append(

@@ -11,7 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from rskip.connections import build_connection, check_connection
+from rskip.connections import build_connection
+from rskip.connections.spec import works_on
 
 Parameters = dict[str, Tensor]
 Norm = Callable[[str, Tensor], Tensor]
@@ -117,16 +118,8 @@ def kind_of(spec: str) -> str:
     return next((kind for kind in ("bn", "gn1", "rms") if f"+{kind}" in spec), "ln")
 
 
-def works_on_images(spec: str) -> bool:
-    try:
-        check_connection(spec, 1)
-    except ValueError:
-        return False
-    return True
-
-
 TEXT = [spec for spec in BLOCK_FORMULAS if kind_of(spec) not in ("bn", "gn1")]
-IMAGES = [spec for spec in BLOCK_FORMULAS if works_on_images(spec)]
+IMAGES = [spec for spec in BLOCK_FORMULAS if works_on(spec, 1)]
 
 
 def used(connection) -> list[Tensor]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rskip.connections import check_connection, list_connections
-from rskip.settings.errors import SettingError
+from rskip.connections import list_connections
+from rskip.connections.spec import works_on
 
 OPTIONS = [
     "0.5xskip",
@@ -29,15 +29,7 @@ def image_specs() -> list[str]:
         for family in list_connections()
         for norm in family.norms
     ]
-    return ["1xskip", "1xskip+ln", *filter(_takes_images, plain), *OPTIONS]
-
-
-def _takes_images(spec: str) -> bool:
-    try:
-        check_connection(spec, 1)
-    except SettingError:
-        return False
-    return True
+    return ["1xskip", "1xskip+ln", *(spec for spec in plain if works_on(spec, 1)), *OPTIONS]
 
 
 @pytest.fixture(params=image_specs())
