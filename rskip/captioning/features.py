@@ -1,4 +1,4 @@
-"""Features of images in a memory-mapped store. N features per image, C values per feature.
+"""Features of images in a store on the disk. N features per image, C values per feature.
 
 A store is a folder: `features.bin` holds the features of all images in sequence, `boxes.bin` the boxes of regions, and
 `pictures.jsonl` a description of the features and one line per image. The index of an unfinished store is
@@ -18,6 +18,7 @@ import msgspec
 
 from rskip.files.journal import Journal
 from rskip.files.lock import Locked, open_locked
+from rskip.files.rows import FileRows
 from rskip.files.whole import atomic_file
 from rskip.machine.extras import extra
 from rskip.settings.check import convert
@@ -103,10 +104,10 @@ class FeatureStore:
         self.description, self.images = _read_index(self.path)
         self.names = list(self.images)
         self.dim: int = self.description["dim"]
-        self._boxes: np.ndarray | None = None
-        self._features = self._mapped(_FEATURES, self.description["dtype"], self.dim)
+        self._boxes: FileRows | None = None
+        self._features = self._rows(_FEATURES, self.description["dtype"], self.dim)
         if any(image.grid is None for image in self.images.values()) and (self.path / _BOXES).exists():
-            self._boxes = self._mapped(_BOXES, "float32", 4)
+            self._boxes = self._rows(_BOXES, "float32", 4)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -115,19 +116,19 @@ class FeatureStore:
         return self._key(name) is not None
 
     def __getitem__(self, name: str) -> Features:
-        """Returns a copy of the features of an image.
+        """Reads the features of an image.
 
         :param name: a name from `names`. If these are numbers (bottom-up features), also a file name that ends in a
             number: COCO_val2014_000000391895.jpg is 391895.
-        :raises ValueError: the store doesn't have the image.
+        :raises ValueError: the store doesn't have the image, or was changed since it was opened.
         """
         key = self._key(name)
         if key is None:
             raise ValueError(f"{self.path}: no features of {name}: extract them from the folder with this image")
         image = self.images[key]
         part = slice(image.start, image.start + image.count)
-        boxes = None if self._boxes is None or image.grid is not None else self._boxes[part].copy()
-        return Features(self._features[part].copy(), image.grid, boxes)
+        boxes = None if self._boxes is None or image.grid is not None else self._boxes[part]
+        return Features(self._features[part], image.grid, boxes)
 
     def __reduce__(self) -> tuple[type[FeatureStore], tuple[Path]]:
         return FeatureStore, (self.path,)
@@ -141,13 +142,13 @@ class FeatureStore:
                 return str(int(number))
         return None
 
-    def _mapped(self, name: str, dtype: str, columns: int) -> np.ndarray:
+    def _rows(self, name: str, dtype: str, columns: int) -> FileRows:
         path, rows = self.path / name, sum(image.count for image in self.images.values())
         expected = rows * columns * np.dtype(dtype).itemsize
         found = path.stat().st_size if path.is_file() else 0
         if found < expected:
             raise ValueError(f"{path} is damaged: it has {found:,} bytes, expected {expected:,}: extract it again")
-        return np.memmap(path, dtype=dtype, mode="r", shape=(rows, columns)) if rows else np.empty((0, columns), dtype)
+        return FileRows(path, dtype, (rows, columns))
 
 
 class ConstantFeatures:

@@ -19,7 +19,7 @@ from torch import Tensor
 from rskip.checkpoint.checkpoint import Checkpoint, needs_newer_format
 from rskip.checkpoint.config_file import BESIDE, CONFIG, FORMATS, WEIGHTS, WHOLE, check_sum, header_of, opened
 from rskip.checkpoint.fairseq_file import read_fairseq, write_fairseq
-from rskip.checkpoint.tensors import cast_floats, check_tensors, tied_names
+from rskip.checkpoint.tensors import cast_floats, check_tensors, read_tensors, tied_names
 from rskip.files.whole import atomic_file
 from rskip.machine.torch_errors import system_error
 
@@ -91,7 +91,7 @@ def read_safetensors(path: Path) -> Checkpoint:
     """
     with opened(path, framework="pt") as file:
         header = header_of(file, path)
-        model = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        model = read_tensors(file)
     for name in header.sums.keys() & model.keys():
         check_sum(header.sums, name, _crc32(model[name]), path=path)
     model |= {name: model[stored] for name, stored in header.tied.items()}

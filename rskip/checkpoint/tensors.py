@@ -20,6 +20,14 @@ _DTYPES = (
 _EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
 
 
+def read_tensors(file: Any) -> dict[str, Tensor]:
+    """The tensors of a file that safetensors' `safe_open` has opened for PyTorch, in memory of their own.
+
+    `get_tensor` maps the file: if another process changed it, the tensors would change too, or end this process.
+    """
+    return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+
+
 def check_tensors(content: Mapping[Any, Any], *, source: str) -> dict[str, Tensor]:
     """Checks the content of a `Checkpoint.model`: tensors of integers, or of floats of 16 bits or more.
 

@@ -72,9 +72,9 @@ def _add_health(app: FastAPI, service: Service) -> None:
 
     @app.get("/ready", tags=["operation"])
     async def ready() -> Response:
-        """Whether the server accepts work."""
-        alive = service.batcher.alive
-        return JSONResponse({"status": "ready" if alive else "shutting down"}, 200 if alive else 503)
+        """Whether the server accepts work and its last batches did not all fail."""
+        state = service.batcher.state
+        return JSONResponse({"status": state}, 200 if state == "ready" else 503)
 
     @app.get("/metrics", tags=["operation"])
     async def metrics() -> Response:

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Sequence
 from threading import Thread
-from typing import Any
+from typing import Any, Literal
 
 from rskip.serving.errors import RequestError
 from rskip.serving.jobs import EachStep, Job, Lane
@@ -18,6 +18,7 @@ from rskip.serving.workers import Compute, WorkerLost
 
 _LOG = logging.getLogger("rskip.serving")
 _LONGEST_RETRY = 60  # seconds
+_FAILURES, _FAILING = 3, 60.0  # that many failed batches in a row make the server not ready, for so many seconds
 _LOST = "the processes that computed this request were killed: send less, or try again later"
 
 
@@ -44,6 +45,7 @@ class Batcher:
         self.settings, self.metrics, self._computers = settings, metrics, computers
         self._threads: list[Thread] = []
         self._speed = 0.0  # tokens per second of recent batches
+        self._failures, self._failed = 0, -math.inf  # batches in a row that failed, and when the last one did
         metrics.watch(self.queue)
 
     def start(self) -> None:
@@ -59,9 +61,12 @@ class Batcher:
             thread.join()
 
     @property
-    def alive(self) -> bool:
-        """Whether jobs are accepted and computed."""
-        return bool(self._threads) and all(map(Thread.is_alive, self._threads)) and not self.queue.closed
+    def state(self) -> Literal["ready", "failing", "shutting down"]:
+        """Whether jobs are accepted and computed. After a time of failures, it says ready to let one be tried."""
+        if not (self._threads and all(map(Thread.is_alive, self._threads))) or self.queue.closed:
+            return "shutting down"
+        is_failing = self._failures >= _FAILURES and time.monotonic() - self._failed < _FAILING
+        return "failing" if is_failing else "ready"
 
     def submit(self, job: Job) -> None:
         """Adds a job to the queue.
@@ -109,6 +114,10 @@ class Batcher:
                     self._compute([each], compute)
                 return
             results = [RequestError(500, _LOST) if isinstance(error, WorkerLost) else error]
+        if isinstance(results[0], Exception) and not isinstance(results[0], ValueError):
+            self._failures, self._failed = self._failures + 1, time.monotonic()
+        else:
+            self._failures = 0
         seconds, size = time.monotonic() - start, sum(each.size for each in batch)
         self._speed = 0.8 * self._speed + 0.2 * size / max(seconds, 1e-9) if self._speed else size / max(seconds, 1e-9)
         made = sum(lane.produced(result) for result in results if not isinstance(result, Exception))

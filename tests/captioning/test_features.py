@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 
 import numpy as np
@@ -191,3 +192,11 @@ def test_a_damaged_store_loses_nothing_that_is_whole(tmp_path):
             write(store, "abcd")
         (store / name).unlink()
         assert (store / "features.bin").read_bytes() == features
+
+
+def test_a_store_that_another_process_truncates_is_told(tmp_path):
+    write(tmp_path / "store", ["a.jpg", "b.jpg"])
+    store = FeatureStore(tmp_path / "store")
+    os.truncate(tmp_path / "store/features.bin", 30)
+    with pytest.raises(ValueError, match=r"features\.bin was changed"):
+        store["b.jpg"]

@@ -112,6 +112,14 @@ def test_safetensors_gives_everything_back(save_fairseq, tied_model, tmp_path):
     }
 
 
+def test_tensors_that_were_read_do_not_change_with_their_file(save_fairseq, tied_model, tmp_path):
+    path = tmp_path / "a.safetensors"
+    write_checkpoint(path, read_checkpoint(save_fairseq("a.pt", tied_model)))
+    read = read_checkpoint(path)
+    path.write_bytes(bytes(path.stat().st_size))
+    assert same_tensors(read.model, tied_model)
+
+
 def test_safetensors_stores_a_tied_tensor_once_and_tells_no_place(save_fairseq, tied_model, tmp_path):
     write_checkpoint(tmp_path / "a.safetensors", read_checkpoint(save_fairseq("a.pt", tied_model)))
     with safe_open(tmp_path / "a.safetensors", framework="pt") as file:

@@ -35,6 +35,8 @@ class Doubling:
             time.sleep(0.001)
         if 13 in items:
             raise ValueError("13 can't be doubled")
+        if self.model == "broken":
+            raise RuntimeError("its file was truncated")
         return [2 * each for each in items]
 
     def produced(self, result):
@@ -125,14 +127,29 @@ def test_a_batch_without_clients_ends_and_a_full_queue_says_when_to_return(batch
     assert b"rskip_abandoned_batches_total 1.0" in batcher.metrics.text()
 
 
+def test_a_server_that_always_fails_is_not_ready_until_a_minute_has_passed(batcher, monkeypatch):
+    def states(lane, *items):
+        for each in items:
+            submitted(batcher, lane, each).future.exception(9)
+            yield batcher.state
+
+    broken, fine = Doubling("broken"), Doubling()
+    assert [*states(fine, 13, 13, 13)] == ["ready"] * 3  # the clients' fault
+    assert [*states(broken, 1, 1)] == ["ready"] * 2 and [*states(fine, 1)] == ["ready"]
+    assert [*states(broken, 1, 1, 1)] == ["ready", "ready", "failing"]
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 60)
+    assert batcher.state == "ready"
+
+
 def test_closing_computes_what_was_accepted():
     batcher = Batcher(ServerSettings(), Metrics())
     jobs = [submitted(batcher, Doubling(), number) for number in range(9)]
     batcher.start()
-    assert batcher.alive
+    assert batcher.state == "ready"
     batcher.close()
     assert [job.future.result(0) for job in jobs] == [[2 * number] for number in range(9)]
-    assert not batcher.alive
+    assert batcher.state == "shutting down"
     with pytest.raises(RequestError, match="shutting down"):
         submitted(batcher, Doubling(), 1)
 

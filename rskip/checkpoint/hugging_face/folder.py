@@ -157,13 +157,13 @@ def _fetched(path: Path) -> Path:
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
-    from rskip.checkpoint.tensors import check_tensors  # imports PyTorch
+    from rskip.checkpoint.tensors import check_tensors, read_tensors  # imports PyTorch
     from rskip.files.torch_file import read_torch_file
 
     if path.suffix == ".bin":
-        return check_tensors(read_torch_file(path, kind=_KIND, mmap=True), source=str(path))
+        return check_tensors(read_torch_file(path, kind=_KIND), source=str(path))
     try:
         with safe_open(path, framework="pt") as file:
-            return check_tensors({name: file.get_tensor(name) for name in file.keys()}, source=str(path))  # noqa: SIM118
+            return check_tensors(read_tensors(file), source=str(path))
     except SafetensorError as error:
         raise ValueError(f"{path} is truncated or damaged ({error}): get the complete file again") from error

@@ -7,8 +7,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from rskip.files.rows import FileRows
 from rskip.machine.extras import extra
 from rskip.text.dictionary import Dictionary
 
@@ -119,7 +119,7 @@ def _why_nothing(path: Path) -> str:
 
 
 class MmapSentences:
-    """Sentences as indices of a dictionary, in fairseq's "mmap" format. The files are mapped, not read.
+    """Sentences as indices of a dictionary, in fairseq's "mmap" format. The files are read on access.
 
     :param prefix: path of the two files without `.idx` and `.bin`.
     :raises FileNotFoundError: a file is missing.
@@ -144,12 +144,13 @@ class MmapSentences:
             raise ValueError(f"{self.index} has version {version} and type {code} of fairseq's mmap format: {known}")
         end = _HEADER.size + 4 * count
         _require_size(self.index, end + 8 * count, f"{count:,} sentences take")
-        self._sizes = _mapped(self.index, "<i4", count, _HEADER.size)
-        places = _mapped(self.index, "<i8", count, end)  # in bytes
+        self._sizes = FileRows(self.index, "<i4", (count,), offset=_HEADER.size)
+        self._places = FileRows(self.index, "<i8", (count,), offset=end)  # in bytes
         self._width = np.dtype(_TYPES[code - 1]).itemsize
-        tokens = int(places[-1]) // self._width + int(self._sizes[-1]) if count else 0
+        last = slice(count - 1, count)
+        tokens = int(self._places[last][0]) // self._width + int(self._sizes[last][0]) if count else 0
         _require_size(self.data, tokens * self._width, f"{self.index.name} describes")
-        self._places, self._tokens = places, _mapped(self.data, _TYPES[code - 1], tokens)
+        self._tokens = FileRows(self.data, _TYPES[code - 1], (tokens,))
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -157,7 +158,7 @@ class MmapSentences:
     @property
     def sizes(self) -> NDArray[np.int32]:
         """The number of indices in each sentence, including its end symbol."""
-        return self._sizes
+        return self._sizes[:]
 
     def sentence(self, row: int) -> Integers:
         """The indices of one sentence. Rows are counted from 0."""
@@ -168,7 +169,7 @@ class MmapSentences:
 
         :param vocabulary: size of the dictionary.
         :param dictionary: its file, for the error message.
-        :raises ValueError: the index file is damaged, or an index is outside the vocabulary.
+        :raises ValueError: a file is damaged or was changed, or an index is outside the vocabulary.
         """
         sizes, tokens = self._block(rows)
         outside = np.flatnonzero((tokens < 0) | (tokens >= vocabulary))
@@ -198,8 +199,3 @@ def _require_size(path: Path, expected: int, described: str) -> None:
         what = "is truncated" if size < expected else "is too long"
         raise ValueError(f"{path} {what}: it has {size:,} bytes, {described} {expected:,}: binarise again")
 
-
-def _mapped(path: Path, kind: str, count: int, offset: int = 0) -> NDArray[Any]:
-    if not count:
-        return np.empty(0, dtype=kind)  # an empty file can't be mapped
-    return np.memmap(path, dtype=kind, mode="r", offset=offset, shape=(count,))

@@ -57,6 +57,17 @@ def test_weights_are_read_from_one_file_or_shards(tmp_path):
     assert_weights(shards(tmp_path / "shards of bin", ".bin", torch.save))
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_weights_that_were_read_do_not_change_with_their_file(tmp_path, name):
+    folder = write_folder(tmp_path / "folder")
+    torch.save(WEIGHTS, folder / "pytorch_model.bin")
+    for other in {"model.safetensors", "pytorch_model.bin"} - {name}:
+        (folder / other).unlink()
+    tensors = Folder(folder).tensors()
+    (folder / name).write_bytes(bytes((folder / name).stat().st_size))
+    assert all(torch.equal(tensors[each], WEIGHTS[each]) for each in WEIGHTS)
+
+
 def test_a_folder_is_known_by_its_config_or_its_weights_file(tmp_path):
     folder = write_folder(tmp_path / "theirs")
     assert folder_at(folder) == folder_at(folder / "model.safetensors") == folder

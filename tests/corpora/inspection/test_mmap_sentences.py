@@ -103,3 +103,11 @@ def test_damaged_files(tmp_path, write_mmap):
     struct.pack_into("<q", whole, 26 + 6 * 4 + 3 * 8, 16)
     index.write_bytes(whole)
     refused("x.idx is damaged")
+
+
+def test_a_file_that_another_process_truncates_is_told(tmp_path, write_mmap):
+    write_mmap(tmp_path / "x", SENTENCES)
+    read = MmapSentences(tmp_path / "x")
+    (tmp_path / "x.bin").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"x\.bin was changed"):
+        read.sentence(0)
