@@ -33,7 +33,7 @@ class FoundTokens(NamedTuple):
 
 
 class Search:
-    """The state of one beam search, whose rules are those of `rskip.generation.search`.
+    """The state of one beam search, whose rules are those of `rskip.generation.search`. `close` frees its memory.
 
     A step takes the logits of all beams (`step`) or computes them with the kernels (`run`). Both return whether the
     search is finished. After a step of the first kind, `beams` tells how the beams go on.
@@ -50,7 +50,7 @@ class Search:
         self, library: Library, *, limits: Sequence[int], prefixes: Sequence[Sequence[int]] | None, words: int,
         **settings: Any,
     ) -> None:  # fmt: skip
-        self.library, self._search = library, None
+        self.library = library
         length = len(prefixes[0]) if prefixes else 0
         forced = [token for prefix in prefixes or () for token in prefix]
         if not limits or words < 2 or settings["beams"] < 1:
@@ -69,9 +69,9 @@ class Search:
         if self._search is None:
             raise MemoryError(f"a search for {len(limits)} sentences does not fit into memory")
 
-    def __del__(self) -> None:
-        if self._search is not None:
-            self.library.search_free(self._search)
+    def close(self) -> None:
+        """Frees the memory. In `__del__` a Ctrl-C would be printed and forgotten."""
+        self.library.search_free(self._search)
 
     def step(self, logits: int, kind: int, attention: int | None, *, threads: int) -> bool:
         """A step from the addresses of logits (B', K', V), which it changes, and attention (B', K', S).

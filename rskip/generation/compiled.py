@@ -24,7 +24,7 @@ EachStep = Callable[[int], None] | None
 
 
 class CompiledSearch:
-    """One beam search over a batch, which follows `options`.
+    """One beam search over a batch, which follows `options`. A `with` block frees its memory at the end.
 
     :param limits: maximum number of tokens of each sentence, without its end.
     :param prefixes: forced first tokens of each sentence, padded at the end.
@@ -43,6 +43,13 @@ class CompiledSearch:
         self.special, self.start = special, special.end if special.start is None else special.start
         self.search: Search
         self.words, self.source = 0, 0  # V, and S if attention is kept
+
+    def __enter__(self) -> CompiledSearch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.words:
+            self.search.close()
 
     def run(self, decoding: CpuDecoding, each_step: EachStep) -> None:
         """Searches over a decoder whose step is one program."""
@@ -63,7 +70,7 @@ class CompiledSearch:
     def open(self, words: int, source: int) -> None:
         """Begins the search over this vocabulary. `source`: S, of which attention is kept if `options` asks for it."""
         options, special = self.options, self.special
-        self.words, self.source = words, source if options.attention else 0
+        self.source = source if options.attention else 0
         self.search = Search(
             self.library, limits=self.limits, prefixes=self.prefixes, words=words, beams=options.beam,
             start=self.start, end=special.end, padding=special.padding, unknown=special.unknown,
@@ -72,6 +79,7 @@ class CompiledSearch:
             unknown_penalty=options.unknown_penalty, temperature=options.temperature, sampling=options.sampling,
             top_k=options.top_k, top_p=options.top_p, seed=options.seed,
         )  # fmt: skip
+        self.words = words
 
     def hypotheses(self, as_array: Callable[[np.ndarray], Any] = np.asarray) -> list[list[Hypothesis]]:
         """The best of each sentence.

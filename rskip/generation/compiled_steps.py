@@ -35,15 +35,15 @@ def compiled_search(
     :param limits: maximum number of tokens of each sentence, without its end.
     :param prefixes: forced first tokens of each sentence, padded at the end.
     """
-    search = CompiledSearch(library, options, limits=limits, prefixes=prefixes, special=special)
-    with torch.inference_mode():
+    compiled = CompiledSearch(library, options, limits=limits, prefixes=prefixes, special=special)
+    with compiled as search, torch.inference_mode():
         state: Any = decoder.start(memory, attention=options.attention)
         decoding = decoder.decoding(state, options.beam) if isinstance(decoder, CpuTransformer) else None
         if decoding is None:
             _by_steps(search, decoder, state, each_step)
         else:
             search.run(decoding, each_step)
-    return search.hypotheses(torch.from_numpy)
+        return search.hypotheses(torch.from_numpy)
 
 
 def _by_steps(search: CompiledSearch, decoder: StepDecoder, state: Any, each_step: EachStep) -> None:

@@ -124,9 +124,10 @@ class RuntimeModel:
         if not sources:
             return []
         limits = [options.max_length(len(source), self.max_positions) for source in sources]
-        search = CompiledSearch(self._model.library, options, limits=limits, prefixes=prefixes, special=special)
-        search.run(self._model.decoding(self._model.encode(sources), options.beam), each_step)
-        return search.hypotheses()
+        compiled = CompiledSearch(self._model.library, options, limits=limits, prefixes=prefixes, special=special)
+        with compiled as search:
+            search.run(self._model.decoding(self._model.encode(sources), options.beam), each_step)
+            return search.hypotheses()
 
 
 def _reopened(file: Path, precision: str, source_words: int, target_words: int, fingerprint: str) -> RuntimeModel:

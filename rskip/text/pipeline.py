@@ -100,6 +100,9 @@ class TextPipeline:
             config.added_tokens, subwords.normalise if isinstance(subwords, WholePieces) else str
         )
 
+    def __reduce__(self) -> tuple[type[TextPipeline], tuple[TextConfig, Subwords]]:
+        return TextPipeline, (self.config, self._subwords)
+
     @property
     def source_language(self) -> str:
         return self.config.source_language

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 
 import pytest
 import torch
@@ -25,14 +26,15 @@ def compiled_draws(logits, **settings):
     logits = logits.expand(count, 1, words).contiguous()
     # padding and end are beyond the words that are drawn
     padded = torch.nn.functional.pad(logits, (0, 2), value=-math.inf)
-    search = Search(
+    opened = Search(
         find_library().library, limits=[5] * count, prefixes=None, words=words + 2, beams=ROWS // count, start=0,
         end=words, padding=words + 1, unknown=0, min_length=0, ngram=0, gnmt=0, source=0, length_penalty=1.0,
         unknown_penalty=0.0, temperature=options.temperature, sampling=1, top_k=options.top_k, top_p=options.top_p,
         seed=options.seed,
     )  # fmt: skip
-    assert not search.step(padded.data_ptr(), TYPES[kind_of(padded)], None, threads=1)
-    return torch.tensor(search.beams()[0]).flatten()
+    with closing(opened) as search:
+        assert not search.step(padded.data_ptr(), TYPES[kind_of(padded)], None, threads=1)
+        return torch.tensor(search.beams()[0]).flatten()
 
 
 def frequencies(probabilities=PROBABILITIES, seed=1, *, compiled=False, **settings):
