@@ -48,7 +48,7 @@ class CTranslate2Translator(Translator):
     def _found(self, source: Source, result: Any) -> Translation:
         tokens = tuple(result.hypotheses[0])
         text = self.tokenizer.decode(map(self.tokenizer.target.index, tokens))
-        return Translation(source.sentence, (TranslatedHypothesis(text, result.scores[0], tokens),))
+        return Translation(source.text, (TranslatedHypothesis(text, result.scores[0], tokens),))
 
 
 @contextmanager

@@ -13,12 +13,12 @@ from rskip.serving.jobs import Job
 from rskip.serving.languages import detect
 from rskip.serving.markup import Fragment
 from rskip.serving.reading import documented, read_fields
-from rskip.serving.sentences import SplitText
 from rskip.serving.service import Service
 from rskip.serving.threads import aside
 from rskip.serving.translating import TranslationLane, search_options, translation_job
 from rskip.settings.errors import shown
 from rskip.text.language_codes import language_name, short_code
+from rskip.text.sentences import SplitText
 from rskip.translation.translation import Translation
 
 with extra("serve", what="a server"):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
-from rskip.serving.sentences import SplitText
+from rskip.text.sentences import SplitText
 
 _RAW = frozenset({"script", "style", "textarea", "title"})  # contain no tags
 _NOT_TEXT = _RAW | {"code", "pre", "kbd", "samp", "svg", "math"}

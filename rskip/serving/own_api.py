@@ -15,11 +15,11 @@ from rskip.serving.access_log import note
 from rskip.serving.errors import RequestError
 from rskip.serving.models import languages_of
 from rskip.serving.reading import documented, read_json, typed
-from rskip.serving.sentences import SplitText
 from rskip.serving.service import Service
 from rskip.serving.threads import aside
 from rskip.serving.translating import TranslationLane, search_options, translation_job
 from rskip.text.language_codes import language_name
+from rskip.text.sentences import SplitText
 from rskip.translation.translation import TranslatedHypothesis, Translation
 
 with extra("serve", what="a server"):

@@ -96,13 +96,14 @@ class Tokenizer:
     def target_language(self) -> str:
         return self.text.target_language
 
-    def missing_language(self, tokens: Sequence[str]) -> str | None:
-        """A language token as an example, if a source has to begin with one of several itself, but doesn't."""
+    @property
+    def typed_languages(self) -> list[str]:
+        """The language tokens of which each source must begin with one, if the text has to say it."""
         known = self.languages
         if known is None or known.encoder != "target" or self.target_language not in known.unmarked:
-            return None
+            return []
         possible = [known.token(code) for code in known.codes]
-        return None if len(possible) < 2 or tokens[0] in possible else possible[0]
+        return possible if len(possible) > 1 else []
 
     def encode(self, sentence: str) -> list[int]:
         """The ids of a raw source sentence's tokens, including the end. NUL bytes count as spaces.
@@ -130,15 +131,20 @@ class Tokenizer:
         return self.pair.source_ids(_known_ids(tokens, self.source))
 
 
-def _tokens(sentence: str, encode: Callable[[str], str], separator: str | None) -> list[str]:
-    if not isinstance(sentence, str):
-        raise ValueError(f"it is {sentence!r}: expected text")
-    if "\n" in sentence:
-        raise ValueError("it has a line feed inside: give each line as a separate sentence")
+def check_text(text: str) -> None:
+    """:raises ValueError: it is not Unicode text."""
+    if not isinstance(text, str):
+        raise ValueError(f"it is {text!r}: expected text")
     try:
-        sentence.encode("utf-8")
+        text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError(f"its character {error.start + 1} is not Unicode text: {error.reason}") from error
+
+
+def _tokens(sentence: str, encode: Callable[[str], str], separator: str | None) -> list[str]:
+    check_text(sentence)
+    if "\n" in sentence:
+        raise ValueError("it has a line feed inside: give each line as a separate sentence")
     if is_blank(sentence):
         return []
     return [token for token in encode(sentence.replace("\0", " ")).split(separator) if token]

@@ -197,7 +197,7 @@ class WindowSearcher:
 
 def translate_window(
     translator: Translator,
-    sentences: Sequence[str],
+    lines: Sequence[str],
     options: SearchOptions,
     batches: BatchSettings,
     *,
@@ -207,10 +207,16 @@ def translate_window(
 ) -> list[Translation]:
     """Translates a window. Sampling has a seed per window, so a resumed translation draws the same tokens.
 
-    :param begin: called with the prepared sentences before the search.
+    :param begin: called with the prepared lines before the search.
     """
     options = replace(options, seed=options.seed + number) if options.sampling else options
-    sources = translator.read(sentences, options, too_long=batches.too_long, limit=batches.max_source_positions)
+    sources = translator.read(
+        lines,
+        options,
+        split_sentences=batches.split_sentences,
+        too_long=batches.too_long,
+        limit=batches.max_source_positions,
+    )
     begin(sources)
     max_tokens = MAX_TOKENS if batches.max_tokens is None else batches.max_tokens
     return translator.search(sources, options, max_tokens=max_tokens, searcher=searcher)

@@ -20,7 +20,7 @@ TooLong = Literal["keep", "cut", "split"]
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSettings(Checked):
-    """Settings of batches and of long sentences.
+    """Settings of batches, and of lines with several or long sentences.
 
     :raises SettingError: a value is not possible.
     """
@@ -29,11 +29,12 @@ class BatchSettings(Checked):
         Count | None, Meta(description=f"source tokens per batch; memory grows with it (default: {MAX_TOKENS})")
     ] = None
     buffer_size: Annotated[Count, Meta(description="lines in memory at a time")] = 2000
+    split_sentences: Annotated[bool, Meta(description="translate each sentence of a line by itself")] = True
     too_long: Annotated[
         TooLong,
         Meta(
-            description="lines of more than max-source-positions tokens: split them into their sentences, cut them, or "
-            "keep them whole, if the model can"
+            description="sentences of more than max-source-positions tokens: split them into parts, cut them, or keep "
+            "them whole, if the model can"
         ),
     ] = "split"
     max_source_positions: Annotated[

@@ -1,6 +1,6 @@
-"""Converts sentences to segments of model tokens, and the hypotheses of segments to translations.
+"""Converts texts to segments of model tokens, and the hypotheses of segments to translations.
 
-A sentence is one segment unless it is too long and split. S source tokens, T target tokens, without ends.
+Each sentence of a text is one segment, or several if it is too long. S source tokens, T target tokens, without ends.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 import numpy
 
 from rskip.generation import Hypothesis, SearchOptions
-from rskip.text import Tokenizer
+from rskip.text import TextPipeline, Tokenizer
+from rskip.text.sentences import SplitText, fill
+from rskip.text.tokenizer import check_text
 from rskip.translation.options import TooLong
 from rskip.translation.translation import TranslatedHypothesis
 
@@ -26,15 +28,17 @@ _LONGEST_PART = 250  # tokens; about the maximum length of sentences in cleaned 
 
 @dataclass(frozen=True)
 class Source:
-    """A sentence as input of the model.
+    """A text as input of the model.
 
-    segments: its model tokens, in several segments if it was split. A blank sentence has no segments.
+    segments: the model tokens of its sentences. A text without visible characters has none.
+    gaps: the text before the translation of the first segment, between two, and after the last one.
     prefix: ids of the target tokens that are forced at the beginning of the first segment.
-    notes: differences between the segments and the sentence, and a missing language token.
+    notes: differences between the segments and the text, and a missing language token.
     """
 
-    sentence: str
+    text: str
     segments: tuple[tuple[str, ...], ...]
+    gaps: tuple[str, ...]
     prefix: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -49,12 +53,15 @@ class LengthRule:
     too_long: TooLong
     limit: int | None
 
-    def segments(self, tokens: Sequence[str]) -> tuple[list[list[str]], tuple[str, ...]]:
-        """The tokens in segments, and notes on changes. Raises `ValueError` for too many tokens."""
-        count = len(tokens) + 1
+    def segments(self, tokens: Sequence[str], *, before: int) -> tuple[list[list[str]], tuple[str, ...]]:
+        """The tokens in segments, and notes on changes. Raises `ValueError` for too many tokens.
+
+        :param before: number of tokens that will be put before each segment.
+        """
+        count = before + len(tokens) + 1
         if self.limit is None or count <= self.limit:
             return [list(tokens)], ()
-        room = self.limit - 1
+        room = max(self.limit - 1 - before, 1)
         if self.too_long == "cut":
             return [list(tokens[:room])], (f"cut after {room:,} of its {len(tokens):,} tokens",)
         if self.too_long == "split":
@@ -66,23 +73,42 @@ class LengthRule:
         )
 
 
-def read_source(sentence: str, prefix: str, *, tokenizer: Tokenizer, rule: LengthRule) -> Source:
-    """Converts a sentence to model tokens in segments, by `rule`.
+def read_source(text: str, prefix: str, *, tokenizer: Tokenizer, rule: LengthRule, split_sentences: bool) -> Source:
+    """Converts a text to model tokens in segments, by `rule`.
+
+    A language token at the beginning of a sentence, such as >>deu<<, holds for the sentences after it too.
 
     :param prefix: raw text at the beginning of its translation.
-    :raises ValueError: the sentence or the prefix has several lines or is not Unicode, or the sentence is too long.
+    :param split_sentences: whether each sentence is a segment; otherwise, and if the text is model tokens already, the
+        text is one sentence.
+    :raises ValueError: the text or the prefix is not Unicode, a sentence is too long, or the prefix or a text that is
+        not split has several lines.
     """
-    tokens = tokenizer.tokens(sentence)
     try:
         forced = tokenizer.encode_prefix(prefix)
     except ValueError as error:
         raise ValueError(f"its prefix: {error}") from error
-    if not tokens:
-        return Source(sentence, ())
-    segments, notes = rule.segments(tokens)
-    if (example := tokenizer.missing_language(tokens)) is not None:
-        notes += (f"it doesn't begin with a language token of the model, such as {example}",)
-    return Source(sentence, tuple(map(tuple, segments)), tuple(forced), notes)
+    check_text(text)
+    sentences, between = [text], ["", ""]
+    if split_sentences and isinstance(tokenizer.text, TextPipeline):
+        sentences, between = (found := SplitText(text.replace("\0", " "))).sentences, found.gaps
+    typed = tokenizer.typed_languages
+    language: list[str] = []
+    segments, gaps, notes = list[tuple[str, ...]](), between[:1], dict[str, None]()
+    for sentence, gap in zip(sentences, between[1:], strict=True):
+        tokens = tokenizer.tokens(sentence)
+        if tokens and tokens[0] in typed:
+            language, tokens = tokens[:1], tokens[1:]
+        elif not tokens:
+            gaps[-1] += gap
+            continue
+        elif typed and not language:
+            notes[f"it doesn't begin with a language token of the model, such as {typed[0]}"] = None
+        parts, changes = rule.segments(tokens, before=len(language))
+        segments += [(*language, *part) for part in parts]
+        gaps += [*[" "] * (len(parts) - 1), gap]
+        notes |= dict.fromkeys(changes)
+    return Source(text, tuple(segments), tuple(gaps), tuple(forced) if segments else (), tuple(notes))
 
 
 def split(tokens: Sequence[str], room: int) -> list[list[str]]:
@@ -125,44 +151,33 @@ def _word_ends(tokens: Sequence[str]) -> set[int]:
 
 
 def join_segments(
-    found: Sequence[Sequence[Hypothesis]],
-    *,
-    source_lengths: Sequence[int],
-    tokenizer: Tokenizer,
-    options: SearchOptions,
+    source: Source, found: Sequence[Sequence[Hypothesis]], *, tokenizer: Tokenizer, options: SearchOptions
 ) -> tuple[TranslatedHypothesis, ...]:
-    """The translations of a sentence: the best ones of its segments joined, then the second best ones, and so on.
+    """The translations of a text: the best ones of its segments joined, then the second best ones, and so on.
 
-    Texts are joined by spaces. The score is that of all tokens with one length penalty, including the segments' ends.
+    The score is that of all tokens with one length penalty, including the segments' ends.
 
     :param found: hypotheses of each segment, best first.
-    :param source_lengths: number of tokens in each segment, without the end.
     """
-    return tuple(
-        _join(ranked, source_lengths, tokenizer, options)
-        for ranked in zip(*found, strict=False)
-    )
+    return tuple(_join(source, ranked, tokenizer, options) for ranked in zip(*found, strict=False))
 
 
 def _join(
-    hypotheses: Sequence[Hypothesis],
-    source_lengths: Sequence[int],
-    tokenizer: Tokenizer,
-    options: SearchOptions,
+    source: Source, hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer, options: SearchOptions
 ) -> TranslatedHypothesis:
     pair = tokenizer.pair
     inner = [pair.inner(hypothesis.tokens.tolist()) for hypothesis in hypotheses]  # without language tokens
     tokens = [
         hypothesis.tokens[part][:-1].tolist() for hypothesis, part in zip(hypotheses, inner, strict=True)
     ]
-    texts = [tokenizer.decode(each) for each in tokens]
     alignment = attention = None
     if options.attention:
-        attentions = _own_attentions(hypotheses, inner, source_lengths, first=len(pair.before))
+        lengths = [len(segment) for segment in source.segments]
+        attentions = _own_attentions(hypotheses, inner, lengths, first=len(pair.before))
         alignment = _hard_alignment(attentions)
         attention = attentions[0] if len(attentions) == 1 else None
     return TranslatedHypothesis(
-        text=" ".join(each for each in texts if each),
+        text=fill(source.gaps, [tokenizer.decode(each) for each in tokens]),
         score=_score(hypotheses, options),
         tokens=tuple(tokenizer.target.tokens[index] for each in tokens for index in each),
         token_scores=_token_scores(hypotheses, inner) if options.token_scores else None,

@@ -7,23 +7,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rskip.text.sentences import LINE_ENDS
+
 if TYPE_CHECKING:
     import numpy
 
 
 @dataclass(frozen=True)
 class TranslatedHypothesis:
-    """One translation of a sentence into T model tokens. Values that were not requested are None.
+    """One translation of a text into T model tokens. Values that were not requested are None.
 
     :param text: raw text.
-    :param score: the log-probability divided by the length penalty, including the end.
+    :param score: the log-probability of all tokens, including the end of each sentence, divided by the length penalty
+        of their number.
     :param tokens: (T) target tokens, without the end.
     :param token_scores: (T + 1) log-probability of each token, with the end last.
     :param alignment: (source token, target token) for each target token: indices from 0 into
         `Translation.source_tokens` and `tokens`. The source token is the one with the most attention, except the end,
         as in fairseq's `--print-alignment hard`.
     :param attention: (T + 1, S + 1) NumPy array of the attention of each target token over the source's tokens, with
-        both ends last. None for a sentence that was split.
+        both ends last. None for a text of several sentences or parts.
     """
 
     text: str
@@ -36,10 +39,10 @@ class TranslatedHypothesis:
 
 @dataclass(frozen=True)
 class Translation:
-    """One or more translations of a sentence, best first.
+    """One or more translations of a text, best first.
 
-    :param source: the given sentence. A blank sentence has one hypothesis without tokens and with score 0.
-    :param notes: remarks: the sentence was cut or split or lacks a language token, or its translation was stopped.
+    :param source: the given text. One without a letter has one hypothesis: itself, without tokens and with score 0.
+    :param notes: remarks: a sentence was cut or split or lacks a language token, or its translation was stopped.
     :param source_tokens: (S) the translated model tokens, without the end.
     """
 
@@ -72,6 +75,7 @@ class SentenceError(ValueError):
         self.reason = reason
 
 
+_SPACES = str.maketrans(dict.fromkeys(LINE_ENDS, " "))
 LineForm = Callable[[Translation, int], str]  # the second argument is the number of the source line, from 1
 
 
@@ -125,5 +129,5 @@ def _json_line(translation: Translation, number: int) -> str:
 
 
 def _on_one_line(text: str) -> str:
-    # a model with byte fallback can produce a line feed
-    return text.replace("\n", " ")
+    # a line may have other line ends inside, and a model with byte fallback can produce a line feed
+    return text.translate(_SPACES)

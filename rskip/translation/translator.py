@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     import torch
 
 _OWN_SETTINGS = (
-    "max_tokens", "too_long", "max_source_tokens", "prefixes", "source_language", "target_language", "searcher",
+    "max_tokens", "split_sentences", "too_long", "max_source_tokens", "prefixes", "source_language", "target_language",
+    "searcher",
 )  # fmt: skip
-_BLANK = (TranslatedHypothesis(text="", score=0.0, tokens=(), token_scores=(), alignment=()),)
 
 
 class Translator:
     """A Transformer with its tokenizer. `translate` runs two steps, which can also be called separately::
 
-        sources = translator.read(sentences, options)        # raw text to tokens; long sentences to segments
+        sources = translator.read(texts, options)            # raw text to the tokens of its sentences
         translations = translator.search(sources, options)   # the searcher's hypotheses, converted to raw text
 
     A translator is thread-safe. `options` are the defaults of its search: a beam of 4, length penalty 1, and at most
@@ -170,19 +170,20 @@ class Translator:
         other.model = stored.build_in_torch(self.tokenizer, precision=self.precision, device="cpu")
         return other
 
-    def __call__(self, sentence: str, **settings: Any) -> str:
-        """The best translation of one sentence. `settings` are those of `translate`."""
-        if not isinstance(sentence, str):
-            got = type(sentence).__name__
-            raise ValueError(f"translator(...) takes one sentence and got a {got}: translate([...]) takes several")
-        return self.translate([sentence], **settings)[0].text
+    def __call__(self, text: str, **settings: Any) -> str:
+        """The best translation of one text. `settings` are those of `translate`."""
+        if not isinstance(text, str):
+            got = type(text).__name__
+            raise ValueError(f"translator(...) takes one text and got a {got}: translate([...]) takes several")
+        return self.translate([text], **settings)[0].text
 
     def translate(
         self,
-        sentences: Sequence[str],
+        texts: Sequence[str],
         options: SearchOptions | None = None,
         *,
         max_tokens: int = MAX_TOKENS,
+        split_sentences: bool = True,
         too_long: TooLong = "split",
         max_source_tokens: int | None = None,
         prefixes: Sequence[str | None] | None = None,
@@ -191,54 +192,65 @@ class Translator:
         searcher: Searcher | None = None,
         **settings: Any,
     ) -> list[Translation]:
-        """Translates raw sentences in batches, and returns the translations in the order of the sentences.
+        """Translates raw texts in batches, and returns the translations in the order of the texts.
 
-        The translation of a blank sentence is "". NUL bytes count as spaces. Unknown tokens in a translation stay
-        `<unk>`. `alignment` and `attention` need `attention=True`.
+        Each sentence is translated by itself, since translation models learn single sentences. What stands between two
+        sentences stays: spaces, line breaks, and parts without a letter, such as 12:30. NUL bytes count as spaces.
+        Unknown tokens in a translation stay `<unk>`. `alignment` and `attention` need `attention=True`.
 
         :param options: settings of the search (default: `self.options`).
         :param max_tokens: maximum number of source tokens in a batch, including padding. Memory grows with it. A longer
             sentence is translated separately.
-        :param too_long: rule for text of more than `max_source_tokens` tokens. "split" translates its sentences, and
-            sentences of more than 250 tokens in parts, and joins the translations by spaces. "cut" drops the rest.
+        :param split_sentences: False: a text is translated as one sentence, and must have one line.
+        :param too_long: rule for a sentence of more than `max_source_tokens` tokens. "split" translates parts of
+            at most 250 tokens, and joins the translations by spaces. "cut" drops the rest.
             "keep" raises an error. `Translation.notes` describes the change.
         :param max_source_tokens: maximum number of source tokens, including the end. Default: the number of learned
             positions. Without learned positions, "keep" has no limit, and "cut" and "split" use the maximum source
             length on which fairseq would have trained (max_source_positions).
-        :param prefixes: raw text at the beginning of each sentence's translation; "" or None for none.
+        :param prefixes: raw text at the beginning of each text's translation; "" or None for none.
         :param source_language, target_language: languages for a multilingual model (default: the translator's).
         :param searcher: runs the search, such as `Workers` (default: in this process).
         :param settings: fields of `SearchOptions` to change, such as `beam=5`.
-        :raises SentenceError: a sentence has several lines or too many tokens.
+        :raises SentenceError: a sentence has too many tokens, or a text that is not split has several lines.
         :raises ValueError: a setting is not possible.
         """
         options = (self.options if options is None else options).changed(settings, further=_OWN_SETTINGS)
         translator = self.between(source_language, target_language)
-        sources = translator.read(sentences, options, too_long=too_long, limit=max_source_tokens, prefixes=prefixes)
+        sources = translator.read(
+            texts,
+            options,
+            split_sentences=split_sentences,
+            too_long=too_long,
+            limit=max_source_tokens,
+            prefixes=prefixes,
+        )
         return translator.search(sources, options, max_tokens=max_tokens, searcher=searcher)
 
     def read(
         self,
-        sentences: Sequence[str],
+        texts: Sequence[str],
         options: SearchOptions,
         *,
+        split_sentences: bool = True,
         too_long: TooLong = "split",
         limit: int | None = None,
         prefixes: Sequence[str | None] | None = None,
     ) -> list[Source]:
-        """The first half of `translate`: converts sentences to sources, and cuts or splits long ones."""
-        if isinstance(sentences, str):
-            expected = "expected a list of sentences, got one string"
-            raise ValueError(f"{expected}: use translate([sentence]), or translator(sentence)")
+        """The first half of `translate`: converts texts to sources, and cuts or splits long sentences."""
+        if isinstance(texts, str):
+            raise ValueError("expected a list of texts, got one string: use translate([text]), or translator(text)")
         rule = self._length_rule(too_long, limit)
         if prefixes is None:
-            prefixes = [None] * len(sentences)
-        if len(prefixes) != len(sentences):
-            raise ValueError(f"{len(prefixes)} prefixes for {len(sentences)} sentences: expected one per sentence")
+            prefixes = [None] * len(texts)
+        if len(prefixes) != len(texts):
+            raise ValueError(f"{len(prefixes)} prefixes for {len(texts)} texts: expected one per text")
         sources = []
-        for number, (sentence, prefix) in enumerate(zip(sentences, prefixes, strict=True), start=1):
+        for number, (text, prefix) in enumerate(zip(texts, prefixes, strict=True), start=1):
             try:
-                source = read_source(sentence, prefix or "", tokenizer=self.tokenizer, rule=rule)
+                source = read_source(
+                    text, prefix or "", tokenizer=self.tokenizer, rule=rule, split_sentences=split_sentences
+                )
                 self._check_prefix(source, options)
             except ValueError as error:
                 raise SentenceError(number, str(error)) from error
@@ -305,13 +317,9 @@ class Translator:
         self, source: Source, found: Sequence[Sequence[Hypothesis]], options: SearchOptions
     ) -> Translation:
         if not found:
-            return Translation(source=source.sentence, hypotheses=_BLANK)
-        hypotheses = join_segments(
-            found,
-            source_lengths=[len(segment) for segment in source.segments],
-            tokenizer=self.tokenizer,
-            options=options,
-        )
+            blank = TranslatedHypothesis(text=source.gaps[0], score=0.0, tokens=(), token_scores=(), alignment=())
+            return Translation(source=source.text, hypotheses=(blank,))
+        hypotheses = join_segments(source, found, tokenizer=self.tokenizer, options=options)
         limits = [self._limit(segment, options) for segment in source.segments]
         lengths = [len(each[0].tokens) - 1 for each in found]
         stopped = tuple(
@@ -320,7 +328,7 @@ class Translator:
             if length >= limit
         )
         return Translation(
-            source=source.sentence,
+            source=source.text,
             hypotheses=hypotheses,
             notes=source.notes + stopped[:1],
             source_tokens=tuple(token for segment in source.segments for token in segment),

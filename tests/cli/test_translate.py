@@ -118,7 +118,7 @@ def take_signals():
 def test_a_file_to_standard_output(translate, translator, text):
     status, output, error = translate(text)
     best = [translator(each) for each in ("A dog runs.", "Two men play football", "A woman.")]
-    assert (status, output) == (0, f"{best[0]}\n\n\n{best[1]}\n{best[2]}\n")
+    assert (status, output) == (0, f"{best[0]}\n\n   \n{best[1]}\n{best[2]}\n")
     assert "Hund" in best[0]
     assert re.fullmatch(
         r"rskip translate: 5 lines in \d.* s: .* sentences/s   .* tokens/s \(cpu, float32\)\n", error
@@ -228,10 +228,10 @@ def test_every_search_option_arrives(translate, text, monkeypatch):
     monkeypatch.setattr(Translator, "search", searched)
     flags = [(flag_of(SearchOptions, name), *([] if value is True else [value])) for name, value in GIVEN.items()]
     translate(text, *(each for flag in flags for each in flag), "--max-tokens", 100, "--too-long", "cut",
-              "--max-source-positions", 50)  # fmt: skip
-    assert seen == [{"too_long": "cut", "limit": 50}, (SearchOptions(**GIVEN), 100)]
+              "--max-source-positions", 50, "--no-split-sentences")  # fmt: skip
+    assert seen == [{"split_sentences": False, "too_long": "cut", "limit": 50}, (SearchOptions(**GIVEN), 100)]
     translate(text)
-    assert seen[2:] == [{"too_long": "split", "limit": None}, (DEFAULT_OPTIONS, MAX_TOKENS)]
+    assert seen[2:] == [{"split_sentences": True, "too_long": "split", "limit": None}, (DEFAULT_OPTIONS, MAX_TOKENS)]
 
 
 def test_help_names_the_flags_and_defaults_without_loading_torch(environment):
@@ -288,7 +288,7 @@ def test_samples_are_the_same_with_the_same_seed_and_other_with_another(translat
         return translate(text, "--sampling", "--beam", 1, "--seed", seed, "--buffer-size", 2, "--quiet")[1]
 
     assert sample(1) == sample(1) != sample(2)
-    assert sample(1).splitlines()[1:3] == ["", ""]
+    assert sample(1).splitlines()[1:3] == ["", "   "]
 
 
 def test_windows_have_seeds_of_their_own(translate, tmp_path):
@@ -424,7 +424,8 @@ def test_nul_bytes_and_unusual_spaces_keep_lines_aligned(translate, tmp_path):
     status, output, _ = translate(tmp_path / "odd.en")
     assert status == 0 and output.endswith("\n")
     lines = output[:-1].split("\n")
-    assert len(lines) == 5 and "Hund" in lines[0] and lines[1:4] == ["", "", ""] and "Katze" in lines[4]
+    assert lines == output.splitlines() and lines[1:4] == ["", "  ", " \u3000"]
+    assert "Hund" in lines[0] and "Katze" in lines[4]
 
 
 def test_utf16_is_refused_in_one_line(translate, tmp_path):

@@ -135,7 +135,7 @@ GRIDS = {  # studies of our own, of every combination: all parts but the connect
     ),
     "lm_rates": (
         {"l4": {"layers": 4, "features": 128}},
-        {f"lr{rate}": {"lr": float(rate), "final_lr": float(rate) / 10} for rate in ("7.5e-4", "1.5e-3", "3e-3", "6e-3")},
+        {f"lr{n}": {"lr": float(n), "final_lr": float(n) / 10} for n in ("7.5e-4", "1.5e-3", "3e-3", "6e-3")},
     ),
 }
 FAST = ("1xskip", "2rskip_ln", "2rskip_ln_no_norm_decay", "2xskip_ln", "wskip_ln_init1", "sas")  # of cifar10_fast

@@ -112,7 +112,7 @@ def test_the_log_has_one_line_per_request_and_no_texts_unless_asked_for(serving)
         assert "dog" not in lines[0] or with_texts
     metrics = service.send("GET", "/metrics").text
     assert 'rskip_requests_total{method="POST",route="/v1/translate",status="200"} 1.0' in metrics
-    assert 'rskip_source_tokens_total{model="de"} 5.0' in metrics
+    assert 'rskip_source_tokens_total{model="de"} 6.0' in metrics
 
 
 def test_an_unexpected_error_is_logged_and_answered_without_a_traceback(serving, models, monkeypatch, caplog):

@@ -232,7 +232,7 @@ def test_a_sentence_that_kills_its_workers_fails_and_its_batch_is_answered(servi
     whole = Worker.compute
 
     def compute(self, lane, items, each_step):
-        if any(each.sentence == "A bomb." for each in items):
+        if any(each.text == "A bomb." for each in items):
             raise WorkerLost
         return whole(self, lane, items, each_step)
 

@@ -178,6 +178,12 @@ def test_a_model_for_several_target_languages(tmp_path: Path) -> None:
     (source,) = french.read(["the dog runs over a green field. " * 20], french.options)
     assert len(source.segments) > 1
     assert all(segment.source[0] == token for segment in french._segments(source))
+    dogs = "The dog runs over a field. " * 20
+    for split in (True, False):
+        (source,) = plain.read([f">>fra<< {dogs}>>deu<< {dogs}"], plain.options, split_sentences=split)
+        assert {segment[0] for segment in source.segments} == ({">>fra<<", ">>deu<<"} if split else {">>fra<<"})
+        assert len(source.segments) > 2 and len(source.notes) == (not split)
+        assert max(map(len, source.segments)) < plain.model.max_source_positions
 
 
 def test_inspect_describes_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

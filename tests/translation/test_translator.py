@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import multiprocessing
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
@@ -58,7 +59,7 @@ def test_its_repr_says_which_model_and_how_it_computes(translator: Translator) -
 
 
 def test_a_list_is_for_translate(translator: Translator) -> None:
-    with pytest.raises(ValueError, match=r"takes one sentence and got a list: translate\(\[...\]\) takes several"):
+    with pytest.raises(ValueError, match=r"takes one text and got a list: translate\(\[...\]\) takes several"):
         translator(["a"])
 
 
@@ -145,13 +146,59 @@ def test_workers_that_make_no_sense(translator: Translator, device: str, count: 
         pass
 
 
-def test_blank_sentences_stay_blank_without_the_model(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    mixed = translator.translate(["", DOG, " \t\u3000", "\0"], nbest=2)
-    assert [each.text for each in mixed] == ["", HUND, "", ""]
-    assert [len(each.hypotheses) for each in mixed] == [1, 2, 1, 1]
+def test_texts_without_a_letter_stay_without_the_model(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed = translator.translate(["", DOG, " \t\u3000", "\0", "12:30 :-)"], nbest=2)
+    assert [each.text for each in mixed] == ["", HUND, " \t\u3000", " ", "12:30 :-)"]
+    assert [len(each.hypotheses) for each in mixed] == [1, 2, 1, 1, 1]
     assert mixed[0].score == 0 and mixed[0].hypotheses[0].tokens == ()
     monkeypatch.setattr(translator.model, "search", None)
-    assert [each.text for each in translator.translate(["", "  "], prefixes=["", "Ein"])] == ["", ""]
+    assert [each.text for each in translator.translate(["", "  "], prefixes=["", "Ein"])] == ["", "  "]
+    assert translator.translate([" \t\u3000"], split_sentences=False)[0].text == ""
+
+
+LINE = (
+    "Two dogs are playing in the snow. A man is riding a bicycle. "
+    "A woman in a red shirt is singing. Three children are sitting on a bench."
+)
+
+
+def test_every_sentence_of_a_text_is_translated(translator: Translator) -> None:
+    sentences = [f"{each}." for each in LINE.rstrip(".").split(". ")]
+    alone = [translator(each) for each in sentences]
+    assert translator(LINE) == " ".join(alone)
+    assert translator(LINE, split_sentences=False) != translator(LINE)
+    layout = "  {}  {}\n\n12:30. {}\r\n\t{} "
+    assert translator(layout.format(*sentences)) == layout.format(*alone)
+
+
+def test_a_text_of_several_sentences_has_one_score_per_hypothesis(translator: Translator) -> None:
+    two = "Two dogs are playing in the snow. A man is riding a bicycle."
+    whole = translator.translate([two], nbest=2, token_scores=True)[0]
+    parts = translator.translate([f"{each}." for each in two.rstrip(".").split(". ")], nbest=2, token_scores=True)
+    for rank, hypothesis in enumerate(whole.hypotheses):
+        pieces = [each.hypotheses[rank] for each in parts]
+        scores = [score for piece in pieces for score in piece.token_scores]
+        assert hypothesis.text == " ".join(piece.text for piece in pieces)
+        assert hypothesis.score == pytest.approx(sum(scores) / len(scores), abs=1e-5)
+
+
+def test_a_translator_can_be_pickled(translator: Translator) -> None:
+    other = pickle.loads(pickle.dumps(translator))
+    assert other(LINE) == translator(LINE) and repr(other) == repr(translator)
+
+
+def test_ctrl_c_at_the_end_of_a_search_is_not_lost(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(search: object) -> None:
+        free(search)
+        raise KeyboardInterrupt
+
+    library = translator.model._model.library
+    free = library.search_free
+    monkeypatch.setattr(library, "search_free", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        translator(DOG)
     assert translator.translate([]) == []
 
 
@@ -214,12 +261,12 @@ def test_a_translation_that_does_not_end_is_noted(translator: Translator) -> Non
 @pytest.mark.parametrize(
     ("sentences", "settings", "message"),
     [
-        (DOG, {}, r"expected a list of sentences, got one string: use translate\(\[sentence\]\)"),
-        ([DOG, "A dog\nruns."], {}, "sentence 2: it has a line feed inside"),
+        (DOG, {}, r"expected a list of texts, got one string: use translate\(\[text\]\)"),
+        ([DOG, "A dog\nruns."], {"split_sentences": False}, "sentence 2: it has a line feed inside"),
         ([DOG, "A dog \udc80"], {}, "sentence 2: its character 7 is not Unicode text"),
         ([DOG, b"A dog"], {}, "sentence 2: it is b'A dog': expected text"),
         ([DOG], {"prefixes": ["Ein\n"]}, "sentence 1: its prefix: it has a line feed inside"),
-        ([DOG], {"prefixes": []}, "0 prefixes for 1 sentences"),
+        ([DOG], {"prefixes": []}, "0 prefixes for 1 texts"),
         ([DOG], {"prefixes": ["ein " * 90]}, "sentence 1: its prefix has 90 tokens, but its translation may have 68 "),
         ([DOG], {"beams": 3}, "unknown key beams; did you mean beam\\?"),
         ([DOG], {"max_token": 3}, "unknown key max_token; did you mean max_tokens"),

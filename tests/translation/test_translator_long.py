@@ -186,7 +186,9 @@ def test_threads_that_share_a_fresh_translator(precision: str, kernels: bool, mo
 
 def test_a_line_of_thousands_of_words(root: Path) -> None:
     translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de/2rskip_ln")
-    sentence = "A dog runs. "
-    found = translator.translate([sentence * 1200], too_long="split", max_source_tokens=5, beam=1)[0]
-    assert found.notes == ("split into 1,200 parts, since it has 4,800 tokens",)
-    assert found.text == " ".join([translator(sentence, beam=1)] * 1200)
+    line = "A dog runs. " * 1200
+    expected = " ".join([translator("A dog runs.", beam=1)] * 1200)
+    assert translator(line, max_source_tokens=5, beam=1) == f"{expected} "
+    whole = translator.translate([line], split_sentences=False, max_source_tokens=5, beam=1)[0]
+    assert whole.notes == ("split into 1,200 parts, since it has 4,800 tokens",)
+    assert whole.text == expected

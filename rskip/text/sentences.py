@@ -1,11 +1,11 @@
-"""Splits a text into its sentences, and joins their translations."""
+"""Splits a text into its sentences, and puts their translations in their places."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-_LINE_ENDS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+LINE_ENDS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 _CLOSING = "\"'”’»)]"
 _SPACES = re.compile(r"\s+|(?<=[。！？])(?=\S)")
 _LETTER = re.compile(r"[^\W\d_]")
@@ -23,11 +23,12 @@ class SplitText:
 
     sentences: without the space around them; none of them has a line end inside. A part without a letter, such as
         12:30, counts as space, since a model would make words of it.
+    gaps: the space before the first sentence, between two, and after the last one.
     """
 
     def __init__(self, text: str) -> None:
         self.sentences: list[str] = []
-        self._spaces: list[list[str]] = [[]]  # in parts: before the first sentence, between two, and after the last one
+        self.gaps = [""]
         start = 0
         for match in _SPACES.finditer(text):
             if _ends_sentence(text, start, match):
@@ -37,23 +38,38 @@ class SplitText:
 
     def _add(self, part: str, space: str) -> None:
         if not _LETTER.search(part):
-            self._spaces[-1] += [part, space]
+            self.gaps[-1] += part + space
             return
         begun = part.lstrip()
         sentence = begun.rstrip()
-        self._spaces[-1].append(part[: len(part) - len(begun)])
+        self.gaps[-1] += part[: len(part) - len(begun)]
         self.sentences.append(sentence)
-        self._spaces.append([begun[len(sentence) :], space])
+        self.gaps.append(begun[len(sentence) :] + space)
 
     def joined(self, translations: Sequence[str]) -> str:
-        """The text with other sentences between the same spaces."""
-        pairs = zip(self._spaces, translations, strict=False)
-        return "".join([*(part for space, sentence in pairs for part in (*space, sentence)), *self._spaces[-1]])
+        """The text with translations in the places of its sentences, by `fill`."""
+        return fill(self.gaps, translations)
+
+
+def fill(gaps: Sequence[str], translations: Sequence[str]) -> str:
+    """The translations of a text's sentences between its gaps.
+
+    A language without spaces may have no gap between two sentences. One space separates their translations there,
+    unless the first one ends with the punctuation of such a language.
+
+    :param gaps: `SplitText.gaps`, one more than translations.
+    """
+    parts = [gaps[0]]
+    for number, (translation, gap) in enumerate(zip(translations, gaps[1:], strict=True), start=1):
+        is_inner = number < len(translations)
+        missing = is_inner and not gap and not translation.endswith(_FINAL_WITHOUT_SPACE)
+        parts += [translation, " " if missing else gap]
+    return "".join(parts)
 
 
 def _ends_sentence(text: str, start: int, space: re.Match[str]) -> bool:
     """Whether a sentence that begins at `start` ends before this space: at a line end, or after final punctuation."""
-    if any(each in _LINE_ENDS for each in space[0]):
+    if any(each in LINE_ENDS for each in space[0]):
         return True
     before = text[max(start, space.start() - 12) : space.start()]
     if before.endswith(_FINAL_WITHOUT_SPACE):
