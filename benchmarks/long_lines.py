@@ -1,8 +1,8 @@
 """Translation of lines with several sentences, unsplit and split, with a model trained on one sentence per line.
 
 It translates Multi30k's test set with k sentences per line, with this project's `2rskip+ln` model. It reports sacreBLEU
-of unsplit lines, and of lines that were split if they have 60 tokens or more. Then it translates one line of 5,000
-words with rskip and with CTranslate2. Prints tables and appends one JSON line to
+of lines that were translated whole, and sentence by sentence. Then it translates one line of 5,000 words with rskip and
+with CTranslate2. Prints tables and appends one JSON line to
 study/results/benchmarks/long_lines.jsonl.
 
     python benchmarks/long_lines.py [--mirror FOLDER] [--sentences 1000] [--words 5000]
@@ -29,7 +29,6 @@ from rskip.translation.ctranslate2_model import write_ctranslate2
 from rskip.translation.metrics import score
 
 SENTENCES_A_LINE = (1, 2, 4, 8, 40)
-SPLIT_FROM = 60  # tokens
 STOCK, RECURSIVE = "multi30k_en_de/1xskip_ln", "multi30k_en_de/2rskip_ln"
 
 
@@ -56,9 +55,8 @@ def measure_lines(source: Sequence[str], reference: Sequence[str]) -> list[dict[
     for count in SENTENCES_A_LINE:
         lines, references = joined(source, count), joined(reference, count)
         row: dict[str, Any] = {"sentences_a_line": count}
-        for name, limit in (("whole", None), ("split", SPLIT_FROM)):
-            too_long = "keep" if limit is None else "split"
-            found = translator.translate(lines, too_long=too_long, max_source_tokens=limit)
+        for name, split in (("whole", False), ("split", True)):
+            found = translator.translate(lines, too_long="keep", split_sentences=split)
             row[name] = round(score([each.text for each in found], references)["sacrebleu"].value, 2)
         rows.append(row)
     return rows
@@ -68,9 +66,9 @@ def measure_line(words: Sequence[str]) -> list[dict[str, Any]]:
     """The number of words in the translation of one long line."""
     line, rows = " ".join(words), []
     translator = Translator.from_pretrained(CHECKPOINTS / STOCK)
-    for too_long in ("split", "keep"):
-        (found,) = translator.translate([line], too_long=too_long)
-        rows.append({"system": f"ours, {too_long}", "words": len(found.text.split())})
+    for name, split in (("split", True), ("whole", False)):
+        (found,) = translator.translate([line], too_long="keep", split_sentences=split)
+        rows.append({"system": f"ours, {name}", "words": len(found.text.split())})
     checkpoint = read_checkpoint(CHECKPOINTS / STOCK / "model.safetensors")
     source, target = translator.tokenizer.source, translator.tokenizer.target
     model = build_transformer(checkpoint, source_vocabulary=len(source), target_vocabulary=len(target))
@@ -98,7 +96,7 @@ def main() -> None:
 
     source, reference = test_set(args.mirror, args.sentences)
     lines = measure_lines(source, reference)
-    print("| sentences per line | unsplit | split |\n|---|---|---|")
+    print("| sentences per line | whole | split |\n|---|---|---|")
     for row in lines:
         print(f"| {row['sentences_a_line']} | {row['whole']} | {row['split']} |")
     line = measure_line(" ".join(source).split()[: args.words])

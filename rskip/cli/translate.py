@@ -1,4 +1,4 @@
-"""Translate text, one sentence per line: files, standard input, or sentences typed at the terminal.
+"""Translate text: files, standard input, or sentences typed at the terminal.
 
 The output has one line per line of input, including blank lines. With --output FILE, the command writes to
 FILE.partial, which it renames to FILE when complete. --resume continues an interrupted translation. Under torchrun, the

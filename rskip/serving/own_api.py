@@ -31,12 +31,12 @@ _MOST_ATTENTION = 10_000_000  # values per answer
 class TranslateRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A request to /v1/translate."""
 
-    text: Annotated[list[str], Meta(description="sentences; one text is also accepted")]
+    text: Annotated[list[str], Meta(description="texts, or one text")]
     source: Annotated[str | None, Meta(description="source language; default: the model's")] = None
     target: Annotated[str | None, Meta(description="target language; default: the model's")] = None
     model: Annotated[str | None, Meta(description="name of a model; default: the first one that fits")] = None
-    split: Annotated[bool, Meta(description="split each text into its lines and sentences")] = False
-    nbest: Annotated[int, Meta(ge=1, description="hypotheses per sentence")] = 1
+    split: Annotated[bool, Meta(description="give the hypotheses of each sentence, not of each text")] = False
+    nbest: Annotated[int, Meta(ge=1, description="hypotheses per text, or per sentence with split")] = 1
     beam: Annotated[int, Meta(ge=1, description="default: the model's, at least nbest")] | None = None
     length_penalty: float | None = None
     no_repeat_ngram: int | None = None
