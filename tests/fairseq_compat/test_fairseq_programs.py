@@ -164,6 +164,37 @@ def test_hydra_train_with_an_argparse_architecture(fairseq_program, reversed_wor
     assert "Traceback" not in process.stderr
 
 
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("optimization.max_updat=5", "optimization.max_updat is unknown: did you mean max_update?"),
+        ("+optimization.max_updat=5", "optimization.max_updat is unknown: did you mean max_update?"),
+        ("optimizaton.max_update=5", "optimizaton is unknown: did you mean optimization?"),
+        ("+foo.bar=1", "foo is unknown: leave it out"),
+        ("dataset.max_tokens=abc", "dataset.max_tokens is abc: expected a whole number"),
+        ("task=translatoin", "task is translatoin, which is unknown: did you mean translation?"),
+        ("task._name=translatoin", "task is translatoin, which is unknown: did you mean translation?"),
+        ("optimizer._name=admm", "optimizer is admm, which is unknown: did you mean adam?"),
+        ("optimizer.adam_beta=1", "optimizer.adam_beta is unknown: did you mean adam_betas?"),
+        ("+criterion.sentence_agv=1", "criterion.sentence_agv is unknown: did you mean sentence_avg?"),
+        ("task.left_pad_source=1", "task.left_pad_source is not in the configuration file: write +task.left_pad_source"
+         " to add it"),
+        ("task=translation", "task=translation can't replace the group of the configuration file: write "
+         "task._name=translation"),
+        ("task._name=captionin", "task is captionin, which is unknown: did you mean captioning?"),
+    ],
+)  # fmt: skip
+def test_wrong_settings_of_hydra_train_end_in_one_line(fairseq_program, reversed_words, override, line):
+    configuration = HYDRA_CONFIGURATION.format(folder=reversed_words).replace("cpu: true", "cpu: true, user_dir: rskip")
+    (reversed_words / "wrong.yaml").write_text(configuration)
+    process = fairseq_program(
+        "fairseq-hydra-train", "--config-dir", str(reversed_words), "--config-name", "wrong", override,
+        folder=reversed_words,
+    )  # fmt: skip
+    assert process.returncode == 2 and process.stderr.splitlines()[-1] == f"fairseq-hydra-train: error: {line}"
+    assert "Traceback" not in process.stderr
+
+
 def test_language_model_trains_and_evaluates(fairseq_program, tmp_path, reversed_words):
     prefixes = ["--trainpref", "train.a", "--validpref", "valid.a", "--destdir", str(tmp_path / "bin")]
     process = fairseq_program("fairseq-preprocess", "--only-source", *prefixes, folder=reversed_words)
