@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations, groupby
+from itertools import groupby
 from statistics import fmean
 from typing import Any
 
-from rskip.records import Record
+from rskip.records import Record, check_scorers
 from rskip.records.tables import markdown_table, markdown_text, summarise
 from rskip.tasks import Column, dataset_of_record, task_of_record, tasks
 from rskip.tasks.run import config_difference
@@ -64,10 +64,7 @@ def _check_run(run: list[Record]) -> list[Record]:
                 f"{first.path} and {other.path} were made with different settings "
                 f"({config_difference(first.config, other.config)}): remove the outdated one"
             )
-    for one, other in combinations(run, 2):
-        shared = one.metrics.keys() & other.metrics.keys()
-        if any(one.signatures.get(metric) != other.signatures.get(metric) for metric in shared):
-            raise ValueError(f"{one.path} and {other.path} were scored differently: score one again, or remove it")
+    check_scorers(run)
     return run
 
 

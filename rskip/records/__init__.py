@@ -1,5 +1,13 @@
 """Run records (one per seed), statistics over seeds, and tables."""
 
-from rskip.records.record import RESULTS, Record, read_record, read_records, read_run_records, record_path
+from rskip.records.record import (
+    RESULTS,
+    Record,
+    check_scorers,
+    read_record,
+    read_records,
+    read_run_records,
+    record_path,
+)
 
-__all__ = ["RESULTS", "Record", "read_record", "read_records", "read_run_records", "record_path"]
+__all__ = ["RESULTS", "Record", "check_scorers", "read_record", "read_records", "read_run_records", "record_path"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import combinations
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -177,6 +178,17 @@ def read_run_records(run: str, results: Path = RESULTS) -> list[Record]:
     paths = {path.name: path for name in (old_name(run), run) for path in (results / name).glob(_FILES)}
     records = [readdressed(read_record(path), run) for path in paths.values()]
     return sorted(records, key=lambda record: record.seed)
+
+
+def check_scorers(records: Iterable[Record]) -> None:
+    """Checks that the scores of a run's seeds can be averaged. A metric that only some of them have is no difference.
+
+    :raises ValueError: two records have a metric with different signatures.
+    """
+    for one, other in combinations(records, 2):
+        shared = one.metrics.keys() & other.metrics.keys()
+        if any(one.signatures.get(metric) != other.signatures.get(metric) for metric in shared):
+            raise ValueError(f"{one.path} and {other.path} were scored differently: score one again, or remove it")
 
 
 def readdressed(record: Record, run: str) -> Record:

@@ -9,7 +9,7 @@ from typing import Any
 from rskip.files.checksum import sha256_file
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import atomic_file
-from rskip.records import Record
+from rskip.records import Record, check_scorers
 from rskip.records.tables import fill_in, outdated_documents, summarise
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
@@ -242,37 +242,37 @@ def outdated_tables(root: Path) -> dict[Path, str]:
 
 
 def _check_agreement(published: Record, records: Sequence[Record]) -> None:
-    """:raises ValueError: a record is from another run than the published one, or has other settings or scorers."""
+    """:raises ValueError: a record is from another run than the published one, or two have other settings or scorers."""
     for record in records:
-        for key in ("run", "config", *(() if record.diverged else ("signatures",))):
+        for key in ("run", "config"):
             if getattr(record, key) != getattr(published, key):
                 raise ValueError(f"{record.path} and {published.path} differ in {key}: remove the outdated file")
+    check_scorers(records)
 
 
 def _figures(
     published: Record, records: Sequence[Record], score: float, *, task: Task[Any], model: ModelDescription
 ) -> Iterator[ModelScore]:
-    """The score of the published weights, then each metric's mean over the seeds that didn't diverge."""
-    records = sorted((record for record in records if not record.diverged), key=lambda record: record.seed)
+    """The score of the published weights, then each metric's mean over the seeds that have it."""
+    records = sorted(records, key=lambda record: record.seed)
 
-    def figure(metric: str, values: list[float], seeds: list[int], of: Any) -> ModelScore:
-        summary = summarise(values)
+    def figure(metric: str, scores: Mapping[int, float], of: Any) -> ModelScore:
+        summary = summarise([*scores.values()])
         return ModelScore(
             dataset=model.measured_on,
             split=model.split,
             metric=metric,
             value=round(summary.mean, _DECIMALS),
             spread=None if summary.std is None else round(summary.std, _DECIMALS),
-            seeds=tuple(seeds),
-            signature=published.signatures.get(metric),
+            seeds=tuple(scores),
+            signature=next((each.signatures[metric] for each in records if metric in each.signatures), None),
             of=of,
         )
 
-    yield figure(task.columns[0].metric, [score], [published.seed], OF_WEIGHTS)
+    yield figure(task.columns[0].metric, {published.seed: score}, OF_WEIGHTS)
     for metric, _ in (*task.columns, *task.more_figures):
-        values = [record.metrics[metric] for record in records if metric in record.metrics]
-        if len(values) == len(records):
-            yield figure(metric, values, [record.seed for record in records], OF_RUN)
+        if scores := {record.seed: record.metrics[metric] for record in records if metric in record.metrics}:
+            yield figure(metric, scores, OF_RUN)
 
 
 def _read_dtype(weights: Path) -> Any:

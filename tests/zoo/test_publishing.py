@@ -124,12 +124,18 @@ def test_an_entry_has_the_figures_of_the_weights_and_of_all_seeds() -> None:
     assert entry.files == files_of(Path("checkpoints", RUN))
 
 
+def test_a_metric_that_only_some_seeds_have_is_the_mean_over_them() -> None:
+    records = make_run(errors=(8.0, 9.0, 8.5), signatures={"error": "v1", "top5_error": "v2"})
+    old = {"metrics": {"error": 8.0, "accuracy": 92.0}, "signatures": {"error": "v1"}}
+    for seed, seeds in ((1, (2, 3)), (2, (1, 3))):  # the published seed is 2
+        mixed = [replace(each, **old) if each.seed == seed else each for each in records]
+        figures = {figure.metric: figure for figure in plan(mixed, score=mixed[1].metrics["error"]).figures}
+        assert figures["top5_error"].seeds == seeds and figures["top5_error"].signature == "v2"
+        assert figures["error"].seeds == (1, 2, 3)
+
+
 def test_one_seed_outside_a_checkout() -> None:
-    """And a metric that one of the records lacks: it has no figure."""
     records = make_run(git=None)
-    fewer = replace(records[0], metrics={"error": 8.0, "accuracy": 92.0})
-    entry = plan([fewer, records[1]])
-    assert [figure.metric for figure in entry.figures] == ["error", "error", "accuracy"]
     entry = plan(records[1:])
     assert {(figure.spread, figure.seeds) for figure in entry.figures} == {(None, (2,))}
     assert (entry.commit, entry.uncommitted_changes, entry.url) == (None, None, None)
@@ -162,7 +168,7 @@ def test_what_does_not_belong_together_is_one_line() -> None:
     other = replace(records[0], config={"train": {"dataset": "cifar10", "lr": 1}})
     refused(f"results/{RUN}/1.json and results/{RUN}/2.json differ in config: remove", [other, published])
     signed = replace(records[0], signatures={"error": "v2"})
-    refused(f"results/{RUN}/1.json and results/{RUN}/2.json differ in signatures: remove", [signed, published])
+    refused(f"results/{RUN}/1.json and results/{RUN}/2.json were scored differently", [signed, published])
     for content, message in (
         ("<html>", "config.json: not valid JSON"),
         ('{"dataset": "cifar10"}', "config.json: task is missing"),
