@@ -20,7 +20,7 @@ from rskip.text.subwords import SentencePieceBytes
 Kind = Literal["characters", "subwords"]
 DICTIONARY, SETTINGS = "dict.txt", "tokens.json"
 SPACE = "\u2581"  # a space in the dictionary, whose tokens can't contain white space
-_ESCAPED = re.compile(r"<U\+([0-9A-F]+)>")
+_ESCAPED = re.compile(r"<U\+([0-9A-F]{4,5}|10[0-9A-F]{4})>")
 
 
 class Units(Protocol):

@@ -20,6 +20,7 @@ _VOID = frozenset(
 _LONGEST_TAG = 5000
 _TAG = re.compile(r"""<[^"'>]*(?:(?:"[^"]*"|'[^']*')[^"'>]*)*>""")
 _NAME = re.compile(r"</?([a-zA-Z][^\s/>]*)")
+_DIGITS = re.compile(r"(?<=&#)0*([0-9]{1,8})[0-9]*")  # Python refuses numbers of more than 4,300 digits
 _KEEP = re.compile(r"""\stranslate\s*=\s*["']?no["'\s/>]""", re.IGNORECASE)
 
 
@@ -66,7 +67,7 @@ class Fragment:
 
     def _add_text(self, text: str, *, translated: bool) -> None:
         if text:
-            self._parts.append(SplitText(html.unescape(text)) if translated else text)
+            self._parts.append(SplitText(html.unescape(_DIGITS.sub(r"\1", text))) if translated else text)
 
 
 def _next_tag(source: str, start: int) -> tuple[int, int] | None:

@@ -13,9 +13,9 @@ from rskip.files import text_lines
 from rskip.text import TextPipeline
 
 _BYTES = re.compile(r"(<0x[0-9A-F]{2}>)+")  # byte pieces of a SentencePiece model with byte_fallback
-_HYPOTHESIS = re.compile(r"H-(\d+)\t([^\t]*)\t(.*)")
-_SENTENCE = re.compile(r"([ST])-(\d+)\t(.*)")
-_SCORED = re.compile(r"((?P<number>\d+)\t)?(?P<score>-?(\d+\.\d{4}|inf|nan))\t(?P<text>.*)")  # `rskip translate`
+_HYPOTHESIS = re.compile(r"H-(\d{1,18})\t([^\t]*)\t(.*)")
+_SENTENCE = re.compile(r"([ST])-(\d{1,18})\t(.*)")
+_SCORED = re.compile(r"((?P<number>[1-9]\d{,17})\t)?(?P<score>-?(\d+\.\d{4}|inf|nan))\t(?P<text>.*)")  # `rskip translate`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,9 +157,10 @@ def _characters(codes: re.Match[str]) -> str:
 
 def _in_order(sentences: dict[int, str], path: str | os.PathLike[str]) -> list[str]:
     number = max(sentences) + 1
-    if missing := sorted(set(range(number)) - set(sentences)):
+    if len(sentences) < number:
+        first = next(index for index in range(number) if index not in sentences)
         raise ValueError(
-            f"{path} has no translation of sentence {missing[0]} ({len(missing)} of {number} missing): "
+            f"{path} has no translation of sentence {first} ({number - len(sentences)} of {number} missing): "
             "give the complete output, without --skip-invalid-size-inputs-valid-test"
         )
     return [sentences[index] for index in range(number)]

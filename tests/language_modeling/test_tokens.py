@@ -32,6 +32,12 @@ def test_characters_are_exact_whatever_they_are(tmp_path: Path) -> None:
         read.encode("a\né", source="the prompt")
 
 
+def test_a_token_that_is_no_character_stays(tmp_path: Path) -> None:
+    TextTokens.learn("characters", "ab", size=1).save(tmp_path)
+    (tmp_path / "dict.txt").write_text("a 1\n<U+110000> 1\n<U+0009> 1\n<U+FFFFFFFFF> 1\n")
+    assert TextTokens.load(tmp_path).decode([4, 5, 6, 7]) == "a<U+110000>\t<U+FFFFFFFFF>"
+
+
 def test_subwords_know_every_character(tmp_path: Path) -> None:
     text = "the cat sat on the mat\nthe dog sat\n" * 20
     tokens = TextTokens.learn("subwords", text, size=300)

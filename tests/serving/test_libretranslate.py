@@ -51,6 +51,8 @@ def test_lists_detection_alternatives_html_and_lines(serving):
     assert len(translated(q="A dog runs.\n\u200b\n", alternatives=2)["alternatives"]) == 2
     unchanged = {"q": "<b>Ein  Hund &amp; 'rennt'.</b>", "format": "html"}
     assert translated(**unchanged, source="de") == {"translatedText": unchanged["q"]}
+    digits = f"<b>&#{'9' * 4301};</b><i>&#{'0' * 4301}33;</i><u>A dog runs.</u>"  # as browsers read them
+    assert translated(q=digits, format="html")["translatedText"] == "<b>\ufffd</b><i>!</i><u>Ein Hund rennt.</u>"
     found = translated(q=["Ein Hund rennt durch den Schnee.", "A dog runs."], source="auto")
     assert found["translatedText"] == ["Ein Hund rennt durch den Schnee.", "Ein Hund rennt."]
     assert [each["language"] for each in found["detectedLanguage"]] == ["de", "en"]

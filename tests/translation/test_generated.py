@@ -122,6 +122,12 @@ def test_generated_without_references_cut_off_or_another_file(tmp_path):
     log = tmp_path / "log"
     log.write_text("H-1\t0\tb\nH-0\t0\ta\n")
     assert read_generated(log).references is None
+    log.write_text(f"H-{10**12}\t0\ta\n")
+    with pytest.raises(ValueError, match=r"no translation of sentence 0 \(1000000000000 of 1000000000001 missing\)"):
+        read_generated(log)
+    log.write_text(f"H-{'9' * 5000}\t0\ta\n")
+    with pytest.raises(ValueError, match="has no H lines"):
+        read_generated(log)
     log.write_text("H-0\t0\ta\nH-3\t0\tb\n")
     with pytest.raises(ValueError, match=r"no translation of sentence 1 \(2 of 4 missing\)"):
         read_generated(log)
