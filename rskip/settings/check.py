@@ -308,7 +308,7 @@ def describe(info: types.Type) -> str:
         word = "a whole number" if isinstance(info, types.IntType) else "a number"
         return ", ".join([word, " and ".join(limits)] if limits else [word])
     if isinstance(info, (types.ListType, types.VarTupleType)):
-        return f"a list of {describe(info.item_type)}"
+        return "a list" if isinstance(info.item_type, types.AnyType) else f"a list of {describe(info.item_type)}"
     if isinstance(info, types.TupleType):
         return f"a list of {len(info.item_types)}: {', '.join(map(describe, info.item_types))}"
     if isinstance(info, types.CustomType):

@@ -222,9 +222,8 @@ def load_units(path: Path) -> Subwords:
             return BytePairEncoding(codes.decode("utf-8"))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-    with contextlib.suppress(RuntimeError):
-        if data:
-            return SentencePiece(data)
+    with contextlib.suppress(ValueError):
+        return SentencePiece(data)
     raise ValueError(
         f"{path} holds no subword units: neither byte-pair codes of subword-nmt (their first line is '#version: 0.2') "
         "or fastBPE, nor a SentencePiece model"

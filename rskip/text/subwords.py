@@ -12,13 +12,16 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from rskip.files.text_lines import read_lines
 from rskip.machine.extras import extra
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 SubwordKind = Literal["bpe", "sentencepiece", "sentencepiece-bpe", "sentencepiece-bytes"]
 ForeignKind = Literal["marian", "sentencepiece-whole", "sentencepiece-merges"]
@@ -112,7 +115,8 @@ class BytePairEncoding:
 
     @classmethod
     def load(cls, path: Path) -> BytePairEncoding:
-        return cls("".join(f"{line}\n" for line in read_lines(path, name="the BPE codes")))
+        with _naming(path):
+            return cls("".join(f"{line}\n" for line in read_lines(path, name="the BPE codes")))
 
     def files(self) -> dict[str, bytes]:
         return {self.file_name: self._codes.encode("utf-8")}
@@ -181,6 +185,7 @@ class SentencePiece:
     """A SentencePiece model. Its units contain the spaces (`▁`), so it needs no tokeniser before it.
 
     :param model: a serialised SentencePiece model.
+    :raises ValueError: it is something else.
     """
 
     file_name = "sentencepiece.model"
@@ -192,7 +197,11 @@ class SentencePiece:
             from sentencepiece import SentencePieceProcessor
 
         self._model = model
-        self._processor = SentencePieceProcessor(model_proto=model)
+        self._processor = SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(model)  # the constructor accepts an empty model
+        except RuntimeError as error:
+            raise ValueError(f"not a SentencePiece model ({error}): get the file again") from error
 
     @classmethod
     def learn(cls, sentences: Iterable[str], *, size: int) -> SentencePiece:
@@ -222,8 +231,9 @@ class SentencePiece:
         return cls(model.getvalue())
 
     @classmethod
-    def load(cls, path: Path) -> SentencePiece:
-        return cls(path.read_bytes())
+    def load(cls, path: Path) -> Self:
+        with _naming(path):
+            return cls(path.read_bytes())
 
     def files(self) -> dict[str, bytes]:
         return {self.file_name: self._model}
@@ -305,11 +315,12 @@ class MergedPieces(WholePieces):
         self._known: dict[str, list[str]] = {}  # words and their units
 
     @classmethod
-    def load(cls, path: Path) -> MergedPieces:
+    def load(cls, path: Path) -> Self:
         merges = [line.split(" ") for line in read_lines(path.with_name(cls.merges_name))]
         if any(len(merge) != 2 for merge in merges):
-            raise ValueError(f"{cls.merges_name} has a line that is not a merge of two units")
-        return cls(path.read_bytes(), [(first, second) for first, second in merges])
+            raise ValueError(f"{path.with_name(cls.merges_name)} has a line that is not a merge of two units")
+        with _naming(path):
+            return cls(path.read_bytes(), [(first, second) for first, second in merges])
 
     def files(self) -> dict[str, bytes]:
         merges = "".join(f"{first} {second}\n" for first, second in self._ranks)
@@ -352,24 +363,24 @@ class MarianPieces:
     A language token such as `>>fra<<` at the beginning of a text is a unit. Units may contain white space other than
     spaces.
 
-    :param source: a serialised SentencePiece model.
+    :param source: the source language's SentencePiece model.
     :param target: the same for the target language.
     """
 
     file_name, target_file_name = "source.spm", "target.spm"
     separator: str | None = " "
 
-    def __init__(self, source: bytes, target: bytes) -> None:
-        self._models = {self.file_name: source, self.target_file_name: target}
-        self._source, self._target = SentencePiece(source), SentencePiece(target)
+    def __init__(self, source: SentencePiece, target: SentencePiece) -> None:
+        self._source, self._target = source, target
 
     @classmethod
     def load(cls, path: Path) -> MarianPieces:
         """Reads the source language's file, and the target language's file next to it."""
-        return cls(path.read_bytes(), path.with_name(cls.target_file_name).read_bytes())
+        return cls(SentencePiece.load(path), SentencePiece.load(path.with_name(cls.target_file_name)))
 
     def files(self) -> dict[str, bytes]:
-        return self._models
+        models = {self.file_name: self._source, self.target_file_name: self._target}
+        return {name: content for name, each in models.items() for content in each.files().values()}
 
     def segment(self, words: str) -> str:
         """Units of the source language joined by single spaces."""
@@ -417,8 +428,13 @@ def load_subwords(kind: SubwordKind | ForeignKind, folder: Path) -> Subwords:
         of_kind = WholePieces
     else:
         of_kind = MergedPieces if kind == "sentencepiece-merges" else _CLASSES[kind]
-    path = folder / of_kind.file_name
+    return of_kind.load(folder / of_kind.file_name)
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Errors of a file's content name the file."""
     try:
-        return of_kind.load(path)
-    except (ValueError, RuntimeError) as error:  # SentencePiece raises the second
+        yield
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from error

@@ -115,11 +115,7 @@ def read_multilingual(
 def _load_pieces(folder: Folder) -> WholePieces:
     if not folder.has(PIECES):
         raise FileNotFoundError(f"no {ALL} or {PIECES} in {folder.path}: {TOKENIZER_ADVICE}")
-    path = folder.file(PIECES)
-    try:
-        return WholePieces(path.read_bytes())
-    except RuntimeError:  # SentencePiece's
-        raise ValueError(f"{path} is not a SentencePiece model: get the file again") from None
+    return WholePieces.load(folder.file(PIECES))
 
 
 def _piece_numbers(units: WholePieces) -> dict[str, int]:

@@ -7,7 +7,6 @@ merges, and the table of the characters that are replaced.
 from __future__ import annotations
 
 import base64
-import binascii
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from rskip.text.subwords import MergedPieces, WholePieces
 _KINDS = {"Unigram": 1, "BPE": 2}
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # types of pieces
 _MARK = "\u2581"  # SentencePiece's space
+_LARGEST = 3.4e38  # SentencePiece's scores are float32
 
 
 def read_units(content: Mapping[str, Any], *, special: Iterable[str], source: str) -> WholePieces:
@@ -32,7 +32,7 @@ def read_units(content: Mapping[str, Any], *, special: Iterable[str], source: st
     :raises SettingError: a tokenizer of another kind.
     """
     model = convert(content.get("model"), dict[str, Any], name="model", source=source)
-    if (kind := model.get("type")) not in _KINDS or model.get("byte_fallback"):
+    if (kind := model.get("type")) not in [*_KINDS] or model.get("byte_fallback"):  # it may be a list
         found = "byte_fallback" if model.get("byte_fallback") else shown(kind)
         raise SettingError("model.type", f"is {found}", expected=" or ".join(_KINDS), source=source)
     if _MARK not in str(content.get("pre_tokenizer")):
@@ -40,9 +40,25 @@ def read_units(content: Mapping[str, Any], *, special: Iterable[str], source: st
         raise SettingError("pre_tokenizer", problem, expected="a tokenizer made with SentencePiece", source=source)
     merges = [] if kind == "Unigram" else _merges(model, source)
     scores = _unigram_scores(model, source) if kind == "Unigram" else _merge_scores(merges, model, source)
-    types = {**dict.fromkeys((BOS, PAD, EOS, *special), _CONTROL), UNK: _UNKNOWN}
     if UNK not in scores:
         raise SettingError("model.vocab", f"has no token {UNK}", source=source)
+    rules = content.get("normalizer")
+    replaced = _replaced_characters(rules, source)
+    drops_spaces = rules is not None or splits_at_white_space(content)
+    try:
+        proto = _serialised(kind, scores, special, replaced, drops_spaces=drops_spaces)
+        if kind == "Unigram" or _all_merges_are_given(merges, scores):
+            return WholePieces(proto)
+        return MergedPieces(proto, merges)
+    except ValueError as error:
+        raise SettingError("", f"is damaged: {error}", source=source) from error
+
+
+def _serialised(
+    kind: str, scores: Mapping[str, float], special: Iterable[str], replaced: bytes, *, drops_spaces: bool
+) -> bytes:
+    """The SentencePiece model."""
+    types = {**dict.fromkeys((BOS, PAD, EOS, *special), _CONTROL), UNK: _UNKNOWN}
     pieces = [
         _field(1, _field(1, token.encode("utf-8")) + _float(2, score) + _number(3, types.get(token, _NORMAL)))
         for token, score in scores.items()
@@ -57,16 +73,8 @@ def read_units(content: Mapping[str, Any], *, special: Iterable[str], source: st
         )
         + b"".join(_field(field, token.encode()) for field, token in {45: UNK, 46: BOS, 47: EOS, 48: PAD}.items())
     )
-    rules = content.get("normalizer")
-    normaliser = (
-        _field(1, b"tokenizer.json")
-        + _field(2, _replaced_characters(rules, source))
-        + _number(4, int(rules is not None or splits_at_white_space(content)))  # drop further spaces
-    )
-    proto = b"".join(pieces) + _field(2, trainer) + _field(3, normaliser)
-    if kind == "Unigram" or _all_merges_are_given(merges, scores):
-        return WholePieces(proto)
-    return MergedPieces(proto, merges)
+    normaliser = _field(1, b"tokenizer.json") + _field(2, replaced) + _number(4, int(drops_spaces))
+    return b"".join(pieces) + _field(2, trainer) + _field(3, normaliser)
 
 
 def vocabulary(content: Mapping[str, Any], *, source: str) -> dict[str, int]:
@@ -106,7 +114,7 @@ def _merge_scores(
 def _merges(model: Mapping[str, Any], source: str) -> list[tuple[str, str]]:
     vocab = token_numbers(model.get("vocab"), name="model.vocab", source=source)
     merges = []
-    for merge in model.get("merges") or []:
+    for merge in convert(model.get("merges") or [], list[Any], name="model.merges", source=source):
         halves = merge.split(" ") if isinstance(merge, str) else merge
         match halves:
             case [str(first), str(second)] if first + second in vocab:
@@ -132,7 +140,11 @@ def _all_merges_are_given(merges: Iterable[tuple[str, str]], vocab: Collection[s
 
 def _is_scored(entry: Any) -> bool:
     return (
-        isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], (int, float))
+        isinstance(entry, list)
+        and len(entry) == 2
+        and isinstance(entry[0], str)
+        and isinstance(entry[1], (int, float))
+        and abs(entry[1]) <= _LARGEST
     )
 
 
@@ -141,12 +153,12 @@ def _replaced_characters(normaliser: Any, source: str) -> bytes:
     if not isinstance(normaliser, Mapping):
         return b""
     if (kind := normaliser.get("type")) == "Sequence":
-        parts = [_replaced_characters(each, source) for each in normaliser.get("normalizers") or []]
-        return next(filter(None, parts), b"")
+        parts = convert(normaliser.get("normalizers") or [], list[Any], name="normalizer.normalizers", source=source)
+        return next(filter(None, [_replaced_characters(each, source) for each in parts]), b"")
     if kind == "Precompiled":
         try:
             return base64.b64decode(str(normaliser.get("precompiled_charsmap")), validate=True)
-        except binascii.Error:
+        except ValueError:
             raise SettingError("normalizer", "holds a damaged precompiled_charsmap", source=source) from None
     if kind not in ("Replace", "Strip"):  # of spaces, as SentencePiece does
         raise SettingError("normalizer", f"is {shown(kind)}", expected="Precompiled, as SentencePiece", source=source)

@@ -13,6 +13,7 @@ from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
 from rskip.checkpoint.stock import from_stock
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
+from rskip.settings.kinds import Positions
 from rskip.text.dictionary import Dictionary
 
 MOST_UNNAMED = 1023  # rows behind the vocabulary's, of an embedding that was filled up to a multiple of 1,024
@@ -42,7 +43,7 @@ class StackSettings(msgspec.Struct, kw_only=True):
     decoder_layers: int = 12
     decoder_ffn_dim: int = 4096
     decoder_attention_heads: int = 16
-    max_position_embeddings: int = 1024
+    max_position_embeddings: Positions = 1024
     activation_function: str = "relu"
     scale_embedding: bool = True
     tie_word_embeddings: bool = True

@@ -144,7 +144,8 @@ def _of_config(folder: Folder) -> dict[str, int]:
     source = str(folder.path / TOKENIZER)
     added = read_optional(folder, TOKENIZER).get("added_tokens_decoder") or {}
     entries = convert(added, dict[str, Any], name="added_tokens_decoder", source=source)
-    return dict(_numbered((int(number) if number.isdecimal() else None, each) for number, each in entries.items()))
+    numbers = (int(number) if number.isdecimal() and len(number) < 10 else None for number in entries)
+    return dict(_numbered(zip(numbers, entries.values(), strict=True)))
 
 
 def _numbered(entries: Iterator[tuple[Any, Any]]) -> Iterator[tuple[str, int]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import shutil
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -230,3 +232,56 @@ def test_a_tokenizer_lowercases(tmp_path: Path) -> None:
     folder = write_fsmt(tmp_path / "fsmt", lowercase=True)
     reference, own = their_tokenizer("fsmt", folder), read("fsmt", folder).tokenizer
     assert own.encode("The DOG Runs, Über") == reference("The DOG Runs, Über")["input_ids"]
+
+
+def edited(folders: Any, name: str, tmp_path: Path, file: str, edit: Callable[[Any], object]) -> Path:
+    """A copy of a folder with a change in a JSON file."""
+    copy = Path(shutil.copytree(folders(name), tmp_path / "model"))
+    content = json.loads((copy / file).read_text())
+    edit(content)
+    (copy / file).write_text(json.dumps(content))
+    return copy
+
+
+@pytest.mark.parametrize("name", ["m2m", "nllb", "mbart50", "fsmt"])
+def test_too_many_positions_are_refused(folders: Any, name: str, tmp_path: Path) -> None:
+    copy = edited(folders, name, tmp_path, "config.json", lambda config: config.update(max_position_embeddings=10**12))
+    with pytest.raises(ValueError, match=r"config\.json: max_position_embeddings is 1000000000000: expected"):
+        read(name, copy)
+
+
+def _charsmap(content: str) -> dict[str, Any]:
+    return {"normalizer": {"type": "Precompiled", "precompiled_charsmap": content}}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        *(("mbart50", {"model": {"vocab": {10: {1: score}}}}) for score in (1e300, 10**400, math.nan, -math.inf)),
+        ("mbart50", {"model": {"vocab": {10: {0: ""}}}}),
+        ("mbart50", {"model": {"vocab": {10: {0: "\ud800"}}}}),
+        ("nllb", {"model": {"merges": 5}}),
+        ("nllb", {"model": {"type": ["BPE"]}}),
+        ("nllb", {"normalizer": {"type": "Sequence", "normalizers": 5}}),
+        *(("nllb", _charsmap(content)) for content in ("AAAA", "é", "A" * 4000)),
+    ],
+)
+def test_a_damaged_tokenizer_is_named(folders: Any, name: str, changes: Any, tmp_path: Path) -> None:
+    def change(content: Any, changes: Any = changes) -> None:
+        for key, value in changes.items():
+            if isinstance(value, dict) and key != "normalizer":
+                change(content[key], value)
+            else:
+                content[key] = value
+
+    with pytest.raises(ValueError, match=r"^\S+model/tokenizer\.json: .") as error:
+        read(name, edited(folders, name, tmp_path, "tokenizer.json", change))
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_token_number_of_any_length_is_read(folders: Any, tmp_path: Path) -> None:
+    added = {"9" * 5000: {"content": "x"}}
+    copy = edited(
+        folders, "nllb", tmp_path, "tokenizer_config.json", lambda about: about.update(added_tokens_decoder=added)
+    )
+    assert read("nllb", copy).source.tokens == read("nllb", folders("nllb")).source.tokens

@@ -167,3 +167,22 @@ def assert_their_text(tokenizer: Tokenizer, reference: Any, names: list[dict[int
         ours = [tokenizer.target.index(names[1][number]) for number in target]
         known = [index for index in ours if index != Dictionary.unk_index]
         assert tokenizer.decode(known) == reference.decode(target, skip_special_tokens=True), repr(line)
+
+
+@pytest.mark.parametrize("length", [10**12, -1])
+def test_positions_are_checked_before_their_table_is_made(marian: Callable[..., Path], length: int) -> None:
+    folder = marian()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": length}))
+    with pytest.raises(ValueError, match=rf"config\.json: max_position_embeddings is {length}: expected"):
+        read_hugging_face(folder)
+
+
+@pytest.mark.parametrize("name", ["source.spm", "target.spm"])
+@pytest.mark.parametrize("size", [0, 500])
+def test_a_truncated_sentencepiece_model_is_named(marian: Callable[..., Path], name: str, size: int) -> None:
+    path = marian() / name
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(ValueError, match=rf"^\S+/{name}: not a SentencePiece model") as error:
+        read_hugging_face(path.parent)
+    assert len(str(error.value).splitlines()) == 1
