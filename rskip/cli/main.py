@@ -32,6 +32,8 @@ from rskip.settings.user_dir import user_dir
 MISTAKE, INTERRUPTED, OUTPUT_CLOSED = 2, 130, 141
 TERMINATED = 128 + signal.SIGTERM
 _RESUME = "repeat the command to resume"
+# A setting's name in Python, if it isn't part of a path or of another name.
+_SETTING = re.compile(r"(?<![\w./='\"-])[a-z]+(?:_[a-z]+)+(?![\w/='\"-]|\.\w)")
 # Which extra to install for a package that several extras install.
 _EXTRAS = {
     **dict.fromkeys(("rskip train", "rskip initialise"), "fairseq"),
@@ -96,6 +98,7 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.set_defaults(flags={})
     _add_subcommands(parser, rskip.cli, argv, metavar="SUBCOMMAND")
     return parser
 
@@ -127,7 +130,8 @@ def _add_subcommands(parser: argparse.ArgumentParser, group: ModuleType, argv: S
                     help="package with your own connections (default: the environment variable RSKIP_USER_DIR)",
                 )  # fmt: skip
             imports = not getattr(module, "CHECKS_USER_DIR", False)
-            subparser.set_defaults(command=subparser.prog, work=module.run, imports_user_dir=imports)
+            flags = {action.dest: action.option_strings[0] for action in subparser._actions if action.option_strings}
+            subparser.set_defaults(command=subparser.prog, work=module.run, imports_user_dir=imports, flags=flags)
 
 
 def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
@@ -136,13 +140,22 @@ def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
     from rskip.settings.errors import SettingError
 
     if isinstance(error, SettingError):
-        flags = {name: f"--{name.replace('_', '-')}" for name in vars(args or argparse.Namespace())}
+        flags: dict[str, str] = {} if args is None else args.flags
         flags |= {f"{side}_language": f"--{side}-lang" for side in ("source", "target") if f"{side}_lang" in flags}
         name = None if error.source else flags.get(error.name)
-        return " ".join(error.sentence(name, instead=flags.get(error.instead)).split())
+        line = " ".join(error.sentence(name, instead=flags.get(error.instead)).split())
+        return line if error.source else with_flag_names(line, args)
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{line_name(str(error.filename))}: {error.strerror}"
-    return " ".join(str(error).split()) or type(error).__name__
+    return with_flag_names(" ".join(str(error).split()), args) or type(error).__name__
+
+
+def with_flag_names(text: str, args: argparse.Namespace | None) -> str:
+    """The text with flags instead of settings' names in Python, such as --max-len-a instead of `max_length_a`.
+
+    A name without an underscore stays, since it may be an ordinary word.
+    """
+    return text if args is None else _SETTING.sub(lambda name: args.flags.get(name[0], name[0]), text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, fields, replace
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,7 +121,7 @@ def run(args: argparse.Namespace) -> None:
 def translate_files(args: argparse.Namespace) -> None:
     """Translates files or standard input to files or standard output."""
     from rskip.cli._options import with_flags
-    from rskip.cli.main import line_start, one_line, termination_raises, termination_tells
+    from rskip.cli.main import line_start, one_line, termination_raises, termination_tells, with_flag_names
     from rskip.files.resumable import complete, how_to_resume
     from rskip.machine.ranks import Ranks
     from rskip.translation.jobs import known_sum, plan_jobs, unfinished_jobs
@@ -162,6 +163,7 @@ def translate_files(args: argparse.Namespace) -> None:
                 live=verbose and (args.progress or sys.stderr.isatty()),
                 notes=not args.quiet,
                 ranks=ranks.count,
+                named=partial(with_flag_names, args=args),
             ),
             workers=cpu.workers or worth_workers(jobs, translator),
         )
@@ -195,6 +197,7 @@ def translate_interactively(args: argparse.Namespace) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ValueError("--interactive needs a terminal: leave it out to translate standard input")
     from rskip.cli._options import with_flags
+    from rskip.cli.main import with_flag_names
     from rskip.machine.ranks import Ranks
     from rskip.translation.options import BatchSettings
 
@@ -211,15 +214,15 @@ def translate_interactively(args: argparse.Namespace) -> None:
     with suppress(ModuleNotFoundError):
         import readline  # noqa: F401 - makes input() edit lines and remember them
     form = line_form(as_json=args.format == "json", scores=args.scores, nbest=options.nbest)
-    numbers = count()
+    numbers, named = count(), partial(with_flag_names, args=args)
 
     def translated(sentence: str) -> str:
         number = next(numbers)
         (translation,) = translate_window(translator, [sentence], options, batches, number=number)
-        return form(translation, number + 1) + "".join(f"({note})\n" for note in translation.notes)
+        return form(translation, number + 1) + "".join(f"({named(note)})\n" for note in translation.notes)
 
     print("type one sentence per line, press Ctrl-D to end", file=sys.stderr)
-    converse(translated, prompt=f"{translator.source_language}-{translator.target_language}> ")
+    converse(translated, prompt=f"{translator.source_language}-{translator.target_language}> ", named=named)
 
 
 def check_jobs(jobs: Sequence[Job], args: argparse.Namespace, ranks: Ranks) -> None:

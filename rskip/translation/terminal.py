@@ -44,6 +44,7 @@ class TranslationProgress:
     :param live: whether to show progress. In a log it prints at most one line per `every` seconds.
     :param notes: whether to print notes.
     :param ranks: number of processes that share the inputs. They are assumed to be equally fast.
+    :param named: changes the text of a note, such as names of settings.
     """
 
     def __init__(
@@ -53,11 +54,12 @@ class TranslationProgress:
         live: bool,
         notes: bool = True,
         ranks: int = 1,
+        named: Callable[[str], str] = str,
         every: float = 10.0,
         stream: TextIO | None = None,
     ) -> None:
         self._settings: dict[str, Any] = {"own_text": True, "log": every, "shown": live, "stream": stream}
-        self._total, self._notes, self._ranks = total, notes, ranks
+        self._total, self._notes, self._ranks, self._named = total, notes, ranks, named
         self._first: int | None = None
         self._position = 0
         self._under_way: dict[int, _UnderWay] = {}
@@ -138,7 +140,7 @@ class TranslationProgress:
         for note in notes:
             self.noted += 1
             if self._notes and self.noted <= _MOST_NOTES:
-                self._progress.note(f"{window.name}: line {line}: {note}")
+                self._progress.note(f"{window.name}: line {line}: {self._named(note)}")
 
     def _show(self, more: str = "") -> None:
         self._shown = time.perf_counter()
@@ -171,6 +173,7 @@ def converse(
     translate: Callable[[str], str],
     *,
     prompt: str,
+    named: Callable[[str], str] = str,
     read: Callable[[str], str] = input,
     write: Callable[[str], None] = lambda text: print(text, end="", flush=True),
 ) -> None:
@@ -178,6 +181,8 @@ def converse(
 
     An interrupt (Ctrl-C) cancels the sentence that is being typed or translated. If a sentence can't be translated, the
     reason is written.
+
+    :param named: changes the text of a reason, such as names of settings.
     """
     while True:
         try:
@@ -192,6 +197,6 @@ def converse(
         except UnicodeDecodeError:
             write("(not valid UTF-8: set the terminal to UTF-8)\n")
         except SentenceError as error:
-            write(f"({error.reason})\n")
+            write(f"({named(error.reason)})\n")
         except ValueError as error:
-            write(f"({error})\n")
+            write(f"({named(str(error))})\n")

@@ -320,6 +320,8 @@ MISTAKES = (
     (["TEXT", "--beam", "0"], "--beam is 0: expected a whole number, 1 or more"),
     (["TEXT", "--lenpen", "nan"], "--lenpen is nan: expected a number, -20 or more"),
     (["TEXT", "--sampling-topk", "3"], "--sampling-topk is 3: expected 0 without sampling"),
+    (["TEXT", "--max-len-a", "0", "--max-len-b", "0"], "--max-len-b is 0: expected 1 or more where --max-len-a is 0"),
+    (["TEXT", "--max-source-positions", "3", "--too-long", "keep"], "shorten it, or let it be cut or split (--too-long)"),
     (["TEXT", "--threads", "0"], "--threads is 0: expected a whole number, 1 or more"),
     (["TEXT", "--buffer-size", "0"], "--buffer-size is 0: expected a whole number, 1 or more"),
     (["TEXT", "--max-tokens", "0"], "--max-tokens is 0: expected a whole number, 1 or more"),
@@ -345,6 +347,14 @@ def test_mistakes_are_one_line(translate, text, tmp_path):
         assert error.startswith("rskip translate: error: ") and error.count("\n") == 1
         assert filled(message) in error
         assert [path.name for path in tmp_path.iterdir()] == ["text.en"]
+
+
+def test_notes_name_flags(translate, translator, text):
+    note = "its translation reached the max length, 2 tokens ({}, {})"
+    _, _, error = translate(text, "--max-len-a", "0", "--max-len-b", "2")
+    assert f"{text}: line 1: {note.format('--max-len-a', '--max-len-b')}\n" in error
+    (found,) = translator.translate(["A dog runs."], max_length_a=0.0, max_length_b=2)
+    assert found.notes == (note.format("max_length_a", "max_length_b"),)
 
 
 def test_torchruns_ranks_share_files_alone(translate, text, tmp_path, monkeypatch):
@@ -567,7 +577,7 @@ def test_every_flag_is_recorded_for_resuming_or_changes_no_line(monkeypatch):
         "--files",  # compared by their checksums
         "--output", "--resume", "--progress", "--quiet", "--interactive", "--threads", "--workers",
         "--tokeniser",  # recorded as --tokenizer
-        "--version", "--user-dir", "--command", "--work", "--imports-user-dir",  # of every command
+        "--version", "--user-dir", "--command", "--work", "--imports-user-dir", "--flags",  # of every command
     }  # fmt: skip
     assert not flags - recorded - without_effect, (
         "--resume would mix lines with and without this flag: record it in `journal_settings` of "
@@ -614,7 +624,8 @@ def test_a_conversation_at_a_terminal(command):
     child, terminal = pty.fork()
     if child == 0:
         take_signals()
-        os.execv(command[0], [*command, "--interactive", "--scores"])
+        limit = ["--too-long", "keep", "--max-source-positions", "8", "--max-len-a", "1", "--max-len-b", "0"]
+        os.execv(command[0], [*command, "--interactive", "--scores", *limit])
 
     def read_until(end: bytes) -> str:
         seen = b""
@@ -626,6 +637,10 @@ def test_a_conversation_at_a_terminal(command):
     read_until(b"en-de> ")
     os.write(terminal, b"A dog.\n")
     assert re.search(r"-\d\.\d{4}\tEin Hund\.\r\n", read_until(b"en-de> "))
+    os.write(terminal, b"A" + 9 * b" dog" + b".\n")
+    assert "let it be cut or split (--too-long))\r\n" in read_until(b"en-de> ")
+    os.write(terminal, b"Dog\n")
+    assert "(its translation reached the max length, 2 tokens (--max-len-a, --max-len-b))" in read_until(b"en-de> ")
     os.write(terminal, b"A woman is")
     time.sleep(0.3)
     os.write(terminal, b"\x03")
