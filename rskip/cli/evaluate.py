@@ -31,7 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--generated", type=Path, metavar="FILE", help="output of fairseq-generate; needs --data"
     )
     parser.add_argument("--reference", type=Path, metavar="FILE", help="raw references, one per line")
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder from `rskip prepare`")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="FOLDER",
+        help="folder from `rskip prepare`; or from fairseq-preprocess, for tokenised BLEU only",
+    )
     parser.add_argument(
         "--split", default="test", help="translated split of --data (default: %(default)s)"
     )
@@ -57,11 +62,14 @@ def run(args: argparse.Namespace) -> None:
     """Prints the scores of the system, and those of the baseline with the test of their difference."""
     from rskip.translation.generated import read_lines
     from rskip.translation.metrics import paired_bootstrap, score
-    from rskip.translation.systems import check_german, read_system, reference_file, to_json
+    from rskip.translation.systems import check_german, has_only_tokens, read_system, reference_file, to_json
 
     if args.generated is not None:
         if args.data is None:
-            raise ValueError("--generated needs --data: the corpus folder from `rskip prepare`")
+            raise ValueError("--generated needs --data: the corpus folder from `rskip prepare` or fairseq-preprocess")
+        if has_only_tokens(args.data):
+            evaluate_tokens(args)
+            return
         reference = args.reference or reference_file(args.data, args.split)
     else:
         if args.reference is None:
@@ -105,6 +113,21 @@ def run(args: argparse.Namespace) -> None:
         print_scores(path, scores[role], sentences=len(references))
     if comparisons:
         print_comparisons(comparisons)
+
+
+def evaluate_tokens(args: argparse.Namespace) -> None:
+    """Prints the tokenised BLEU of a system, for data without raw sentences."""
+    from rskip.translation.systems import score_tokens, to_json
+
+    for name in ("reference", "baseline", "compound_split"):
+        if getattr(args, name):
+            problem = f"{args.flags[name]} needs raw sentences, but {args.data} from fairseq-preprocess has only tokens"
+            raise ValueError(f"{problem}: leave it out")
+    scores, sentences = score_tokens(args.generated, data=args.data, split=args.split)
+    if args.json:
+        print(to_json({"system": scores}, [], sentences=sentences))
+    else:
+        print_scores(args.generated, scores, sentences=sentences)
 
 
 def print_scores(path: Path, scores: dict[str, Score], *, sentences: int) -> None:

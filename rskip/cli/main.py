@@ -137,14 +137,14 @@ def _add_subcommands(parser: argparse.ArgumentParser, group: ModuleType, argv: S
 def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
     """The message of an error on one line. It begins with the error's file name, if any, and names settings by flag."""
     from rskip.files.names import line_name
-    from rskip.settings.errors import SettingError
+    from rskip.settings.errors import UNKNOWN, SettingError
 
     if isinstance(error, SettingError):
         flags: dict[str, str] = {} if args is None else args.flags
         flags |= {f"{side}_language": f"--{side}-lang" for side in ("source", "target") if f"{side}_lang" in flags}
         name = None if error.source else flags.get(error.name)
         line = " ".join(error.sentence(name, instead=flags.get(error.instead)).split())
-        return line if error.source else with_flag_names(line, args)
+        return line if error.source or error.problem == UNKNOWN else with_flag_names(line, args)
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{line_name(str(error.filename))}: {error.strerror}"
     return with_flag_names(" ".join(str(error).split()), args) or type(error).__name__

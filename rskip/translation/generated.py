@@ -15,7 +15,8 @@ from rskip.text import TextPipeline
 _BYTES = re.compile(r"(<0x[0-9A-F]{2}>)+")  # byte pieces of a SentencePiece model with byte_fallback
 _HYPOTHESIS = re.compile(r"H-(\d{1,18})\t([^\t]*)\t(.*)")
 _SENTENCE = re.compile(r"([ST])-(\d{1,18})\t(.*)")
-_SCORED = re.compile(r"((?P<number>[1-9]\d{,17})\t)?(?P<score>-?(\d+\.\d{4}|inf|nan))\t(?P<text>.*)")  # `rskip translate`
+# of `rskip translate`
+_SCORED = re.compile(r"((?P<number>[1-9]\d{,17})\t)?(?P<score>-?(\d+\.\d{4}|inf|nan))\t(?P<text>.*)")
 
 
 @dataclass(frozen=True, kw_only=True)

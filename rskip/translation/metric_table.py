@@ -22,7 +22,7 @@ class Metric(NamedTuple):
     tokens: str | None = None
 
 
-_OWN = "on this corpus' own tokens"
+_OWN = "on this corpus' own tokens, subwords joined"
 _GERMAN = "German tokens, hyphenated compounds split"
 
 # in printed order; those with equal `tokens` are neighbours

@@ -75,9 +75,7 @@ def score(
         "chrf": _corpus_score(CHRF(), hypotheses, references),
     }
     if tokenised_hypotheses is not None and tokenised_references is not None:
-        _check_aligned(tokenised_hypotheses, tokenised_references)
-        tokenised = BLEU(tokenize="none", force=True)
-        scores["tokenised_bleu"] = _corpus_score(tokenised, tokenised_hypotheses, tokenised_references)
+        scores["tokenised_bleu"] = tokenised_bleu(tokenised_hypotheses, tokenised_references)
     if compound_split:
         german = german_words(hypotheses), german_words(references)
         scores["compound_split_bleu"] = Score(*compound_split_bleu(*german, tokens=GERMAN_TOKENS))
@@ -89,6 +87,12 @@ def score(
     correct = sum(h.strip() == r.strip() for h, r in zip(hypotheses, references, strict=True))
     scores["accuracy"] = Score(100 * correct / len(references))
     return scores
+
+
+def tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """See `score`."""
+    _check_aligned(hypotheses, references)
+    return _corpus_score(BLEU(tokenize="none", force=True), hypotheses, references)
 
 
 def paired_bootstrap(

@@ -18,7 +18,7 @@ from rskip.tasks.task import Outcome
 from rskip.text import TextPipeline
 from rskip.translation.data import data_arguments, data_folder, describe_data
 from rskip.translation.generated import read_generated, read_lines
-from rskip.translation.metrics import Score
+from rskip.translation.metrics import Score, tokenised_bleu
 from rskip.translation.metrics import score as score_sentences
 from rskip.translation.recipe import TranslationSettings
 from rskip.translation.training import scored_file
@@ -45,14 +45,15 @@ class Translations:
 
     def score(self) -> dict[str, Score]:
         """The scores of the hypotheses. Raises ValueError if their number differs from the references'."""
-        scores = score_sentences(
+        if not self.raw:
+            return {"tokenised_bleu": tokenised_bleu(self.hypothesis_words, self.reference_words or [])}
+        return score_sentences(
             self.hypotheses,
             self.references,
             tokenised_hypotheses=self.hypothesis_words,
             tokenised_references=self.reference_words,
             compound_split=self.compound_split,
         )
-        return scores if self.raw else {"tokenised_bleu": scores["tokenised_bleu"]}
 
 
 def read_translations(generated: Path, *, data: Path, split: str) -> Translations:

@@ -14,11 +14,13 @@ from pathlib import Path
 from textwrap import shorten
 from typing import NamedTuple
 
+from rskip.corpora.inspection.binarised import MmapSentences, find_data
+from rskip.corpora.record import RECORD_FILE
 from rskip.text import TextPipeline
 from rskip.translation.compound_split import LANGUAGE
 from rskip.translation.generated import Generated, read_generated, read_hypotheses, read_lines
 from rskip.translation.metric_table import METRICS
-from rskip.translation.metrics import Comparison, Score
+from rskip.translation.metrics import Comparison, Score, tokenised_bleu
 
 
 class System(NamedTuple):
@@ -36,6 +38,29 @@ class System(NamedTuple):
 def reference_file(data: Path, split: str) -> Path:
     """The raw references of a split in a folder that `rskip prepare` made."""
     return data / "reference" / f"{split}.{TextPipeline.load(data / 'text').target_language}"
+
+
+def has_only_tokens(data: Path) -> bool:
+    """Whether fairseq-preprocess made the folder, which then has neither a text pipeline nor raw references."""
+    return any(data.glob("dict.*.txt")) and not any((data / name).exists() for name in (RECORD_FILE, "text"))
+
+
+def score_tokens(path: Path, *, data: Path, split: str) -> tuple[dict[str, Score], int]:
+    """The tokenised BLEU of fairseq-generate's output for such a folder, and the number of sentences.
+
+    :raises ValueError: the output has no references, or another number of sentences than the split.
+    """
+    found, words = find_data(data), read_generated(path).words()
+    if words.references is None:
+        raise ValueError(f"{path} has no T lines, the references: expected the output of fairseq-generate")
+    if split not in found.splits:
+        raise ValueError(f"{data} has no split {split}: give one of {', '.join(found.splits)} as --split")
+    source, target = found.languages
+    sentences = len(MmapSentences(found.splits[split][0] / f"{split}.{source}-{target}.{target}"))
+    if len(words.hypotheses) != sentences:
+        problem = f"{path} has {len(words.hypotheses)} translations but {split} of {data} has {sentences} sentences"
+        raise ValueError(f"{problem}: give the --split that was translated")
+    return {"tokenised_bleu": tokenised_bleu(words.hypotheses, words.references)}, sentences
 
 
 def check_german(data: Path) -> None:

@@ -242,7 +242,7 @@ def outdated_tables(root: Path) -> dict[Path, str]:
 
 
 def _check_agreement(published: Record, records: Sequence[Record]) -> None:
-    """:raises ValueError: a record is from another run than the published one, or two have other settings or scorers."""
+    """:raises ValueError: a record is from another run than the published one, or settings or scorers differ."""
     for record in records:
         for key in ("run", "config"):
             if getattr(record, key) != getattr(published, key):

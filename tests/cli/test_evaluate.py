@@ -105,6 +105,35 @@ def test_another_split_than_was_translated_is_refused(kept, data, tmp_path, caps
     )
 
 
+def test_data_of_fairseq_preprocess_have_only_tokenised_bleu(reversed_words, tmp_path, capsys):
+    references = (reversed_words / "test.b").read_text().splitlines()
+    lines = [f"T-{number}\t{line}\nH-{number}\t-0.1\t{line}" for number, line in enumerate(references)]
+    lines[3] = "T-3\tw1 w@@ 2 w3 w4\nH-3\t-0.1\tw1 w2 w3 w4"
+    arguments = ["--generated", write(tmp_path / "log", lines), "--data", str(reversed_words / "bin")]
+    written = as_json(arguments, capsys)
+    assert written["system"] == {
+        **dict.fromkeys(written["system"]), "sentences": 20, "tokenised_bleu": pytest.approx(100),
+        "tokenised_signature": written["system"]["tokenised_signature"],
+    }  # fmt: skip
+    assert "tok:none" in written["system"]["tokenised_signature"]
+    assert main(["evaluate", *arguments]) == 0
+    printed = capsys.readouterr().out
+    assert "  tokenised BLEU  100.00" in printed and "sacreBLEU  " not in printed
+    assert "(on this corpus' own tokens, subwords joined: not comparable with sacreBLEU)" in printed
+    for more, expected in (
+        (["--split", "test1"], "has no split test1: give one of train, valid, test"),
+        (["--split", "train"], "log has 20 translations but train of"),
+        (["--reference", str(reversed_words / "test.b")], "--reference needs raw sentences"),
+        (["--compound-split"], "--compound-split needs raw sentences"),
+    ):
+        assert main(["evaluate", *arguments, *more]) == 2
+        error = capsys.readouterr().err
+        assert expected in error and error.count("\n") == 1
+    arguments[1] = write(tmp_path / "log", ["H-0\t-0.1\ta"])
+    assert main(["evaluate", *arguments]) == 2
+    assert "has no T lines" in capsys.readouterr().err
+
+
 def test_compound_split_of_raw_german(tmp_path, capsys):
     lines = ["Die Nord-Süd-Achse ist neu.", "Ja!"], ["Die Nord-Süd-Achse bleibt neu.", "Ja!"]
     hypothesis, reference = write(tmp_path / "hyp", lines[0]), write(tmp_path / "ref", lines[1])

@@ -321,7 +321,7 @@ MISTAKES = (
     (["TEXT", "--lenpen", "nan"], "--lenpen is nan: expected a number, -20 or more"),
     (["TEXT", "--sampling-topk", "3"], "--sampling-topk is 3: expected 0 without sampling"),
     (["TEXT", "--max-len-a", "0", "--max-len-b", "0"], "--max-len-b is 0: expected 1 or more where --max-len-a is 0"),
-    (["TEXT", "--max-source-positions", "3", "--too-long", "keep"], "shorten it, or let it be cut or split (--too-long)"),
+    (["TEXT", "--max-source-positions", "3", "--too-long", "keep"], "or let it be cut or split (--too-long)"),
     (["TEXT", "--threads", "0"], "--threads is 0: expected a whole number, 1 or more"),
     (["TEXT", "--buffer-size", "0"], "--buffer-size is 0: expected a whole number, 1 or more"),
     (["TEXT", "--max-tokens", "0"], "--max-tokens is 0: expected a whole number, 1 or more"),

@@ -78,13 +78,8 @@ def run(args: argparse.Namespace) -> int:
 
 def training_settings(args: argparse.Namespace) -> TrainingSettings:
     """The settings of --set and of the flags, which take precedence."""
-    from rskip.cli._options import given_options, said_of_flag
+    from rskip.cli._options import given_options
     from rskip.language_modeling.settings import TrainingSettings
     from rskip.settings.check import convert
-    from rskip.settings.errors import SettingError
 
-    given = given_options(args, TrainingSettings)
-    try:
-        return convert({**changes_of_set(args), **given}, TrainingSettings)
-    except SettingError as error:
-        raise (said_of_flag(error, TrainingSettings) if error.name in given else error) from None
+    return convert({**changes_of_set(args), **given_options(args, TrainingSettings)}, TrainingSettings)

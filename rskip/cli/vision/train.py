@@ -138,10 +138,9 @@ def training_settings(
 
     :param slow: see `slow_rank`.
     """
-    from rskip.cli._options import given_options, said_of_flag
+    from rskip.cli._options import given_options
     from rskip.experiments.recipe import load_recipe
     from rskip.settings.check import convert
-    from rskip.settings.errors import SettingError
     from rskip.vision.training import TrainingSettings
     from rskip.vision.training.choices import choose
 
@@ -154,13 +153,10 @@ def training_settings(
     said = {*given, *changes}
     notes: list[str] = []
     if args.recipe is None:
-        try:
-            rule: dict[str, Any] = {}
-            if (data := given.get("data", changes.get("data"))) is not None:
-                rule, notes = _rule(data, {**changes, **given})
-            settings = convert({"precision": BEST_PRECISION, **rule, **changes, **given}, TrainingSettings)
-        except SettingError as error:
-            raise (said_of_flag(error, TrainingSettings) if error.name in given else error) from None
+        rule: dict[str, Any] = {}
+        if (data := given.get("data", changes.get("data"))) is not None:
+            rule, notes = _rule(data, {**changes, **given})
+        settings = convert({"precision": BEST_PRECISION, **rule, **changes, **given}, TrainingSettings)
     else:
         overrides = [f"train.{text.removeprefix('train.')}" for text in args.changes]
         overrides += [f"train.{field}={json.dumps(value)}" for field, value in given.items()]
