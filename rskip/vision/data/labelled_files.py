@@ -1,6 +1,6 @@
 """Finds your own images on the disk, in class folders or an .npz file, with the class of each image.
 
-FOLDER/train/CLASS/cat1.jpg     with FOLDER/valid (or val) and FOLDER/test, or one of them
+FOLDER/train/CLASS/cat1.jpg     with FOLDER/valid and FOLDER/test, or one of them; see SPLIT_NAMES
 FOLDER/CLASS/cat1.jpg           validation images are split off
 FILE.npz                        arrays of images and labels
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,12 @@ with extra("vision"):
 
 SPLITS = ("train", "valid", "test")
 ALL = "all"  # the name of the only part if the images are not split
-FORMER = {"val": "valid", "validation": "valid"}  # other names of a split, in folders
+# names of folders, in upper or lower case
+SPLIT_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("valid", "val", "validation", "dev", "eval"), "valid"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
 LAYOUT = "FOLDER/CLASS/IMAGE.jpg, or FOLDER/train/CLASS/IMAGE.jpg with FOLDER/valid and FOLDER/test"
 _LISTED = 3  # number of names that an error lists
 
@@ -144,7 +150,7 @@ def kind_of_images(path: Path) -> Literal["own", "dataset"] | None:
         return "own"
     if any(each.is_in(path) for each in DATASETS.values()):
         return "dataset"
-    return "own" if any(each.suffix.lower() in SUFFIXES for each in inside) else None
+    return "own" if any(map(_is_image, inside)) else None
 
 
 def check_class_name(name: str, source: str) -> None:
@@ -175,10 +181,7 @@ def listed(names: Sequence[str], *, separator: str = ", ") -> str:
 def _class_folders(path: Path, classes: Sequence[str] | None) -> LabelledFiles:
     inside = _folders(path)
     parts: dict[str, Path] = {}
-    for folder in inside:
-        part = FORMER.get(folder.name, folder.name)
-        if part not in SPLITS or not _folders(folder):  # a class may have any name
-            continue
+    for folder, part in _split_folders(inside).items():
         if part in parts:
             raise ValueError(f"{line_name(path)} has {parts[part].name} and {folder.name}: remove one of them")
         parts[part] = folder
@@ -190,6 +193,8 @@ def _class_folders(path: Path, classes: Sequence[str] | None) -> LabelledFiles:
         if others := [line_name(folder.name) for folder in inside if folder not in parts.values()]:
             notes.append(f"{listed(others)} in {line_name(path)}: skipped, because there is {' and '.join(parts)}")
     else:
+        if classes is None:
+            _refuse_nested(path, inside)
         parts = {ALL: path}
     names = tuple(classes) if classes is not None else _class_names(parts.get("train", path))
     found: dict[str, Part] = {}
@@ -208,11 +213,38 @@ def _class_folders(path: Path, classes: Sequence[str] | None) -> LabelledFiles:
     return LabelledFiles(path, names, found, notes)
 
 
+def _split_folders(folders: Sequence[Path]) -> dict[Path, str]:
+    """The split of each folder that holds class folders and has a split's name, since a class may have any name.
+
+    If no folder has exactly such a name, a name with one word of SPLIT_NAMES counts, such as seg_train and seg_test.
+    """
+    holders = [folder for folder in folders if _folders(folder)]
+    exact = {each: SPLIT_NAMES[each.name.lower()] for each in holders if each.name.lower() in SPLIT_NAMES}
+    found: dict[Path, str] = {}
+    for folder in holders:
+        splits = {SPLIT_NAMES[word] for word in re.findall("[a-z]+", folder.name.lower()) if word in SPLIT_NAMES}
+        if len(splits) == 1 and not _has_images(folder):
+            found[folder] = splits.pop()
+    return exact or (found if "train" in found.values() and len({*found.values()}) > 1 else {})
+
+
+def _refuse_nested(path: Path, folders: Sequence[Path]) -> None:
+    """:raises ValueError: all folders have the same subfolders instead of images, so they are probably not classes."""
+    same = set.intersection(*({each.name for each in _folders(folder)} for folder in folders)) if folders else set()
+    if len(folders) > 1 and len(same) > 1 and not any(map(_has_images, folders)):
+        outer = listed(sorted(line_name(each.name) for each in folders))
+        inner = listed(sorted(map(line_name, same)))
+        raise ValueError(
+            f"{line_name(path)}: {outer} have the same folders, {inner}, and no images of their own: "
+            "expected class folders; name splits train, valid and test, or move the images of a class into its folder"
+        )
+
+
 def _class_names(folder: Path) -> tuple[str, ...]:
     """The names of the class folders, sorted as torchvision's ImageFolder sorts them."""
     names = tuple(sorted(each.name for each in _folders(folder)))
     if not names:
-        loose = sum(each.suffix.lower() in SUFFIXES for each in folder.iterdir())
+        loose = sum(map(_is_image, folder.iterdir()))
         what = f"{loose:,} images and no class folders" if loose else "no class folders"
         raise ValueError(f"{line_name(folder)} holds {what}: expected {LAYOUT}")
     for name in names:
@@ -233,7 +265,7 @@ def _part(folder: Path, classes: Sequence[str], *, of: str) -> tuple[Part, list[
                 f"expected {listed([line_name(name) for name in classes])}"
             )
         for path in _files(class_folder):
-            if path.suffix.lower() in SUFFIXES:
+            if _is_image(path):
                 paths.append(path)
                 labels.append(number[class_folder.name])
             else:
@@ -259,6 +291,14 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _folders(folder: Path) -> list[Path]:
     return [each for each in folder.iterdir() if each.is_dir() and not _ignored(each)]
+
+
+def _has_images(folder: Path) -> bool:
+    return any(map(_is_image, folder.iterdir()))
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
 
 
 def _ignored(path: Path) -> bool:
