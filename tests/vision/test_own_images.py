@@ -277,7 +277,7 @@ def _odd_name(folder: Path) -> None:
         (_unknown_in_valid, "valid/c: train has no class c: expected a, b"),
         (_two_valids, "has val(id)? and val(id)?: remove one of them"),
         (_no_train, "has test and no train: expected class folders in"),
-        (_nested, "first, second have the same folders, a, b, and no images"),
+        (_nested, "first, second have the same folders, a, b, and no images: expected"),
         (_single, "class a has 1 different image: expected two or more"),
         (_odd_bytes, "the class's name is not UTF-8 or has control characters: rename it"),
         (_odd_name, "a file name that is not UTF-8: rename it"),

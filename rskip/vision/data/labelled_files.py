@@ -150,7 +150,7 @@ def kind_of_images(path: Path) -> Literal["own", "dataset"] | None:
         return "own"
     if any(each.is_in(path) for each in DATASETS.values()):
         return "dataset"
-    return "own" if any(map(_is_image, inside)) else None
+    return "own" if any(each.suffix.lower() in SUFFIXES for each in inside) else None
 
 
 def check_class_name(name: str, source: str) -> None:
@@ -219,24 +219,22 @@ def _split_folders(folders: Sequence[Path]) -> dict[Path, str]:
     If no folder has exactly such a name, a name with one word of SPLIT_NAMES counts, such as seg_train and seg_test.
     """
     holders = [folder for folder in folders if _folders(folder)]
-    exact = {each: SPLIT_NAMES[each.name.lower()] for each in holders if each.name.lower() in SPLIT_NAMES}
-    found: dict[Path, str] = {}
-    for folder in holders:
-        splits = {SPLIT_NAMES[word] for word in re.findall("[a-z]+", folder.name.lower()) if word in SPLIT_NAMES}
-        if len(splits) == 1 and not _has_images(folder):
-            found[folder] = splits.pop()
-    return exact or (found if "train" in found.values() and len({*found.values()}) > 1 else {})
+    if exact := {each: SPLIT_NAMES[each.name.lower()] for each in holders if each.name.lower() in SPLIT_NAMES}:
+        return exact
+    words = {each: SPLIT_NAMES.keys() & re.findall("[a-z]+", each.name.lower()) for each in holders}
+    found = {each: SPLIT_NAMES[word] for each in holders for word in words[each] if not _has_images(each)}
+    return found if "train" in found.values() and len({*found.values()}) > 1 else {}
 
 
 def _refuse_nested(path: Path, folders: Sequence[Path]) -> None:
-    """:raises ValueError: all folders have the same subfolders instead of images, so they are probably not classes."""
-    same = set.intersection(*({each.name for each in _folders(folder)} for folder in folders)) if folders else set()
-    if len(folders) > 1 and len(same) > 1 and not any(map(_has_images, folders)):
-        outer = listed(sorted(line_name(each.name) for each in folders))
-        inner = listed(sorted(map(line_name, same)))
+    """:raises ValueError: all folders have the same subfolders and no images, so they are probably not classes."""
+    inside = [{each.name for each in _folders(folder)} for folder in folders if not _has_images(folder)]
+    same = sorted(set.intersection(*inside)) if 1 < len(inside) == len(folders) else []
+    if len(same) > 1:
+        outer, inner = (listed([*map(line_name, names)]) for names in (sorted(each.name for each in folders), same))
         raise ValueError(
-            f"{line_name(path)}: {outer} have the same folders, {inner}, and no images of their own: "
-            "expected class folders; name splits train, valid and test, or move the images of a class into its folder"
+            f"{line_name(path)}: {outer} have the same folders, {inner}, and no images: expected class folders; name "
+            "splits train, valid and test, or move the images of a class into its folder"
         )
 
 
@@ -244,7 +242,7 @@ def _class_names(folder: Path) -> tuple[str, ...]:
     """The names of the class folders, sorted as torchvision's ImageFolder sorts them."""
     names = tuple(sorted(each.name for each in _folders(folder)))
     if not names:
-        loose = sum(map(_is_image, folder.iterdir()))
+        loose = sum(each.suffix.lower() in SUFFIXES for each in folder.iterdir())
         what = f"{loose:,} images and no class folders" if loose else "no class folders"
         raise ValueError(f"{line_name(folder)} holds {what}: expected {LAYOUT}")
     for name in names:
@@ -265,7 +263,7 @@ def _part(folder: Path, classes: Sequence[str], *, of: str) -> tuple[Part, list[
                 f"expected {listed([line_name(name) for name in classes])}"
             )
         for path in _files(class_folder):
-            if _is_image(path):
+            if path.suffix.lower() in SUFFIXES:
                 paths.append(path)
                 labels.append(number[class_folder.name])
             else:
@@ -294,11 +292,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _has_images(folder: Path) -> bool:
-    return any(map(_is_image, folder.iterdir()))
-
-
-def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES
+    return any(each.suffix.lower() in SUFFIXES for each in folder.iterdir())
 
 
 def _ignored(path: Path) -> bool:
