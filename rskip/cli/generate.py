@@ -35,15 +35,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from rskip.cli._model import model_path
-    from rskip.cli._options import flag_of, given_options, said_of_flag
+    from rskip.cli._options import given_options, refuse_flags, refuse_options, said_of_flag
     from rskip.files.names import line_name
     from rskip.language_modeling.generator import GenerationOptions, TextGenerator
     from rskip.settings.errors import SettingError
 
     options = given_options(args, GenerationOptions)
-    given = [*([] if args.prompt is None else ["--prompt"]), *(flag_of(GenerationOptions, name) for name in options)]
-    if args.score is not None and given:
-        raise ValueError(f"--score and {given[0]} are given: expected one of them, since --score generates nothing")
+    if args.score is not None:
+        refuse_flags({"--prompt": args.prompt}, "can't be combined with --score, which generates nothing")
+        refuse_options(args, GenerationOptions, "can't be combined with --score, which generates nothing")
     try:
         GenerationOptions(**options)
     except SettingError as error:
