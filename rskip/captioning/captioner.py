@@ -142,6 +142,8 @@ class Captioner:
             words = load_words(words_file, model.config)
         else:
             folder = path.parent if path.is_file() else path
+            if dictionary is not None:
+                raise ValueError(f"{folder} has its own {DICTIONARY}: --dictionary is only for a .pt file")
             file = folder / WEIGHTS
             model, words = load_captioning_model(folder, device)
         description = model.config.features

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rskip.files.whole import real_path
+
 
 def check_outputs(images: Sequence[Path], outputs: Mapping[str, Sequence[Path]]) -> None:
     """Checks that outputs don't overwrite an image or each other.
@@ -13,14 +15,14 @@ def check_outputs(images: Sequence[Path], outputs: Mapping[str, Sequence[Path]])
     :raises ValueError: an output would overwrite a file; names both.
     """
     there = [(name, path) for name, paths in outputs.items() for path in paths if path.exists()]
-    given = {path.resolve() for path in images} if there else set()
+    given = {real_path(path) for path in images} if there else set()
     for name, path in there:
-        if path.resolve() in given:
+        if real_path(path) in given:
             raise ValueError(f"{name} would overwrite the image {path}: choose another name or folder")
     writers: dict[Path, str] = {}
     for name, paths in outputs.items():
         for path in paths:
-            if (other := writers.setdefault(path.resolve(), name)) != name:
+            if (other := writers.setdefault(real_path(path), name)) != name:
                 raise ValueError(f"{other} and {name} would both write {path}: choose another name or folder")
 
 

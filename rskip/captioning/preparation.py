@@ -26,7 +26,7 @@ from rskip.files.checksum import file_difference
 from rskip.files.lock import one_at_a_time
 from rskip.files.names import line_name
 from rskip.files.text_lines import read_lines
-from rskip.files.whole import disk_space, whole_folder
+from rskip.files.whole import check_apart, disk_space, real_path, whole_folder
 from rskip.settings.check import check
 from rskip.settings.kinds import Count, Whole
 from rskip.settings.text import read_json
@@ -83,8 +83,10 @@ def prepare_captions(
     :raises FileNotFoundError: a file is missing.
     :raises OSError: the server can't be reached, or a disk is full.
     """
-    output, options = Path(output).resolve(), options or CaptionOptions()
+    output, options = real_path(output), options or CaptionOptions()
     image_files = find_corpus_images(corpus, images=images, mirror=mirror)
+    if image_files is not None:
+        check_apart(output, image_files.folder)
     planned: dict[str, Any] = {
         "format": FORMAT,
         "corpus": corpus.name,

@@ -1,9 +1,9 @@
 """Reads the settings of our models, without their tensors. The module does not import torch.
 
 A safetensors file has tensors and metadata: `format`, `tied` (JSON: maps a name to the name that stores its tensor),
-and `crc32` (JSON: the checksum of each stored tensor; files of earlier versions lack it). In the format "rskip-1" the
-metadata also has `config` (JSON, see Checkpoint.config) and `averaged_from` (JSON: file names), so one file is a
-complete model. In the format "rskip-2" they are in config.json next to the file:
+and `crc32` (JSON: the checksum of each stored tensor and of the other metadata; files of earlier versions lack it). In
+the format "rskip-1" the metadata also has `config` (JSON, see Checkpoint.config) and `averaged_from` (JSON: file
+names), so one file is a complete model. In the format "rskip-2" they are in config.json next to the file:
 
     config.json         `format`, `task`, `model` (the settings of the model), and the task's own values
     model.safetensors   the tensors
@@ -18,6 +18,8 @@ Every task publishes its models as such a folder, which contains neither pickles
 from __future__ import annotations
 
 import hashlib
+import json
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,6 +38,7 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 # formats of safetensors files: config inside (the second if `needs_newer_format`), or in config.json
 WHOLE, BESIDE = ("rskip-1", "rskip-3"), "rskip-2"
 FORMATS = (1, 2)  # formats of config.json; 2 if `needs_newer_format`
+_OF_METADATA = "__metadata__"  # the name of their checksum, which no tensor can have
 OF_EVERY_TASK = ("task", "arch", "source_lang", "target_lang")  # keys of every `Checkpoint.config`, with `model`
 
 
@@ -47,7 +50,7 @@ class Header:
     :param averaged_from: see `Checkpoint.averaged_from`.
     :param tied: maps a name to the name that stores its tensor.
     :param shapes: the shape of each tensor, also of the tied ones.
-    :param sums: CRC-32 of each stored tensor; empty for a file of an earlier version.
+    :param sums: see `sums_of`.
     """
 
     config: dict[str, Any]
@@ -111,8 +114,27 @@ def header_of(file: Any, path: Path) -> Header:
         if stored not in shapes or stored in tied:
             raise ValueError(f"{_damaged(path)}: {name} is tied to {stored}, which is missing")
         shapes[name] = shapes[stored]
-    sums = convert(_parsed(path, metadata, "crc32", "{}"), dict[str, int], name="crc32", source=_damaged(path))
+    sums = sums_of(metadata, path=path)
     return Header(config=config, averaged_from=averaged_from, tied=tied, shapes=shapes, sums=sums)
+
+
+def sums_of(metadata: Mapping[str, str], *, path: Path) -> dict[str, int]:
+    """CRC-32 of each stored tensor; empty for a file of an earlier version or of another program.
+
+    :raises ValueError: the metadata differ from their own checksum.
+    """
+    sums = convert(_parsed(path, metadata, "crc32", "{}"), dict[str, int], name="crc32", source=_damaged(path))
+    check_sum(sums, _OF_METADATA, _metadata_sum(metadata), path=path)
+    return sums
+
+
+def with_sums(metadata: Mapping[str, str], sums: Mapping[str, int]) -> dict[str, str]:
+    """The metadata with `crc32`, for the CRC-32 of each tensor."""
+    return {**metadata, "crc32": json.dumps({**sums, _OF_METADATA: _metadata_sum(metadata)}, sort_keys=True)}
+
+
+def _metadata_sum(metadata: Mapping[str, str]) -> int:
+    return zlib.crc32(json.dumps({**metadata, "crc32": ""}, sort_keys=True).encode())
 
 
 def check_sum(sums: Mapping[str, int], name: str, found: int, *, path: Path) -> None:

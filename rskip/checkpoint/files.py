@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -17,9 +16,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint, needs_newer_format
-from rskip.checkpoint.config_file import BESIDE, CONFIG, FORMATS, WEIGHTS, WHOLE, check_sum, header_of, opened
+from rskip.checkpoint.config_file import BESIDE, CONFIG, FORMATS, WEIGHTS, WHOLE, header_of, opened, with_sums
 from rskip.checkpoint.fairseq_file import read_fairseq, write_fairseq
-from rskip.checkpoint.tensors import cast_floats, check_tensors, read_tensors, tied_names
+from rskip.checkpoint.tensors import cast_floats, check_tensors, read_tensors, tensor_sum, tied_names
 from rskip.files.whole import atomic_file
 from rskip.machine.torch_errors import system_error
 
@@ -78,7 +77,7 @@ def write_model(folder: Path, checkpoint: Checkpoint, *, dtype: torch.dtype | No
     about = {"averaged_from": list(checkpoint.averaged_from)} if checkpoint.averaged_from else {}
     config = {"format": FORMATS[needs_newer_format(checkpoint.config)], **checkpoint.config, **about}
     folder.mkdir(parents=True, exist_ok=True)
-    _save(folder / WEIGHTS, tensors, {"format": BESIDE})
+    save_tensors(folder / WEIGHTS, tensors, {"format": BESIDE})
     with atomic_file(folder / CONFIG) as temporary:
         temporary.write_text(json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -91,9 +90,7 @@ def read_safetensors(path: Path) -> Checkpoint:
     """
     with opened(path, framework="pt") as file:
         header = header_of(file, path)
-        model = read_tensors(file)
-    for name in header.sums.keys() & model.keys():
-        check_sum(header.sums, name, _crc32(model[name]), path=path)
+        model = read_tensors(file, header.sums, path=path)
     model |= {name: model[stored] for name, stored in header.tied.items()}
     return Checkpoint(
         model=check_tensors(model, source=str(path)), config=header.config, averaged_from=header.averaged_from
@@ -106,25 +103,21 @@ def write_safetensors(path: Path, checkpoint: Checkpoint) -> None:
     metadata = {"format": written, "config": json.dumps(checkpoint.config, sort_keys=True)}
     if checkpoint.averaged_from:
         metadata["averaged_from"] = json.dumps(checkpoint.averaged_from)
-    _save(path, checkpoint.model, metadata)
+    save_tensors(path, checkpoint.model, metadata)
 
 
-def _save(path: Path, model: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Writes the tensors. Tied ones are written once."""
+def save_tensors(path: Path, model: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Writes a safetensors file with checksums. Tied tensors are written once."""
     tied = tied_names(model)
     tensors = {name: _of_own_memory(tensor.detach()) for name, tensor in model.items() if name not in tied}
-    of_ties = {"tied": json.dumps(tied, sort_keys=True)} if tied else {}
-    sums = json.dumps({name: _crc32(tensor) for name, tensor in tensors.items()}, sort_keys=True)
+    metadata = {**metadata, **({"tied": json.dumps(tied, sort_keys=True)} if tied else {})}
+    metadata = with_sums(metadata, {name: tensor_sum(tensor) for name, tensor in tensors.items()})
     with atomic_file(path) as temporary:
         try:
-            save_file(tensors, temporary, metadata={**metadata, **of_ties, "crc32": sums})
+            save_file(tensors, temporary, metadata=metadata)
             _sort_metadata(temporary)
         except SafetensorError as error:
             raise system_error(error, path) or OSError(f"could not write {path}: {error}") from error
-
-
-def _crc32(tensor: Tensor) -> int:
-    return zlib.crc32(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 
 def _of_own_memory(tensor: Tensor) -> Tensor:

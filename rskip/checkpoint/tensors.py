@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rskip.checkpoint.config_file import check_sum
 from rskip.settings.errors import shown
 
 # An uninitialised buffer of fairseq's sinusoidal positions, whose value is meaningless.
@@ -20,12 +23,18 @@ _DTYPES = (
 _EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
 
 
-def read_tensors(file: Any) -> dict[str, Tensor]:
+def read_tensors(file: Any, sums: Mapping[str, int], *, path: Path) -> dict[str, Tensor]:
     """The tensors of a file that safetensors' `safe_open` has opened for PyTorch, in memory of their own.
 
     `get_tensor` maps the file: if another process changed it, the tensors would change too, or end this process.
+
+    :param sums: checksums, see `rskip.checkpoint.config_file.sums_of`.
+    :raises ValueError: a tensor differs from its checksum.
     """
-    return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    for name in sums.keys() & tensors.keys():
+        check_sum(sums, name, tensor_sum(tensors[name]), path=path)
+    return tensors
 
 
 def check_tensors(content: Mapping[Any, Any], *, source: str) -> dict[str, Tensor]:
@@ -40,6 +49,11 @@ def check_tensors(content: Mapping[Any, Any], *, source: str) -> dict[str, Tenso
         if tensor.dtype not in _DTYPES:
             raise ValueError(f"{source}: {name} is {tensor.dtype}, expected float16, bfloat16, float32 or float64")
     return dict(content)
+
+
+def tensor_sum(tensor: Tensor) -> int:
+    """CRC-32 of the tensor's values."""
+    return zlib.crc32(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 
 def tied_names(model: Mapping[str, Tensor]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rskip.files.lock import one_at_a_time
-from rskip.files.whole import whole_folder
+from rskip.files.whole import real_path, whole_folder
 
 _TEXT_FLAGS = {
     "lowercase": "lowercase the source",
@@ -161,6 +161,7 @@ def output_folder(output: Path, *, replace: bool, contents: Sequence[str]) -> It
     :param contents: patterns of the names that the command writes.
     :raises FileExistsError: `output` exists and may not be replaced.
     """
+    real_path(output)
     output = output.absolute()
     if not output.name:
         raise FileExistsError(f"{output} can't be replaced: choose another --output")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -66,6 +66,17 @@ def flag_of(kind: type, name: str) -> str:
     field = _fields(kind).get(name)
     flag = _extra(field.type).get("flag") if field is not None else None
     return f"--{flag or name.replace('_', '-')}"
+
+
+def refuse_flags(flags: Mapping[str, Any], why: str) -> None:
+    """:raises ValueError: a flag is given that other arguments make meaningless; not given: None, False or []."""
+    if given := [flag for flag, value in flags.items() if value is not None and value is not False and value != []]:
+        raise ValueError(f"{given[0]} {why}: leave it out")
+
+
+def refuse_options(args: argparse.Namespace, kind: type, why: str) -> None:
+    """`refuse_flags` of all fields of a settings type."""
+    refuse_flags({flag_of(kind, name): str(value) for name, value in given_options(args, kind).items()}, why)
 
 
 def said_of_flag(error: SettingError, kind: type) -> ValueError:

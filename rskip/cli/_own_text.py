@@ -76,9 +76,12 @@ def given_own_corpus(args: argparse.Namespace) -> Iterator[OwnCorpus]:
 
     :raises ValueError: contradictory flags; also as `read_own_corpus`.
     """
+    from rskip.cli._options import refuse_flags
     from rskip.corpora.own_corpus import read_own_corpus
     from rskip.corpora.own_text import choose_languages
 
+    if not any(getattr(args, _dest(split, "table")) for split in _SPLITS):
+        refuse_flags({"--columns": args.columns}, "is only for a table")
     with tempfile.TemporaryDirectory(prefix="rskip-prepare-") as folder:
         texts: dict[str, list[OwnText]] = {}
         for split in sorted(_SPLITS, key=lambda split: getattr(args, _dest(split, "prefix")) is not None):

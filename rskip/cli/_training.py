@@ -50,11 +50,11 @@ def probe_of(args: argparse.Namespace, connection: str, ranks: Ranks) -> TraceOb
     :raises ValueError: the flags are wrong, or a model with this connection can't be probed.
     """
     from rskip.analysis.observer import TraceObserver
+    from rskip.cli._options import refuse_flags
     from rskip.connections import find_family, parse_connection
 
     if args.probe_every is None:
-        if args.probe_file is not None:
-            raise ValueError(f"--probe-file is {args.probe_file}: give --probe-every N too")
+        refuse_flags({"--probe-file": args.probe_file}, "needs --probe-every N")
         return None
     if args.probe_every < 1:
         raise ValueError(f"--probe-every is {args.probe_every}: expected 1 or more")

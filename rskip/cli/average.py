@@ -51,11 +51,11 @@ def run(args: argparse.Namespace) -> None:
     import torch
 
     from rskip.checkpoint import average_to_file, best_checkpoints, last_checkpoints
+    from rskip.cli._options import refuse_flags
 
     if args.inputs:
-        for given, flag in ((args.folder, "FOLDER"), (args.by, "--by"), (args.up_to, "--up-to")):
-            if given is not None:
-                raise ValueError(f"{flag} {given} needs --last or --best: leave it out with --inputs")
+        flags = {"FOLDER": args.folder, "--by": args.by, "--up-to": args.up_to}
+        refuse_flags(flags, "needs --last or --best, not --inputs")
         inputs = args.inputs
     else:
         if args.folder is None:

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder from `rskip prepare`; or from fairseq-preprocess, for tokenised BLEU only",
     )
     parser.add_argument(
-        "--split", default="test", help="translated split of --data (default: %(default)s)"
+        "--split", metavar="NAME", help="translated split of --data (default: test)"
     )
     parser.add_argument(
         "--baseline",
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="translations of another system, in the same format",
     )
     parser.add_argument(
-        "--samples", type=int, default=1000, metavar="N", help="number of bootstrap resamples (default: %(default)s)"
+        "--samples", type=int, metavar="N", help="number of bootstrap resamples, with --baseline (default: 1000)"
     )
     parser.add_argument(
         "--compound-split",
@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints the scores of the system, and those of the baseline with the test of their difference."""
+    from rskip.cli._options import refuse_flags
     from rskip.translation.generated import read_lines
     from rskip.translation.metrics import paired_bootstrap, score
     from rskip.translation.systems import check_german, has_only_tokens, read_system, reference_file, to_json
@@ -70,13 +71,17 @@ def run(args: argparse.Namespace) -> None:
         if has_only_tokens(args.data):
             evaluate_tokens(args)
             return
-        reference = args.reference or reference_file(args.data, args.split)
+        if args.reference is not None:
+            refuse_flags({"--split": args.split}, "is not for the lines of --reference")
+        split = args.split or "test" if args.reference is None else None
+        reference = args.reference or reference_file(args.data, args.split or "test")
     else:
         if args.reference is None:
             raise ValueError("--hypothesis needs --reference: a file with one raw reference per line")
-        if args.data is not None:
-            raise ValueError("--data is only for --generated: leave it out with --hypothesis")
-        reference = args.reference
+        refuse_flags({"--data": args.data, "--split": args.split}, "is only for --generated")
+        reference, split = args.reference, None
+    if args.baseline is None:
+        refuse_flags({"--samples": args.samples}, "is only for --baseline")
     if args.compound_split and args.data is not None:
         check_german(args.data)
     references = read_lines(reference)
@@ -87,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
     systems: dict[str, System] = {}
     scores: dict[str, dict[str, Score]] = {}
     for role, path in names.items():
-        system = systems[role] = read_system(path, data=args.data, split=None if args.reference else args.split)
+        system = systems[role] = read_system(path, data=args.data, split=split)
         if len(system.hypotheses) != len(references):
             raise ValueError(
                 f"{path} has {len(system.hypotheses)} translations "
@@ -103,8 +108,9 @@ def run(args: argparse.Namespace) -> None:
         )
     comparisons = []
     if args.baseline is not None:
+        samples = 1000 if args.samples is None else args.samples
         comparisons = paired_bootstrap(
-            systems["system"].hypotheses, systems["baseline"].hypotheses, references, samples=args.samples
+            systems["system"].hypotheses, systems["baseline"].hypotheses, references, samples=samples
         )
     if args.json:
         print(to_json(scores, comparisons, sentences=len(references)))
@@ -123,7 +129,7 @@ def evaluate_tokens(args: argparse.Namespace) -> None:
         if getattr(args, name):
             problem = f"{args.flags[name]} needs raw sentences, but {args.data} from fairseq-preprocess has only tokens"
             raise ValueError(f"{problem}: leave it out")
-    scores, sentences = score_tokens(args.generated, data=args.data, split=args.split)
+    scores, sentences = score_tokens(args.generated, data=args.data, split=args.split or "test")
     if args.json:
         print(to_json({"system": scores}, [], sentences=sentences))
     else:

@@ -35,14 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from rskip.cli._model import model_path
-    from rskip.cli._options import flag_of, given_options
+    from rskip.cli._options import given_options, refuse_flags, refuse_options
     from rskip.files.names import line_name
     from rskip.language_modeling.generator import GenerationOptions, TextGenerator
 
     options = given_options(args, GenerationOptions)
-    given = [*([] if args.prompt is None else ["--prompt"]), *(flag_of(GenerationOptions, name) for name in options)]
-    if args.score is not None and given:
-        raise ValueError(f"--score and {given[0]} are given: expected one of them, since --score generates nothing")
+    if args.score is not None:
+        refuse_flags({"--prompt": args.prompt}, "can't be combined with --score, which generates nothing")
+        refuse_options(args, GenerationOptions, "can't be combined with --score, which generates nothing")
     GenerationOptions(**options)  # checks them before the model is loaded
     path = model_path(args.model, task="language_modeling")
     model = TextGenerator.from_pretrained(path, tokens=args.tokens, device=args.device)

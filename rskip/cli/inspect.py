@@ -37,14 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plot", "--picture", type=Path, metavar="FILE", help="also plot lengths and coverage, to a .png or .svg file"
     )
     parser.add_argument(
-        "--examples", type=int, default=3, metavar="N", help="number of random pairs to show (default: %(default)s)"
+        "--examples", type=int, metavar="N", help="number of random pairs to show (default: 3)"
     )
     parser.add_argument(
-        "--lopsided", type=int, default=3, metavar="N",
-        help="number of pairs to show whose lengths differ most (default: %(default)s)",
+        "--lopsided", type=int, metavar="N", help="number of pairs to show whose lengths differ most (default: 3)",
     )  # fmt: skip
     parser.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="random seed for the examples (default: %(default)s)"
+        "--seed", type=int, metavar="N", help="random seed for the examples (default: 1)"
     )
 
 
@@ -52,7 +51,13 @@ def run(args: argparse.Namespace) -> None:
     """Prints the inspection, and draws the plot if --plot is given."""
     import json
 
+    from rskip.cli._options import refuse_flags
+
+    numbers = {"examples": args.examples, "lopsided": args.lopsided, "seed": args.seed}
+    given = {name: number for name, number in numbers.items() if number is not None}
     if is_model(args.data):
+        flags = {"--plot": args.plot, **{f"--{name}": str(number) for name, number in given.items()}}
+        refuse_flags(flags, f"is only for data, but {args.data} is a model")
         from rskip.checkpoint.hugging_face import hub_folder, is_hub_name
         from rskip.cli._model import saying_what_is_assumed
         from rskip.translation.description import describe_model, model_lines
@@ -66,15 +71,16 @@ def run(args: argparse.Namespace) -> None:
     from rskip.corpora.inspection import inspect_data
     from rskip.corpora.inspection.text_form import text_form
 
+    refuse_flags({"--dictionaries": args.dictionaries}, f"is only for a model, but {args.data} is data")
     for name in ("examples", "lopsided"):
-        if (number := getattr(args, name)) < 0:
+        if (number := given.get(name, 0)) < 0:
             raise ValueError(f"--{name} is {number}: expected 0 or more")
     if args.plot is not None:
         from rskip.corpora.inspection.plot import draw
         from rskip.files.plot import check_plot
 
         check_plot(args.plot)
-    inspection = inspect_data(args.data, lopsided=args.lopsided, examples=args.examples, seed=args.seed)
+    inspection = inspect_data(args.data, **{"lopsided": 3, "examples": 3, "seed": 1, **given})
     if args.plot is not None:
         draw(inspection, args.plot)
     if args.json:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from rskip.corpora.corpus import Corpus
 
 
+_ONLY_TEXT = "is only for texts in one language"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.captioning.preparation import CaptionOptions
     from rskip.cli._options import add_options
@@ -91,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int | None:
-    from rskip.cli._options import said_of_flag
+    from rskip.cli._options import refuse_flags, said_of_flag
     from rskip.cli._own_text import given_own_corpus, own_text_flag
     from rskip.corpora import (
         CAPTION_CORPORA,
@@ -118,11 +121,11 @@ def run(args: argparse.Namespace) -> int | None:
         raise ValueError(f"no corpus given: expected {ways}")
     if args.corpus is not None and own_text is not None:
         raise ValueError(f"{own_text} is for your own text: give either this flag or the corpus {args.corpus}")
-    if own_text is not None and (args.mirror is not None or args.offline):
-        flag = "--offline" if args.mirror is None else "--mirror"
-        raise ValueError(f"{flag} is only for corpora from --list, not for your own text: leave it out")
-    if args.workers < 1:
-        raise ValueError(f"--workers is {args.workers}: expected 1 or more")
+    if own_text is not None:
+        why = "is only for corpora from --list, not for your own text"
+        refuse_flags({"--mirror": args.mirror, "--offline": args.offline}, why)
+    if not 1 <= args.workers <= 1024:
+        raise ValueError(f"--workers is {args.workers}: expected 1 to 1024, since each is a process")
     try:
         with termination_raises():
             if args.text is not None or args.corpus in TEXT_CORPORA:
@@ -148,20 +151,20 @@ def _output(args: argparse.Namespace, name: str) -> Path:
 
 def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
     from rskip.captioning.preparation import CaptionOptions
-    from rskip.cli._options import flag_of, given_options
+    from rskip.cli._options import given_options, refuse_flags, refuse_options
     from rskip.corpora import PrepareOptions, prepare
     from rskip.corpora.cleaning import CleaningReport
     from rskip.corpora.own_corpus import OwnCorpus
     from rskip.corpora.own_report import reading_report
     from rskip.corpora.record import CLEANING_FILE, OwnRecord, TranslationRecord, data_path, made_record
+    from rskip.language_modeling.preparation import TextOptions
 
     output = _output(args, corpus.name)
     options = PrepareOptions(**given_options(args, PrepareOptions))
-    _refuse_text_options(args)
-    captioning = {"images": args.images, **given_options(args, CaptionOptions)}
-    if given := [name for name, value in captioning.items() if value is not None]:
-        flag = flag_of(CaptionOptions, given[0])
-        raise ValueError(f"{flag} is only for image captions, but {corpus.name} has two languages: leave it out")
+    refuse_options(args, TextOptions, _ONLY_TEXT)
+    why = f"is only for image captions, but {corpus.name} has two languages"
+    refuse_flags({"--images": args.images}, why)
+    refuse_options(args, CaptionOptions, why)
     made = prepare(
         corpus,
         output,
@@ -187,14 +190,13 @@ def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
 
 def _prepare_captions(args: argparse.Namespace) -> None:
     from rskip.captioning.preparation import CaptionOptions, prepare_captions, summary
-    from rskip.cli._options import flag_of, given_options
+    from rskip.cli._options import given_options, refuse_options
     from rskip.corpora import PrepareOptions, find_caption_corpus
+    from rskip.language_modeling.preparation import TextOptions
 
-    _refuse_text_options(args)
+    refuse_options(args, TextOptions, _ONLY_TEXT)
     output = _output(args, args.corpus)
-    if given := given_options(args, PrepareOptions):
-        flag = flag_of(PrepareOptions, next(iter(given)))
-        raise ValueError(f"{flag} is only for two languages, but {args.corpus} has image captions: leave it out")
+    refuse_options(args, PrepareOptions, f"is only for two languages, but {args.corpus} has image captions")
     made = prepare_captions(
         find_caption_corpus(args.corpus),
         output,
@@ -208,25 +210,17 @@ def _prepare_captions(args: argparse.Namespace) -> None:
     print("\n".join([f"{_ready(output, made)}: {first}", *more]))
 
 
-def _refuse_text_options(args: argparse.Namespace) -> None:
-    from rskip.cli._options import flag_of, given_options
-    from rskip.language_modeling.preparation import TextOptions
-
-    if given := given_options(args, TextOptions):
-        raise ValueError(f"{flag_of(TextOptions, next(iter(given)))} is only for texts in one language: leave it out")
-
-
 def _prepare_text(args: argparse.Namespace) -> None:
     from rskip.captioning.preparation import CaptionOptions
-    from rskip.cli._options import flag_of, given_options, said_of_flag
+    from rskip.cli._options import given_options, refuse_flags, refuse_options, said_of_flag
     from rskip.cli._own_text import own_text_flag
     from rskip.corpora import PrepareOptions, find_text_corpus
     from rskip.language_modeling.preparation import TextOptions, prepare_text, summary
     from rskip.settings.errors import SettingError
 
+    refuse_flags({"--images": args.images}, "is only for image captions")
     for kind in (PrepareOptions, CaptionOptions):
-        if given := given_options(args, kind):
-            raise ValueError(f"{flag_of(kind, next(iter(given)))} is not for texts in one language: leave it out")
+        refuse_options(args, kind, "is not for texts in one language")
     if args.text is not None and (flag := own_text_flag(args)) is not None:
         raise ValueError(f"--text and {flag} are given: expected one of them")
     output = _output(args, args.corpus or Path(args.text).name.partition(".")[0])

@@ -70,11 +70,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Loads the models and serves them."""
-    from rskip.cli._options import with_flags
+    from rskip.cli._options import refuse_flags, with_flags
     from rskip.serving.guard import LOOPBACK, allowed_host, allowed_origin
     from rskip.serving.server import allow_connections, is_private, open_port, run_server
     from rskip.serving.settings import ServerSettings
 
+    if args.quiet:
+        refuse_flags({"--log-texts": args.log_texts}, "can't be combined with --quiet, which writes no log")
     settings, keys = with_flags(ServerSettings(), args), read_keys(args.api_keys)
     workers = _workers(args, settings)
     if args.threads is not None and not 1 <= args.threads <= 512:

@@ -70,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Trains, or resumes. Exit status 1 if the training failed by itself, 8 if it diverged."""
     from rskip.experiments.quick_start import Request, caution, ending, planned, train_model
+    from rskip.files.whole import check_apart, real_path
     from rskip.settings.errors import SettingError
     from rskip.tasks.process import DIVERGED, CommandFailed
     from rskip.translation.plan import Choices
@@ -78,10 +79,12 @@ def run(args: argparse.Namespace) -> int:
         raise SettingError.of_value("minutes", args.minutes, f"a number above 0, at most {_MOST_MINUTES:,}")
     if not 0 <= args.seed < 2**32:
         raise SettingError.of_value("seed", args.seed, f"0 to {2**32 - 1}")
+    output = args.output or Path("models", real_path(args.data).name)
+    check_apart(output, Path(args.data))
     choices = {name: getattr(args, name) for name in Choices.__struct_fields__}
     request = Request(
         data=os.path.normpath(args.data),
-        output=args.output or Path("models", Path(args.data).resolve().name),
+        output=output,
         choices=Choices(**choices),
         minutes=args.minutes,
         seed=args.seed,

@@ -191,12 +191,12 @@ def translate_files(args: argparse.Namespace) -> None:
 
 def translate_interactively(args: argparse.Namespace) -> None:
     """Translates sentences typed at the terminal."""
-    for given, flag in ((args.files, "FILE"), (args.output, "--output"), (args.resume, "--resume")):
-        if given:
-            raise ValueError(f"{flag} can't be combined with --interactive: leave it out")
+    from rskip.cli._options import refuse_flags, with_flags
+
+    flags = {"FILE": args.files, "--output": args.output, "--resume": args.resume, "--progress": args.progress}
+    refuse_flags(flags, "can't be combined with --interactive")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ValueError("--interactive needs a terminal: leave it out to translate standard input")
-    from rskip.cli._options import with_flags
     from rskip.cli.main import with_flag_names
     from rskip.machine.ranks import Ranks
     from rskip.translation.options import BatchSettings
@@ -238,11 +238,14 @@ def check_jobs(jobs: Sequence[Job], args: argparse.Namespace, ranks: Ranks) -> N
 
 def search_options(args: argparse.Namespace) -> SearchOptions:
     """The default options of the Translator with the given changes."""
-    from rskip.cli._options import with_flags
+    from rskip.cli._options import refuse_flags, with_flags
     from rskip.translation.options import DEFAULT_OPTIONS
 
     json = args.format == "json"
-    return replace(with_flags(DEFAULT_OPTIONS, args), token_scores=json, attention=json)
+    options = with_flags(DEFAULT_OPTIONS, args)
+    if not options.sampling:
+        refuse_flags({"--seed": args.seed}, "is only for --sampling")
+    return replace(options, token_scores=json, attention=json)
 
 
 def journal_settings(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from math import sqrt
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +42,7 @@ class Admin(WSkip):
     """
 
     needs_profile = True
+    profiled = False  # whether a pass set ω, or ω other than 1 was loaded; training alone also moves ω from 1
 
     def __init__(self, features: int, *, norm: str, feature_dim: int = -1) -> None:
         super().__init__(features, norm=norm, init=1, rate=1, floor=0, feature_dim=feature_dim)
@@ -48,12 +50,21 @@ class Admin(WSkip):
     def as_norms(self) -> NormalisedSum:
         return super().as_norms()
 
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+        super().reset_parameters(weight_init)
+        self.profiled = False
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        if f"{prefix}skip_weight" in state_dict and not self.skip_weight.is_meta:
+            self.profiled = bool((self.skip_weight != 1).any())
+
     def forward(self, x: Tensor, f: Tensor) -> Tensor:
         y = super().forward(x, f)
         trains = self.training and torch.is_grad_enabled() and not torch.compiler.is_compiling()
         if self.warns_unprofiled and trains and not y.is_meta:  # the meta device has no values to look at
             self.warns_unprofiled = False
-            if not is_profiled(self):
+            if not self.profiled:
                 warnings.warn(_UNPROFILED, stacklevel=2)
         return y
 
@@ -73,7 +84,7 @@ def admin_profiling(stack: nn.Module, positions: Tensor | None = None) -> Iterat
     """
     squared = torch.ones(())
     connections = [each for each in stack.modules() if isinstance(each, Admin)]
-    before = [each.skip_weight.detach().clone() for each in connections]
+    before = [(each.skip_weight.detach().clone(), each.profiled) for each in connections]
     seen: set[nn.Module] = set()
 
     def set_weight(connection: nn.Module, inputs: tuple[Tensor, Tensor]) -> None:
@@ -87,6 +98,7 @@ def admin_profiling(stack: nn.Module, positions: Tensor | None = None) -> Iterat
             raise ValueError("admin_profiling: positions marks no token: expected a batch with at least one token")
         with torch.no_grad():
             connection.skip_weight.fill_(sqrt(squared))
+            connection.profiled = True
             squared = squared * x.var(correction=0) + f.var(correction=0)
         if not squared.isfinite():
             problem = f"the variance of block {len(seen)} is {squared.item():g}"
@@ -102,8 +114,9 @@ def admin_profiling(stack: nn.Module, positions: Tensor | None = None) -> Iterat
             raise ValueError(f"admin_profiling: {ran}: expected one forward pass of the whole stack")
     except BaseException:
         with torch.no_grad():
-            for connection, weight in zip(connections, before, strict=True):
+            for connection, (weight, profiled) in zip(connections, before, strict=True):
                 connection.skip_weight.copy_(weight)
+                connection.profiled = profiled
         raise
 
 
@@ -117,6 +130,6 @@ def _at(positions: Tensor | None, values: Tensor) -> Tensor:
 
 
 def is_profiled(stack: nn.Module) -> bool:
-    """True if any ω in the stack differs from 1, or if the stack has no Admin connection."""
-    weights = [each.skip_weight for each in stack.modules() if isinstance(each, Admin)]
-    return not weights or any(bool((weight != 1).any()) for weight in weights)
+    """True if a profiling pass set the stack's ω, or they were loaded, or if the stack has no Admin connection."""
+    found = [each.profiled for each in stack.modules() if isinstance(each, Admin)]
+    return not found or any(found)

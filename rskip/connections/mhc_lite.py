@@ -23,7 +23,7 @@ _OTHERS = -8.0  # initial logit of every permutation except the identity, whose 
 @register_connection(
     "mhc_lite",
     formula="mhc's, with R = Σ_p softmax(w)_p·P_p over all n! permutations of the streams",
-    source="Yang and Gao 2026 (mHC-lite), initial values as in its code (FFTYYY/mhc-lite)",
+    source="Yang and Gao 2026 (mHC-lite), initial values and order of weights as in its code (FFTYYY/mhc-lite)",
     norms=("ln", "rms"),
     default_norm="ln",
     closing_norm=True,
@@ -35,10 +35,11 @@ _OTHERS = -8.0  # initial logit of every permutation except the identity, whose 
     ),
 )
 class MHCLite(ManifoldStreams):
-    """mhc's formula with h_k ← Σ_p s_p·h_p(k) + β_k·f, s = softmax(w) over all n! permutations p of the streams.
+    """mhc's formula with h_k ← Σ_p s_p·h_q(k) + β_k·f, s = softmax(w) over all n! permutations p of the streams.
 
-    The matrix R of these weights is doubly stochastic. Initially φ = 0 and a = 0.01; b is 1 for α and β of stream
-    (number of the block - 1) modulo n and -1 for the other streams, 0 for the identity and -8 for other permutations.
+    q is the inverse of p, so p moves stream j to stream p(j). The permutations are in lexicographic order. The matrix R
+    of these weights is doubly stochastic. Initially φ = 0 and a = 0.01; b is 1 for α and β of stream (number of the
+    block - 1) modulo n and -1 for the other streams, 0 for the identity and -8 for other permutations.
     Members: `norm`, `mixing` (φ, rows for outputs), `scale` (a, 3), `bias` (b), `matrices` (n!, n²; not saved).
     """
 
@@ -67,9 +68,9 @@ class MHCLite(ManifoldStreams):
         fill(self.bias, own + own + logits)
 
     def _fill_matrices(self) -> None:
-        """One row per permutation p: the matrix R with R_jk = 1 for j = p(k), and 0 elsewhere."""
+        """One row per permutation p: the matrix R with R_jk = 1 for k = p(j), and 0 elsewhere."""
         streams = range(self.streams)
-        fill(self.matrices, [[float(j == p[k]) for j in streams for k in streams] for p in permutations(streams)])
+        fill(self.matrices, [[float(k == p[j]) for j in streams for k in streams] for p in permutations(streams)])
 
     def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
         super().reset_parameters(weight_init)

@@ -11,7 +11,7 @@ from msgspec import Meta
 from rskip.corpora.corpus import CleaningOptions, Corpus, Entities
 from rskip.settings.check import Checked
 from rskip.settings.errors import SettingError
-from rskip.settings.kinds import Count
+from rskip.settings.kinds import Count, Size
 from rskip.text.subwords import SubwordKind
 from rskip.text.words import TokeniserKind
 
@@ -43,7 +43,7 @@ class PrepareOptions(Checked):
         SubwordKind, Meta(description="kind of subword units; bpe: BPE of subword-nmt", extra={"flag": "subword"})
     ] = "bpe"
     size: Annotated[
-        Count | None,
+        Size | None,
         Meta(
             description="BPE merges or SentencePiece units",
             extra={"flag": "bpe-size", "default": "the corpus's own; own text: by its size"},
@@ -113,8 +113,10 @@ class PrepareOptions(Checked):
         ),
     ] = 0.0
     shards: Annotated[
-        Count,
+        int,
         Meta(
+            ge=1,
+            le=500,  # whose files are open at a time
             description="split the training set into N parts, for corpora larger than memory; fairseq-train reads one "
             "per epoch"
         ),

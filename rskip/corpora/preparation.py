@@ -35,7 +35,7 @@ from rskip.corpora.stages.tokenise import REFERENCE, tokenise_held_out, tokenise
 from rskip.files.archives import extract
 from rskip.files.lock import one_at_a_time
 from rskip.files.state import read_state
-from rskip.files.whole import disk_space
+from rskip.files.whole import disk_space, real_path
 from rskip.machine.progress import Progress
 from rskip.machine.workers import in_order
 from rskip.settings.kinds import Whole
@@ -82,7 +82,7 @@ def prepare(
     :raises FileNotFoundError: an input or fairseq is missing.
     :raises OSError: a server, a disk or a worker process failed.
     """
-    output = Path(output).resolve()
+    output = real_path(output)
     resolved = (options or PrepareOptions()).resolve(corpus)
     planned = plan(corpus, resolved)
     work = WorkFolder(output)

@@ -151,7 +151,7 @@ def _check_same(path: Path, request: Request) -> None:
         )
     wanted = {name: str(request.output / name) for name in (_RUNS, _RESULTS)}
     for name, folder in wanted.items():
-        if Path(given := str(content.get(name, name))).resolve() != Path(folder).resolve():
+        if os.path.realpath(given := str(content.get(name, name))) != os.path.realpath(folder):
             lines = " and ".join(f"`{key}: {value}`" for key, value in wanted.items())
             raise ValueError(
                 f"{path} has `{name}: {given}`, which is not in {path.parent}: if you moved or copied this folder, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from rskip.machine.extras import extra
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 EXTRAS = ("vision", "captioning")  # both install Pillow
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 OTHER_FORMAT = f": expected {', '.join(FORMATS)}"  # the end of the message about a file in another format
+_BITS = 258  # TIFF tag: bits per sample
 _STRIP = 1 << 20  # pixels that are converted together
 
 
@@ -43,27 +44,40 @@ def decoding(name: str) -> Iterator[None]:
         raise ImageError(f"{name}: truncated or damaged ({reason})") from None
 
 
-def rgb(image: Image) -> Image:
+def rgb(image: Image, name: str = "an image") -> Image:
     """Converts the image to RGB. Scales 16 bits per value to 8, and puts transparent parts on white.
 
     Works strip by strip, to save memory.
 
-    :raises ValueError: a pixel is not a finite number.
+    :raises ImageError: the image has 32 bits per value, whose type doesn't tell which value is white.
     """
     from PIL import Image
 
     deep = image.mode.startswith("I") or image.mode == "F"
     if not deep and not image.has_transparency_data:
         return image if image.mode == "RGB" else image.convert("RGB")
-    white = None
-    if deep:
-        white = 65_535 if image.mode.startswith("I;16") else max(255.0, cast(float, image.getextrema()[1]))
+    white = _white(image, name) if deep else None
     result = Image.new("RGB", image.size)
     rows = max(1, _STRIP // image.width)
     for top in range(0, image.height, rows):
         strip = image.crop((0, top, image.width, min(top + rows, image.height)))
         result.paste(_on_white(strip) if white is None else _scaled(strip, white), (0, top))
     return result
+
+
+def _white(image: Image, name: str) -> int:
+    """The value of white by the image's type, never by its pixels: images of one kind keep their relative brightness.
+
+    :raises ImageError: the type has no such value.
+    """
+    if image.mode == "I" and image.format in ("PNG", "PPM"):
+        return 65_535  # Pillow's 32 bits for 16 in the file
+    if not image.mode.startswith("I;16"):
+        kind = "floats" if image.mode == "F" else "integers"
+        advice = "scale the values to 0 to 255 and save them as uint8"
+        raise ImageError(f"{name}: pixels of 32-bit {kind}: expected 8 or 16 bits per channel; {advice}")
+    of_tiff = getattr(image, "tag_v2", {})
+    return 4_095 if of_tiff.get(_BITS) in (12, (12,)) else 65_535
 
 
 def _on_white(image: Image) -> Image:
@@ -73,11 +87,9 @@ def _on_white(image: Image) -> Image:
     return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
 
 
-def _scaled(image: Image, white: float) -> Image:
+def _scaled(image: Image, white: int) -> Image:
     import numpy as np
     from PIL import Image
 
     values = np.asarray(image).astype(np.float32)
-    if not np.isfinite(values).all():
-        raise ValueError("pixels must be finite numbers")
     return Image.fromarray((values * (255 / np.float32(white))).clip(0, 255).astype(np.uint8))

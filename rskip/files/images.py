@@ -49,7 +49,7 @@ def read_image(source: Any, *, least_side: int = LEAST_SIDE) -> Image:
     with decoding(name):
         if isinstance(source, Image.Image):
             _refuse_size(source.size, name, least=least_side, most=MOST_PIXELS)
-            return rgb(ImageOps.exif_transpose(source))
+            return rgb(ImageOps.exif_transpose(source), name)
         with _opened(source, name) as image:
             reducible = image.format == "JPEG" and not _is_decoded_whole(image)
             _refuse_size(image.size, name, least=least_side, most=64 * MOST_PIXELS if reducible else MOST_PIXELS)
@@ -61,7 +61,7 @@ def read_image(source: Any, *, least_side: int = LEAST_SIDE) -> Image:
             if part > 1:
                 image.draft("RGB", (image.width // part, image.height // part))
             ImageOps.exif_transpose(image, in_place=True)
-            return rgb(image)
+            return rgb(image, name)
 
 
 def image_size(source: Any) -> tuple[int, int]:

@@ -12,10 +12,29 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rskip.files.lock import one_at_a_time
+from rskip.files.names import line_name
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ABANDONED_SECONDS = 24 * 60 * 60
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+
+
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """The absolute path without links.
+
+    :raises OSError: a link that leads back to itself.
+    """
+    real = Path(os.path.realpath(path))
+    if real.is_symlink():
+        raise OSError(errno.ELOOP, "a link that leads back to itself: remove it, or give another path", str(path))
+    return real
+
+
+def check_apart(output: Path, data: Path) -> None:
+    """:raises ValueError: `output` is the folder `data`, or lies in it."""
+    place = real_path(data)
+    if place in (inside := real_path(output), *inside.parents):
+        raise ValueError(f"{line_name(output)} is in the folder of the data, {line_name(data)}: choose another output")
 
 
 @contextmanager

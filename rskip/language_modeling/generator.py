@@ -22,10 +22,10 @@ from rskip.language_modeling.tokens import TextTokens
 from rskip.machine.device import usable_device
 from rskip.settings.check import Checked
 from rskip.settings.errors import SettingError
-from rskip.settings.kinds import Count
 from rskip.transformer import LanguageModel
 
 _SHORT = 64  # tokens
+_MOST_TOKENS = 1_000_000  # the generated tokens are kept in memory, and take minutes to hours
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class GenerationOptions(Checked):
     :raises SettingError: a value is not possible.
     """
 
-    length: Annotated[Count, Meta(description="number of tokens to generate")] = 500
+    length: Annotated[int, Meta(ge=1, le=_MOST_TOKENS, description="number of tokens to generate")] = 500
     temperature: Annotated[
         float,
         Meta(

@@ -17,12 +17,12 @@ from rskip.files.cache import expanded_path
 from rskip.files.checksum import sha256_file
 from rskip.files.lock import one_at_a_time
 from rskip.files.names import line_name
-from rskip.files.whole import disk_space, whole_folder
+from rskip.files.whole import disk_space, real_path, whole_folder
 from rskip.language_modeling.data import SPLITS, TextRecord, check_parts, write_tokens
 from rskip.language_modeling.tokens import Kind, TextTokens
 from rskip.settings.check import check
 from rskip.settings.errors import SettingError
-from rskip.settings.kinds import Count
+from rskip.settings.kinds import Size
 
 _SUBWORDS = 4000
 
@@ -36,7 +36,7 @@ class TextOptions:
 
     tokens: Annotated[Kind, Meta(description="tokens of a text: characters, or subwords")] = "characters"
     text_size: Annotated[
-        Count | None,
+        Size | None,
         Meta(
             description="maximum number of units, with --tokens subwords",
             extra={"metavar": "N", "default": _SUBWORDS},
@@ -79,7 +79,7 @@ def prepare_text(
     :raises FileNotFoundError: the text is missing.
     :raises OSError: the server can't be reached, or a disk is full.
     """
-    output, options = Path(output).resolve(), options or TextOptions()
+    output, options = real_path(output), options or TextOptions()
     plain = {name: value for name, value in asdict(options).items() if name != "text_size"}
     if options.tokens == "subwords":
         plain["text_size"] = options.size

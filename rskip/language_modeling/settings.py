@@ -10,11 +10,13 @@ from msgspec import Meta
 
 from rskip.settings.check import check, to_plain
 from rskip.settings.errors import SettingError
-from rskip.settings.kinds import Count, Layers, Positions, Probability, Size
+from rskip.settings.kinds import Count, Layers, Probability, Size
 
 Precision = Literal["float32", "bfloat16"]
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
+_SQUARE = "1 to 32,768 tokens, since the time of attention grows with their square"
+_Context = Annotated[int, Meta(ge=1, le=32_768, extra={"expected": _SQUARE})]
 Beta = Annotated[float, Meta(ge=0, lt=1)]
 
 
@@ -46,7 +48,7 @@ class TrainingSettings:
     features: Annotated[Size, Meta(description="features, a multiple of the heads")] = 128
     bias: Annotated[bool, Meta(description="biases in the linear maps and the norms of the shape gpt2")] = False
     dropout: Annotated[Probability, Meta(description="dropout")] = 0.0
-    context: Annotated[Positions, Meta(description="tokens that the model reads at once")] = 64
+    context: Annotated[_Context, Meta(description="tokens that the model reads at once")] = 64
     batch_size: Annotated[Count, Meta(description="sequences per iteration, over all processes")] = 12
     iterations: Annotated[Count, Meta(description="length of the training")] = 2000
     lr: Annotated[Positive, Meta(description="highest learning rate")] = 1e-3

@@ -26,6 +26,7 @@ from rskip.connections.spec import described_needs, read_supplies
 from rskip.nn.branch_gain import expect_scaling, scale, settle, weights_of
 from rskip.nn.spec_record import SpecRecord
 from rskip.settings.errors import SettingError, did_you_mean
+from rskip.settings.kinds import MOST_LAYERS
 
 REFERENCE = "docs/residuals.md"
 
@@ -162,7 +163,7 @@ class Residuals(nn.Module):
 
     :param connection: connection string such as `2rskip+ln`, or a ConnectionSpec; docs/connections.md lists them.
     :param features: C.
-    :param layers: number of layers.
+    :param layers: number of layers, at most 1,000.
     :param branches: names of each layer's branches, in order, out of BRANCH_NAMES. For other names pass a mapping from
         your name to one of these, such as {"convolution": "attention", "mlp": "ffn"}. A layer with parallel attention
         and feed-forward has one branch, "block".
@@ -193,8 +194,8 @@ class Residuals(nn.Module):
     ) -> None:
         super().__init__()
         spec = connection if isinstance(connection, ConnectionSpec) else parse_connection(connection)
-        if isinstance(layers, bool) or not isinstance(layers, int) or layers < 1:
-            raise SettingError.of_value("layers", layers, "a whole number of at least 1")
+        if isinstance(layers, bool) or not isinstance(layers, int) or not 1 <= layers <= MOST_LAYERS:
+            raise SettingError.of_value("layers", layers, f"a whole number from 1 to {MOST_LAYERS}")
         if not isinstance(closing_norm, bool):
             raise SettingError.of_value("closing_norm", closing_norm, "True or False")
         positions = _read_branches(branches)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from rskip.files.text_lines import read_lines
 from rskip.machine.extras import extra
+from rskip.text.dictionary import BOS, EOS, PAD, UNK
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -29,6 +30,7 @@ ForeignKind = Literal["marian", "sentencepiece-whole", "sentencepiece-merges"]
 _REMEMBERED_WORDS = 300_000
 _LANGUAGE_TOKEN = re.compile(r">>.*?<<", re.DOTALL)
 _MARKED_WORD = re.compile("\u2581?[^\u2581]+|\u2581", re.DOTALL)
+_RESERVED = frozenset((BOS, EOS, PAD, UNK))  # of dictionaries, so no unit of a text
 _VERSION = re.compile(r"#version:\s*0\.[12](\.0+)*")  # versions that subword-nmt knows
 
 
@@ -137,7 +139,7 @@ class BytePairEncoding:
         return self.segment(words)
 
     def _remember(self, word: str) -> str:
-        units = self._known[word] = self._bpe.segment(word)
+        units = self._known[word] = _unreserved(self._bpe.segment(word))
         self._bpe.cache = {}  # would store every word a second time
         return units
 
@@ -152,12 +154,17 @@ class BytePairEncoding:
         def segment(words: str) -> str:
             units: str = bpe.segment(words, probability)
             bpe.cache = {}  # with a cache, a word would always get the same units
-            return units
+            return _unreserved(units)
 
         return segment
 
     def join(self, units: str) -> str:
         return (units + " ").replace("@@ ", "").rstrip()
+
+
+def _unreserved(units: str) -> str:
+    """The units, with letters instead of a reserved one."""
+    return " ".join(["@@ ".join(unit) if unit in _RESERVED else unit for unit in units.split(" ")])
 
 
 def _largest(counts: Any, key: object = None) -> Any:
@@ -245,8 +252,9 @@ class SentencePiece:
         return [of.id_to_piece(number) for number in numbers if not of.is_unknown(number) and not of.is_control(number)]
 
     def segment(self, words: str) -> str:
-        """Units joined by single spaces."""
-        return " ".join(self._processor.encode(words, out_type=str))
+        """Units joined by single spaces. A unit that dictionaries reserve becomes its letters."""
+        units = self._processor.encode(words, out_type=str)
+        return " ".join([" ".join(unit) if unit in _RESERVED else unit for unit in units])
 
     def segment_target(self, words: str) -> str:
         """As `segment`: the units are those of both languages."""

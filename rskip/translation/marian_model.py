@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
+from rskip.checkpoint.files import save_tensors
 from rskip.checkpoint.stock import POSTNORM, fold_connections, to_stock
-from rskip.files.whole import atomic_file
 from rskip.settings.errors import SettingError
 from rskip.text import Dictionary, TextPipeline, Tokenizer
 from rskip.transformer import Transformer, TransformerConfig
@@ -56,8 +55,7 @@ def write_marian(
     positions = max(config.max_source_positions, config.max_target_positions)
     weights = {name: tensor.to(dtype).contiguous() for name, tensor in _weights(folded, positions).items()}
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic_file(folder / "model.safetensors") as temporary:
-        save_file(weights, temporary, metadata={"format": "pt"})
+    save_tensors(folder / "model.safetensors", weights, {"format": "pt"})
     _write(folder / "config.json", _settings(config, positions, dtype))
     _write(folder / "generation_config.json", _generation(config, positions))
     _write(folder / "vocab.json", _vocabulary(tokenizer.source))

@@ -67,6 +67,11 @@ def test_a_checkpoint_without_a_dictionary_names_the_flag(tmp_path, monkeypatch)
         Captioner.from_pretrained(tmp_path / "checkpoint_best.pt")
 
 
+def test_a_folder_has_its_own_dictionary(folder):
+    with pytest.raises(ValueError, match="--dictionary is only for a .pt file"):
+        Captioner.from_pretrained(folder, dictionary=folder / "dict.txt")
+
+
 def test_what_can_not_be_captioned_is_told(captioner, pictures, tmp_path):
     (tmp_path / "words.jpg").write_text("words")
     with pytest.raises(UnreadableImage, match="^image 2: .*words.jpg: not an image"):

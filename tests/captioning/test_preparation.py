@@ -61,6 +61,8 @@ def test_without_pictures_all_are_taken_and_once(flickr8k, tmp_path):
     assert not prepare_captions(flickr8k, output, mirror=mirror)
     with pytest.raises(OutputError, match="was prepared with min_count 5, not with min_count 6"):
         prepare_captions(flickr8k, output, options=CaptionOptions(min_count=6), mirror=mirror)
+    with pytest.raises(ValueError, match="is in the folder of the data"):
+        prepare_captions(flickr8k, add_pictures(tmp_path / "photos", ["a.jpg"]) / "data", images=tmp_path / "photos")
     (output / "dict.txt").write_text("")
     with pytest.raises(OutputError, match="damaged"):
         prepare_captions(flickr8k, output, mirror=mirror)

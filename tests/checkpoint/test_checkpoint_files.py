@@ -321,6 +321,18 @@ def test_a_changed_tensor_in_a_safetensors(tied_model, tmp_path, dtype):
         read_checkpoint(path)
 
 
+def test_changed_settings_in_a_safetensors(tied_model, tmp_path):
+    path = tmp_path / "a.safetensors"
+    write_checkpoint(path, Checkpoint(model=tied_model, config=CONFIG, averaged_from=("b.pt", "c.pt")))
+    whole = path.read_bytes()
+    first, last = whole.index(b'"averaged_from"'), whole.index(b'"crc32"')
+    for place in range(first, last):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(ValueError, match="damaged") as caught:
+            read_checkpoint(path)
+        assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("state", "message"),
     [

@@ -69,8 +69,8 @@ def test_named_files_to_half_precision_and_back(run, tmp_path):
         (["--best", "2"], "--best needs FOLDER, the folder of checkpoints"),
         (["--last", "2", "RUN/none"], "no folder RUN/none"),
         (["--inputs", "RUN/checkpoint9.pt"], "no checkpoint file RUN/checkpoint9.pt"),
-        (["--inputs", "RUN/checkpoint1.pt", "--by", "epoch"], "--by epoch needs --last or --best"),
-        (["--inputs", "RUN/checkpoint1.pt", "--up-to", "0"], "--up-to 0 needs --last or --best"),
+        (["--inputs", "RUN/checkpoint1.pt", "--by", "epoch"], "--by needs --last or --best"),
+        (["--inputs", "RUN/checkpoint1.pt", "--up-to", "0"], "--up-to needs --last or --best"),
     ],
 )
 def test_mistakes_are_one_line(run, tmp_path, capsys, arguments, message):

@@ -51,6 +51,10 @@ def test_a_folder_becomes_a_store_and_bad_pictures_are_listed_at_the_end(images,
         (["images", "--backbone", "resnet81"], "--backbone is 'resnet81': expected .*did you mean resnet18"),
         (["images", "--backbone", "resnet18", "--backbone-weights", "none"], "no weights none"),
         (["images", "--backbone", "resnet18", "--size", "7"], "--size is 7: expected a whole number, 32 or more"),
+        (["images", "--backbone", "resnet18", "--output", "images/store"], "images/store is in the folder of the data"),
+        (["images", "--backbone", "resnet18", "--regions", "9"], "--regions is not for resnet18"),
+        (["images", "--backbone", "fasterrcnn_resnet50_fpn", "--size", "64"], "--size is not for fasterrcnn"),
+        (["images", "--backbone", "bottom-up", "--regions", "9"], "--regions is not for bottom-up"),
         (["images", "--backbone", "resnet18", "--device", "gpu"], "device is 'gpu'"),
     ],
 )
@@ -58,7 +62,7 @@ def test_mistakes_end_in_one_line(arguments, words, images, tmp_path, capsys, mo
     monkeypatch.chdir(images.parent)
     (tmp_path / "empty").mkdir()
     given = ["empty" if each == "." else each for each in arguments]
-    assert extract(*given, "--output", "store") == 2
+    assert extract(given[0], "--output", "store", *given[1:]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(words, line) and not (tmp_path / "store").exists()
 

@@ -93,7 +93,7 @@ def test_another_split_than_was_translated_is_refused(kept, data, tmp_path, caps
     log = write(tmp_path / "generate-test.txt", [line for line in lines if line[0] in kept + "H"])
     arguments = ["evaluate", "--generated", log, "--data", str(data)]
     assert main([*arguments, "--split", "test"]) == 0
-    assert main([*arguments, "--split", "valid", "--reference", str(data / "reference/test.de")]) == 0
+    assert main([*arguments, "--reference", str(data / "reference/test.de")]) == 0
     capsys.readouterr()
     assert main([*arguments, "--split", "valid"]) == 2
     side, here, there, language = ("source", "A dog runs fast.", "It rains.", "en")
@@ -236,6 +236,9 @@ def test_mistakes_are_one_line(data, tmp_path, capsys):
         (["--hypothesis", str(tmp_path / "none"), *against], "no file"),
         (["--hypothesis", hypothesis], "--hypothesis needs --reference"),
         (["--hypothesis", hypothesis, "--data", str(data), *against], "--data is only for --generated"),
+        (["--hypothesis", hypothesis, "--split", "valid", *against], "--split is only for --generated"),
+        (["--generated", log, "--data", str(data), "--split", "valid", *against], "--split is not for the lines of"),
+        (["--hypothesis", hypothesis, *against, "--samples", "9"], "--samples is only for --baseline"),
         (["--generated", log], "--generated needs --data"),
         (["--generated", log, "--data", str(data)], "log has 2 translations but"),
         (["--generated", log, "--data", str(data), "--split", "dev"], "no file"),

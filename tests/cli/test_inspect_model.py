@@ -45,6 +45,11 @@ def test_the_languages_are_shown(model: Path, capsys: pytest.CaptureFixture[str]
     assert (found["languages"], found["sizes"]["encoder layers"]) == (["en", "fr"], 1)
 
 
+def test_flags_of_data_are_refused(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(model), "--examples", "0"]) == 2
+    assert "--examples is only for data" in capsys.readouterr().err
+
+
 def test_a_published_model(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(root / "checkpoints/multi30k_en_de/2rskip_ln")]) == 0
     printed = capsys.readouterr().out

@@ -107,9 +107,13 @@ def test_made_once(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     [
         (["multi30k-de-en-"], "unknown corpus 'multi30k-de-en-': did you mean 'multi30k-de-en'?"),
         ([], "no corpus given: expected a name from `rskip prepare --list`, or --source and --target"),
-        (["numbers-en-de", "--workers", "0"], "--workers is 0: expected 1 or more"),
+        (["numbers-en-de", "--workers", "0"], "--workers is 0: expected 1 to 1024"),
+        (["numbers-en-de", "--workers", "1025"], "--workers is 1025: expected 1 to 1024"),
+        (["numbers-en-de", "--shards", "501"], "--shards is 501: expected a whole number, 1 or more and at most 500"),
         (["numbers-en-de", "--pairs", "0"], "--pairs is 0: expected a whole number, 1 or more"),
         (["numbers-en-de", "--bpe-size", "0"], "--bpe-size is 0: expected a whole number, 1 or more"),
+        (["--text", "book.txt", "--images", "photos"], "--images is only for image captions"),
+        (["--source", "a.en", "--target", "a.de", "--columns", "1", "2"], "--columns is only for a table"),
         (["multi30k-en-de", "--seed", "1"], "--seed is for generated corpora and split-off sets, not for"),
         (
             ["multi30k-en-de", "--mirror", "nowhere"],
@@ -130,6 +134,16 @@ def test_mistakes_are_one_line(
     assert printed.startswith(f"rskip prepare: error: {message}")
     assert printed.count("\n") == 1
     assert [path for path in tmp_path.rglob("*") if path.name != "data-bin"] == []
+
+
+def test_a_link_to_itself_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "book.txt").write_text("a dog runs\n" * 9)
+    for words in (["numbers-en-de"], ["--text", str(tmp_path / "book.txt")]):
+        assert main(["prepare", *words, "--output", str(tmp_path / "loop")]) == 2
+        printed = capsys.readouterr().err
+        assert "loop: a link that leads back to itself" in printed and printed.count("\n") == 1
+    assert (tmp_path / "loop").is_symlink()
 
 
 def test_bad_input_is_one_line_and_leaves_nothing(stub: Path, prepare: Prepare, mirror: Path) -> None:

@@ -315,6 +315,8 @@ MISTAKES = (
     (["TEXT", "--resume"], "--resume needs --output"),
     (["TEXT", "--output", "/dev/null", "--resume"], "--resume needs --output"),
     (["TEXT", "--interactive"], "FILE can't be combined with --interactive"),
+    (["--progress", "--interactive"], "--progress can't be combined with --interactive"),
+    (["TEXT", "--seed", "2"], "--seed is only for --sampling"),
     (["--interactive"], "--interactive needs a terminal"),
     (["TEXT", "--nbest", "5"], "--nbest is 5: expected at most beam (--beam), which is 4"),
     (["TEXT", "--beam", "0"], "--beam is 0: expected a whole number, 1 or more"),

@@ -311,7 +311,7 @@ def test_a_probe_changes_nothing(data, trained, tmp_path, capsys):
         assert torch.equal(tensors(tmp_path)[name], tensor), name
     capsys.readouterr()
     refused(capsys, "--probe-every is 0: expected 1 or more", "train", "--probe-every", "0", "--output", "out")
-    refused(capsys, "give --probe-every N", "train", "--probe-file", "a", "--output", "out")
+    refused(capsys, "--probe-file needs --probe-every N", "train", "--probe-file", "a", "--output", "out")
 
 
 def test_a_name_of_the_zoo_is_its_model(data, root, capsys, tmp_path, monkeypatch):

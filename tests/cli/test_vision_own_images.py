@@ -237,6 +237,15 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     refused(
         capsys, "holds no class folders", "train", "--dataset", "images", "--data", str(tmp_path / "empty"), *output
     )
+    photos = tmp_path / "photos"
+    for name in "ab":
+        (photos / name).mkdir(parents=True)
+        for number in range(2):
+            Image.new("RGB", (32, 32), (number, 0, 0)).save(photos / name / f"{number}.png")
+    inside = ("--output", str(photos / "run"), "--epochs", "1")
+    refused(capsys, "is in the folder of the data", "train", "--data", str(photos), *inside)
+    own = ("--dataset", "images", "--data", str(tmp_path / "empty"))
+    refused(capsys, "--download is only for a dataset", "train", *own, "--download", *output)
     refused(capsys, "data is missing", "train", "--dataset", "images", "--epochs", "1", *output)
     refused(capsys, "is for your own images", "train", "--model", "resnet18", *output)
 
@@ -247,3 +256,4 @@ def test_a_class_that_the_model_does_not_know(trained: Path, tmp_path: Path, cap
         Image.new("RGB", (32, 32)).save(tmp_path / part / "a.png")
     refused(capsys, "the model has no class cat: expected blue, green, red",
             "evaluate", str(trained), "--data", str(tmp_path))  # fmt: skip
+    refused(capsys, "--download is only for", "evaluate", str(trained), "--data", str(tmp_path), "--download")

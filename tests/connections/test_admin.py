@@ -90,6 +90,22 @@ def test_a_pass_that_is_none_is_refused_and_leaves_the_weights(x):
         assert weights_of(model) == [1, 1, 1, 1]
 
 
+def test_training_without_the_pass_is_no_pass_and_loaded_weights_are(x):
+    model, loaded = Blocks("admin").double(), Blocks("admin").double()
+    model(x).square().sum().backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.1 * parameter.grad
+    assert not torch.all(model.connections[3].skip_weight == 1) and not is_profiled(model)
+    with admin_profiling(model):
+        model(x)
+    loaded.load_state_dict(model.state_dict())
+    assert is_profiled(model) and is_profiled(loaded)
+    for connection in loaded.connections:
+        connection.reset_parameters()
+    assert not is_profiled(loaded)
+
+
 def test_a_stack_of_others_needs_none(x):
     model = Blocks("wskip+ln").double()
     with admin_profiling(model):

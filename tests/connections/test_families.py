@@ -190,7 +190,7 @@ def mixture_of_permutations(logits: Tensor, n: int) -> Tensor:
     shares = torch.exp(logits) / torch.exp(logits).sum(-1, keepdim=True)
     matrix = torch.zeros(*logits.shape[:-1], n, n, dtype=logits.dtype)
     for number, permutation in enumerate(itertools.permutations(range(n))):
-        for k, j in enumerate(permutation):
+        for j, k in enumerate(permutation):
             matrix[..., j, k] = matrix[..., j, k] + shares[..., number]
     return matrix
 
@@ -478,6 +478,16 @@ def test_mhc_lite_starts_with_the_blocks_own_stream_and_nearly_the_identity():
         assert not connection.mixing.any() and connection.scale.tolist() == pytest.approx([0.01] * 3)
         matrix = connection.residual_weights(connection.bias[6:])
         torch.testing.assert_close(matrix, torch.eye(3), rtol=0, atol=2e-3)
+
+
+def test_a_permutation_moves_streams_as_in_the_authors_code():
+    """Number 3 of the lexicographic order is p = (1, 2, 0), whose inverse is another permutation."""
+    connection: Any = build_connection("mhc_lite:streams=3", 2, place=places_of("encoder", 3, 0)[0]).double()
+    logits = torch.full((6,), -math.inf, dtype=torch.float64)
+    logits[3] = 0
+    streams = torch.tensor([[1.0, 10], [2, 20], [3, 30]], dtype=torch.float64)
+    moved = connection.residual_weights(logits).mT @ streams
+    assert moved.tolist() == [[3, 30], [1, 10], [2, 20]]  # stream 0 to 1, 1 to 2, 2 to 0
 
 
 def test_a_mixture_of_permutations_is_doubly_stochastic():

@@ -184,6 +184,8 @@ def test_dictionary_order_is_fairseqs() -> None:
         ("b", 2),
     ]
     assert dictionary_entries({"a": 1})[1:] == [("madeupword0000", 0), ("madeupword0001", 0), ("madeupword0002", 0)]
+    names = [name for name, _ in dictionary_entries({"a": 9, "madeupword0000": 5})]
+    assert names == ["a", "madeupword0000", "madeupword0001", "madeupword0002"]  # the second is a word of the text
 
 
 def test_shards_share_the_pairs_and_the_dictionary(corpus: Any, mirror: Path, output: Path) -> None:

@@ -163,9 +163,10 @@ def test_what_is_not_a_language_model_is_told_in_one_line(
         printed = capsys.readouterr().err
         assert told in printed and printed.count("\n") == 1, printed
     for words, told in (
+        (["--length", str(10**10)], "--length is 10000000000: expected a whole number, 1 or more and at most"),
         (["--top-p", "2"], "--top-p is 2.0: expected"),
         (["--prompt", "Zebra"], "the prompt has the character 'Z'"),
-        (["--score", "text", "--top-k", "2"], "--score and --top-k are given: expected one of them"),
+        (["--score", "text", "--top-k", "2"], "--top-k can't be combined with --score"),
         (["--tokens", "data"], "has its own tokens: --tokens is only for a checkpoint of fairseq"),
     ):
         assert main(["generate", "--model", str(trained), *words]) == 2

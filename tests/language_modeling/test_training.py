@@ -190,12 +190,14 @@ def test_wrong_settings_are_told(train_here: Callable[..., None], prepared: Path
         ({"shape": "llama", "bias": True}, "bias is True: expected no biases with shape llama"),
         ({"connection": "2rskp+ln"}, "did you mean"),
         ({"context": 600}, "the training text has .* tokens: expected more than the context, 600"),
+        ({"context": 200_000}, "context is 200000: expected 1 to 32,768"),
         ({"seed": -1}, "the seed is -1: expected 0 to"),
     ):
         with pytest.raises(ValueError, match=told):
             train_here(tmp_path, **changes)
-    with pytest.raises(ValueError, match="is the folder of the text: choose another folder"):
-        train_here(prepared)
+    for inside in (prepared, prepared / "model"):
+        with pytest.raises(ValueError, match="is in the folder of the data"):
+            train_here(inside)
     (tmp_path / "dict.txt").touch()
     (tmp_path / "corpus.json").write_text('{"captions": {"train": 9}, "files": {}}')
     for bad, told in (

@@ -228,7 +228,8 @@ def test_branches_may_have_any_names():
         ({"closing_norm": "no"}, "closing_norm is 'no': expected True or False"),
         ({"branches": {"training": "ffn"}}, "branches is 'training': expected a valid attribute name"),
         ({"host_supplies": True}, "host_supplies is True: expected a list of any of inner_norms, "),
-        ({"layers": torch.ones(2, 2)}, "layers is a Tensor: expected a whole number of at least 1$"),
+        ({"layers": torch.ones(2, 2)}, "layers is a Tensor: expected a whole number from 1 to 1000$"),
+        ({"layers": 10**9}, "layers is 1000000000: expected a whole number from 1 to 1000$"),
     ],
 )
 def test_what_is_wrong_is_told(settings, told):

@@ -81,6 +81,7 @@ def test_shutdown_under_load_answers_every_accepted_request(root):
         (["--model", MODEL, "--port", "99999"], "--port is 99999: expected 0 to 65535"),
         (["--model", MODEL, "--host", "nowhere.invalid"], "can't listen on port 0 of nowhere.invalid"),
         (["--model", MODEL, "--timeout", "0"], "--timeout is 0.0: expected a number of seconds, above 0"),
+        (["--model", MODEL, "--quiet", "--log-texts"], "--log-texts can't be combined with --quiet"),
         (["--model", MODEL, "--api-keys", "empty"], "empty holds no API key: expected one per line"),
         (["--model", MODEL, "--api-keys", "none"], "none: No such file"),
         (["--model", MODEL, "--precision", "int3"], "can't compute in 'int3'"),

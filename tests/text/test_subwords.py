@@ -114,6 +114,17 @@ def test_bpe_segments_as_subword_nmt_does_line_by_line(monkeypatch: pytest.Monke
         assert ours.segment(words) == theirs.segment(words)
 
 
+@pytest.mark.parametrize("reserved", ["<s>", "<pad>", "</s>", "<unk>"])
+def test_words_that_dictionaries_reserve_become_letters(reserved: str) -> None:
+    text = [f"{reserved} x{reserved}y {reserved}"] * 40
+    bpe, pieces = BytePairEncoding.learn(text, size=20), SentencePieceBPE.learn(text, size=40)
+    letters = "@@ ".join(reserved)
+    assert bpe.segment(reserved) == letters and bpe.join(letters) == reserved
+    assert bpe.with_dropout(0.0, seed=1)(f"x {reserved}") == f"x {letters}"
+    assert reserved not in pieces.segment(text[0]).split(" ")
+    assert pieces.join(pieces.segment(text[0])) == text[0]
+
+
 @pytest.mark.parametrize("text", [[], ["", " "], ["a b c"], ["ab cd"]])
 def test_bpe_needs_text(text: list[str]) -> None:
     with pytest.raises(ValueError, match="training text is too small"):

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from rskip.checkpoint import Checkpoint, write_checkpoint
+from rskip.checkpoint.hugging_face.folder import Folder
 from rskip.cli.main import main
 from rskip.generation import SearchOptions, SpecialTokens, beam_search
 from rskip.settings.errors import SettingError
@@ -91,6 +92,17 @@ def test_logits_and_greedy_search_are_ours(variant: str, tmp_path: Path) -> None
         ours = beam_search(model, model.encode(source), options, source_lengths=lengths, special=special)
     for one, (best,) in zip(found, ours, strict=True):
         assert [index for index in one[1:].tolist() if index != 1] == best.tokens.tolist()
+
+
+def test_a_changed_weight_is_refused(tmp_path: Path) -> None:
+    model = random_model(40, 50)
+    write_marian(model, tmp_path, of_tokens(model))
+    path = tmp_path / "model.safetensors"
+    whole = bytearray(path.read_bytes())
+    whole[-3] ^= 16
+    path.write_bytes(whole)
+    with pytest.raises(ValueError, match="the checksum of .* is wrong"):
+        Folder(tmp_path).tensors()
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,7 @@ def test_a_mistake_before_the_training_leaves_the_folder_free(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
+        (["--output", "data/model"], "data/model is in the folder of the data"),
         (["--seed", "-1"], "--seed is -1: expected 0 to 4294967295"),
         (["--minutes", "inf"], "--minutes is inf: expected a number above 0, at most 1,000,000"),
         (["--size", "huge"], "--size is 'huge': expected "),

@@ -246,6 +246,12 @@ def _no_train(folder: Path) -> None:
     draw_class(folder / "test" / "a", 2)
 
 
+def _nested(folder: Path) -> None:
+    for outer in ("first", "second"):
+        for name in "ab":
+            draw_class(folder / outer / name, 2)
+
+
 def _single(folder: Path) -> None:
     draw_class(folder / "a", 1)
     draw_class(folder / "b", 5)
@@ -271,6 +277,7 @@ def _odd_name(folder: Path) -> None:
         (_unknown_in_valid, "valid/c: train has no class c: expected a, b"),
         (_two_valids, "has val(id)? and val(id)?: remove one of them"),
         (_no_train, "has test and no train: expected class folders in"),
+        (_nested, "first, second have the same folders, a, b, and no images: expected"),
         (_single, "class a has 1 different image: expected two or more"),
         (_odd_bytes, "the class's name is not UTF-8 or has control characters: rename it"),
         (_odd_name, "a file name that is not UTF-8: rename it"),
@@ -283,6 +290,38 @@ def test_folders_that_are_refused(make: Callable[[Path], None], message: str, tm
     with pytest.raises(ValueError, match=message) as caught:
         load(folder)
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "parts"),
+    [
+        ("Train Validation", {"train", "valid"}), ("training testing", {"train", "test"}),
+        ("TRAIN dev Test", {"train", "valid", "test"}), ("seg_train seg_test", {"train", "test"}),
+        ("train eval", {"train", "valid"}),
+    ],
+)  # fmt: skip
+def test_splits_have_the_names_that_people_give_them(names: str, parts: set[str], tmp_path: Path) -> None:
+    for part in names.split():
+        for name in "ab":
+            draw_class(tmp_path / part / name, 2)
+    found = find_labelled_files(tmp_path)
+    assert (found.classes, {*found.parts}, found.notes) == (("a", "b"), parts, [])
+
+
+def test_a_class_may_have_one_folder_of_images_and_a_splits_word_in_its_name(tmp_path: Path) -> None:
+    for name in ("bullet_train", "crash_test"):
+        draw_class(tmp_path / name / "images", 2)
+        draw_class(tmp_path / name, 1)
+    assert find_labelled_files(tmp_path).classes == ("bullet_train", "crash_test")
+
+
+def test_dark_training_images_are_told(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        for number in range(3):
+            values = np.full((32, 32), 4_095 - number - (name == "b") * 9, dtype=np.uint16)
+            Image.fromarray(values).save(tmp_path / name / f"{number}.png")
+    assert "the brightest value of the training images is 15 of 255" in " ".join(load(tmp_path).notes)
 
 
 def test_a_class_may_have_a_splits_name(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
+from rskip.checkpoint.config_file import sums_of
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, shown
 from rskip.settings.text import read_json
@@ -164,6 +165,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         return check_tensors(read_torch_file(path, kind=_KIND), source=str(path))
     try:
         with safe_open(path, framework="pt") as file:
-            return check_tensors(read_tensors(file), source=str(path))
+            sums = sums_of(file.metadata() or {}, path=path)  # `rskip export` writes them
+            return check_tensors(read_tensors(file, sums, path=path), source=str(path))
     except SafetensorError as error:
         raise ValueError(f"{path} is truncated or damaged ({error}): get the complete file again") from error

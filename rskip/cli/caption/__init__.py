@@ -87,12 +87,14 @@ def run(args: argparse.Namespace) -> int:
     """Captions the images. Exit status 2 if one could not be read."""
     from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
     from rskip.captioning.retry import has_failed_images
-    from rskip.cli._options import with_flags
+    from rskip.cli._options import refuse_flags, with_flags
     from rskip.files.images import find_images
     from rskip.files.resumable import complete, how_to_resume, unfinished_parts
 
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; images that are too large are refused
     options, batches = with_flags(CAPTION_OPTIONS, args), with_flags(ImageBatchSettings(), args)
+    if not options.sampling:
+        refuse_flags({"--seed": args.seed}, "is only for --sampling")
     images = find_images(args.images)
     check_output(args, images)
     begun = args.output is not None and bool(unfinished_parts(args.output) or has_failed_images(args.output))
@@ -117,12 +119,13 @@ def run(args: argparse.Namespace) -> int:
 def check_output(args: argparse.Namespace, images: Sequence[Path]) -> None:
     """Raises an error, before any work, if outputs exclude each other, can't be drawn, or would overwrite a file."""
     from rskip.captioning.outputs import attention_files, check_outputs
+    from rskip.cli._options import refuse_flags
     from rskip.files.plot import check_plot
     from rskip.files.resumable import check_unfinished
 
-    if args.output is not None and (args.attention_folder or args.sheet or args.format == "text"):
-        flag = "--attention" if args.attention_folder else "--sheet" if args.sheet else "--format text"
-        raise ValueError(f"{flag} can't be combined with --output, which writes JSON lines")
+    if args.output is not None:
+        flags = {"--attention": args.attention_folder, "--sheet": args.sheet, "--format text": args.format == "text"}
+        refuse_flags(flags, "can't be combined with --output, which writes JSON lines")
     if args.resume and args.output is None:
         raise ValueError("--resume needs --output FILE")
     if args.output is not None:

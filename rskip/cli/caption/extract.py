@@ -45,20 +45,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Makes the store, or resumes it."""
-    from rskip.captioning.backbones import load_backbone
+    from rskip.captioning.backbones import DETECTORS, load_backbone
     from rskip.captioning.bottom_up import store_bottom_up
     from rskip.captioning.extraction import extract_features
     from rskip.captioning.options import FeatureSettings, ImageBatchSettings
-    from rskip.cli._options import with_flags
+    from rskip.cli._options import refuse_flags, with_flags
     from rskip.files.images import find_named_images
+    from rskip.files.whole import check_apart
     from rskip.machine.device import choose_device
     from rskip.machine.progress import Progress
     from rskip.machine.ranks import Ranks
 
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; images that are too large are refused
     features, extraction = with_flags(FeatureSettings(), args), with_flags(ImageBatchSettings(), args)
+    check_apart(args.output, args.images)
     if args.backbone == "bottom-up":
+        flags = {"--backbone-weights": args.backbone_weights, "--size": args.size, "--regions": args.regions}
+        refuse_flags(flags, "is not for bottom-up, whose features are computed already")
         return finish(args, store_bottom_up(args.images, args.output, dtype=features.dtype))
+    grid = args.backbone not in DETECTORS
+    refuse_flags({"--regions": args.regions} if grid else {"--size": args.size}, f"is not for {args.backbone}")
     images = find_named_images(args.images)
     device = choose_device(args.device, Ranks())
     backbone = load_backbone(args.backbone, args.backbone_weights, settings=features, device=device)

@@ -124,6 +124,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _images(description: ModelDescription, args: argparse.Namespace, split: str | None) -> tuple[str, ImageSet]:
     """The name of a split, and its images."""
+    from rskip.cli._options import refuse_flags
     from rskip.files.cache import expanded_path
     from rskip.vision.data.labelled_files import find_labelled_files
     from rskip.vision.data.own_images import load_split
@@ -134,6 +135,7 @@ def _images(description: ModelDescription, args: argparse.Namespace, split: str 
         if split not in ("test", "train"):
             raise ValueError(f"--split is {split}: expected test or train, which {description.dataset} has")
         return split, load_dataset(description.dataset, args.data, train=split == "train", download=args.download)
+    refuse_flags({"--download": args.download}, "is only for a dataset, not for your own images")
     if args.data is None:
         raise ValueError(f"{description.path} was trained on your own images, {description.images.name}: give --data")
     files = find_labelled_files(expanded_path(args.data, "--data"), classes=description.classes)

@@ -177,6 +177,7 @@ def training_settings(
 
 def _own_images(args: argparse.Namespace, given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The setting `data`, if --data names the user's own images."""
+    from rskip.cli._options import refuse_flags
     from rskip.files.cache import expanded_path
     from rskip.files.names import line_name
     from rskip.vision.data.labelled_files import LAYOUT, kind_of_images
@@ -186,6 +187,8 @@ def _own_images(args: argparse.Namespace, given: Mapping[str, Any], changes: Map
     path = expanded_path(args.data, "--data")
     dataset = given.get("dataset", changes.get("dataset"))
     own = dataset == OWN
+    if own:
+        refuse_flags({"--download": args.download}, "is only for a dataset, not for your own images")
     if dataset is None and args.recipe is None and not args.download:
         kind = kind_of_images(path)
         if kind is None:

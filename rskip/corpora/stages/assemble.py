@@ -6,6 +6,7 @@ import contextlib
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import count, islice
 from pathlib import Path
 
 from rskip.corpora.stages.deduplicate import KeptChunk
@@ -100,4 +101,5 @@ def dictionary_entries(counts: Mapping[str, int]) -> list[tuple[str, int]]:
         key=lambda entry: (-entry[1], entry[0]),
     )
     padding = -(len(entries) + len(SPECIAL_TOKENS)) % PADDED_TO
-    return entries + [(f"madeupword{number:04d}", 0) for number in range(padding)]
+    unused = (name for number in count() if (name := f"madeupword{number:04d}") not in counts)
+    return entries + [(name, 0) for name in islice(unused, padding)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rskip.checkpoint.config_file import WEIGHTS
-from rskip.files.names import line_name
+from rskip.files.whole import check_apart
 from rskip.language_modeling.data import TextData
 from rskip.language_modeling.settings import TrainingSettings
 from rskip.language_modeling.training.checkpoint import TrainingCheckpoint
@@ -68,8 +68,7 @@ def train(
         with ranks.together():
             if not 0 <= seed < 2**63:
                 raise ValueError(f"the seed is {seed}: expected 0 to {2**63 - 1}")
-            if folder.resolve() == data.path.resolve():
-                raise ValueError(f"{line_name(folder)} is the folder of the text: choose another folder for the model")
+            check_apart(folder, data.path)
             place = choose_device(device, ranks)
             if settings.precision == "bfloat16" and bfloat16_is_slow(place):
                 problem = f"is 'bfloat16' and {place} has no instructions for it"

@@ -1,6 +1,6 @@
 """Finds your own images on the disk, in class folders or an .npz file, with the class of each image.
 
-FOLDER/train/CLASS/cat1.jpg     with FOLDER/valid (or val) and FOLDER/test, or one of them
+FOLDER/train/CLASS/cat1.jpg     with FOLDER/valid and FOLDER/test, or one of them; see SPLIT_NAMES
 FOLDER/CLASS/cat1.jpg           validation images are split off
 FILE.npz                        arrays of images and labels
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,12 @@ with extra("vision"):
 
 SPLITS = ("train", "valid", "test")
 ALL = "all"  # the name of the only part if the images are not split
-FORMER = {"val": "valid", "validation": "valid"}  # other names of a split, in folders
+# names of folders, in upper or lower case
+SPLIT_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("valid", "val", "validation", "dev", "eval"), "valid"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
 LAYOUT = "FOLDER/CLASS/IMAGE.jpg, or FOLDER/train/CLASS/IMAGE.jpg with FOLDER/valid and FOLDER/test"
 _LISTED = 3  # number of names that an error lists
 
@@ -175,10 +181,7 @@ def listed(names: Sequence[str], *, separator: str = ", ") -> str:
 def _class_folders(path: Path, classes: Sequence[str] | None) -> LabelledFiles:
     inside = _folders(path)
     parts: dict[str, Path] = {}
-    for folder in inside:
-        part = FORMER.get(folder.name, folder.name)
-        if part not in SPLITS or not _folders(folder):  # a class may have any name
-            continue
+    for folder, part in _split_folders(inside).items():
         if part in parts:
             raise ValueError(f"{line_name(path)} has {parts[part].name} and {folder.name}: remove one of them")
         parts[part] = folder
@@ -190,6 +193,8 @@ def _class_folders(path: Path, classes: Sequence[str] | None) -> LabelledFiles:
         if others := [line_name(folder.name) for folder in inside if folder not in parts.values()]:
             notes.append(f"{listed(others)} in {line_name(path)}: skipped, because there is {' and '.join(parts)}")
     else:
+        if classes is None:
+            _refuse_nested(path, inside)
         parts = {ALL: path}
     names = tuple(classes) if classes is not None else _class_names(parts.get("train", path))
     found: dict[str, Part] = {}
@@ -206,6 +211,31 @@ def _class_folders(path: Path, classes: Sequence[str] | None) -> LabelledFiles:
         files = "1 file" if len(left_out) == 1 else f"{len(left_out):,} files"
         notes.append(f"skipped {files} without the suffix of an image: {listed(left_out)}")
     return LabelledFiles(path, names, found, notes)
+
+
+def _split_folders(folders: Sequence[Path]) -> dict[Path, str]:
+    """The split of each folder that holds class folders and has a split's name, since a class may have any name.
+
+    If no folder has exactly such a name, a name with one word of SPLIT_NAMES counts, such as seg_train and seg_test.
+    """
+    holders = [folder for folder in folders if _folders(folder)]
+    if exact := {each: SPLIT_NAMES[each.name.lower()] for each in holders if each.name.lower() in SPLIT_NAMES}:
+        return exact
+    words = {each: SPLIT_NAMES.keys() & re.findall("[a-z]+", each.name.lower()) for each in holders}
+    found = {each: SPLIT_NAMES[word] for each in holders for word in words[each] if not _has_images(each)}
+    return found if "train" in found.values() and len({*found.values()}) > 1 else {}
+
+
+def _refuse_nested(path: Path, folders: Sequence[Path]) -> None:
+    """:raises ValueError: all folders have the same subfolders and no images, so they are probably not classes."""
+    inside = [{each.name for each in _folders(folder)} for folder in folders if not _has_images(folder)]
+    same = sorted(set.intersection(*inside)) if 1 < len(inside) == len(folders) else []
+    if len(same) > 1:
+        outer, inner = (listed([*map(line_name, names)]) for names in (sorted(each.name for each in folders), same))
+        raise ValueError(
+            f"{line_name(path)}: {outer} have the same folders, {inner}, and no images: expected class folders; name "
+            "splits train, valid and test, or move the images of a class into its folder"
+        )
 
 
 def _class_names(folder: Path) -> tuple[str, ...]:
@@ -259,6 +289,10 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _folders(folder: Path) -> list[Path]:
     return [each for each in folder.iterdir() if each.is_dir() and not _ignored(each)]
+
+
+def _has_images(folder: Path) -> bool:
+    return any(each.suffix.lower() in SUFFIXES for each in folder.iterdir())
 
 
 def _ignored(path: Path) -> bool:

@@ -40,6 +40,7 @@ AS_THEY_ARE = 64  # the largest S for which training pads and crops images; abov
 VALIDATION_SHARE = 0.1  # share of each class's images that is split off for validation
 MEMORY = 4 << 30  # maximum bytes of decoded images in memory; at most half of the machine's memory
 _LEAST_STD = 1 / 255
+_DARK = 15  # what is left of 12-bit values in 16-bit files
 _DECIMALS = 4
 
 Result = TypeVar("Result")
@@ -136,6 +137,9 @@ def load_own_images(
     notes += _resizing([each for part in ("train", split) for _, each in looked[part] if each], chosen, side)
     train, other = (_decode(parts[part], part, side, shown=shown, memory=memory) for part in ("train", split))
     _refuse_unreadable([*train.wrong, *other.wrong], of=len(parts["train"]) + len(parts[split]))
+    if train.brightest <= _DARK:
+        brightest = f"the brightest value of the training images is {train.brightest} of 255"
+        notes.append(f"{brightest}: scale them if they should not be this dark (16-bit files: white is 65,535)")
     mean, std = train.mean_and_std()
     description = ImageDescription(
         name=files.name,
@@ -283,6 +287,7 @@ class _Decoded:
     images: in memory, or decoded on demand.
     wrong: errors of the images that can't be read.
     sums, squares: sums of each channel's values and of their squares. Shape: (3,).
+    brightest: the largest value.
     """
 
     part: Part
@@ -290,6 +295,7 @@ class _Decoded:
     wrong: list[str]
     sums: np.ndarray
     squares: np.ndarray
+    brightest: int
 
     def mean_and_std(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
         """Mean and standard deviation of each channel over all pixels, with values from 0 to 1."""
@@ -307,6 +313,7 @@ def _decode(part: Part, name: str, side: int, *, shown: bool, memory: int | None
     kept = np.empty((count, 3, side, side), np.uint8) if fits else None
     sums, squares = np.zeros(3, np.int64), np.zeros(3, np.int64)
     wrong: list[str] = []
+    brightest = 0
     with _Readers() as readers, Progress(f"reading {name}", total=count, unit="image", shown=shown) as progress:
         for row, pixels in enumerate(readers.each(lambda row: _try_pixels(part, row, side), range(count))):
             progress.update()
@@ -316,10 +323,11 @@ def _decode(part: Part, name: str, side: int, *, shown: bool, memory: int | None
             values = pixels.reshape(-1, 3).astype(np.int64)
             sums += values.sum(axis=0)
             squares += (values * values).sum(axis=0)
+            brightest = max(brightest, int(values.max()))
             if kept is not None:
                 kept[row] = pixels.transpose(2, 0, 1)
     images: Pixels = DecodedOnDemand(part, side, _Readers()) if kept is None else torch.from_numpy(kept)
-    return _Decoded(part, images, wrong, sums, squares)
+    return _Decoded(part, images, wrong, sums, squares, brightest)
 
 
 def _refuse_unreadable(wrong: Sequence[str], *, of: int) -> None:

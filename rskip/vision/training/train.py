@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from rskip.files.whole import check_apart
 from rskip.machine.device import bfloat16_is_slow, choose_device, set_gpu_arithmetic
 from rskip.machine.ranks import Ranks
 from rskip.machine.terminal import duration
@@ -93,6 +94,8 @@ def train(
         with ranks.together():
             if not 0 <= seed < 2**64:
                 raise ValueError(f"the seed is {seed}: expected 0 to {2**64 - 1}")
+            if settings.data is not None:
+                check_apart(folder, Path(settings.data))
             place = choose_device(device, ranks)
             if settings.sync_batch_norm and ranks.count > 1 and place.type == "cpu":
                 problem = f"is true for {ranks.count} processes on a CPU"
