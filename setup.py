@@ -115,7 +115,7 @@ setup(
     package_data={"rskip": ["py.typed"], "fairseq_compat": ["site_files/*"], "rskip.corpora": ["corpora.yaml"], "rskip.serving": ["page_files/*"]},
     ext_modules=[KERNELS],
     python_requires=">=3.10",
-    install_requires=["numpy", "safetensors", "msgspec>=0.20"],
+    install_requires=["numpy", "safetensors", "msgspec>=0.20", "filelock>=4"],
     extras_require={
         **EXTRAS,
         "all": sorted({each for brought in EXTRAS.values() for each in brought}),

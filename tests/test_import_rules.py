@@ -26,7 +26,8 @@ _TASKS = ("translation", "vision", "captioning", "captioning/fairseq", "language
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 ROOT = Path(__file__).resolve().parent.parent
 # what `pip install` brings without an extra, and what else a package may import at the top without `with extra(...)`
-BROUGHT = {"torch", "numpy", "safetensors", "msgspec", "rskip", "fairseq_compat", "study", *sys.stdlib_module_names}
+OWN = {"rskip", "fairseq_compat", "study"}
+BROUGHT = {"torch", "numpy", "safetensors", "msgspec", "filelock", *OWN, *sys.stdlib_module_names}
 TORCH_ALONE = ("connections", "nn", "transformer")
 FAIRSEQ = {"fairseq", "fairseq_cli"}
 # packages and modules that are imported without torch, which may be missing and takes a second

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -17,7 +18,7 @@ from typing import Any, Literal, TypedDict
 import msgspec
 
 from rskip.files.journal import Journal
-from rskip.files.lock import Locked, open_locked
+from rskip.files.lock import Locked, one_at_a_time
 from rskip.files.rows import FileRows
 from rskip.files.whole import atomic_file
 from rskip.machine.extras import extra
@@ -190,8 +191,9 @@ class FeatureWriter:
         self._refuse_other_folder()
         self.path.mkdir(parents=True, exist_ok=True)
         self._partial = _index(self.path, f"{_INDEX}.partial")
+        self._lock = ExitStack()
         try:
-            self._lock = open_locked(self.path / "lock")
+            self._lock.enter_context(one_at_a_time(self._partial.path, wait=False))
         except Locked as error:
             raise ValueError(
                 f"another process ({error.process}) is writing {self.path}: wait until it ends, or choose another "
@@ -200,7 +202,7 @@ class FeatureWriter:
         try:
             self._restore()
         except BaseException:
-            os.close(self._lock)
+            self._lock.close()
             raise
 
     def add(self, images: Iterable[tuple[str, str, Features]]) -> None:
@@ -239,7 +241,7 @@ class FeatureWriter:
         self._partial.path.replace(self.path / _INDEX)
 
     def close(self) -> None:
-        os.close(self._lock)
+        self._lock.close()
 
     def __enter__(self) -> FeatureWriter:
         return self
@@ -269,8 +271,8 @@ class FeatureWriter:
     def _refuse_other_folder(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file: choose the folder of a store, or a new folder")
-        names = {path.name for path in self.path.iterdir()} if self.path.is_dir() else set()
-        if names - {"lock"} and not names & {_INDEX, f"{_INDEX}.partial"}:
+        names = {path.name for path in self.path.glob("[!.]*")} if self.path.is_dir() else set()
+        if names and not names & {_INDEX, f"{_INDEX}.partial"}:
             raise ValueError(f"{self.path} holds files other than features: choose another folder")
 
     def _restore(self) -> None:

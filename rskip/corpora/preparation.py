@@ -100,7 +100,7 @@ def prepare(
         }
     advice = "free some space and repeat the command to resume, or choose another output"
     elsewhere = "choose another output"
-    with disk_space(output, advice=advice, elsewhere=elsewhere), one_at_a_time(output):
+    with disk_space(output, advice=advice, elsewhere=elsewhere), one_at_a_time(output, inherited=True):
         if not needs_build(output, planned, force=force):
             return False  # another process has made it in the meantime
         setting = _setting(corpus, resolved, work=work, workers=workers)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from rskip.files.journal import Journal
-from rskip.files.lock import Locked, open_locked
+from rskip.files.lock import Locked, one_at_a_time
 from rskip.files.names import line_name
 from rskip.files.windows import Window
 from rskip.settings.differences import differences
@@ -87,7 +87,10 @@ class ResumableFile:
         self._settings: dict[str, Any] = json.loads(json.dumps(dict(settings)))
         self._note = note
         resume = resume and path.exists()  # after an error the user may have deleted only this file
-        self._descriptor = _open_alone(path)
+        self._closing = ExitStack()
+        self._closing.enter_context(_alone(path))
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        self._closing.callback(os.close, self._descriptor)
         try:
             if not resume:
                 for journal in _window_journals(path):
@@ -98,7 +101,7 @@ class ResumableFile:
                 if self._last and number.isdecimal() and int(number) <= self._last.window:
                     journal.unlink()
         except BaseException:
-            os.close(self._descriptor)
+            self._closing.close()
             raise
 
     @property
@@ -176,7 +179,7 @@ class ResumableFile:
             journal.unlink(missing_ok=True)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        self._closing.close()
 
     def __enter__(self) -> ResumableFile:
         return self
@@ -292,7 +295,8 @@ def check_unfinished(output: Path, part: int, parts: int, *, resume: bool) -> No
                 "or delete it"
             )
         if path.name == part_path(output, part, parts).name:
-            os.close(_open_alone(path))
+            with _alone(path):
+                pass
         if not resume:
             raise _unfinished(path)
 
@@ -368,10 +372,12 @@ def write_all(descriptor: int, data: bytes, name: str | os.PathLike[str]) -> Non
         raise OSError(error.errno, error.strerror, os.fspath(name)) from error
 
 
-def _open_alone(path: Path) -> int:
-    """Opens the file for only this process, until the process ends."""
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Lets only this process write the file."""
     try:
-        return open_locked(path)
+        with one_at_a_time(path, wait=False):
+            yield
     except Locked:
         raise ValueError(f"another process is writing {path}: wait until it ends, or choose another output") from None
 

@@ -96,7 +96,7 @@ def end_of(
 
     :param log: the file to which its output is appended.
     :param output: a file for its standard output instead.
-    :param lock: the lock of its folder, which it inherits.
+    :param lock: the lock of its folder, which it finds in its environment.
     :param on_poll: called about every second.
     :raises LockLost: another process has taken over the folder; the command is killed.
     """
@@ -108,7 +108,6 @@ def end_of(
             stdout=output_file,
             stderr=log_file,
             env={**environment, **(lock.environment() if lock else {})},
-            pass_fds=[lock.descriptor] if lock and lock.descriptor is not None else [],
             preexec_fn=ending_with_this(),
         )
         try:

@@ -77,7 +77,9 @@ def test_overrides_are_another_run(project: Path) -> None:
     assert names("results") == [f"{other}/1.json", f"{other}/2.json", "mine/1.json"]
     assert names("runs/mine") == [
         f"1/{name}"
-        for name in ("lock.1", "precision", "processes", "run.json", "state.json", "train.log", "trained.safetensors")
+        for name in (
+            "owner.json", "precision", "processes", "run.json", "state.json", "train.log", "trained.safetensors"
+        )  # fmt: skip
     ]
 
 
@@ -136,14 +138,14 @@ def test_killed_at_any_rename_a_run_ends_in_the_same_record_when_it_is_repeated(
         assert not Path("results").exists() or main(["report"]) == 0, "a record is whole or absent"
         assert main(run) == 0
         assert figures(f"results/{path}") == expected, at
-    assert at == 7, "run.json, processes, precision, two steps, the record"
+    assert at == 8, "owner.json, run.json, processes, precision, two steps, the record"
 
 
 def test_a_folder_that_is_in_use_is_left_alone(project: Path, capsys: Capture) -> None:
     with RunFolder(Path("runs/mine/1")).lock():
         assert main(["run", MINE]) == 2
     assert "runs/mine/1 is in use by another `rskip run`" in capsys.readouterr().err
-    assert names("runs") == ["mine/1/lock.1"]
+    assert names("runs") == ["mine/1/owner.json"]
 
 
 def test_mistakes_come_before_any_work(project: Path, line_fitting: Task[Any], capsys: Capture) -> None:

@@ -1,4 +1,4 @@
-"""Locks that end with the last process that holds them."""
+"""Locks of outputs, which end with the last process that holds them."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.files.lock import Locked, one_at_a_time, open_locked
+from rskip.files.lock import Locked, one_at_a_time
 
 
 def test_the_second_waits_for_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,24 +58,11 @@ def test_who_is_within_may_enter_again_and_stays_within_to_the_end(tmp_path: Pat
     with one_at_a_time(tmp_path / "out"):
         with one_at_a_time(tmp_path / "link" / "out"):
             pass
-        with pytest.raises(Locked):
-            open_locked(tmp_path / ".out.lock")
-    os.close(open_locked(tmp_path / ".out.lock"))
-
-
-def test_a_held_file_is_refused_and_so_is_one_that_was_renamed_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "text"
-    path.write_text("no process")
-    descriptor = open_locked(path)
-    with pytest.raises(Locked, match=rf"^{path} is locked by another process \(unknown\): wait") as error:
-        open_locked(path)
-    assert (error.value.path, error.value.process) == (path, "unknown")
-    os.close(descriptor)
-    monkeypatch.setattr("fcntl.flock", lambda *_: path.rename(tmp_path / "renamed"))
-    with pytest.raises(Locked):
-        open_locked(path)
+        message = rf"out is locked by another process \({os.getpid()}\)"
+        with pytest.raises(Locked, match=message), one_at_a_time(tmp_path / "out", wait=False):
+            pass
+    with one_at_a_time(tmp_path / "out", wait=False):
+        pass
 
 
 def test_what_a_killed_process_started_is_waited_for(tmp_path: Path) -> None:
@@ -84,7 +71,7 @@ def test_what_a_killed_process_started_is_waited_for(tmp_path: Path) -> None:
 import os, signal, subprocess
 from pathlib import Path
 from rskip.files.lock import one_at_a_time
-with one_at_a_time(Path({str(tmp_path / "out")!r})):
+with one_at_a_time(Path({str(tmp_path / "out")!r}), inherited=True):
     child = "while [ ! -e {tmp_path}/end ]; do sleep 0.01; done; touch {tmp_path}/ended"
     subprocess.Popen(["sh", "-c", child], close_fds=False)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -115,8 +115,8 @@ STATES = [
     State("train.log", [FIGURES], epoch_lines, list, "2026-01-01 | INFO | train | {}\n"),
     State("evaluation.json", [{"error": 9.0, "accuracy": 91.0, "top5_error": 1.0, "loss": 0.3, "per_class": [
         {"name": "cat", "count": 3, "error": 9.0, "taken_for": None, "taken": 0}]}], _read_evaluation, dict),
-    State("lock.3", [asdict(Owner(attempt=3, host="h", process=1, machine="m"))],
-          lambda path: read_owner(path.parent), Owner),
+    State("owner.json", [asdict(Owner(attempt=3, host="h", process=1, since="2026"))],
+          lambda path: read_owner(path.parent), (Owner, type(None))),
     State("a.json", [{"url": "u", "version": "", "size": 1, "sha256": "0", "date": "", "modified": 3}], metadata),
     State("corpus.json", [PREPARED], lambda path: made_record(path.parent, TranslationRecord), dict),
     State("corpus.json", [CAPTIONED], lambda path: made_record(path.parent, CaptionRecord), dict),

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -175,6 +176,57 @@ def test_two_processes_train_as_one(
     for point, other in zip(points, expected, strict=True):
         assert point.train_loss == pytest.approx(other.train_loss, rel=1e-9)
         assert point.valid_loss == pytest.approx(other.valid_loss, rel=1e-9)
+
+
+KILLED_RUN = """
+import sys
+from pathlib import Path
+from rskip.files.folder_lock import folder_lock
+from rskip.tasks.process import child_environment, executable, run_logged
+
+data, folder, *flags = sys.argv[1:]
+command = ["torchrun", "--standalone", "--nproc-per-node", "2", executable("rskip"), "lm", "train", data]
+with folder_lock(Path(folder), busy="busy") as lock:
+    command += ["--output", f"{folder}/model", *flags]
+    run_logged(command, log=Path(folder, "log"), environment=child_environment(processes=2), lock=lock)
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_end_with_their_killed_run_and_the_same_command_gives_the_same_bytes(
+    prepared: Path, tmp_path: Path
+) -> None:
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in {**SETTINGS, "iterations": 40}.items()]
+
+    def command(name: str) -> list[str]:
+        return [sys.executable, "-c", KILLED_RUN, str(prepared), str(tmp_path / name), "--device", "cpu", *flags]
+
+    def ranks() -> list[str]:
+        """The processes that train in the folder of the killed run, by its mark."""
+        return [each.parent.name for each in Path("/proc").glob("[0-9]*/environ") if _holds(each, mark)]
+
+    subprocess.run(command("straight"), check=True)
+    killed = subprocess.Popen(command("killed"))
+    while not (tmp_path / "killed/model/checkpoint.pt").exists():
+        assert killed.poll() is None
+        time.sleep(0.01)
+    mark = (tmp_path / "killed/lock").read_text().partition("token=")[2].partition("\n")[0].encode()
+    assert len(ranks()) == 3, "torchrun and two ranks"
+    killed.kill()
+    killed.wait()
+    subprocess.run(command("killed"), check=True)
+    assert not ranks()
+    sessions = torch.load(tmp_path / "killed/model/checkpoint.pt", weights_only=True)["sessions"]
+    assert [each["from"] > 0 for each in sessions] == [False, True]
+    models = [(tmp_path / name / "model/model.safetensors").read_bytes() for name in ("straight", "killed")]
+    assert models[0] == models[1]
+
+
+def _holds(file: Path, mark: bytes) -> bool:
+    try:
+        return mark in file.read_bytes()
+    except OSError:  # it has ended
+        return False
 
 
 def test_a_training_that_diverges_says_so(train_here: Callable[..., None], tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_command_whose_folder_was_taken_over_is_killed_at_once(run, tmp_path: 
         with pytest.raises(LockLost, match="is gone: this process stops"):
             script = f"trap 'echo saved' TERM; touch {tmp_path}/begun; echo $RSKIP_LOCK; sleep 1; sleep 1; sleep 1"
             run(script, lock=lock, on_poll=take_over)
-    assert (tmp_path / "log.txt").read_text() == f"{lock.path}\n"
+    assert (tmp_path / "log.txt").read_text() == f"{lock.mark} {lock.path}\n"
 
 
 TORCHRUN = "torch.distributed.ChildFailedError:"

@@ -341,7 +341,7 @@ def test_a_deep_network_without_normalisation_diverges_cleanly(tmp_path):
         "a weight or statistic is not finite after 1 iterations (lr 0.1, connection 3xskip): "
         "try a connection with a normalisation, such as 2rskip+ln, or a lower lr or clip_norm; no checkpoint yet"
     )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["curve.jsonl", "lock.1", "run.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["curve.jsonl", "owner.json", "run.json"]
     assert (tmp_path / "curve.jsonl").read_text() == ""
 
 

@@ -158,7 +158,7 @@ def test_cache_that_may_only_be_read(entry: ModelEntry, monkeypatch: pytest.Monk
     def refused(path: Any, *args: object, **kwargs: object) -> int:
         raise OSError(number, os.strerror(number), str(path))
 
-    monkeypatch.setattr("rskip.files.lock.os.open", refused)
+    monkeypatch.setattr("filelock.FileLock.acquire", refused)
     assert get(entry) == folder  # what it has is good
     (folder / "config.json").unlink()
     with pytest.raises(OSError, match=rf"^can't write .* \({os.strerror(number)}\): set TORCH_HOME to "):
