@@ -172,5 +172,14 @@ def test_the_readmes_model_has_the_same_gradients_with_checkpoints(monkeypatch):
         torch.testing.assert_close(found, gradient)
 
 
+def test_readme_begins_with_commands_that_set_everything_up_and_none_is_cut_off():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    install = text.partition("\n## Install\n")[2].partition("\n## ")[0]
+    (first, *_) = re.findall(r"(?:^    .*\n)+", install, re.MULTILINE)
+    assert re.findall(r"^    (make \w+|git clone)", first, re.MULTILINE) == ["git clone", "make demo", "make test"]
+    code = re.findall(r"^    .*|```.*?```", text, re.MULTILINE | re.DOTALL)
+    assert not [each for each in code if "..." in each]
+
+
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 127

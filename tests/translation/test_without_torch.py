@@ -101,8 +101,9 @@ def test_python_translates_with_workers_and_attention(run, root: Path, tmp_path:
 
 def test_what_needs_pytorch_says_so_in_one_line(run, root: Path, tmp_path: Path) -> None:
     checkpoint = read_checkpoint(root / MODEL / "model.safetensors")
-    checkpoint.config["model"]["connection"] = "denseformer+ln"
-    write_checkpoint(tmp_path / "model.safetensors", checkpoint)
+    for name, settings in (("model", {"connection": "denseformer+ln"}), ("imported", {"activation_fn": "swish"})):
+        config = {**checkpoint.config, "model": {**checkpoint.config["model"], **settings}}
+        write_checkpoint(tmp_path / f"{name}.safetensors", replace(checkpoint, config=config))
     (tmp_path / "model.pt").write_bytes(b"\x80\x02")
     (tmp_path / "hub").mkdir()
     (tmp_path / "hub/config.json").write_text('{"model_type": "marian"}')
@@ -110,6 +111,7 @@ def test_what_needs_pytorch_says_so_in_one_line(run, root: Path, tmp_path: Path)
     dictionaries = ["--dictionaries", root / MODEL, "--text", root / MODEL / "text"]
     for model, further in (
         (tmp_path / "model.safetensors", dictionaries),
+        (tmp_path / "imported.safetensors", dictionaries),
         (root / MODEL, ["--device", "cuda"]),
         (tmp_path / "model.pt", dictionaries),
         (f"{root / MODEL}:{root / MODEL}", []),
