@@ -35,14 +35,14 @@ def compiled_search(
     :param limits: maximum number of tokens of each sentence, without its end.
     :param prefixes: forced first tokens of each sentence, padded at the end.
     """
-    compiled = CompiledSearch(library, options, limits=limits, prefixes=prefixes, special=special)
-    with compiled as search, torch.inference_mode():
-        state: Any = decoder.start(memory, attention=options.attention)
-        decoding = decoder.decoding(state, options.beam) if isinstance(decoder, CpuTransformer) else None
-        if decoding is None:
-            _by_steps(search, decoder, state, each_step)
-        else:
-            search.run(decoding, each_step)
+    with CompiledSearch(library, options, limits=limits, prefixes=prefixes, special=special) as search:
+        with torch.inference_mode():
+            state: Any = decoder.start(memory, attention=options.attention)
+            decoding = decoder.decoding(state, options.beam) if isinstance(decoder, CpuTransformer) else None
+            if decoding is None:
+                _by_steps(search, decoder, state, each_step)
+            else:
+                search.run(decoding, each_step)
         return search.hypotheses(torch.from_numpy)
 
 

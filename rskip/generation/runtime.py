@@ -124,8 +124,8 @@ class RuntimeModel:
         if not sources:
             return []
         limits = [options.max_length(len(source), self.max_positions) for source in sources]
-        compiled = CompiledSearch(self._model.library, options, limits=limits, prefixes=prefixes, special=special)
-        with compiled as search:
+        library = self._model.library
+        with CompiledSearch(library, options, limits=limits, prefixes=prefixes, special=special) as search:
             search.run(self._model.decoding(self._model.encode(sources), options.beam), each_step)
             return search.hypotheses()
 

@@ -129,6 +129,14 @@ def test_connections_with_and_without_kernels(connection, monkeypatch):
         assert_equal(*(searched(*arguments, compiled=compiled) for compiled in (True, False)), (number, options))
 
 
+def test_callers_may_change_the_tokens_that_are_found(models):
+    source, model = torch.tensor([[5, 6, END]]), models["float32"]
+    with torch.inference_mode():
+        memory = model.encode(source)
+    ((found,),) = beam_search(model, memory, SearchOptions(beam=1), source_lengths=source.ne(PAD).sum(1))
+    assert not found.tokens.is_inference()
+
+
 def test_a_step_that_is_one_program_needs_no_python(models, monkeypatch):
     def refuse(*_):
         raise AssertionError("Python computed a step")
