@@ -10,6 +10,7 @@ from typing import Any
 
 from rskip.captioning.captioner import Caption
 from rskip.captioning.files import CaptionResult
+from rskip.captioning.outputs import MOST_ON_A_SHEET
 from rskip.files.images import read_image
 from rskip.files.names import line_name
 from rskip.files.plot import plot_file
@@ -18,7 +19,6 @@ from rskip.machine.extras import extra
 with extra("captioning"):
     import numpy as np
 
-MOST_ON_A_SHEET = 60
 _COLUMNS = 2
 _PIXELS = 480  # longer side of a drawn image
 _WORDS_IN_A_ROW = 6

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from rskip.files.whole import real_path
 
+MOST_ON_A_SHEET = 60  # images
+
 
 def check_outputs(images: Sequence[Path], outputs: Mapping[str, Sequence[Path]]) -> None:
     """Checks that outputs don't overwrite an image or each other.

@@ -1,8 +1,7 @@
-"""Arguments and output folders of commands that read a model."""
+"""Models and output folders of commands."""
 
 from __future__ import annotations
 
-import argparse
 import gc
 import re
 import sys
@@ -12,70 +11,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rskip.checkpoint.hugging_face import hub_folder, is_hub_name
+from rskip.cli._model_arguments import STEP_FLAGS
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import real_path, whole_folder
-
-_TEXT_FLAGS = {
-    "lowercase": "lowercase the source",
-    "normalise_punctuation": "replace typographic quotes and dashes by plain ones",
-    "dash_splits": "Moses: split words at hyphens (@-@)",
-    "escape": "Moses: escape quotes and brackets (&quot;)",
-}
-
-STEP_FLAGS = {"tokeniser": "--tokenizer", **{name: f"--{name.replace('_', '-')}" for name in _TEXT_FLAGS}}
-
-
-def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> None:
-    """Adds --dictionaries, --text and its settings, --source-lang, --target-lang to a parser or a group."""
-    where = "" if dictionaries_required else " (default: the model's)"
-    parser.add_argument(
-        "--dictionaries",
-        type=Path,
-        required=dictionaries_required,
-        metavar="PATH",
-        help=f"folder with dict.*.txt, such as data-bin, or the single dictionary of a multilingual model{where}",
-    )
-    parser.add_argument(
-        "--text",
-        metavar="PATH",
-        help="text pipeline, BPE codes or SentencePiece model; `tokens` if the text is already tokenised (default: "
-        "the model's, or next to the dictionaries)",
-    )
-    parser.add_argument(
-        "--tokenizer",
-        dest="tokeniser",
-        choices=("moses", "none"),
-        help="tokeniser before subword units (default of this flag and the next four: from pipeline.json, otherwise "
-        "inferred from the dictionary)",
-    )
-    for name, what in _TEXT_FLAGS.items():
-        parser.add_argument(STEP_FLAGS[name], action=argparse.BooleanOptionalAction, default=None, help=what)
-    parser.add_argument(
-        "--source-lang",
-        metavar="LANG",
-        help="source language (default: from the checkpoint or file names; a multilingual model needs both, as its "
-        "codes or as two letters)",
-    )
-    parser.add_argument("--target-lang", metavar="LANG", help="target language (default: likewise)")
-
-
-def model_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """These arguments as arguments of `Translator.from_pretrained`."""
-    given = {name: getattr(args, name) for name in STEP_FLAGS}
-    return {
-        "dictionaries": args.dictionaries,
-        "text": args.text,
-        "text_settings": {name: value for name, value in given.items() if value is not None},
-        "source_language": args.source_lang,
-        "target_language": args.target_lang,
-    }
+from rskip.settings.errors import did_you_mean
+from rskip.text.assumed import AssumedText
+from rskip.zoo.files import model_folder
+from rskip.zoo.registry import WEIGHTS, read_registry, registry_file
 
 
 @contextmanager
 def saying_what_is_assumed(*, quiet: bool = False) -> Iterator[None]:
     """Within the block, prints `AssumedText` as one line on stderr, with the flags that change it, unless `quiet`."""
-    from rskip.text.assumed import AssumedText
-
     shown = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
@@ -101,8 +49,6 @@ def model_path(model: str | Path, *, task: str) -> Path:
     :raises FileNotFoundError: `model` is close to the name of a pretrained model, or the files can't be found.
     :raises OSError: the server can't be reached, or the cache can't be written.
     """
-    from rskip.checkpoint.hugging_face import hub_folder, is_hub_name
-
     if is_hub_name(model):
         if task != "translation":
             raise ValueError(f"{model} is a model of the Hugging Face Hub, for translation: expected one for {task}")
@@ -110,10 +56,6 @@ def model_path(model: str | Path, *, task: str) -> Path:
     path = Path(model)
     if path.exists() or len(path.parts) != 1:
         return path
-
-    from rskip.settings.errors import did_you_mean
-    from rskip.zoo.files import model_folder
-    from rskip.zoo.registry import WEIGHTS, read_registry, registry_file
 
     registry = registry_file()
     models = read_registry(registry)

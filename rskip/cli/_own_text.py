@@ -11,6 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rskip.cli._options import add_options, refuse_flags
+from rskip.corpora import PrepareOptions
+from rskip.corpora.formats import TextFile
+from rskip.corpora.own_corpus import read_own_corpus
+from rskip.corpora.own_text import Table, choose_languages, files_of_prefixes, paired_files
+from rskip.files.whole import disk_space
+
 if TYPE_CHECKING:
     from rskip.corpora.own_corpus import OwnCorpus
     from rskip.corpora.own_text import OwnText
@@ -25,9 +32,6 @@ _KINDS = ("source", "target", "prefix", "table")
 
 def add_own_text_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags for source and target files, prefixes or tables of each split."""
-    from rskip.cli._options import add_options
-    from rskip.corpora import PrepareOptions
-
     group = parser.add_argument_group(
         "your own text",
         "Options to give instead of CORPUS. Files may be compressed (.gz, .xz, .zst, .bz2). A validation or test set "
@@ -76,10 +80,6 @@ def given_own_corpus(args: argparse.Namespace) -> Iterator[OwnCorpus]:
 
     :raises ValueError: contradictory flags; also as `read_own_corpus`.
     """
-    from rskip.cli._options import refuse_flags
-    from rskip.corpora.own_corpus import read_own_corpus
-    from rskip.corpora.own_text import choose_languages
-
     if not any(getattr(args, _dest(split, "table")) for split in _SPLITS):
         refuse_flags({"--columns": args.columns}, "is only for a table")
     with tempfile.TemporaryDirectory(prefix="rskip-prepare-") as folder:
@@ -105,9 +105,6 @@ def _texts(args: argparse.Namespace, split: str, folder: Path, before: Sequence[
 
     :param before: texts of other splits, whose names may have the codes that prefixes need.
     """
-    from rskip.corpora.formats import TextFile
-    from rskip.corpora.own_text import Table, files_of_prefixes, paired_files
-
     given = {kind: getattr(args, _dest(split, kind)) for kind in _KINDS}
     texts: list[OwnText] = []
     for kind, other in (("source", "target"), ("target", "source")):
@@ -135,8 +132,6 @@ def _texts(args: argparse.Namespace, split: str, folder: Path, before: Sequence[
 
 def _standard_input(folder: Path) -> Path:
     """Copies standard input to a file, since it is read several times."""
-    from rskip.files.whole import disk_space
-
     path = folder / "standard-input"
     if path.exists():
         raise ValueError("standard input is given twice: it can be read only once")

@@ -1,14 +1,12 @@
-"""The arguments that `rskip vision train` and `rskip lm train` share: folder, seed, any setting, and the probe."""
+"""Declares the arguments that `rskip vision train` and `rskip lm train` share: folder, seed, settings and probe."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rskip.analysis.observer import TraceObserver
-    from rskip.machine.ranks import Ranks
+from rskip.settings.text import parse_overrides
 
 
 def add_training_arguments(parser: argparse.ArgumentParser, *, change: str, without_probe: str = "") -> None:
@@ -39,27 +37,4 @@ def add_training_arguments(parser: argparse.ArgumentParser, *, change: str, with
 
 def changes_of_set(args: argparse.Namespace) -> dict[str, Any]:
     """The values of --set by the setting's name, which may begin with `train.` as in recipes."""
-    from rskip.settings.text import parse_overrides
-
     return {key.removeprefix("train."): value for key, value in parse_overrides(args.changes, source="--set").items()}
-
-
-def probe_of(args: argparse.Namespace, connection: str, ranks: Ranks) -> TraceObserver | None:
-    """The probe that --probe-every asks for.
-
-    :raises ValueError: the flags are wrong, or a model with this connection can't be probed.
-    """
-    from rskip.analysis.observer import TraceObserver
-    from rskip.cli._options import refuse_flags
-    from rskip.connections import find_family, parse_connection
-
-    if args.probe_every is None:
-        refuse_flags({"--probe-file": args.probe_file}, "needs --probe-every N")
-        return None
-    if args.probe_every < 1:
-        raise ValueError(f"--probe-every is {args.probe_every}: expected 1 or more")
-    if find_family(parse_connection(connection).family).passes != "x":
-        problem = f"{connection} passes on several tensors"
-        raise ValueError(f"--probe-every needs a connection that passes on one x, but {problem}: leave out the flag")
-    path = args.probe_file or args.output / "probe.jsonl"
-    return TraceObserver(path, every=args.probe_every, writes=ranks.first)

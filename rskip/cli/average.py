@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Writes the average and prints its inputs."""
-    import torch
+    import torch  # loads PyTorch, which --help doesn't need
 
     from rskip.checkpoint import average_to_file, best_checkpoints, last_checkpoints
     from rskip.cli._options import refuse_flags

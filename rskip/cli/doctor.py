@@ -5,10 +5,10 @@ Exit status: 0 if nothing is wrong, otherwise 1."""
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rskip.machine.findings import Findings
+from rskip.cpu.checks import check_kernels
+from rskip.machine import checks, fairseq_checks
+from rskip.machine.findings import Findings
 
 CHECKS_USER_DIR = True
 
@@ -35,10 +35,6 @@ def examine(user_dir: str | None) -> Findings:
 
     :param user_dir: the value of --user-dir.
     """
-    from rskip.cpu.checks import check_kernels
-    from rskip.machine import checks, fairseq_checks
-    from rskip.machine.findings import Findings
-
     findings = Findings()
     checks.check_machine(findings)
     checks.check_variables(findings)

@@ -11,11 +11,13 @@ import argparse
 import sys
 from pathlib import Path
 
+from rskip.cli._model import model_path
+from rskip.cli._options import add_options, given_options, refuse_flags, refuse_options
+from rskip.files.names import line_name
+from rskip.language_modeling.generator import GenerationOptions, TextGenerator
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from rskip.cli._options import add_options
-    from rskip.language_modeling.generator import GenerationOptions
-
     parser.add_argument(
         "--model", required=True, metavar="MODEL",
         help="name from `rskip zoo list --task language_modeling`, the folder of a model or run, or a checkpoint of "
@@ -34,11 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from rskip.cli._model import model_path
-    from rskip.cli._options import given_options, refuse_flags, refuse_options
-    from rskip.files.names import line_name
-    from rskip.language_modeling.generator import GenerationOptions, TextGenerator
-
     options = given_options(args, GenerationOptions)
     if args.score is not None:
         refuse_flags({"--prompt": args.prompt}, "can't be combined with --score, which generates nothing")

@@ -7,7 +7,18 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from rskip.cli._model import add_model_arguments, model_of_the_hub, model_settings, saying_what_is_assumed
+from rskip.checkpoint.fairseq_languages import of_pair
+from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name, read_hugging_face
+from rskip.cli._model import (
+    model_of_the_hub,
+    output_folder,
+    saying_what_is_assumed,
+)
+from rskip.cli._model_arguments import add_model_arguments, model_settings
+from rskip.settings.check import to_plain
+from rskip.settings.user_dir import suggested_command
+from rskip.text.finding import find_dictionary
+from rskip.translation import Translator
 
 EXAMPLES = """examples:
   rskip import fairseq --checkpoint checkpoint_best.pt --dictionaries data-bin --text bpe.codes --output my-model
@@ -66,9 +77,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Writes the folder and prints its path."""
-    from rskip.cli._model import output_folder
-    from rskip.settings.user_dir import suggested_command
-
     with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
         (_import_fairseq if args.format == "fairseq" else _import_hugging_face)(args, folder)
     translation = suggested_command("rskip", "translate", "--model", str(args.output))
@@ -76,10 +84,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _import_hugging_face(args: argparse.Namespace, folder: Path) -> None:
-    import torch
+    import torch  # loads PyTorch, which --help doesn't need
 
     from rskip.checkpoint import build_transformer, write_model
-    from rskip.checkpoint.hugging_face import read_hugging_face
 
     model = read_hugging_face(_hugging_face_folder(args.model), languages=(args.source_lang, args.target_lang))
     tokenizer = model.any_tokenizer
@@ -91,8 +98,6 @@ def _import_hugging_face(args: argparse.Namespace, folder: Path) -> None:
 
 def _hugging_face_folder(model: Path) -> Path:
     """The folder of a model, which is given as itself, as its weights file or by its name on the Hub."""
-    from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name
-
     if is_hub_name(model):
         return hub_folder(model)
     if not model.exists():
@@ -102,11 +107,7 @@ def _hugging_face_folder(model: Path) -> Path:
 
 
 def _import_fairseq(args: argparse.Namespace, folder: Path) -> None:
-    from rskip.checkpoint import read_checkpoint, write_model
-    from rskip.checkpoint.fairseq_languages import of_pair
-    from rskip.settings.check import to_plain
-    from rskip.text.finding import find_dictionary
-    from rskip.translation import Translator
+    from rskip.checkpoint import read_checkpoint, write_model  # loads PyTorch, which --help doesn't need
 
     if not args.checkpoint.exists():
         raise FileNotFoundError(f"no file {args.checkpoint}: give the checkpoint that fairseq-train wrote")

@@ -7,9 +7,11 @@ fairseq-train command that follows, and add --finetune-from-model FILE to that c
 from __future__ import annotations
 
 import argparse
+import logging
 from pathlib import Path
 
 from rskip.cli._model import check_replaceable
+from rskip.tasks.process import executable
 
 EXAMPLES = """example:
   rskip initialise --output start.pt data-bin/multi30k-en-de --user-dir rskip --arch transformer_rskip_ln_tiny \\
@@ -35,16 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Writes the checkpoint and prints the weights ω that the pass found."""
-    import logging
-
-    from rskip.tasks.process import executable
-
     if args.output.suffix != ".pt":
         raise ValueError(f"--output {args.output}: expected a .pt file, which fairseq-train reads")
     check_replaceable(args.output, replace=args.force)
     executable("fairseq-train")  # FileNotFoundError, which says how it is installed
     logging.getLogger("fairseq").setLevel(logging.WARNING)
-    from rskip.fairseq_plugin.initialise import initialise
+    from rskip.fairseq_plugin.initialise import initialise  # loads PyTorch and fairseq
 
     for stack, weights in initialise(args.words, args.output).items():
         print(f"{stack}: ω {' '.join(f'{weight:.4f}' for weight in weights) or 'none: its connection has no ω'}")

@@ -7,7 +7,15 @@ Of a model: architecture, sizes, languages, and text pipeline.
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
+
+from rskip.checkpoint.hugging_face import hub_folder, is_hub_name
+from rskip.cli._model import saying_what_is_assumed
+from rskip.cli._options import refuse_flags
+from rskip.files.plot import check_plot
+from rskip.translation.description import describe_model, model_lines
+from rskip.translation.model_files import find_model_files
 
 EXAMPLES = """examples:
   rskip inspect data-bin/multi30k-en-de
@@ -49,26 +57,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints the inspection, and draws the plot if --plot is given."""
-    import json
-
-    from rskip.cli._options import refuse_flags
-
     numbers = {"examples": args.examples, "lopsided": args.lopsided, "seed": args.seed}
     given = {name: number for name, number in numbers.items() if number is not None}
     if is_model(args.data):
         flags = {"--plot": args.plot, **{f"--{name}": str(number) for name, number in given.items()}}
         refuse_flags(flags, f"is only for data, but {args.data} is a model")
-        from rskip.checkpoint.hugging_face import hub_folder, is_hub_name
-        from rskip.cli._model import saying_what_is_assumed
-        from rskip.translation.description import describe_model, model_lines
-
         model = hub_folder(args.data) if is_hub_name(args.data) else args.data
         with saying_what_is_assumed(quiet=True):
             found = describe_model(model, dictionaries=args.dictionaries)
         print(json.dumps(found, indent=2, ensure_ascii=False) if args.json else "\n".join(model_lines(found)))
         return
 
+    # need the extra `translation`, which a model doesn't
     from rskip.corpora.inspection import inspect_data
+    from rskip.corpora.inspection.plot import draw
     from rskip.corpora.inspection.text_form import text_form
 
     refuse_flags({"--dictionaries": args.dictionaries}, f"is only for a model, but {args.data} is data")
@@ -76,9 +78,6 @@ def run(args: argparse.Namespace) -> None:
         if (number := given.get(name, 0)) < 0:
             raise ValueError(f"--{name} is {number}: expected 0 or more")
     if args.plot is not None:
-        from rskip.corpora.inspection.plot import draw
-        from rskip.files.plot import check_plot
-
         check_plot(args.plot)
     inspection = inspect_data(args.data, **{"lopsided": 3, "examples": 3, "seed": 1, **given})
     if args.plot is not None:
@@ -91,8 +90,6 @@ def run(args: argparse.Namespace) -> None:
 
 def is_model(path: Path) -> bool:
     """Whether it is a translation model, and not a folder of data."""
-    from rskip.translation.model_files import find_model_files
-
     if any(path.glob("*.idx")) if path.is_dir() else path.is_file() and path.suffix not in MODEL_FILES:
         return False
     try:

@@ -1,32 +1,36 @@
 """`rskip SUBCOMMAND ...`: finds the subcommand's file, parses its arguments, runs it.
 
 A subcommand is a module of this package: `rskip setup-fairseq` is `setup_fairseq.py`. The first line of its docstring
-is its help. It has the functions `add_arguments(parser)` and `run(args) -> int | None` (an exit status). A folder holds
-commands of two words: `rskip zoo list` is `zoo/list.py`. If the `__init__.py` of a folder has both functions, it is a
-command itself. `rskip caption` runs `caption/__init__.py`, unless the next word is a command of the folder: `rskip
-caption extract` runs `caption/extract.py`. Every command has `--user-dir`, unless its module sets ENDS_WITH_FAIRSEQS,
-because its arguments end with those of fairseq-train. The user-dir is imported before the command runs, unless the
-module sets CHECKS_USER_DIR. A user's mistake (ValueError, OSError) becomes one line on stderr and exit status 2.
+is its help. Only the module of the named command is imported. If its work needs imports that its help does not, such as
+PyTorch, the work is a module of its own (`_translation.py`), which `run` imports. The module has the functions
+`add_arguments(parser)` and `run(args) -> int | None` (an exit status). A folder holds commands of two words: `rskip zoo
+list` is `zoo/list.py`. If the `__init__.py` of a folder has both functions, it is a command itself. `rskip caption`
+runs `caption/__init__.py`, unless the next word is a command of the folder: `rskip caption extract` runs
+`caption/extract.py`. Every command has `--user-dir`, unless its module sets ENDS_WITH_FAIRSEQS, because its arguments
+end with those of fairseq-train. The user-dir is imported before the command runs, unless the module sets
+CHECKS_USER_DIR. A user's mistake (ValueError, OSError) becomes one line on stderr and exit status 2.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import pkgutil
 import re
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
 import rskip.cli
 from rskip.cli._streams import finish_output, use_own_streams
+from rskip.files.names import line_name
 from rskip.machine.extras import MissingExtra, advice, missing_torch
+from rskip.settings.errors import UNKNOWN, SettingError
 from rskip.settings.user_dir import user_dir
 
 MISTAKE, INTERRUPTED, OUTPUT_CLOSED = 2, 130, 141
@@ -63,6 +67,12 @@ def subcommands(group: ModuleType = rskip.cli) -> list[str]:
 def subcommand_module(name: str, group: ModuleType = rskip.cli) -> ModuleType:
     """The module of a command in a group."""
     return importlib.import_module(f"{group.__name__}.{name.replace('-', '_')}")
+
+
+def documentation(name: str, group: ModuleType = rskip.cli) -> str:
+    """The docstring of a command's module, read from its source: the list of commands imports none of them."""
+    spec = importlib.util.find_spec(f"{group.__name__}.{name.replace('-', '_')}")
+    return spec.loader.get_source(spec.name).split('"""')[1]  # type: ignore[union-attr]
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -108,8 +118,7 @@ def _add_subcommands(parser: argparse.ArgumentParser, group: ModuleType, argv: S
     choices = parser.add_subparsers(metavar=metavar, required=group is not rskip.cli)
     names = subcommands(group)
     for name in names if not argv or argv[0] not in names else argv[:1]:
-        module = subcommand_module(name, group)
-        description = (module.__doc__ or "").strip()
+        description = documentation(name, group).strip()
         subparser = choices.add_parser(
             name,
             help=description.partition("\n")[0].replace("%", "%%"),
@@ -117,8 +126,9 @@ def _add_subcommands(parser: argparse.ArgumentParser, group: ModuleType, argv: S
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        if name not in argv[:1]:  # declaring arguments loads further modules in some commands
+        if name not in argv[:1]:
             continue
+        module = subcommand_module(name, group)
         inner = subcommands(module)
         if inner and (not hasattr(module, "run") or argv[1:2] and argv[1] in inner):
             _add_subcommands(subparser, module, argv[1:], metavar="COMMAND")
@@ -136,9 +146,6 @@ def _add_subcommands(parser: argparse.ArgumentParser, group: ModuleType, argv: S
 
 def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
     """The message of an error on one line. It begins with the error's file name, if any, and names settings by flag."""
-    from rskip.files.names import line_name
-    from rskip.settings.errors import UNKNOWN, SettingError
-
     if isinstance(error, SettingError):
         flags: dict[str, str] = {} if args is None else args.flags
         flags |= {f"{side}_language": f"--{side}-lang" for side in ("source", "target") if f"{side}_lang" in flags}
@@ -256,17 +263,15 @@ def termination_raises(resume: str = _RESUME) -> Iterator[None]:
 
 
 @contextmanager
-def termination_tells(outputs: Sequence[Path], command: str) -> Iterator[None]:
-    """Like `termination_raises`; after SIGTERM it also prints which output can be resumed.
+def termination_tells(resumption: Callable[[], str], command: str) -> Iterator[None]:
+    """Like `termination_raises`; after SIGTERM it also prints `resumption`, the advice on how to resume.
 
     After Ctrl-C the block prints this itself.
     """
-    from rskip.files.resumable import how_to_resume
-
     with termination_raises(""):
         try:
             yield
         except SystemExit as exit:
-            if exit.code == TERMINATED and (hint := how_to_resume(outputs)):
+            if exit.code == TERMINATED and (hint := resumption()):
                 print(f"{command}: {hint}", file=sys.stderr)
             raise

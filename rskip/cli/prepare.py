@@ -20,7 +20,31 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rskip.captioning.preparation import CaptionOptions, prepare_captions
+from rskip.captioning.preparation import summary as summary_of_captions
+from rskip.cli._options import add_options, given_options, refuse_flags, refuse_options, said_of_flag
+from rskip.cli._own_text import add_own_text_arguments, given_own_corpus, own_text_flag
 from rskip.cli.main import termination_raises
+from rskip.corpora import (
+    CAPTION_CORPORA,
+    CORPORA,
+    TEXT_CORPORA,
+    PrepareOptions,
+    describe,
+    find_caption_corpus,
+    find_corpus,
+    find_text_corpus,
+    overview,
+    prepare,
+)
+from rskip.corpora.cleaning import CleaningReport
+from rskip.corpora.own_corpus import OwnCorpus
+from rskip.corpora.own_report import reading_report
+from rskip.corpora.record import CLEANING_FILE, OutputError, OwnRecord, TranslationRecord, data_path, made_record
+from rskip.language_modeling.preparation import TextOptions, prepare_text
+from rskip.language_modeling.preparation import summary as summary_of_text
+from rskip.machine.environment import available_cores
+from rskip.settings.errors import SettingError
 
 if TYPE_CHECKING:
     from rskip.corpora.corpus import Corpus
@@ -30,13 +54,6 @@ _ONLY_TEXT = "is only for texts in one language"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from rskip.captioning.preparation import CaptionOptions
-    from rskip.cli._options import add_options
-    from rskip.cli._own_text import add_own_text_arguments
-    from rskip.corpora import PrepareOptions
-    from rskip.language_modeling.preparation import TextOptions
-    from rskip.machine.environment import available_cores
-
     parser.add_argument("corpus", nargs="?", metavar="CORPUS", help="name of a corpus from --list")
     parser.add_argument("--list", action="store_true", help="list all corpora, or describe CORPUS")
     parser.add_argument(
@@ -94,20 +111,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int | None:
-    from rskip.cli._options import refuse_flags, said_of_flag
-    from rskip.cli._own_text import given_own_corpus, own_text_flag
-    from rskip.corpora import (
-        CAPTION_CORPORA,
-        CORPORA,
-        TEXT_CORPORA,
-        PrepareOptions,
-        describe,
-        find_corpus,
-        overview,
-    )
-    from rskip.corpora.record import OutputError
-    from rskip.settings.errors import SettingError
-
     if args.list:
         if args.corpus is None:
             print(overview([*CORPORA.values(), *CAPTION_CORPORA.values(), *TEXT_CORPORA.values()]))
@@ -150,15 +153,6 @@ def _output(args: argparse.Namespace, name: str) -> Path:
 
 
 def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
-    from rskip.captioning.preparation import CaptionOptions
-    from rskip.cli._options import given_options, refuse_flags, refuse_options
-    from rskip.corpora import PrepareOptions, prepare
-    from rskip.corpora.cleaning import CleaningReport
-    from rskip.corpora.own_corpus import OwnCorpus
-    from rskip.corpora.own_report import reading_report
-    from rskip.corpora.record import CLEANING_FILE, OwnRecord, TranslationRecord, data_path, made_record
-    from rskip.language_modeling.preparation import TextOptions
-
     output = _output(args, corpus.name)
     options = PrepareOptions(**given_options(args, PrepareOptions))
     refuse_options(args, TextOptions, _ONLY_TEXT)
@@ -189,11 +183,6 @@ def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
 
 
 def _prepare_captions(args: argparse.Namespace) -> None:
-    from rskip.captioning.preparation import CaptionOptions, prepare_captions, summary
-    from rskip.cli._options import given_options, refuse_options
-    from rskip.corpora import PrepareOptions, find_caption_corpus
-    from rskip.language_modeling.preparation import TextOptions
-
     refuse_options(args, TextOptions, _ONLY_TEXT)
     output = _output(args, args.corpus)
     refuse_options(args, PrepareOptions, f"is only for two languages, but {args.corpus} has image captions")
@@ -206,18 +195,11 @@ def _prepare_captions(args: argparse.Namespace) -> None:
         offline=args.offline,
         force=args.force,
     )
-    first, *more = summary(output)
+    first, *more = summary_of_captions(output)
     print("\n".join([f"{_ready(output, made)}: {first}", *more]))
 
 
 def _prepare_text(args: argparse.Namespace) -> None:
-    from rskip.captioning.preparation import CaptionOptions
-    from rskip.cli._options import given_options, refuse_flags, refuse_options, said_of_flag
-    from rskip.cli._own_text import own_text_flag
-    from rskip.corpora import PrepareOptions, find_text_corpus
-    from rskip.language_modeling.preparation import TextOptions, prepare_text, summary
-    from rskip.settings.errors import SettingError
-
     refuse_flags({"--images": args.images}, "is only for image captions")
     for kind in (PrepareOptions, CaptionOptions):
         refuse_options(args, kind, "is not for texts in one language")
@@ -236,7 +218,7 @@ def _prepare_text(args: argparse.Namespace) -> None:
     except SettingError as error:
         raise said_of_flag(error, TextOptions) from error
     folder = shlex.quote(str(output))
-    print(f"{_ready(output, made)}: {summary(output)}")
+    print(f"{_ready(output, made)}: {summary_of_text(output)}")
     print(f"train on it with: rskip lm train {folder} --connection 2rskip+ln --output runs/{shlex.quote(output.name)}")
 
 

@@ -17,11 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+from rskip.experiments.comparisons import SEEDS, ComparisonTable, begun
+from rskip.experiments.overview import overview
+from rskip.experiments.recipe import find_recipe
+from rskip.experiments.results import read_results
+from rskip.records.tables import Format
+from rskip.settings.errors import SettingError
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from rskip.experiments.comparisons import SEEDS
-    from rskip.records.tables import Format
-
     parser.add_argument("tables", nargs="*", metavar="NAME", help="table to print; all: every comparison table")
     parser.add_argument(
         "--format", choices=get_args(Format), default="text", help="format of the named tables (default: text)"
@@ -36,12 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from rskip.experiments.comparisons import ComparisonTable, begun
-    from rskip.experiments.overview import overview
-    from rskip.experiments.recipe import find_recipe
-    from rskip.experiments.results import read_results
-    from rskip.settings.errors import SettingError
-
     named = [_named(given) for given in args.tables]
     names = [name for name, _ in named]
     files = [file for _, file in named if file is not None]

@@ -6,14 +6,19 @@ import argparse
 import sys
 
 from rskip.cli.main import termination_raises
+from rskip.experiments.comparisons import Comparisons
+from rskip.experiments.publish import export_model, records_seen
+from rskip.experiments.recipe import all_recipes, find_recipe, load_recipes
+from rskip.experiments.runner import missing_runs, print_commands, run_recipes, run_words, variants_table
+from rskip.experiments.sweep import run_sweep
 from rskip.settings.errors import SettingError
 from rskip.settings.user_dir import suggested_command
+from rskip.tasks.process import CommandFailed
+from rskip.vision.datasets import DATASETS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the subcommand's arguments."""
-    from rskip.vision.datasets import DATASETS
-
     parser.add_argument(
         "recipe", metavar="RECIPE",
         help="RECIPE or RECIPE/VARIANT in recipes/, such as multi30k_en_de/sas; or the path of a recipe file",
@@ -61,12 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the variants once per seed. Exit status 1 if a training failed by itself, or if a run on Ray failed."""
-    from rskip.experiments.comparisons import Comparisons
-    from rskip.experiments.publish import export_model, records_seen
-    from rskip.experiments.recipe import all_recipes, find_recipe, load_recipes
-    from rskip.experiments.runner import missing_runs, print_commands, run_recipes, run_words, variants_table
-    from rskip.tasks.process import CommandFailed
-
     try:
         path, variant = find_recipe(args.recipe)
     except FileNotFoundError:
@@ -91,8 +90,6 @@ def run(args: argparse.Namespace) -> int:
     for recipe in recipes if args.publish else []:
         recipe.task.check_exportable(recipe.settings)
     if args.ray is not None:
-        from rskip.experiments.sweep import run_sweep
-
         with termination_raises():
             failures = run_sweep(
                 recipes, seeds=args.seeds, address=args.ray, overrides=args.overrides, mirror=args.mirror,

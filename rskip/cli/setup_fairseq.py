@@ -10,6 +10,9 @@ import os
 import subprocess
 import sys
 
+from rskip.machine import fairseq_setup as setup
+from rskip.machine.fairseq_setup import check_tools, installation_steps
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command has no arguments."""
@@ -17,8 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Checks the tools and installs what is missing. Returns pip's exit status if pip fails."""
-    from rskip.machine import fairseq_setup as setup
-
     status = 0
     if setup.is_installed():
         print(f"fairseq {setup.FAIRSEQ} is installed")
@@ -32,8 +33,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _install() -> int:
     """Returns pip's exit status."""
-    from rskip.machine.fairseq_setup import check_tools, installation_steps
-
     check_tools()
     for step in installation_steps():
         print(step.line, flush=True)

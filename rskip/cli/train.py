@@ -21,15 +21,17 @@ import sys
 from pathlib import Path
 
 from rskip.cli.main import termination_raises
+from rskip.files.whole import check_apart, real_path
+from rskip.settings.errors import SettingError
+from rskip.tasks.process import DIVERGED, CommandFailed
+from rskip.transformer.architectures import SIZES
+from rskip.translation.plan import CONNECTION, Choices
 
 _MOST_MINUTES = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
-    from rskip.transformer.architectures import SIZES
-    from rskip.translation.plan import CONNECTION
-
     parser.add_argument("data", metavar="DATA", help="folder from `rskip prepare`")
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER", help="folder of the model (default: models/NAME, where DATA is NAME)"
@@ -69,11 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Trains, or resumes. Exit status 1 if the training failed by itself, 8 if it diverged."""
+    # imports sacreBLEU, which --help doesn't need
     from rskip.experiments.quick_start import Request, caution, ending, planned, train_model
-    from rskip.files.whole import check_apart, real_path
-    from rskip.settings.errors import SettingError
-    from rskip.tasks.process import DIVERGED, CommandFailed
-    from rskip.translation.plan import Choices
 
     if args.minutes is not None and not 0 < args.minutes <= _MOST_MINUTES:
         raise SettingError.of_value("minutes", args.minutes, f"a number above 0, at most {_MOST_MINUTES:,}")

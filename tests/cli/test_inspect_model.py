@@ -57,6 +57,6 @@ def test_a_published_model(root: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_model_of_the_hub(model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("rskip.checkpoint.hugging_face.hub_folder", lambda name: {"hf:org/tiny": model}[str(name)])
+    monkeypatch.setattr("rskip.cli.inspect.hub_folder", lambda name: {"hf:org/tiny": model}[str(name)])
     assert main(["inspect", "hf:org/tiny"]) == 0
     assert "languages     2: en, fr\n" in capsys.readouterr().out

@@ -33,6 +33,7 @@ def only(monkeypatch):
 
     def install(run) -> None:
         monkeypatch.setattr(cli, "subcommands", lambda group: ["it"] if group is rskip.cli else [])
+        monkeypatch.setattr(cli, "documentation", lambda name, group: subcommand(run).__doc__)
         monkeypatch.setattr(cli, "subcommand_module", lambda name, group: subcommand(run))
 
     return install
@@ -90,7 +91,8 @@ def test_every_subcommand_has_a_help_line_and_shows_its_help(capsys):
         modules |= {(group, name): cli.subcommand_module(name, module) for name in cli.subcommands(module)}
     assert {("zoo", "list"), ("caption",), ("caption", "extract"), ("vision",), ("export", "ct2")} <= set(modules)
     for words, module in modules.items():
-        assert module.__doc__.strip().partition("\n")[0], words
+        group = importlib.import_module(module.__name__.rpartition(".")[0])
+        assert module.__doc__ == cli.documentation(words[-1], group), words
         with pytest.raises(SystemExit) as stop:
             cli.main([*words, "--help"])
         assert stop.value.code == 0
@@ -239,6 +241,7 @@ def test_closed_output_is_no_traceback(tmp_path):
         "cli.subcommands = lambda group: ['it'] if group.__name__ == 'rskip.cli' else []\n"
         "def run(args):\n    for _ in range(100_000): print('line')\n"
         "it = S(__name__='it', __doc__='', add_arguments=lambda parser: None, run=run)\n"
+        "cli.documentation = lambda name, group: ''\n"
         "cli.subcommand_module = lambda name, group: it\n"
         "raise SystemExit(cli.main(['it']))\n"
     )

@@ -27,6 +27,7 @@ def add_arguments(parser):
 
 module = SimpleNamespace(__name__="work", __doc__="Works.", run=run, add_arguments=add_arguments)
 cli.subcommands = lambda group: [] if group is module else ["work"]
+cli.documentation = lambda name, group: module.__doc__
 cli.subcommand_module = lambda name, group: module
 sys.exit(cli.main())
 """

@@ -17,7 +17,8 @@ import rskip
 import rskip.vision.datasets
 from rskip.analysis.trace import read_updates
 from rskip.cli.main import build_parser, main
-from rskip.cli.vision.train import training_settings
+from rskip.cli.vision import _evaluation
+from rskip.cli.vision._training import training_settings
 from rskip.machine.ranks import Ranks
 from rskip.tasks.process import DIVERGED
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
@@ -58,7 +59,7 @@ def data(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(name: str, root: Path | None = None, *, train: bool, download: bool = False) -> ImageSet:
         return noise(40 if train else 30)
 
-    monkeypatch.setattr(rskip.vision.datasets, "load_dataset", load)
+    monkeypatch.setattr(_evaluation, "load_dataset", load)
     monkeypatch.setattr(LOOP, "load_dataset", load)
 
 
@@ -322,7 +323,7 @@ def test_a_name_of_the_zoo_is_its_model(data, root, capsys, tmp_path, monkeypatc
         context.setenv("RSKIP_HUB_MIRROR", str(tmp_path))
         context.chdir(tmp_path.parent)  # the working folder would be read first if it were a clone
         shutil.copy(root / "checkpoints.json", tmp_path)
-        context.setattr("rskip.zoo.registry.registry_file", lambda: tmp_path / "checkpoints.json")
+        context.setattr("rskip.cli._model.registry_file", lambda: tmp_path / "checkpoints.json")
         assert main(["vision", "evaluate", name, "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
         assert found["model"]["path"] == str(tmp_path / name / "model.safetensors")

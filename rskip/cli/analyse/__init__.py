@@ -7,8 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rskip.analysis.charts import DRAWN, View
+from rskip.analysis.registry import ANALYSES
+from rskip.cli._options import add_options, given_options
+from rskip.tasks.subject import Conditions
+
 if TYPE_CHECKING:
-    from rskip.analysis.charts import View
     from rskip.analysis.measurement import Measurement
 
 EXAMPLES = """examples:
@@ -24,10 +28,6 @@ published weights, or a name from `rskip zoo list`. docs/analysis.md defines the
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
-    from rskip.analysis.registry import ANALYSES
-    from rskip.cli._options import add_options
-    from rskip.tasks.subject import Conditions
-
     parser.epilog = EXAMPLES
     parser.add_argument("analysis", choices=ANALYSES, metavar="ANALYSIS", help=", ".join(ANALYSES))
     parser.add_argument("models", nargs="+", metavar="MODEL", help="connection, path, or name of a published model")
@@ -45,10 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Measures, prints the table, and writes the files if --output is given."""
+    # load PyTorch, which --help doesn't need
     from rskip.analysis import analyses
     from rskip.analysis.tables import text_form
-    from rskip.cli._options import given_options
-    from rskip.tasks.subject import Conditions
 
     if args.output is not None:
         args.output.mkdir(parents=True, exist_ok=True)  # before the work
@@ -66,8 +65,7 @@ def write(measurement: Measurement, folder: Path, view: View | None = None) -> l
 
     :param view: the part of the measurement that the first chart shows.
     """
-    from rskip.analysis.charts import DRAWN, View
-    from rskip.analysis.figures import draw
+    from rskip.analysis.figures import draw  # loads NumPy, which --help doesn't need
 
     name = measurement.analysis
     paths = [folder / f"{name}.{kind}" for kind in ("json", "csv")]

@@ -12,6 +12,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rskip.analysis.charts import View, chart, learning_curves
+from rskip.cli.analyse import write
+from rskip.experiments.recipe import results_folder, run_named
+from rskip.machine.terminal import columns
+from rskip.records import read_record, read_run_records
+from rskip.settings.errors import SettingError, nearest
+
 if TYPE_CHECKING:
     from rskip.records import Record
 
@@ -33,10 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints the curves' last values, and writes the files if --output is given."""
-    from rskip.analysis.charts import View, chart, learning_curves
-    from rskip.cli.analyse import write
-    from rskip.machine.terminal import columns
-
     measurement = learning_curves(record for name in args.runs for record in _records(name))
     view = View(quantities=tuple(args.quantities), over=args.over)
     shown = chart(measurement, view)
@@ -57,10 +60,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _records(name: str) -> list[Record]:
     """:raises ValueError: `name` is neither a run record nor a run that has one."""
-    from rskip.experiments.recipe import results_folder, run_named
-    from rskip.records import read_record, read_run_records
-    from rskip.settings.errors import SettingError, nearest
-
     if Path(name).suffix == ".json":
         return [read_record(Path(name))]
     name = run_named(name)

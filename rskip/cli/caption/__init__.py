@@ -17,26 +17,25 @@ import argparse
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from rskip.cli._model import loading_for_good, model_path
-from rskip.cli.main import MISTAKE, one_line, termination_raises, termination_tells
-
-if TYPE_CHECKING:
-    from rskip.captioning.captioner import Captioner
-    from rskip.generation import SearchOptions
+from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
+from rskip.captioning.outputs import MOST_ON_A_SHEET, attention_files, check_outputs
+from rskip.captioning.retry import has_failed_images
+from rskip.cli._model import loading_for_good
+from rskip.cli._options import add_options, refuse_flags, with_flags
+from rskip.cli.main import MISTAKE, termination_raises
+from rskip.files.images import find_images
+from rskip.files.plot import check_plot
+from rskip.files.resumable import check_unfinished, complete, how_to_resume, unfinished_parts
+from rskip.generation.options import SearchOptions
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 NOT_FLAGS = ("token_scores", "attention", "max_length_a")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
-    from rskip.cli._options import add_options
-    from rskip.generation.options import SearchOptions
-
     parser.add_argument("images", nargs="+", metavar="IMAGE", help="an image, or a folder of images")
     parser.add_argument(
         "--model", required=True, metavar="MODEL",
@@ -85,12 +84,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Captions the images. Exit status 2 if one could not be read."""
-    from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
-    from rskip.captioning.retry import has_failed_images
-    from rskip.cli._options import refuse_flags, with_flags
-    from rskip.files.images import find_images
-    from rskip.files.resumable import complete, how_to_resume, unfinished_parts
-
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; images that are too large are refused
     options, batches = with_flags(CAPTION_OPTIONS, args), with_flags(ImageBatchSettings(), args)
     if not options.sampling:
@@ -102,12 +95,14 @@ def run(args: argparse.Namespace) -> int:
         if not args.quiet:
             print(complete(args.output), file=sys.stderr)
         return 0
-    with termination_raises(how_to_resume([args.output] if args.output else [])):
-        captioner = load_captioner(args)
+    with termination_raises(how_to_resume([args.output] if args.output else [])), loading_for_good():
+        from rskip.cli.caption import _captions  # loads PyTorch, which --help and mistakes don't need
+
+        captioner = _captions.load_captioner(args)
     if args.output is None:
-        failed = print_captions(args, captioner, images, options, batches.batch_size)
+        failed = _captions.print_captions(args, captioner, images, options, batches.batch_size)
     else:
-        failed = write_file(args, captioner, images, options, batches.batch_size)
+        failed = _captions.write_file(args, captioner, images, options, batches.batch_size)
     for error in failed.values():
         print(error, file=sys.stderr)
     if failed:
@@ -118,11 +113,6 @@ def run(args: argparse.Namespace) -> int:
 
 def check_output(args: argparse.Namespace, images: Sequence[Path]) -> None:
     """Raises an error, before any work, if outputs exclude each other, can't be drawn, or would overwrite a file."""
-    from rskip.captioning.outputs import attention_files, check_outputs
-    from rskip.cli._options import refuse_flags
-    from rskip.files.plot import check_plot
-    from rskip.files.resumable import check_unfinished
-
     if args.output is not None:
         flags = {"--attention": args.attention_folder, "--sheet": args.sheet, "--format text": args.format == "text"}
         refuse_flags(flags, "can't be combined with --output, which writes JSON lines")
@@ -131,8 +121,6 @@ def check_output(args: argparse.Namespace, images: Sequence[Path]) -> None:
     if args.output is not None:
         check_unfinished(args.output, 0, 1, resume=args.resume)
     if args.sheet is not None:
-        from rskip.captioning.drawing import MOST_ON_A_SHEET
-
         check_plot(args.sheet)
         if len(images) > MOST_ON_A_SHEET:
             raise ValueError(f"--sheet draws at most {MOST_ON_A_SHEET} images, but got {len(images):,}")
@@ -143,74 +131,3 @@ def check_output(args: argparse.Namespace, images: Sequence[Path]) -> None:
     single = {"--output": args.output, "--sheet": args.sheet}
     files = {flag: [path] for flag, path in single.items() if path is not None}
     check_outputs(images, {**files, "--attention": drawn})
-
-
-@loading_for_good()
-def load_captioner(args: argparse.Namespace) -> Captioner:
-    """Loads the model on its device."""
-    from rskip.captioning.captioner import Captioner
-    from rskip.machine.device import choose_device
-    from rskip.machine.ranks import Ranks
-
-    return Captioner.from_pretrained(
-        model_path(args.model, task="captioning"),
-        dictionary=args.dictionary,
-        backbone_weights=args.backbone_weights,
-        precision=args.precision,
-        device=choose_device(args.device, Ranks()),
-    )
-
-
-def print_captions(
-    args: argparse.Namespace, captioner: Captioner, images: Sequence[Path], options: SearchOptions, batch_size: int
-) -> dict[str, str]:
-    """Prints captions, and draws them if asked to. Returns the errors of images that can't be read."""
-    from rskip.captioning.files import caption_images
-
-    folder = args.attention_folder
-    options = replace(options, token_scores=args.format == "json", attention=folder is not None)
-    found = caption_images(captioner, images, options, batch_size=batch_size)
-    if folder is not None or args.sheet is not None:
-        from rskip.captioning.drawing import drawn
-        from rskip.captioning.outputs import attention_files
-
-        found = drawn(found, attention=folder and attention_files(images, folder), sheet=args.sheet)
-    failed = {}
-    for each in found:
-        print(each.json() if args.format == "json" else each.text(), end="", flush=True)
-        if each.caption is None:
-            failed[str(each.path)] = each.error
-    return failed
-
-
-def write_file(
-    args: argparse.Namespace, captioner: Captioner, images: Sequence[Path], options: SearchOptions, batch_size: int
-) -> dict[str, str]:
-    """Writes captions to --output. Returns the errors of images that can't be read."""
-    from rskip.captioning.files import write_captions
-    from rskip.files.resumable import StoppedError
-    from rskip.machine.progress import Progress
-
-    progress = Progress("captions", total=len(images), unit=" images", log=30, shown=not args.quiet)
-    with progress as bar, termination_tells([args.output], "rskip caption"):
-
-        def report(done: int) -> None:
-            bar.update(done - bar.n)
-
-        try:
-            return write_captions(
-                captioner,
-                images,
-                args.output,
-                replace(options, token_scores=True),
-                batch_size=batch_size,
-                precision=args.precision,
-                resume=args.resume,
-                report=report,
-            )
-        except StoppedError as stopped:
-            hint = f"the captions of {stopped.lines:,} images are in {stopped.path}: --resume continues from there"
-            if isinstance(stopped.cause, Exception):
-                raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
-            print(f"rskip caption: {hint}", file=sys.stderr)
-            raise stopped.cause from None

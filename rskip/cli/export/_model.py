@@ -6,11 +6,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rskip.cli._model import model_path, model_settings, saying_what_is_assumed
+from rskip import cpu, transformer
+from rskip.checkpoint.fairseq_languages import language_tokens
+from rskip.checkpoint.hugging_face import folder_at
+from rskip.cli._model import model_path, saying_what_is_assumed
+from rskip.cli._model_arguments import model_settings
+from rskip.settings.errors import SettingError
+from rskip.translation import Translator
+from rskip.translation.model_files import StoredWeights, find_checkpoint, find_model_files, model_parts, open_model
 
 if TYPE_CHECKING:
-    from rskip.transformer import Transformer
-    from rskip.translation import Translator
     from rskip.translation.model_files import Stored
 
 
@@ -22,31 +27,22 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="replace the files of an earlier export")
 
 
-def load(args: argparse.Namespace) -> tuple[Translator, Transformer]:
+def load(args: argparse.Namespace) -> tuple[Translator, transformer.Transformer]:
     """Loads the translator of a checkpoint or of a Hugging Face folder, and its model.
 
     :raises SettingError: a multilingual model or an ensemble.
     """
-    from rskip.cpu import CpuTransformer
-    from rskip.transformer import Transformer
-    from rskip.translation import Translator
-    from rskip.translation.model_files import open_model
-
     path = find_one(args.model)
     check_one_pair(path, open_model(path))
     with saying_what_is_assumed():
         translator = Translator.from_pretrained(path, **model_settings(args)).in_torch()
-    model = translator.model.model if isinstance(translator.model, CpuTransformer) else translator.model
-    assert isinstance(model, Transformer)
+    model = translator.model.model if isinstance(translator.model, cpu.CpuTransformer) else translator.model
+    assert isinstance(model, transformer.Transformer)
     return translator, model
 
 
 def check_one_pair(path: Path, stored: Stored) -> None:
     """:raises SettingError: a model with language tokens."""
-    from rskip.checkpoint.fairseq_languages import language_tokens
-    from rskip.settings.errors import SettingError
-    from rskip.translation.model_files import StoredWeights
-
     assert isinstance(stored, StoredWeights)
     if language_tokens(stored.checkpoint.config) is not None:
         problem = f"{path} is a multilingual model, and its language tokens can't be exported"
@@ -59,10 +55,6 @@ def find_one(model: str) -> Path:
     :raises FileNotFoundError, ValueError: as `find_checkpoint`.
     :raises SettingError: several models.
     """
-    from rskip.checkpoint.hugging_face import folder_at
-    from rskip.settings.errors import SettingError
-    from rskip.translation.model_files import find_checkpoint, find_model_files, model_parts
-
     parts = model_parts(model)
     path = model_path(parts[0], task="translation")
     if len(parts) > 1 or (path.is_dir() and len(find_model_files(path)) > 1):

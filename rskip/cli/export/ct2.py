@@ -11,7 +11,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rskip.cli._model import add_model_arguments, output_folder
+from rskip.cli._model import output_folder
+from rskip.cli._model_arguments import add_model_arguments
 from rskip.cli.export._model import add_export_arguments, load
 
 # ctranslate2.specs.model_spec.ACCEPTED_MODEL_TYPES, without importing it for the sake of --help
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Folds and converts the model, and writes the text pipeline next to it."""
-    from rskip.translation.ctranslate2_model import write_ctranslate2
+    from rskip.translation.ctranslate2_model import write_ctranslate2  # loads PyTorch, which --help doesn't need
 
     with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
         translator, model = load(args)

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from rskip.checkpoint.hugging_face.readers import READERS
 from rskip.cli._model import check_replaceable
 from rskip.cli.export._model import add_export_arguments, check_one_pair, find_one
-
-if TYPE_CHECKING:
-    from rskip.checkpoint import Checkpoint
-    from rskip.text import Tokenizer
-    from rskip.transformer import Transformer
+from rskip.settings.errors import SettingError
+from rskip.text import Tokenizer
+from rskip.text.finding import TokenizerSettings
+from rskip.translation.model_files import StoredWeights, open_model
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,12 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Writes the checkpoint in fairseq's format, as rskip's architecture or as fairseq's own."""
-    from rskip.checkpoint import write_checkpoint
-    from rskip.checkpoint.hugging_face.readers import READERS
+    # load PyTorch, which --help doesn't need
+    from rskip.checkpoint import build_transformer, write_checkpoint
     from rskip.checkpoint.stock import stock_checkpoint
-    from rskip.settings.errors import SettingError
-    from rskip.text.finding import TokenizerSettings
-    from rskip.translation.model_files import StoredWeights, open_model
 
     if args.output.suffix != ".pt":
         raise ValueError(f"--output {args.output}: expected a name that ends in .pt")
@@ -55,9 +51,11 @@ def run(args: argparse.Namespace) -> None:
         problem = f"{path} is a Hugging Face model ({checkpoint.config['arch']}), an architecture that rskip lacks"
         raise SettingError("", problem, advice="add --vanilla for fairseq's own, or use `rskip translate`")
     if args.vanilla:
+        embeddings = (checkpoint.model.get(f"{side}.embed_tokens.weight") for side in ("encoder", "decoder"))
+        source, target = (0 if each is None else sum(each.shape[:1]) for each in embeddings)
         try:
             checkpoint = stock_checkpoint(
-                _build(checkpoint),
+                build_transformer(checkpoint, source_vocabulary=source, target_vocabulary=target),
                 source_language=checkpoint.config["source_lang"],
                 target_language=checkpoint.config["target_lang"],
             )
@@ -78,11 +76,3 @@ def _write_tokenizer(tokenizer: Tokenizer, folder: Path, *, replace: bool) -> No
     for name in (*(f"dict.{language}.txt" for language in languages), "text"):
         check_replaceable(folder / name, replace=replace)
     tokenizer.save(folder)
-
-
-def _build(checkpoint: Checkpoint) -> Transformer:
-    from rskip.checkpoint import build_transformer
-
-    embeddings = (checkpoint.model.get(f"{side}.embed_tokens.weight") for side in ("encoder", "decoder"))
-    source, target = (0 if each is None else sum(each.shape[:1]) for each in embeddings)
-    return build_transformer(checkpoint, source_vocabulary=source, target_vocabulary=target)

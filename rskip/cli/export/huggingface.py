@@ -12,8 +12,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rskip.cli._model import add_model_arguments, output_folder
+from rskip.cli._model import output_folder
+from rskip.cli._model_arguments import add_model_arguments
 from rskip.cli.export._model import add_export_arguments, load
+from rskip.zoo.marian_card import marian_card
+from rskip.zoo.registry import entry_of_weights
 
 CONTENTS = (
     "config.json", "generation_config.json", "model.safetensors", "vocab.json", "target_vocab.json", "source.spm",
@@ -35,11 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Writes the model, its text and its card."""
-    import torch
+    import torch  # loads PyTorch, which --help doesn't need
 
     from rskip.translation.marian_model import write_marian
-    from rskip.zoo.marian_card import marian_card
-    from rskip.zoo.registry import entry_of_weights
 
     with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
         translator, model = load(args)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rskip.cli._model import add_model_arguments, output_folder
+from rskip.cli._model import output_folder
+from rskip.cli._model_arguments import add_model_arguments
 from rskip.cli.export._model import add_export_arguments, load
 
 CONTENTS = ("*.onnx", "*.onnx.data", "onnx.json", "dict.*.txt", "text")
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Writes graphs, dictionaries and text pipeline."""
-    from rskip.translation.onnx_model import write_onnx
+    from rskip.translation.onnx_model import write_onnx  # loads PyTorch, which --help doesn't need
 
     with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
         translator, model = load(args)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rskip.machine.torch_errors import out_of_memory
 from rskip.vision.datasets import DATASETS
 
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -28,8 +29,6 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
 @contextmanager
 def out_of_memory_as_mistake() -> Iterator[None]:
     """Turns running out of memory into an error that says what to change."""
-    from rskip.machine.torch_errors import out_of_memory
-
     try:
         yield
     except (RuntimeError, MemoryError) as error:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import argparse
 
+from rskip.zoo.model_card import describe
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="name of a model from `rskip zoo list`")
 
 
 def run(args: argparse.Namespace) -> None:
-    from rskip.zoo.model_card import describe
-
     print(describe(args.name))

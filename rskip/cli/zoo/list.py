@@ -7,6 +7,10 @@
 from __future__ import annotations
 
 import argparse
+import json
+
+from rskip.zoo.model_card import list_text
+from rskip.zoo.registry import list_models, read_registry
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,11 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    import json
-
-    from rskip.zoo.model_card import list_text
-    from rskip.zoo.registry import list_models, read_registry
-
     models = read_registry()
     names = list_models(args.patterns or None, args.task, args.connection, models=models)
     if args.json:

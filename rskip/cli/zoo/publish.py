@@ -16,6 +16,11 @@ import sys
 from pathlib import Path
 
 from rskip.cli.main import termination_raises
+from rskip.experiments.publish import publish_model
+from rskip.records.tables import write_documents
+from rskip.settings.errors import SettingError
+from rskip.tasks.process import CommandFailed
+from rskip.zoo.publishing import outdated_tables
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,12 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Publishes the run; exit status 1 if scoring the weights failed by itself."""
-    from rskip.experiments.publish import publish_model
-    from rskip.records.tables import write_documents
-    from rskip.settings.errors import SettingError
-    from rskip.tasks.process import CommandFailed
-    from rskip.zoo.publishing import outdated_tables
-
     try:
         with termination_raises():
             entry = publish_model(args.run, seed=args.seed, url=args.url, variant=args.variant, mirror=args.mirror)
