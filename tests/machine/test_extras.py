@@ -131,9 +131,9 @@ print(main(["run", "recipes/cifar10_fast.yaml"]))
 
 def test_with_torch_alone_connections_and_models_work_and_loading_names_the_extra(root: Path, environment) -> None:
     """What setup.py brings with the extra `torch` is all that is there."""
-    needed = ("numpy", "safetensors", "msgspec", "torch", "rskip", "ray", "pip", "setuptools")
+    needed = ("numpy", "safetensors", "msgspec", "filelock", "torch", "rskip", "ray", "pip", "setuptools")
     brought = {re.split(r"[^\w.-]", each)[0] for each in metadata.requires("rskip") or []}
-    assert {*needed[:3]} < brought
+    assert {*needed[:4]} < brought
     others = {"PyYAML": "yaml", "subword-nmt": "subword_nmt", "pillow": "PIL", "backports.zstd": "backports"}
     refused = {others.get(each, each.replace("-", "_")) for each in brought} - {*needed}
     process = subprocess.run(
