@@ -57,9 +57,10 @@ KERNELS = Extension(
 # The packages of each extra. Only "translate" works without PyTorch: it translates with models in our format on a CPU
 # with compiled kernels.
 TORCH = ["torch>=2.6"]
-TRANSLATE = ["sacremoses", "subword-nmt", "sentencepiece", "tqdm"]
+FETCH = ["pooch>=1.8", "urllib3>=2", "tqdm"]  # urllib3 1 takes a connection that was cut for the end of the file
+TRANSLATE = [*FETCH, "sacremoses", "subword-nmt", "sentencepiece"]
 TRANSLATION = [*TORCH, *TRANSLATE, "PyYAML", "sacrebleu>=2"]
-VISION = [*TORCH, "pillow", "PyYAML", "torchvision", "tqdm"]
+VISION = [*TORCH, *FETCH, "pillow", "PyYAML", "torchvision"]
 EXTRAS = {
     "torch": TORCH,
     "translate": TRANSLATE,

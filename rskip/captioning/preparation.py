@@ -18,10 +18,10 @@ from rskip.captioning.captions import (
     write_split,
 )
 from rskip.corpora.corpus import SPLITS, CaptionCorpus
-from rskip.corpora.fetch import ADDRESSES, fetch
+from rskip.corpora.fetch import fetch
 from rskip.corpora.record import FORMAT, CorpusRecord, made_record, needs_build, write_record
 from rskip.files.archives import extract
-from rskip.files.cache import cache_folder, expanded_path
+from rskip.files.cache import ADDRESSES, cache_folder, expanded_path
 from rskip.files.checksum import file_difference
 from rskip.files.lock import one_at_a_time
 from rskip.files.names import line_name

@@ -9,23 +9,21 @@ from pathlib import Path
 
 from rskip.corpora.corpus import UpstreamFile
 from rskip.files.cache import (
+    ADDRESSES,
     FetchedFile,
     cache_folder,
+    downloaded,
     expanded_path,
     file_or_packed,
-    keep_metadata,
     unpack,
     unpacking_folder,
     verified,
 )
 from rskip.files.checksum import file_difference, sha256_file
-from rskip.files.download import download
 from rskip.files.whole import disk_space
 from rskip.settings.errors import SettingError
 
-__all__ = ["FetchedFile", "fetch"]
-
-ADDRESSES = ("http://", "https://", "file://")
+AT_ONCE = 4  # downloads
 
 _Get = Callable[[UpstreamFile, threading.Event], FetchedFile]
 
@@ -36,25 +34,20 @@ def fetch(
     folder: str,
     mirror: str | None = None,
     offline: bool = False,
-    at_once: int = 4,
 ) -> dict[UpstreamFile, FetchedFile]:
     """Downloads and verifies files. Files in the cache are only verified.
 
-    A file without a checksum in the registry is accepted unverified. `rskip.files.cache.verified` describes when a file
-    is read again. If one download fails, the others stop and resume the next time.
+    A file without a checksum in the registry is accepted unverified. If one download fails, the others stop.
 
     :param folder: their folder in the cache, under `cache_folder()`.
     :param mirror: a folder or a base URL with the files under their own names. A folder is read in place, and NAME.gz
         or NAME.xz may replace NAME.
     :param offline: download nothing; the files must be in the mirror folder or in the cache.
-    :param at_once: number of parallel downloads.
     :returns: the result for each file, in the order of `files`.
     :raises FileNotFoundError: the mirror, the server or (offline) the cache lacks a file.
     :raises ValueError: a file has a wrong size or checksum.
     :raises OSError: the server can't be reached, or the cache's disk is full.
     """
-    if at_once < 1:
-        raise ValueError(f"at_once={at_once}: expected at least 1 file at once")
     cache = cache_folder() / folder
     elsewhere = "set RSKIP_DATA to another folder"
     with disk_space(cache, advice=f"free some space, or {elsewhere}", elsewhere=elsewhere):
@@ -62,14 +55,14 @@ def fetch(
             if "://" in mirror:
                 expected = "a folder, or a URL that begins with http:// or https://"
                 raise SettingError("mirror", f"is {mirror}", expected=expected)
-            return _several_at_once(files, _from_folder(files, expanded_path(mirror, "mirror"), cache), at_once)
-        return _several_at_once(files, _from_cache(files, cache) if offline else _from_web(mirror, cache), at_once)
+            return _several_at_once(files, _from_folder(files, expanded_path(mirror, "mirror"), cache))
+        return _several_at_once(files, _from_cache(files, cache) if offline else _from_web(mirror, cache))
 
 
-def _several_at_once(files: Sequence[UpstreamFile], get: _Get, at_once: int) -> dict[UpstreamFile, FetchedFile]:
+def _several_at_once(files: Sequence[UpstreamFile], get: _Get) -> dict[UpstreamFile, FetchedFile]:
     """The results of `get` for all files. When one fails, the others are asked to stop, and its error is raised."""
     stop = threading.Event()
-    with ThreadPoolExecutor(at_once) as threads:
+    with ThreadPoolExecutor(AT_ONCE) as threads:
         results = {file: threads.submit(get, file, stop) for file in dict.fromkeys(files)}
         try:
             for result in as_completed(results.values()):
@@ -86,11 +79,13 @@ def _from_web(mirror: str | None, cache: Path) -> _Get:
 
     def get(file: UpstreamFile, stop: threading.Event) -> FetchedFile:
         path = cache / file.name
-        if found := verified(path, url=file.url, size=file.size, sha256=file.sha256):
+        if found := verified(path, size=file.size, sha256=file.sha256):
             return found
+        from rskip.files.download import download  # needs an extra
+
         url = f"{mirror.rstrip('/')}/{file.name}" if mirror else file.url
         download(url, path, size=file.size, sha256=file.sha256, otherwise=otherwise, stop=stop)
-        return keep_metadata(path, url=url, sha256=file.sha256)
+        return downloaded(path, sha256=file.sha256)
 
     return get
 
@@ -106,7 +101,7 @@ def _from_cache(files: Sequence[UpstreamFile], cache: Path) -> _Get:
 
     def get(file: UpstreamFile, stop: threading.Event) -> FetchedFile:
         path = cache / file.name
-        found = verified(path, url=file.url, size=file.size, sha256=file.sha256)
+        found = verified(path, size=file.size, sha256=file.sha256)
         if found is None:
             wrong = file_difference(path, size=file.size, sha256=file.sha256) or "has changed since its download"
             raise ValueError(f"offline: {path} is damaged or from another version (it {wrong}): run once online")

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 from rskip.corpora.chunks import Chunk, SplitText, plan_chunks, split_texts
 from rskip.corpora.cleaning import CleaningReport, PairCleaner
 from rskip.corpora.corpus import CleaningOptions, Corpus, GeneratedCorpus, PublishedCorpus, Text, UpstreamFile
-from rskip.corpora.fetch import FetchedFile, fetch
+from rskip.corpora.fetch import fetch
 from rskip.corpora.formats import TextFile
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.own_corpus import OwnCorpus
@@ -33,6 +33,7 @@ from rskip.corpora.stages.segment import segment_held_out, segment_train
 from rskip.corpora.stages.setting import Setting
 from rskip.corpora.stages.tokenise import REFERENCE, tokenise_held_out, tokenise_train
 from rskip.files.archives import extract
+from rskip.files.cache import FetchedFile
 from rskip.files.lock import one_at_a_time
 from rskip.files.state import read_state
 from rskip.files.whole import disk_space, real_path

@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 from urllib.parse import quote
 
-from rskip.files.cache import expanded_path
+from rskip.files.cache import ADDRESSES, expanded_path
 from rskip.files.checksum import file_difference
 from rskip.files.whole import disk_space
+from rskip.machine.extras import MissingExtra
 from rskip.zoo.registry import FILE_NAME, WEIGHTS, ModelEntry, release_url
 
 MIRROR = "RSKIP_HUB_MIRROR"
 OFFLINE = "RSKIP_OFFLINE"
-ADDRESSES = ("http://", "https://")
 ATTEMPTS = 3
 
 
@@ -61,6 +61,8 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
         try:
             fetch_model(entry, address, cached)
             return cached
+        except MissingExtra:
+            raise
         except (OSError, ValueError) as error:
             refusals.append(error)
     if len(refusals) == 1 and not isinstance(refusals[0], FileNotFoundError):
@@ -102,9 +104,7 @@ def fetch_model(entry: ModelEntry, address: str, folder: Path) -> None:
     :raises ValueError: a file has another size or checksum; it is removed.
     :raises OSError: the server can't be reached, or `folder` can't be written.
     """
-    from rskip.files.download import (
-        download,  # importing it would nearly double the start of `rskip zoo list`, which does not need it
-    )
+    from rskip.files.download import download  # needs an extra
 
     elsewhere = f"set TORCH_HOME to a writable folder, or {MIRROR} to a folder with the model's files"
     with disk_space(folder, advice="free some space, or set TORCH_HOME to another disk", elsewhere=elsewhere):

@@ -97,14 +97,14 @@ def test_a_split_without_a_picture_is_refused(flickr8k, tmp_path):
     assert not (tmp_path / "data").exists()
 
 
-def test_the_archive_as_its_publisher_serves_it(flickr8k, tmp_path):
+def test_the_archive_as_its_publisher_serves_it(flickr8k, tmp_path, file_server):
     mirror = tmp_path / "mirror"
     with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
         archive.writestr("Flickr8k.token.txt", gzip.decompress((mirror / "Flickr8k.token.txt.gz").read_bytes()))
         for file in FILES.values():
             archive.write(mirror / file, file)
     served = (tmp_path / "t.zip").rename(add_pictures(tmp_path / "served", []) / flickr8k.archive.name)
-    assert prepare_captions(flickr8k, tmp_path / "data", mirror=served.parent.as_uri())
+    assert prepare_captions(flickr8k, tmp_path / "data", mirror=file_server(served.parent).url)
     assert prepare_captions(flickr8k, tmp_path / "data2", mirror=str(served.parent))
     assert (tmp_path / "data/train.jsonl").read_bytes() == (tmp_path / "data2/train.jsonl").read_bytes()
     wrong = dataclasses.replace(flickr8k.texts["train"], sha256="0" * 64)

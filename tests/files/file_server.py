@@ -28,8 +28,7 @@ class FileServer(http.server.ThreadingHTTPServer):
     """Serves a folder.
 
     Each request takes the next of `faults`: None, an HTTP status, ("cut", bytes after which to hang up) or an Answer.
-    `requests` keeps each request's path and Range header, `headers` its headers; `ranges` says whether the server
-    gives ranges.
+    `requests` keeps each request's path.
     """
 
     daemon_threads = True
@@ -39,9 +38,7 @@ class FileServer(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), FileHandler)
         self.folder = folder
         self.faults: list[None | int | tuple[str, int] | Answer] = []
-        self.requests: list[tuple[str, str | None]] = []
-        self.headers: list[dict[str, str]] = []
-        self.ranges = True
+        self.requests: list[str] = []
 
     @property
     def url(self) -> str:
@@ -52,15 +49,18 @@ class FileHandler(http.server.BaseHTTPRequestHandler):
     server: FileServer
 
     def do_GET(self) -> None:
-        name, wanted = self.path.strip("/"), self.headers.get("Range")
-        self.server.requests.append((name, wanted))
-        self.server.headers.append(dict(self.headers))
+        name = self.path.strip("/")
+        self.server.requests.append(name)
         fault = self.server.faults.pop(0) if self.server.faults else None
         path = self.server.folder / urllib.parse.unquote(name)
         if isinstance(fault, int) or (fault is None and not path.is_file()):
             self.send_error(fault or 404)
             return
-        answer = fault if isinstance(fault, Answer) else self.answer(path.read_bytes(), wanted, fault)
+        if isinstance(fault, Answer):
+            answer = fault
+        else:
+            content = path.read_bytes()
+            answer = Answer(content[: fault[1] if fault else None], length=len(content))
         self.send_response(answer.status)
         length = len(answer.body) if answer.length is None else answer.length
         for header, value in {"Content-Length": str(length), **answer.headers}.items():
@@ -73,14 +73,6 @@ class FileHandler(http.server.BaseHTTPRequestHandler):
         except OSError:  # nobody reads any more
             pass
         time.sleep(answer.hang)
-
-    def answer(self, content: bytes, wanted: str | None, fault: tuple[str, int] | None) -> Answer:
-        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.server.ranges else 0
-        if start >= len(content) > 0:
-            return Answer(b"", 416)
-        headers = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
-        body = content[start : start + fault[1] if fault else None]
-        return Answer(body, 206 if start else 200, headers, length=len(content) - start)
 
     def log_message(self, *args: object) -> None:
         pass

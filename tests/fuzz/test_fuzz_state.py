@@ -22,7 +22,6 @@ from rskip.captioning.preparation import CaptionRecord
 from rskip.captioning.retry import lines_before
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.record import TranslationRecord, made_record, read_corpus_record
-from rskip.files.cache import verified
 from rskip.files.folder_lock import Owner, read_owner
 from rskip.files.resumable import Entry, ResumableFile, _batch_journal
 from rskip.files.state import state_line
@@ -90,10 +89,6 @@ def partial_store(path: Path) -> dict[str, str]:
         return writer.sums
 
 
-def metadata(path: Path) -> Any:
-    return verified(path.with_suffix(""), url="u")
-
-
 PICTURES = [
     {"format": 1, "backbone": "b", "dim": 3, "dtype": "float16"},
     *({"name": name, "sha256": "", "start": 6 * at, "count": 6, "grid": [2, 3]} for at, name in enumerate("ab")),
@@ -117,7 +112,6 @@ STATES = [
         {"name": "cat", "count": 3, "error": 9.0, "taken_for": None, "taken": 0}]}], _read_evaluation, dict),
     State("owner.json", [asdict(Owner(attempt=3, host="h", process=1, since="2026"))],
           lambda path: read_owner(path.parent), (Owner, type(None))),
-    State("a.json", [{"url": "u", "version": "", "size": 1, "sha256": "0", "date": "", "modified": 3}], metadata),
     State("corpus.json", [PREPARED], lambda path: made_record(path.parent, TranslationRecord), dict),
     State("corpus.json", [CAPTIONED], lambda path: made_record(path.parent, CaptionRecord), dict),
     State("corpus.json", [PREPARED], lambda path: read_corpus_record(path.parent)),

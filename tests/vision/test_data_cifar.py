@@ -118,6 +118,7 @@ def test_packed_batches_are_unpacked_into_the_cache(tiny, tmp_path, monkeypatch)
         assert np.array_equal(load_cifar("cifar10", folder, train=False).images, tiny.pixels[20:])
     assert sorted(folder.iterdir()) == before
 
+    shutil.rmtree(tmp_path / "data")
     (folder / "test_batch.xz").write_bytes(lzma.compress(b"another"))
     with pytest.raises(ValueError, match=rf"^{folder}/test_batch.xz, unpacked, has the md5 "):
         load_cifar("cifar10", folder, train=False)
@@ -245,21 +246,12 @@ def test_a_failed_download_says_what_to_do(tiny, address, tmp_path, monkeypatch)
     for url, error, reason in (
         (f"{address}/nowhere", FileNotFoundError, "the server answered 404 Not Found: check the URL"),
         (f"{address}/{FOLDER}/test_batch", ValueError, "the file has the md5 .*, expected .*: try again"),
-        ("http://127.0.0.1:9/archive", OSError, r"download failed in 5 attempts \(.* refused>\): run it again .*"),
+        ("http://127.0.0.1:9/archive", OSError, r"download failed in 5 attempts \(.* refused\): run it again"),
     ):
         monkeypatch.setattr(datasets.CIFAR10, "url", url)
         with pytest.raises(error, match=rf"^{url}: {reason}, {place}"):
             load_cifar("cifar10", root, train=True, download=True)
-        assert all(path.stat().st_size == 0 for path in root.iterdir())
-
-
-def test_an_interrupted_download_goes_on(tiny, server, tmp_path):
-    server.faults = [("cut", 100), *[503] * 4]
-    with pytest.raises(OSError, match="download failed in 5 attempts"):
-        load_cifar("cifar10", tmp_path / "data", train=True, download=True)
-    assert len(load_cifar("cifar10", tmp_path / "data", train=True, download=True)) == 20
-    assert server.requests[-1] == (tiny.archive.name, "bytes=100-")
-    assert [path.name for path in (tmp_path / "data").iterdir()] == [FOLDER]
+        assert list(root.iterdir()) == []
 
 
 def test_a_full_disk_says_so_and_leaves_the_archive(tiny, tmp_path, monkeypatch):

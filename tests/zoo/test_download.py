@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from rskip.machine.extras import MissingExtra
 from rskip.zoo.files import cached_folder, model_folder
 from rskip.zoo.registry import ModelEntry, write_registry
 
@@ -50,7 +52,7 @@ def test_fetched_once(entry: ModelEntry, server: Any, published: Path, hub: Path
     assert names(hub / "rskip") == sorted([folder.name, "config.json", "model.safetensors"])
     for path in published.iterdir():
         assert (folder / path.name).read_bytes() == path.read_bytes()
-    assert sorted(path for path, _ in server.requests) == [CONFIG, WEIGHTS]
+    assert sorted(server.requests) == [CONFIG, WEIGHTS]
     get(entry)
     assert len(server.requests) == 2
 
@@ -77,7 +79,7 @@ def test_damaged_cache_heals_itself(entry: ModelEntry, server: Any, published: P
         os.utime(weights, ns=(status.st_atime_ns, status.st_mtime_ns))  # as a failing disk does it
     server.requests.clear()
     get(entry)
-    assert server.requests == [(WEIGHTS, None)]
+    assert server.requests == [WEIGHTS]
     assert weights.read_bytes() == (published / "model.safetensors").read_bytes()
 
 
@@ -109,14 +111,21 @@ def test_no_network_leaves_the_cache(entry: ModelEntry, monkeypatch: pytest.Monk
     assert (folder / "model.safetensors").read_bytes() == b"damaged"
 
 
+def test_without_pooch_one_line_names_the_extra(entry: ModelEntry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for users of torch.hub, who have hubconf.py's dependencies only."""
+    monkeypatch.delitem(sys.modules, "rskip.files.download", raising=False)
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    with pytest.raises(MissingExtra, match=r"^a download needs pooch\b.*: install one of the extras .*vision"):
+        get(msgspec.structs.replace(entry, url="http://127.0.0.1:9"))
+
+
 def test_models_own_address_where_the_mirror_lacks_it(
     entry: ModelEntry, server: Any, published: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (server.folder / NAME).rename(server.folder / "own")
     folder = get(msgspec.structs.replace(entry, url=f"{server.url}/own/"))
     assert (folder / "model.safetensors").read_bytes() == (published / "model.safetensors").read_bytes()
-    asked = [path for path, _ in server.requests]
-    assert asked == [CONFIG, "own/config.json", "own/model.safetensors"]
+    assert server.requests == [CONFIG, "own/config.json", "own/model.safetensors"]
 
     shutil.rmtree(folder)
     (server.folder / "own").rename(server.folder / "gone")
@@ -139,8 +148,7 @@ def test_a_release_serves_the_folders_of_the_repository(
     folder = model_folder(entry, root=installed)
     assert folder == cached_folder(entry)
     assert (folder / "model.safetensors").read_bytes() == (published / "model.safetensors").read_bytes()
-    asked = [path for path, _ in server.requests]
-    assert asked == [CONFIG, *(f"v1/{entry.folder}/{name}" for name in ("config.json", "model.safetensors"))]
+    assert server.requests == [CONFIG, *(f"v1/{entry.folder}/{name}" for name in ("config.json", "model.safetensors"))]
 
 
 def test_cache_that_can_not_be_made(entry: ModelEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,6 @@ import torch
 from rskip.files.archives import extract
 from rskip.files.cache import cache_folder, expanded_path, file_or_packed, unpack, unpacking_folder
 from rskip.files.checksum import file_difference
-from rskip.files.download import download as download_file
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import disk_space
 from rskip.machine.extras import extra
@@ -138,6 +137,8 @@ def _verify(folder: Path, dataset: type[CIFAR10]) -> None:
 
 def _fetch(folder: Path, dataset: type[CIFAR10]) -> None:
     """Downloads and unpacks the dataset. Its files are moved to `folder` after all of them were unpacked."""
+    from rskip.files.download import download
+
     parent = folder.parent
     members = [f"{dataset.base_folder}/{name}" for name, _ in _files(dataset)]
     advice = "CIFAR needs about 360 MB to unpack: free that much, or give a folder on another disk"
@@ -148,7 +149,7 @@ def _fetch(folder: Path, dataset: type[CIFAR10]) -> None:
         archive = parent / dataset.filename
         present = archive.exists()
         otherwise = f"put the archive {archive.name} into {parent}"
-        download_file(dataset.url, archive, md5=dataset.tgz_md5, otherwise=otherwise)
+        download(dataset.url, archive, md5=dataset.tgz_md5, otherwise=otherwise)
         unpacking = folder.with_name(f".{folder.name}.unpacking")
         try:
             shutil.rmtree(unpacking, ignore_errors=True)  # leftovers of a killed process
