@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rskip.analysis.charts import Chart, Row
 from rskip.analysis.style import COLOUR_MAP, COLOURS, DECADE, MARKERS, label_decades, word
 
@@ -78,8 +80,6 @@ def draw_dots(figure: Figure, shown: Chart) -> list[Drawn]:
 
 def draw_grid_cells(figure: Figure, shown: Chart) -> list[Drawn]:
     """A map of models × settings for each quantity. A cell contains its mean, or says that its seeds diverged."""
-    import numpy as np
-
     quantities, models, settings = (_in_order(shown.rows, key) for key in ("quantity", "model", "setting"))
     drawn: list[Drawn] = []
     for axes, quantity in zip(figure.subplots(len(quantities), 1, squeeze=False)[:, 0], quantities, strict=True):

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from rskip.captioning.features import Description, Features
@@ -279,9 +281,6 @@ def _torchvision_weights(name: str, published: Any, path: Path | None) -> tuple[
         problem = f"{path} is damaged, its SHA-256 begins with {sha256[:8]}"
         raise SettingError("weights", problem, expected=named[1], advice="get it again")
     if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
         try:
             return load_file(path), sha256
         except SafetensorError as error:

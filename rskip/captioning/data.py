@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rskip.captioning.captions import CaptionedImage, read_split
+from rskip.captioning.features import FeatureStore, open_features
 from rskip.captioning.preparation import CaptionOptions, CaptionRecord, find_corpus_images, prepare_captions
 from rskip.captioning.recipe import CONSTANT, CaptioningSettings
 from rskip.corpora import find_caption_corpus
@@ -76,8 +77,6 @@ def ensure_features(run: Run[CaptioningSettings]) -> None:
 
 def _missing(store: Path, images: list[CaptionedImage]) -> list[str]:
     """The names of images without features in a store, which may be missing or unfinished."""
-    from rskip.captioning.features import FeatureStore
-
     try:
         there: Any = FeatureStore(store)
     except FileNotFoundError:
@@ -129,8 +128,6 @@ def describe_data(settings: CaptioningSettings) -> dict[str, Any]:
 
 def describe_features(settings: CaptioningSettings) -> dict[str, Any]:
     """The description of the features."""
-    from rskip.captioning.features import open_features
-
     return dict(open_features(feature_store(settings)).description)
 
 

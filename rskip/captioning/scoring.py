@@ -10,6 +10,7 @@ import msgspec
 
 from rskip.captioning.captions import DICTIONARY, CaptionedImage, read_split
 from rskip.captioning.data import data_folder, describe_data, feature_store
+from rskip.captioning.features import open_features
 from rskip.captioning.metrics import CaptionScores, score_captions
 from rskip.captioning.recipe import CaptioningSettings
 from rskip.captioning.training import read_log, scored_file
@@ -18,6 +19,7 @@ from rskip.files.whole import atomic_file
 from rskip.tasks.fairseq.profiling import profiled_weights
 from rskip.tasks.run import Run
 from rskip.tasks.task import Outcome
+from rskip.text import Dictionary
 
 DECIMALS = 4
 _AT_ONCE = 64  # images per batch of the search
@@ -102,7 +104,6 @@ def score_split(run: Run[CaptioningSettings], captions: dict[str, str]) -> Capti
 
 def caption_split(run: Run[CaptioningSettings], model: Any, dictionary: Any) -> dict[str, str]:
     """One caption per image of the evaluated split that has features, in order."""
-    from rskip.captioning.features import open_features
     from rskip.captioning.model import batch_features
     from rskip.captioning.search import search_captions
 
@@ -152,7 +153,6 @@ def _images(settings: CaptioningSettings) -> list[CaptionedImage]:
 
 def _write_captions(run: Run[CaptioningSettings], output: Path) -> None:
     from rskip.captioning.model_file import read_captioning_checkpoint
-    from rskip.text import Dictionary
 
     model = read_captioning_checkpoint(scored_file(run)).to("cuda" if run.gpus else "cpu")
     captions = caption_split(run, model, Dictionary.load(data_folder(run.settings) / DICTIONARY))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from rskip.checkpoint.checkpoint import LANGUAGES, PAIRS, Checkpoint
 from rskip.settings.check import convert, to_plain
 from rskip.settings.errors import SettingError, first_names, shown
-
-if TYPE_CHECKING:  # rskip.text needs the extra `translation`, which reading a checkpoint doesn't
-    from rskip.text.languages import LanguageTokens
+from rskip.text.languages import LanguageTokens
 
 Value = TypeVar("Value")
 
@@ -38,8 +36,6 @@ def language_settings(task: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def language_tokens(config: Mapping[str, Any]) -> LanguageTokens | None:
     """The language tokens of a `Checkpoint.config`; None if it has none."""
-    from rskip.text.languages import LanguageTokens
-
     found = config.get(LANGUAGES)
     return None if found is None else convert(found, LanguageTokens, name=LANGUAGES)
 
@@ -83,8 +79,6 @@ def of_pair(checkpoint: Checkpoint, source: str | None, target: str | None) -> C
 
 def _many_to_many(settings: Mapping[str, Any]) -> LanguageTokens:
     """translation_multi_simple_epoch: M2M-100, NLLB, flores101, WMT21, mBART-50."""
-    from rskip.text.languages import LanguageTokens
-
     style = convert(settings.get("lang_tok_style") or "multilingual", str, name="lang_tok_style")
     if style not in _FORMS:
         raise SettingError.of_value("lang_tok_style", style, f"one of {', '.join(_FORMS)}")
@@ -107,8 +101,6 @@ def _many_to_many(settings: Mapping[str, Any]) -> LanguageTokens:
 
 def _from_pretrained(settings: Mapping[str, Any]) -> LanguageTokens:
     """translation_from_pretrained_bart: mBART-25."""
-    from rskip.text.languages import LanguageTokens
-
     if settings.get("prepend_bos"):
         problem = "is true, but rskip does not begin sentences with <s>"
         raise SettingError("prepend_bos", problem, advice="translate with fairseq-generate")
@@ -126,8 +118,6 @@ def _from_pretrained(settings: Mapping[str, Any]) -> LanguageTokens:
 
 def _per_pair(settings: Mapping[str, Any]) -> LanguageTokens | None:
     """multilingual_translation."""
-    from rskip.text.languages import LanguageTokens
-
     encoder, decoder = settings.get("encoder_langtok"), settings.get("decoder_langtok")
     if encoder is None and not decoder:
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 import sys
 import warnings
@@ -17,8 +16,6 @@ from rskip.files.lock import one_at_a_time
 from rskip.files.whole import real_path, whole_folder
 from rskip.settings.errors import did_you_mean
 from rskip.text.assumed import AssumedText
-from rskip.zoo.files import model_folder
-from rskip.zoo.registry import WEIGHTS, read_registry, registry_file
 
 
 @contextmanager
@@ -57,6 +54,9 @@ def model_path(model: str | Path, *, task: str) -> Path:
     if path.exists() or len(path.parts) != 1:
         return path
 
+    from rskip.zoo.files import model_folder  # importing these lengthens the start of a translation, which has a path
+    from rskip.zoo.registry import WEIGHTS, read_registry, registry_file
+
     registry = registry_file()
     models = read_registry(registry)
     if path.name in models:
@@ -67,24 +67,6 @@ def model_path(model: str | Path, *, task: str) -> Path:
     if near := did_you_mean(path.name, models):
         raise FileNotFoundError(f"no model {path}{near}: expected a path, or a name from `rskip zoo list`")
     return path
-
-
-@contextmanager
-def loading_for_good() -> Iterator[None]:
-    """Turns garbage collection off for a block that loads objects for the whole process, such as PyTorch.
-
-    Otherwise Python searches those 200,000 objects for cycles during the import and again at exit, which takes a third
-    of the import's time. Only the first such block of a process has this effect.
-    """
-    if gc.get_freeze_count() or not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def check_replaceable(output: Path, *, replace: bool) -> None:

@@ -14,7 +14,8 @@ from itertools import count
 from pathlib import Path
 
 import rskip
-from rskip.cli._model import loading_for_good, model_of_the_hub, model_path, saying_what_is_assumed
+from rskip.cli._loading import loading_for_good
+from rskip.cli._model import model_of_the_hub, model_path, saying_what_is_assumed
 from rskip.cli._model_arguments import STEP_FLAGS, model_settings
 from rskip.cli._options import flag_of, refuse_flags, with_flags
 from rskip.cli.main import line_start, one_line, termination_raises, termination_tells, with_flag_names

@@ -82,14 +82,13 @@ class Ranks:
         if self.count == 1:
             yield
             return
-        import torch
-        import torch.distributed as distributed
+        import torch  # translation on a CPU works without it
 
-        own = not distributed.is_initialized()
+        own = not torch.distributed.is_initialized()
         if own:
             if device is not None:
                 torch.cuda.set_device(device)
-            distributed.init_process_group(backend, timeout=timeout, device_id=device)
+            torch.distributed.init_process_group(backend, timeout=timeout, device_id=device)
         try:
             yield
         except RuntimeError as error:
@@ -98,15 +97,11 @@ class Ranks:
             raise
         finally:
             if own:
-                distributed.destroy_process_group()
+                torch.distributed.destroy_process_group()
 
     def add_up(self, numbers: Sequence[int]) -> list[int]:
         """The sums of integers over all ranks, which all call this."""
-        if self.count == 1:
-            return list(numbers)
-        import torch
-
-        return self.sum(torch.tensor(numbers)).tolist()
+        return list(numbers) if self.count == 1 else self.sum(_tensor(numbers)).tolist()
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum of a tensor over all ranks, which all call this. The tensor itself is not changed."""
@@ -123,17 +118,14 @@ class Ranks:
     def _reduce(self, tensor: Tensor, operation: str) -> Tensor:
         reduced = tensor.clone()
         if self.count > 1:
-            import torch.distributed as distributed
+            import torch
 
-            distributed.all_reduce(reduced, getattr(distributed.ReduceOp, operation))
+            torch.distributed.all_reduce(reduced, getattr(torch.distributed.ReduceOp, operation))
         return reduced
 
     def wait(self) -> None:
         """Waits until all ranks call this."""
-        if self.count > 1:
-            import torch
-
-            self.sum(torch.tensor(0))
+        self.add_up([0])
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -144,14 +136,12 @@ class Ranks:
         if self.count == 1:
             yield
             return
-        import torch
-
         failure: ValueError | OSError | None = None
         try:
             yield
         except (ValueError, OSError) as error:
             failure = error
-        first_failed = int(self.min(torch.tensor(self.count if failure is None else self.rank)))
+        first_failed = int(self.min(_tensor(self.count if failure is None else self.rank)))
         if first_failed == self.count:
             return
         if failure is not None and first_failed == self.rank:
@@ -162,3 +152,9 @@ class Ranks:
         """Ends this process silently, after a delay in which the rank with the error can report it."""
         time.sleep(_REPORTING_SECONDS)
         raise SystemExit(status)
+
+
+def _tensor(values: int | Sequence[int]) -> Tensor:
+    import torch
+
+    return torch.tensor(values)

@@ -12,6 +12,8 @@ from rskip.machine.extras import MissingExtra, advice
 from rskip.serving.errors import RequestError, wrong_request
 from rskip.settings.errors import SettingError, did_you_mean, first_names, shown
 from rskip.text.language_codes import language_name, of_same_language
+from rskip.text.languages import MissingLanguage
+from rskip.zoo.loading import load
 
 if TYPE_CHECKING:
     from rskip.translation import Translator
@@ -226,9 +228,6 @@ def _between(model: Any, known: Languages, asked: Languages) -> Translator | Non
 
 def _load(place: str, **settings: str | None) -> tuple[Any, Languages]:
     """A model, and the languages of requests that name none. If one is None, a request has to name it."""
-    from rskip.text.languages import MissingLanguage
-    from rskip.zoo.loading import load
-
     try:
         model = load(place, **settings)
         return model, (getattr(model, "source_language", ""), getattr(model, "target_language", ""))

@@ -6,6 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import rskip.transformer
+import rskip.vision
+from rskip.captioning.config import CaptioningConfig
+from rskip.transformer.config import LanguageModelConfig, TransformerConfig
 from rskip.zoo.loading import load_entry
 from rskip.zoo.model_card import describe
 from rskip.zoo.registry import FILE_NAME, ModelEntry, read_registry
@@ -51,11 +55,9 @@ def transformer(
     :param settings: other fields of `rskip.transformer.TransformerConfig`, such as encoder_layers=4.
     :raises ValueError: a connection or setting is unknown. Suggests the closest known one.
     """
-    from rskip.transformer import Transformer, TransformerConfig
-
     connections = {"encoder_connection": connection, "decoder_connection": connection}
     vocabularies = {"source_vocabulary": source_vocabulary, "target_vocabulary": target_vocabulary}
-    return Transformer(TransformerConfig.from_dict({**vocabularies, **connections, **settings}))
+    return rskip.transformer.Transformer(TransformerConfig.from_dict({**vocabularies, **connections, **settings}))
 
 
 def captioning_transformer(
@@ -69,8 +71,7 @@ def captioning_transformer(
     :param settings: other fields of `rskip.captioning.config.CaptioningConfig`, such as grid_positions=False.
     :raises ValueError: a connection or setting is unknown. Suggests the closest known one.
     """
-    from rskip.captioning.config import CaptioningConfig
-    from rskip.captioning.model import CaptioningTransformer
+    from rskip.captioning.model import CaptioningTransformer  # imports PyTorch
 
     connections = {"encoder_connection": connection, "decoder_connection": connection}
     sizes = {"vocabulary": vocabulary, "feature_dim": feature_dim}
@@ -85,9 +86,8 @@ def language_model(vocabulary: int, connection: str = "prenorm+ln", **settings: 
     :param settings: other fields of `rskip.transformer.LanguageModelConfig`, such as decoder_layers=4.
     :raises ValueError: a connection or setting is unknown. Suggests the closest known one.
     """
-    from rskip.transformer import LanguageModel, LanguageModelConfig
-
-    return LanguageModel(LanguageModelConfig.from_dict({"decoder_connection": connection, **settings}), vocabulary)
+    config = LanguageModelConfig.from_dict({"decoder_connection": connection, **settings})
+    return rskip.transformer.LanguageModel(config, vocabulary)
 
 
 def preact_resnet(
@@ -101,6 +101,4 @@ def preact_resnet(
     :param settings: shortcut=, shortcut_input= and block=, as in `rskip.vision.preact_resnet`.
     :raises ValueError: the connection or depth is not possible. The error suggests the closest one.
     """
-    from rskip.vision import preact_resnet
-
-    return preact_resnet(depth, connection, num_classes, **settings)
+    return rskip.vision.preact_resnet(depth, connection, num_classes, **settings)

@@ -6,8 +6,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from rskip import checkpoint, translation
+from rskip.checkpoint.config_file import read_config
+from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name
+from rskip.checkpoint.trainer_folder import suggest_newest
+from rskip.cpu.forms import is_known
+from rskip.machine.device import is_cpu, usable_device
 from rskip.settings.errors import SettingError
 from rskip.tasks import Task, find_task
+from rskip.translation.onnx_settings import ONNX_FILE
 from rskip.zoo.files import model_folder
 from rskip.zoo.registry import WEIGHTS, ModelEntry, find_model, read_registry, registry_file
 
@@ -92,17 +99,12 @@ def load_folder(
     :raises FileNotFoundError: the folder does not exist, or it holds no model.
     :raises ValueError: as `load`.
     """
-    from rskip.checkpoint.config_file import read_config
-    from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name
-
     if is_hub_name(folder):
         folder = hub_folder(folder)
     if folder_at(folder):
         return _translator(folder, device, dtype, languages)
     if folder.suffix == ".pt" and folder.is_file():
-        from rskip.checkpoint import read_checkpoint  # imports PyTorch
-
-        task = _task(read_checkpoint(folder).config["task"], source=str(folder))
+        task = _task(checkpoint.read_checkpoint(folder).config["task"], source=str(folder))
         if task.reads_checkpoints:
             precision, device = _checked(task, str(folder), device, dtype)
             return task.load(folder, precision=precision, device=device)
@@ -124,9 +126,6 @@ def load_folder(
 
 
 def _why_no_model(path: Path) -> str:
-    from rskip.checkpoint.trainer_folder import suggest_newest
-    from rskip.translation.onnx_settings import ONNX_FILE
-
     parts = str(path).split(":")
     if (path / ONNX_FILE).is_file() or (len(parts) > 1 and all(Path(part).exists() for part in parts)):
         what = "ensembles" if len(parts) > 1 else "ONNX folders"
@@ -150,8 +149,6 @@ def load_entry(
 
     :param root: root of the checkout whose registry has the entry.
     """
-    from rskip.cpu.forms import is_known
-
     task = _task(entry.task, source=entry.name)
     precision, device = _checked(task, entry.name, device, dtype)
     if not is_known(entry.connection):
@@ -178,11 +175,9 @@ def _translator(
     dtype: str | torch.dtype | None,
     languages: tuple[str | None, str | None],
 ) -> Translator:
-    from rskip.translation import Translator
-
     precision, device = _checked(find_task("translation"), str(folder), device, dtype)
     source, target = languages
-    return Translator.from_pretrained(
+    return translation.Translator.from_pretrained(
         folder, source_language=source, target_language=target, precision=precision, device=device
     )
 
@@ -209,8 +204,6 @@ def _checked(
 
     :raises ValueError: the task does not support this precision, or the device does not exist.
     """
-    from rskip.machine.device import is_cpu, usable_device
-
     precision = "float32" if dtype is None else str(dtype).removeprefix("torch.")
     if precision not in task.precisions:
         raise ValueError(f"{name} can't compute in {precision!r}: expected one of {', '.join(task.precisions)}")

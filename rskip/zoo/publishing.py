@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
+
 from rskip.files.checksum import sha256_file
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import atomic_file
@@ -277,8 +279,6 @@ def _figures(
 
 def _read_dtype(weights: Path) -> Any:
     """The number format of the file's floating-point tensors, which must all have the same."""
-    from safetensors import safe_open
-
     with safe_open(weights, framework="np") as file:
         found = {file.get_slice(name).get_dtype() for name in file.keys()} & set(_DTYPES)  # noqa: SIM118
     if len(found) != 1:

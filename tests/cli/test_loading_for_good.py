@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rskip.cli._model import loading_for_good
+from rskip.cli._loading import loading_for_good
 
 
 @pytest.fixture

@@ -323,7 +323,7 @@ def test_a_name_of_the_zoo_is_its_model(data, root, capsys, tmp_path, monkeypatc
         context.setenv("RSKIP_HUB_MIRROR", str(tmp_path))
         context.chdir(tmp_path.parent)  # the working folder would be read first if it were a clone
         shutil.copy(root / "checkpoints.json", tmp_path)
-        context.setattr("rskip.cli._model.registry_file", lambda: tmp_path / "checkpoints.json")
+        context.setattr("rskip.zoo.registry.registry_file", lambda: tmp_path / "checkpoints.json")
         assert main(["vision", "evaluate", name, "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
         assert found["model"]["path"] == str(tmp_path / name / "model.safetensors")

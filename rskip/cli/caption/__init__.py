@@ -23,7 +23,7 @@ from pathlib import Path
 from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
 from rskip.captioning.outputs import MOST_ON_A_SHEET, attention_files, check_outputs
 from rskip.captioning.retry import has_failed_images
-from rskip.cli._model import loading_for_good
+from rskip.cli._loading import loading_for_good
 from rskip.cli._options import add_options, refuse_flags, with_flags
 from rskip.cli.main import MISTAKE, termination_raises
 from rskip.files.images import find_images

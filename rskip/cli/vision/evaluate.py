@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rskip.cli._model import loading_for_good
+from rskip.cli._loading import loading_for_good
 from rskip.cli.vision._arguments import PRECISIONS, add_data_arguments
 from rskip.vision.datasets import DATASETS
 from rskip.vision.settings import OWN
