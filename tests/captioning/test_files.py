@@ -95,7 +95,7 @@ def test_every_flag_is_recorded_for_resuming_or_changes_no_line(interrupted):
         "images",  # compared by their checksums
         "output", "resume", "quiet", "format", "attention_folder", "sheet",  # --output always writes JSON lines
         "backbone_weights",  # must be those of the model's features
-        "version", "user_dir", "command", "work", "imports_user_dir",  # of every command
+        "version", "user_dir", "command", "work", "imports_user_dir", "flags",  # of every command
     }  # fmt: skip
     assert not flags - recorded - without_effect, (
         "--resume would mix lines with and without this flag: record it in `write_captions` of "

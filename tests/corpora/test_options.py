@@ -26,7 +26,7 @@ CHOICES = (
 
 def test_what_can_not_be() -> None:
     wrong: tuple[tuple[str, dict[str, Any], str], ...] = (
-        ("size", {"size": 0}, "size is 0: expected a whole number, 1 or more, or null"),
+        ("size", {"size": 0}, "size is 0: expected a whole number, 1 or more and at most 100,000,000, or null"),
         ("size", {"size": True}, "True"),
         ("subwords", {"subwords": "sentence"}, "did you mean sentencepiece?"),
         ("pairs", {"pairs": 0}, "1 or more"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -11,6 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from rskip.files.lock import one_at_a_time
 from rskip.files.resumable import (
     OtherInputError,
     ResumableFile,
@@ -240,8 +240,7 @@ def test_a_partial_without_its_journal_is_refused(unfinished):
 
 @pytest.mark.parametrize("resume", [False, True])
 def test_one_process_at_a_time(unfinished, resume):
-    with (unfinished / "output.partial").open() as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with one_at_a_time(unfinished / "output.partial"):
         refused(unfinished, "another process is writing .*output.partial", resume=resume)
         with pytest.raises(ValueError, match="another process is writing"):
             check_unfinished(unfinished / "output", 0, 1, resume=resume)
@@ -253,8 +252,7 @@ def test_parts_of_another_number_of_processes_are_refused(unfinished):
     with pytest.raises(ValueError, match="started with another number of processes than 2"):
         check_unfinished(output, 0, 2, resume=True)
     shutil.move(unfinished / "output.partial", part_path(output, 1, 2))
-    with (part_path(output, 1, 2)).open() as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with one_at_a_time(part_path(output, 1, 2)):
         check_unfinished(output, 0, 2, resume=True)  # the other process may be looking at its own part just now
         with pytest.raises(ValueError, match="another process is writing"):
             check_unfinished(output, 1, 2, resume=True)
