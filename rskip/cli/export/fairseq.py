@@ -35,8 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Writes the checkpoint in fairseq's format, as rskip's architecture or as fairseq's own."""
     # load PyTorch, which --help doesn't need
-    from rskip.checkpoint import build_transformer, write_checkpoint
+    from rskip.checkpoint import write_checkpoint
     from rskip.checkpoint.stock import stock_checkpoint
+    from rskip.checkpoint.transformer import build_transformer
 
     if args.output.suffix != ".pt":
         raise ValueError(f"--output {args.output}: expected a name that ends in .pt")
