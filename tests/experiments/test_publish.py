@@ -316,7 +316,7 @@ def test_records_that_a_network_does_not_show_yet_are_named_and_nothing_is_publi
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     """With only some of its seeds, a run would publish other weights and other metrics."""
-    monkeypatch.setattr("rskip.experiments.sweep.run_sweep", lambda recipes, **options: [])  # other machines run it
+    monkeypatch.setattr("rskip.cli.run.run_sweep", lambda recipes, **options: [])  # other machines run it
     command = ["run", "recipes/mine.yaml", "--seeds", "1", "2", "--ray", "--publish"]
     assert "results/mine has no run record of seeds 1, 2 yet: " in fails(command, capsys)
     assert main(["run", "recipes/mine.yaml", "--seeds", "1"]) == 0
