@@ -81,10 +81,8 @@ def run(args: argparse.Namespace) -> None:
 
 def evaluate_tokens(args: argparse.Namespace) -> None:
     """Prints the tokenised BLEU of a system, for data without raw sentences."""
-    for name in ("reference", "baseline", "compound_split"):
-        if getattr(args, name):
-            problem = f"{args.flags[name]} needs raw sentences, but {args.data} from fairseq-preprocess has only tokens"
-            raise ValueError(f"{problem}: leave it out")
+    flags = {"--reference": args.reference, "--baseline": args.baseline, "--compound-split": args.compound_split}
+    refuse_flags(flags, f"needs raw sentences, but {args.data} from fairseq-preprocess has only tokens")
     scores, sentences = score_tokens(args.generated, data=args.data, split=args.split or "test")
     if args.json:
         print(to_json({"system": scores}, [], sentences=sentences))
