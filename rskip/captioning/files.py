@@ -15,7 +15,7 @@ from rskip.captioning.captioner import Caption, Captioner, UnreadableImage
 from rskip.captioning.features import Features
 from rskip.captioning.retry import forget_settings, keep_settings, lines_before
 from rskip.files.names import line_name, shown_name
-from rskip.files.resumable import ResumableFile, part_path, written_windows
+from rskip.files.resumable import ResumableFile, part_path
 from rskip.files.windows import Window
 from rskip.generation import SearchOptions
 
@@ -78,12 +78,9 @@ def write_captions(
     :param precision: the precision in which the captioner was loaded.
     :param report: called with the number of finished images.
     :raises StoppedError: an error or interrupt came after the first batch; the output can be resumed.
-    :raises ValueError: the output was begun with other settings or images, or its journal is damaged.
+    :raises ValueError: the output was begun with other settings or images.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
-    part = part_path(output)
-    if resume and part.exists():
-        _compare_with_journal(part)
     journal = {
         "model": {"path": str(captioner.path), "sha256": captioner.sha256},
         "dictionary_sha256": captioner.dictionary.sha256,
@@ -96,7 +93,7 @@ def write_captions(
     if not resume:
         forget_settings(output)
     before = lines_before(output, journal)
-    with ResumableFile(part, journal, resume=resume) as file:
+    with ResumableFile(part_path(output), journal, resume=resume) as file:
         for window in file.missing(image_windows(images, batch_size)):
             lines = [before.get(shown_name(each), "") for each in window.lines]
             if not all(lines):
@@ -105,22 +102,6 @@ def write_captions(
             report(file.lines)
         file.finish(output)
     return keep_settings(output, journal)
-
-
-def _compare_with_journal(part: Path) -> None:
-    """Raises ValueError if an unfinished output doesn't have one line for each image that its journal counts."""
-    size, lines = part.stat().st_size, 0
-    with part.open("rb") as file:
-        for entry in written_windows(part):
-            if entry.bytes > size:
-                return  # captions that didn't reach the disk are made again
-            added = file.read(max(0, entry.bytes - file.tell()))
-            lines += added.count(b"\n")
-            if entry.lines != lines or file.tell() != entry.bytes or not added.endswith(b"\n"):
-                raise ValueError(
-                    f"{part.name}.journal is damaged: it counts {entry.lines:,} captions in {entry.bytes:,} bytes of "
-                    f"{part}, which hold {lines:,}: delete {part.name} to start again"
-                )
 
 
 def image_windows(images: Sequence[Path], batch_size: int) -> Iterator[Window]:

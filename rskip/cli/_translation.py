@@ -95,8 +95,7 @@ def translate_files(args: argparse.Namespace) -> None:
             try:
                 lines, tokens, seconds, unknown = work.run(jobs)
             except StoppedError as stopped:
-                kept = f"lines up to {stopped.lines:,} are in" if stopped.lines else "finished work is kept next to"
-                hint = f"{kept} {stopped.path}: --resume continues from there"
+                hint = f"lines up to {stopped.lines:,} are in {stopped.path}: --resume continues from there"
                 if isinstance(stopped.cause, Exception):
                     raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
                 print(f"{line_start()}rskip translate: {hint}", file=sys.stderr)

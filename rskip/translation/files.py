@@ -12,14 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 from rskip.cpu.threads import threads
-from rskip.files.journal import Journal
 from rskip.files.resumable import ResumableFile, merge_parts, part_path, write_all
 from rskip.files.windows import Window, read_windows
 from rskip.generation import Hypothesis, SearchOptions
-from rskip.generation.hypothesis import FlatBatch, flat, rebuilt
 from rskip.machine.ranks import Ranks
 from rskip.translation.jobs import Job, known_sum
 from rskip.translation.options import LARGE, MAX_TOKENS, MAX_WORKERS, BatchSettings
@@ -105,31 +101,28 @@ class FileTranslation:
         return nullcontext(ModelSearcher(self.translator.model, self.progress.step))
 
     def _run(self, job: Job, searcher: Searcher) -> None:
-        def translate(windows: Iterable[Window], write: Write, ahead: int, file: ResumableFile | None = None) -> None:
-            def translated(window: Window) -> list[Translation]:
-                journal = None if file is None else file.batches(window, FoundBatch)
-                return translate_window(
-                    self.translator,
-                    window.lines,
-                    self.options,
-                    self.batches,
-                    number=window.number,
-                    searcher=WindowSearcher(searcher, window, self.progress, journal),
-                    begin=partial(self._begin, window),
-                )
+        def translated(window: Window) -> list[Translation]:
+            return translate_window(
+                self.translator,
+                window.lines,
+                self.options,
+                self.batches,
+                number=window.number,
+                searcher=WindowSearcher(searcher, window, self.progress),
+                begin=partial(self._begin, window),
+            )
 
-            translate_stream(windows, translated, form=self.form, write=write, report=self.progress, ahead=ahead)
-
+        translate = partial(translate_stream, translate=translated, form=self.form, report=self.progress)
         if not job.to_file:
             with _stream(job.output) as write:
-                translate(self._windows(job, WAIT), write, ahead=0)
+                translate(self._windows(job, WAIT), write=write)
             return
         assert job.output is not None
         job.output.parent.mkdir(parents=True, exist_ok=True)
         part = part_path(job.output, self.ranks.rank, self.ranks.count)
-        with ResumableFile(part, self.journal, resume=self.resume, note=self.progress.say) as file:
+        with ResumableFile(part, self.journal, resume=self.resume) as file:
             missing = file.missing(self._windows(job, None))
-            translate(missing, file.write, ahead=1 if self.workers > 1 else 0, file=file)
+            translate(missing, write=file.write, ahead=1 if self.workers > 1 else 0)
             if self.ranks.count == 1:
                 file.finish(job.output)
         self.ranks.wait()
@@ -147,51 +140,24 @@ class FileTranslation:
         return self.ranks.share(windows)
 
 
-class FoundBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A translated batch of a window: the hypotheses of its segments (`rskip.generation.hypothesis.flat`)."""
-
-    found: FlatBatch
-
-
 @dataclass(frozen=True)
 class WindowSearcher:
-    """Shows a window's progress while `searcher` searches its batches, and writes each batch to the journal.
-
-    Batches in the journal are not searched again. The batches of a window depend only on its lines and the settings,
-    and they are searched in order.
-    """
+    """Shows a window's progress while `searcher` searches its batches."""
 
     searcher: Searcher
     window: Window
     progress: TranslationProgress
-    journal: Journal[FoundBatch] | None
 
     def __call__(
         self, batches: Sequence[Sequence[Segment]], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
-        """The hypotheses of the batches, from the journal or from a search."""
+        """The hypotheses of the batches, in order."""
         sizes = [sum(len(segment.source) for segment in batch) for batch in batches]
         done = 0
-        for number, found in enumerate(self._found(batches, options)):
+        for number, found in enumerate(self.searcher(batches, options)):
             done += sizes[number]
             tokens = sum(len(hypotheses[0].tokens) for hypotheses in found)
             self.progress.batch(self.window, done / sum(sizes), tokens)
-            yield found
-
-    def _found(
-        self, batches: Sequence[Sequence[Segment]], options: SearchOptions
-    ) -> Iterator[list[list[Hypothesis]]]:
-        kept = 0
-        for entry in () if self.journal is None else self.journal.entries():
-            assert self.journal is not None
-            if kept == len(batches) or len(entry.found) != len(batches[kept]):
-                expected = f"{len(batches)} batches with the window's numbers of segments"
-                raise self.journal.damage("found", "doesn't match the window", expected=expected)
-            kept += 1
-            yield rebuilt(entry.found)
-        for found in self.searcher(batches[kept:], options):
-            if self.journal is not None:
-                self.journal.add([FoundBatch(found=flat(found))])
             yield found
 
 

@@ -117,11 +117,6 @@ class TranslationProgress:
                 self._note(window, line, translation.notes[count:])
             self._show()
 
-    def say(self, line: str) -> None:
-        """Prints a line that does not belong to a line of the input."""
-        if self._notes:
-            self._progress.note(line)
-
     @cached_property
     def _progress(self) -> Progress:
         """The line at the terminal. A translation that shows nothing doesn't import tqdm."""

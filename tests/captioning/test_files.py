@@ -1,4 +1,4 @@
-"""Captioning many images into a file, resumed after an interruption with an intact or a damaged journal."""
+"""Captioning many images into a file, resumed after an interruption."""
 
 from __future__ import annotations
 
@@ -69,17 +69,6 @@ def interrupted(pictures, tmp_path_factory):
     return folder
 
 
-def edited(**changes):
-    """An edit that replaces values of a journal's line. Each change gets the old value and the line before."""
-
-    def edit(lines, at):
-        entry, before = ({"bytes": 0, **json.loads(line)} for line in (lines[at], lines[at - 1]))
-        entry |= {key: change(entry[key], before) for key, change in changes.items()}
-        return [*lines[:at], json.dumps(entry), *lines[at + 1 :]]
-
-    return edit
-
-
 def test_another_dictionary_is_refused(pictures, interrupted, tmp_path):
     shutil.copytree(interrupted, tmp_path / "copy")
     with pytest.raises(ValueError, match=r"other settings \(dictionary: the files have changed"):
@@ -101,53 +90,6 @@ def test_every_flag_is_recorded_for_resuming_or_changes_no_line(interrupted):
         "--resume would mix lines with and without this flag: record it in `write_captions` of "
         "rskip/captioning/files.py, or list it here if it changes no line"
     )
-
-
-DAMAGE = {
-    "a line is gone": lambda lines, at: [*lines[:at], *lines[at + 1 :]],
-    "a line is there twice": lambda lines, at: [*lines[: at + 1], *lines[at:]],
-    "the rest is gone": lambda lines, at: lines[:at],
-    "zeros": lambda lines, at: [*lines[:at], "\0" * 80, *lines[at + 1 :]],
-    "fewer captions": edited(lines=lambda value, _: value - 1),
-    "fewer bytes": edited(bytes=lambda value, _: value - 1),
-    "no bytes": edited(bytes=lambda value, _: 0),
-    "the bytes of the line before": edited(bytes=lambda value, before: before["bytes"]),
-    "more bytes": edited(bytes=lambda value, _: 10_000),
-    "a later window": edited(window=lambda value, _: value + 1),
-}
-
-
-@pytest.mark.parametrize("at", [1, 3, 4])
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_journal_loses_no_caption(damage, at, pictures, interrupted, whole, tmp_path):
-    folder = tmp_path / "copy"
-    shutil.copytree(interrupted, folder)
-    journal, part, output = (folder / f"captions.jsonl{end}" for end in (".partial.journal", ".partial", ""))
-    lines = journal.read_text().splitlines()
-    assert len(lines) == 5
-    journal.write_text("".join(f"{line}\n" for line in DAMAGE[damage](lines, at)))
-    try:
-        write(folder, pictures, resume=True)
-    except ValueError as error:
-        assert part.name in str(error) and "\n" not in str(error)
-        assert part.exists() and not output.exists()
-    else:
-        assert output.read_bytes() == whole and not journal.exists()
-
-
-def test_what_the_journal_counts_is_compared_with_the_output(pictures, interrupted, tmp_path):
-    folder = tmp_path / "copy"
-    shutil.copytree(interrupted, folder)
-    journal, part = folder / "captions.jsonl.partial.journal", folder / "captions.jsonl.partial"
-    *before, third, last = journal.read_text().splitlines()
-    shorter = json.dumps({**json.loads(last), "bytes": json.loads(third)["bytes"]})
-    journal.write_text("".join(f"{line}\n" for line in (*before, shorter)))
-    content = part.read_bytes()
-    with pytest.raises(ValueError, match="journal is damaged: it counts 4 captions in .* which hold 3: delete"):
-        write(folder, pictures, resume=True)
-    assert part.read_bytes() == content
-    journal.write_text("".join(f"{line}\n" for line in (*before, third)))
-    assert write(folder, pictures, resume=True) == 3
 
 
 def test_what_did_not_reach_the_disk_is_made_again(pictures, interrupted, whole, tmp_path):

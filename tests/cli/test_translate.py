@@ -519,7 +519,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(command, translate, 
     workers = ["--workers", "2", "--threads", "2"]  # tests/machine/test_workers.py has their end with a killed process
     ends = {signal.SIGTERM: "terminated", signal.SIGINT: "interrupted"}
     for count, number, status, more in (
-        (1, signal.SIGKILL, -signal.SIGKILL, []), (40, signal.SIGTERM, 143, []), (80, signal.SIGINT, 130, workers),
+        (20, signal.SIGKILL, -signal.SIGKILL, []), (40, signal.SIGTERM, 143, []), (80, signal.SIGINT, 130, workers),
     ):  # fmt: skip
         words = [*command, *map(str, arguments), *more]
         process = subprocess.Popen(words, env=environment(), stderr=subprocess.PIPE, preexec_fn=take_signals)

@@ -23,13 +23,12 @@ from rskip.captioning.retry import lines_before
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.record import TranslationRecord, made_record, read_corpus_record
 from rskip.files.folder_lock import Owner, read_owner
-from rskip.files.resumable import Entry, ResumableFile, _batch_journal
+from rskip.files.resumable import Entry, ResumableFile
 from rskip.files.state import state_line
 from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.log import epoch_lines
 from rskip.tasks.loop_folder import read_checkpoint
 from rskip.tasks.run import SESSION, RunFolder
-from rskip.translation.files import FoundBatch
 from rskip.vision.scoring import _read_evaluation
 from rskip.vision.training.curve import CurvePoint, read_curve
 from rskip.vision.training.training_folder import TrainingCheckpoint, TrainingFolder
@@ -77,12 +76,6 @@ def captions(path: Path) -> dict[str, str]:
     return lines_before(path.with_suffix(""), {"beam": 4})
 
 
-def batches(path: Path) -> list[Any]:
-    file = ResumableFile(path.with_name("other"), {}, resume=True)
-    window = type("Window", (), {"number": 7})
-    return list(_batch_journal(file._window_path(window), FoundBatch).entries())
-
-
 def partial_store(path: Path) -> dict[str, str]:
     (path.parent / "features.bin").write_bytes(numpy.ones((12, 3), numpy.float16).tobytes())
     with FeatureWriter(path.parent, {"backbone": "b", "dim": 3, "dtype": "float16"}) as writer:
@@ -98,7 +91,6 @@ STATES = [
     State("a/pictures.jsonl.partial", PICTURES, partial_store, dict),
     State("part.journal", [{"beam": 4}, *WINDOWS], journal, int),
     State("captions.jsonl.settings", [{"beam": 4}], captions, dict),
-    State("other.window7", [{"beam": 4}, FoundBatch(found=[[([3, 2], -1.5, None, None)]])], batches, list),
     State("curve.jsonl", [POINT, POINT], read_curve, list),
     State("run.json", [{"settings": {"precision": "float32", "compile": False}}],
           lambda path: TrainingFolder(path.parent).begun_with(), dict),
@@ -206,5 +198,3 @@ def test_a_damaged_store_is_as_it_was_or_refused(tmp_path: Path) -> None:
             holds(lambda: [store[name] for name in store.names])
 
     changed()
-
-
