@@ -35,7 +35,7 @@ def open_unpacked(path: Path, *, name: str = "", place: Callable[[], str] = str)
     with path.open("rb") as file:
         beginning = file.read(6)
         file.seek(0)
-        opener = unpacker(beginning, name)
+        opener = _unpacker(beginning, name)
         if opener is None and (path.suffix not in SUFFIXES or not beginning):
             yield file
             return
@@ -45,14 +45,14 @@ def open_unpacked(path: Path, *, name: str = "", place: Callable[[], str] = str)
             with opener(file) as unpacked:
                 yield cast(IO[bytes], unpacked)
         except Exception as error:
-            if not is_damage(error):
+            if not _is_damage(error):
                 raise
             raise ValueError(
                 f"{name} is damaged or truncated{place()} ({error}): get the complete file again"
             ) from error
 
 
-def unpacker(beginning: bytes, name: str) -> Callable[[IO[bytes]], Any] | None:
+def _unpacker(beginning: bytes, name: str) -> Callable[[IO[bytes]], Any] | None:
     """The function that opens a compressed file with these first six bytes; None if it is not compressed.
 
     :raises ValueError: zstd is needed and not installed. The error names the file by `name`.
@@ -65,7 +65,7 @@ def unpacker(beginning: bytes, name: str) -> Callable[[IO[bytes]], Any] | None:
     return next((opener for magic, opener in _OPENERS.items() if beginning.startswith(magic)), None)
 
 
-def is_damage(error: Exception) -> bool:
+def _is_damage(error: Exception) -> bool:
     """Whether an error raised while reading a compressed file means that the file is damaged."""
     if isinstance(error, OSError):
         return error.errno is None  # from gzip and bz2

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from itertools import repeat
 from typing import Any, TypeVar
 
 import msgspec
@@ -114,14 +115,10 @@ def _convert(value: Any, info: types.Type, name: str, expected: str = "") -> Any
         return _convert(value, info.type, name, expected or extra.get("expected", ""))
     if isinstance(info, types.UnionType):
         return _convert_union(value, info, name, expected)
-    if isinstance(info, (types.StructType, types.DataclassType)):
+    if isinstance(info, (types.StructType, types.DataclassType, types.TypedDictType)):
         return _convert_fields(value, info, name, expected)
-    if isinstance(info, types.TypedDictType):
-        return _convert_named(value, info, name, expected)
-    if isinstance(info, (types.ListType, types.VarTupleType)):
+    if isinstance(info, (types.ListType, types.VarTupleType, types.TupleType)):
         return _convert_items(value, info, name, expected)
-    if isinstance(info, types.TupleType):
-        return _convert_row(value, info, name, expected)
     if isinstance(info, types.DictType):
         return _convert_entries(value, info, name, expected)
     if isinstance(info, types.AnyType):
@@ -156,63 +153,43 @@ def _convert_union(value: Any, info: types.UnionType, name: str, expected: str) 
     raise SettingError.of_value(name, value, expected or describe(info))
 
 
-def _convert_fields(
-    value: Any, info: types.StructType | types.DataclassType, name: str, expected: str
-) -> Any:
-    if isinstance(value, info.cls):
+def _convert_fields(value: Any, info: Any, name: str, expected: str) -> Any:
+    """A mapping as a Struct, a dataclass or a TypedDict, which may have other keys too."""
+    named = isinstance(info, types.TypedDictType)
+    if not named and isinstance(value, info.cls):
         return value
     if not isinstance(value, Mapping):
         raise _not_a_mapping(name, value, expected)
     fields = {field.encode_name: field for field in info.fields}
     for key in value:
-        if key not in fields:
+        if not named and key not in fields:
             listed = f"{info.cls.__module__}.{info.cls.__qualname__}"
             raise SettingError.of_unknown_key(name, key, fields, listed=listed)
-    _refuse_missing(value, info.fields, name)
-    checks_itself = issubclass(info.cls, Checked)
+    for key, field in fields.items():
+        if field.required and key not in value:
+            raise SettingError(joined(name, key), "is missing", expected=describe(field.type))
+    checks_itself = not named and issubclass(info.cls, Checked)
     given = {
-        fields[key].name: item if checks_itself else _convert(item, fields[key].type, joined(name, key))
+        key: item if checks_itself or key not in fields else _convert(item, fields[key].type, joined(name, key))
         for key, item in value.items()
     }
     try:
-        return info.cls(**given)
+        return given if named else info.cls(**{fields[key].name: item for key, item in given.items()})
     except SettingError as error:
         raise error.within(name) from None
 
 
-def _convert_named(value: Any, info: types.TypedDictType, name: str, expected: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise _not_a_mapping(name, value, expected)
-    _refuse_missing(value, info.fields, name)
-    named = {field.encode_name: field.type for field in info.fields}
-    return {
-        key: _convert(item, named[key], joined(name, key)) if key in named else item for key, item in value.items()
-    }
-
-
-def _refuse_missing(value: Mapping[str, Any], fields: Iterable[types.Field], name: str) -> None:
-    for field in fields:
-        if field.required and field.encode_name not in value:
-            raise SettingError(joined(name, field.encode_name), "is missing", expected=describe(field.type))
-
-
-def _convert_row(value: Any, info: types.TupleType, name: str, expected: str) -> tuple[Any, ...]:
-    if not isinstance(value, (list, tuple)) or len(value) != len(info.item_types):
+def _convert_items(value: Any, info: Any, name: str, expected: str) -> Any:
+    """A list as a list, or as a tuple of any or of a fixed length."""
+    row = isinstance(info, types.TupleType)
+    long_enough = isinstance(value, (list, tuple)) and (
+        len(value) == len(info.item_types) if row else _long_enough(value, info)
+    )
+    if not long_enough:
         raise SettingError.of_value(name, value, expected or describe(info))
-    each = enumerate(zip(value, info.item_types, strict=True))
-    return tuple(_convert(item, kind, f"{name}[{number}]") for number, (item, kind) in each)
-
-
-def _convert_items(
-    value: Any, info: types.ListType | types.VarTupleType, name: str, expected: str
-) -> Any:
-    if not isinstance(value, (list, tuple)) or not _long_enough(value, info):
-        raise SettingError.of_value(name, value, expected or describe(info))
-    items = [
-        item if _fits(item, info.item_type) else _convert(item, info.item_type, f"{name}[{number}]")
-        for number, item in enumerate(value)
-    ]
-    return tuple(items) if isinstance(info, types.VarTupleType) else items
+    kinds = info.item_types if row else repeat(info.item_type)
+    items = (_convert(item, kind, f"{name}[{n}]") for n, (item, kind) in enumerate(zip(value, kinds, strict=False)))
+    return list(items) if isinstance(info, types.ListType) else tuple(items)
 
 
 def _convert_entries(value: Any, info: types.DictType, name: str, expected: str) -> Any:
@@ -221,10 +198,7 @@ def _convert_entries(value: Any, info: types.DictType, name: str, expected: str)
     for key in value:
         if not _is_of(key, info.key_type):
             raise SettingError(joined(name, shown_key(key)), "is a key", expected=describe(info.key_type))
-    return {
-        key: item if _fits(item, info.value_type) else _convert(item, info.value_type, joined(name, shown_key(key)))
-        for key, item in value.items()
-    }
+    return {key: _convert(item, info.value_type, joined(name, shown_key(key))) for key, item in value.items()}
 
 
 def _not_a_mapping(name: str, value: Any, expected: str) -> SettingError:
@@ -232,15 +206,6 @@ def _not_a_mapping(name: str, value: Any, expected: str) -> SettingError:
         kind = "nothing" if value is None else f"a {type(value).__name__}"
         return SettingError("", f"it holds {kind}", expected=expected or "keys and values")
     return SettingError.of_value(name, value, expected or "keys and values")
-
-
-def _fits(value: Any, info: types.Type) -> bool:
-    """Whether the value has the type already. This check saves the time of making names and errors for many values."""
-    if isinstance(info, types.UnionType):
-        return any(_fits(value, kind) for kind in info.types)
-    if isinstance(info, types.NoneType):
-        return value is None
-    return isinstance(info, (types.StrType, types.IntType, types.FloatType)) and _is_of(value, info)
 
 
 def _is_of(value: Any, info: types.Type) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from rskip.machine.extras import extra
 from rskip.settings.errors import SettingError, shown_key
 
-MAX_DEPTH, MAX_VALUES = 100, 1_000_000
+MAX_DEPTH = 100
 
 # In YAML 1.1, which PyYAML implements, 5e-3 (without a point) is text. In YAML 1.2 it is a number.
 _FLOAT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
@@ -63,54 +63,14 @@ def parse_yaml(text: str, *, source: str) -> Any:
         import yaml
 
     try:
-        _refuse_nesting(yaml.parse(text, Loader=_loader()), source)
         return yaml.load(text, Loader=_loader())
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {min(mark.line + 1, len(text.splitlines()) or 1)}" if mark else ""  # never after the last line
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise SettingError("", f"not valid YAML: {problem}", source=f"{source}{line}") from None
-    except SettingError:
-        raise
     except (ValueError, TypeError, AttributeError, LookupError) as error:  # from PyYAML: a value doesn't fit its tag
         raise SettingError("", f"not valid YAML: {error}", source=source) from None
-
-
-def _refuse_nesting(events: Iterable[Any], source: str) -> None:
-    """Refuses what would overflow the stack of libyaml, which crashes the process, and aliases (`*name`) that stand for
-    what they are in, or for more than MAX_VALUES values."""
-    from yaml import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
-
-    known: dict[str | None, tuple[int, int]] = {}  # of each anchor: values and levels
-    within: list[tuple[str | None, int, int]] = [(None, 0, 0)]  # of what is open: anchor, values, levels
-    for event in events:
-        if isinstance(event, CollectionStartEvent):
-            within.append((event.anchor, 1, 0))
-            if len(within) - 1 > MAX_DEPTH:
-                raise _nested(source)
-            continue
-        anchor, values, levels = None, 0, 0
-        if isinstance(event, ScalarEvent):
-            anchor, values = event.anchor, 1
-        elif isinstance(event, AliasEvent):
-            if any(event.anchor == each for each, _, _ in within):
-                raise SettingError("", f"*{event.anchor} refers to a value that contains it", source=source)
-            values, levels = known.get(event.anchor, (1, 0))
-        elif isinstance(event, CollectionEndEvent):
-            anchor, values, levels = within.pop()
-            levels += 1
-        if anchor is not None:
-            known[anchor] = values, levels
-        outer, before, deepest = within[-1]
-        within[-1] = outer, before + values, max(deepest, levels)
-        if len(within) - 1 + within[-1][2] > MAX_DEPTH:
-            raise _nested(source)
-        if within[-1][1] > MAX_VALUES:
-            raise SettingError("", f"holds more than {MAX_VALUES:,} values", source=source)
-
-
-def _nested(source: str) -> SettingError:
-    return SettingError("", f"nested more than {MAX_DEPTH} levels deep", source=source)
 
 
 def read_json(path: Path) -> Any:
@@ -136,6 +96,10 @@ def parse_json(text: str, *, source: str) -> Any:
     if text.count("[") + text.count("{") > MAX_DEPTH and _depth(content) > MAX_DEPTH:
         raise _nested(source)
     return content
+
+
+def _nested(source: str) -> SettingError:
+    return SettingError("", f"nested more than {MAX_DEPTH} levels deep", source=source)
 
 
 def _depth(content: Any) -> int:
