@@ -10,7 +10,7 @@ from typing import Any
 
 from rskip.files.checksum import file_difference
 from rskip.files.lock import one_at_a_time
-from rskip.files.whole import atomic_file, require_space
+from rskip.files.whole import atomic_file
 from rskip.machine.extras import extra
 from rskip.machine.progress import Progress
 
@@ -129,7 +129,6 @@ class _Transfer:
                 total = int(length) if length.isdecimal() else 0
                 answer.headers["Content-Length"] = str(total)  # pooch fails on other texts
                 answer.raw.headers.pop("Content-Encoding", None)  # some servers add it to .gz files, which stay packed
-                require_space(self.target, total)
                 bar.total = total or self.size
 
             def write(block: bytes) -> None:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm")
 LEAST_SIDE = 16  # pixels; less shows nothing
 MOST_PIXELS = 50_000_000  # 150 MB in RGB
-_TILE = (322, 323)  # TIFF tags: width and length of a tile
 
 
 def read_image(source: Any, *, least_side: int = LEAST_SIDE) -> Image:
@@ -51,10 +50,8 @@ def read_image(source: Any, *, least_side: int = LEAST_SIDE) -> Image:
             _refuse_size(source.size, name, least=least_side, most=MOST_PIXELS)
             return rgb(ImageOps.exif_transpose(source), name)
         with _opened(source, name) as image:
-            reducible = image.format == "JPEG" and not _is_decoded_whole(image)
-            _refuse_size(image.size, name, least=least_side, most=64 * MOST_PIXELS if reducible else MOST_PIXELS)
-            if image.format == "TIFF" and _TILE[0] in image.tag_v2:
-                _refuse_size([image.tag_v2[tag] for tag in _TILE], f"{name}, a tile", least=1, most=MOST_PIXELS)
+            most = 64 * MOST_PIXELS if image.format == "JPEG" else MOST_PIXELS
+            _refuse_size(image.size, name, least=least_side, most=most)
             part = 1
             while image.width * image.height > MOST_PIXELS * part * part:
                 part *= 2
@@ -122,14 +119,6 @@ def _opened(source: Any, name: str) -> Any:
         return Image.open(source, formats=FORMATS)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise ImageError(f"{name}: more than {MOST_PIXELS:,} pixels: make it smaller") from None
-
-
-def _is_decoded_whole(jpeg: Any) -> bool:
-    """Whether the decoder needs the JPEG at full size, because a scan has only some of the details or colours."""
-    colours = jpeg.layers
-    scan = b"\xff\xda" + (6 + 2 * colours).to_bytes(2, "big") + bytes([colours])  # of all colours
-    jpeg.fp.seek(-len(scan) - 2 * colours - 3, os.SEEK_CUR)
-    return "progressive" in jpeg.info or jpeg.fp.read(len(scan)) != scan
 
 
 def _refuse_size(pixels: Sequence[int], name: str, *, least: int, most: int) -> None:

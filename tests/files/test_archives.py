@@ -82,26 +82,6 @@ def test_kind_is_not_taken_from_the_name(make: Any, tmp_path: Path, synced: list
     assert synced == [Path(FRENCH).name]  # whole on the disk before the folder has its name
 
 
-def test_real_texts(shared: Path, tmp_path: Path) -> None:
-    """WMT's samples in an archive of WMT's structure, and giga-fren's: packed files in a plain tar."""
-    sample = {language: shared / f"data/wmt14/train-sample-a.tok.{language}.gz" for language in ("en", "de")}
-    with tarfile.open(tmp_path / "training.tgz", "w:gz") as tar:
-        for language, path in sample.items():
-            content = gzip.decompress(path.read_bytes())
-            tar.addfile(tar_member(f"training/europarl-v7.de-en.{language}", content), io.BytesIO(content))
-    with tarfile.open(tmp_path / "giga.tar", "w") as tar:
-        for language, path in sample.items():
-            tar.add(path, f"giga-fren.release2.fixed.{language}.gz")
-    plain = extract(tmp_path / "training.tgz", [ENGLISH, GERMAN], tmp_path / "out")
-    packed = extract(
-        tmp_path / "giga.tar", ["giga-fren.release2.fixed.en.gz", "giga-fren.release2.fixed.de.gz"], tmp_path / "giga"
-    )
-    for language, path in sample.items():
-        assert packed[f"giga-fren.release2.fixed.{language}.gz"].read_bytes() == path.read_bytes()
-        member = f"training/europarl-v7.de-en.{language}"
-        assert plain[member].read_bytes() == gzip.decompress(path.read_bytes())
-
-
 def test_a_folder_that_has_the_members_is_kept_and_another_is_replaced(make: Any, tmp_path: Path) -> None:
     archive, out = make(), tmp_path / "out"
     extract(archive, [ENGLISH], out)
@@ -150,14 +130,6 @@ def test_what_is_not_an_ordinary_file_is_not_extracted(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has no file 'a'"):
         extract(tmp_path / "evil.zip", ["a"], tmp_path / "out")
     assert files(tmp_path) == ["evil.tgz", "evil.zip"]
-
-
-def test_link_to_a_folder_before_a_file_within_it(tmp_path: Path) -> None:
-    """The archive's link is not made, so the file lands in a folder of its own."""
-    link = tar_member("training", kind=tarfile.SYMTYPE, link=str(tmp_path))
-    archive = write_tar(tmp_path / "evil.tgz", (link, b""), (tar_member("training/a", b"text"), b"text"))
-    extract(archive, ["training/a"], tmp_path / "out")
-    assert files(tmp_path / "out") == ["training/a"] and not (tmp_path / "a").exists()
 
 
 DAMAGED = r"is damaged,? (or )?truncated"

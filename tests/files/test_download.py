@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import http.server
-import io
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -135,12 +133,6 @@ def test_odd_headers_change_nothing(server: Any, fetch: Any, target: Path) -> No
     assert target.read_bytes() == CONTENT
 
 
-def test_a_servers_words_are_put_on_one_line(server: Any, fetch: Any) -> None:
-    server.faults = [server.Answer(b"", 302, {"Location": "/again"})] * 40
-    with pytest.raises(NotServed, match=r": the server answered 302 Found: check the URL$"):
-        fetch()
-
-
 def test_what_is_no_address_is_said(server: Any, fetch: Any, target: Path) -> None:
     server.faults = [server.Answer(b"", 302, {"Location": "http://[::1/x"})]
     with pytest.raises(WrongFile, match=r": not a URL \(Invalid IPv6 URL\): correct it$"):
@@ -162,11 +154,6 @@ def test_a_bad_disk_is_not_tried_again(server: Any, fetch: Any, target: Path, mo
         assert caught.value.errno == bad and len(server.requests) == number and held(target) == []
 
 
-def test_a_server_that_is_gone(target: Path) -> None:
-    with pytest.raises(NotReached, match=r"download failed in 2 attempts \(.*refused.*\): run it again"):
-        download("http://127.0.0.1:1/a.gz", target, attempts=2)
-
-
 def test_each_wait_is_twice_as_long(server: Any, fetch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
@@ -179,38 +166,6 @@ def test_each_wait_is_twice_as_long(server: Any, fetch: Any, monkeypatch: pytest
     server.faults = [503, 500, 429]
     fetch(attempts=4, stop=Waiting())
     assert waits == [0, 1.5, 3, 6]
-
-
-def test_a_disk_that_is_too_small_is_seen_before_the_download(
-    server: Any, fetch: Any, target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usage = shutil.disk_usage(server.folder)._replace(free=20)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(OSError, match=rf"2,008 bytes needed, 20 free: '{target}'") as error:
-        fetch()
-    assert error.value.errno == errno.ENOSPC and held(target) == []
-
-
-def test_a_folder_where_a_file_belongs(server: Any, fetch: Any, target: Path) -> None:
-    target.mkdir(parents=True)
-    with pytest.raises(IsADirectoryError, match=f"'{target}'$"):
-        fetch()
-    assert server.requests == []
-
-
-def test_progress_on_a_terminal_alone(
-    fetch: Any, target: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    fetch()
-    target.unlink()
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr("sys.stderr", terminal := Terminal())
-    fetch()
-    assert re.search(r"train\.en\.gz: 100%.*2\.01k/2\.01k", terminal.getvalue())
 
 
 def test_a_server_that_falls_silent(server: Any, fetch: Any, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:

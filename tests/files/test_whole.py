@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import re
-import shutil
 import threading
 import time
 from pathlib import Path
@@ -13,16 +10,7 @@ from typing import Any
 
 import pytest
 
-from rskip.files.whole import (
-    DiskFull,
-    atomic_file,
-    disk_space,
-    naming,
-    put_in_place,
-    recover,
-    require_space,
-    whole_folder,
-)
+from rskip.files.whole import atomic_file, put_in_place, recover, whole_folder
 
 
 def names(folder: Path) -> list[str]:
@@ -93,13 +81,6 @@ def test_a_files_content_reaches_the_disk_before_its_name_does(tmp_path: Path, s
     assert name.startswith(".file.") and names(tmp_path) == ["file"]
 
 
-def test_a_folder_appears_when_the_block_ends(tmp_path: Path) -> None:
-    with whole_folder(tmp_path / "a/out") as building:
-        (building / "file").write_text("new")
-        assert not (tmp_path / "a/out").exists()
-    assert names(tmp_path) == ["a", "a/out", "a/out/file"]
-
-
 def test_of_two_that_write_a_folder_one_waits_and_both_are_whole(tmp_path: Path) -> None:
     """The second writer starts while the first is half done, but sees only the folder that the first has finished."""
     out = tmp_path / "out"
@@ -168,40 +149,3 @@ def test_a_folder_takes_its_place_though_a_killed_process_left_the_old_one(tmp_p
         (tmp_path / name / "file").write_text(name)
     put_in_place(tmp_path / "new", tmp_path / "out")
     assert names(tmp_path) == ["out", "out/file"] and (tmp_path / "out/file").read_text() == "new"
-
-
-def test_a_full_disk_and_a_place_that_can_not_be_written_get_their_advice(tmp_path: Path) -> None:
-    def error_of(error: OSError, elsewhere: str | None = "go elsewhere") -> OSError:
-        with pytest.raises(OSError) as raised, disk_space(tmp_path, advice="free some", elsewhere=elsewhere):
-            raise error
-        return raised.value
-
-    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        full = OSError(number, os.strerror(number), "a/file")
-        assert str(error_of(full)) == "no space left for a/file: free some"
-        assert str(error_of(OSError(number, os.strerror(number)))) == f"no space left for {tmp_path}: free some"
-    detailed = DiskFull(errno.ENOSPC, "20 free", "a/file")
-    assert str(error_of(detailed)) == "no space left for a/file (20 free): free some"
-    for number in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
-        refused = OSError(number, os.strerror(number), "a/file")
-        assert str(error_of(refused)) == f"can't write a/file ({os.strerror(number)}): go elsewhere"
-        assert error_of(refused, elsewhere=None) is refused
-    for other in (OSError(errno.EIO, "broken", "a/file"), OSError(errno.EACCES, "no name"), OSError("in words")):
-        assert error_of(other) is other
-
-
-def test_space_is_required_before_a_file_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    require_space(tmp_path / "file", 1000)
-    with pytest.raises(OSError, match=rf"1,001 bytes needed, 1,000 free: '{re.escape(str(tmp_path))}/file'$") as error:
-        require_space(tmp_path / "file", 1001)
-    assert error.value.errno == errno.ENOSPC
-
-
-def test_the_file_and_the_consequence_are_named() -> None:
-    for given, reason in ((OSError(errno.EROFS, "x"), os.strerror(errno.EROFS)), (OSError("in words"), "in words")):
-        with pytest.raises(OSError) as error, naming(Path("a/file"), consequence="the training stops"):
-            raise given
-        assert (error.value.errno, error.value.filename) == (given.errno, "a/file")
-        assert error.value.strerror == f"{reason}; the training stops"
