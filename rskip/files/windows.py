@@ -54,59 +54,54 @@ def read_windows(
     :raises ValueError: a line is not UTF-8 or has more than 10 million bytes. Names the input and the line. The lines
         before it are yielded first.
     """
-    reader = _WindowReader(lines, characters)
+    number = start = position = 0
+    digest = hashlib.sha256()
     for path in inputs:
-        yield from reader.read(path, wait)
+        name, first_line = input_name(path), 1
+        for texts, raw, error in _blocks(path, name, lines, characters, wait):
+            digest.update(raw)
+            position += len(raw)
+            yield Window(
+                number=number,
+                name=name,
+                first_line=first_line,
+                start=start,
+                lines=tuple(texts),
+                size=len(raw),
+                position=position,
+                sha256=digest.hexdigest(),
+                whole=error is None,
+            )
+            if error is not None:
+                raise error
+            number, start, first_line = number + 1, start + len(texts), first_line + len(texts)
 
 
-class _WindowReader:
-    def __init__(self, lines: int, characters: int) -> None:
-        self._most_lines, self._most_characters = lines, characters
-        self._number = self._start = self._position = 0
-        self._digest = hashlib.sha256()
-
-    def read(self, path: str | os.PathLike[str], wait: float | None) -> Iterator[Window]:
-        name = input_name(path)
-        lines: list[str] = []
-        characters = size = 0
-        first_line = 1
-        try:
-            with _opened(path) as descriptor:
-                for raw in raw_lines(descriptor, wait=wait):
-                    if raw is not None:
-                        line = _decoded(raw, name, first_line + len(lines))
-                        lines.append(line)
-                        characters += len(line)
-                        size += len(raw)
-                        self._digest.update(raw)
-                    full = len(lines) >= self._most_lines or characters >= self._most_characters
-                    if full or (raw is None and lines):
-                        yield self._window(name, first_line, lines, size)
-                        first_line += len(lines)
-                        lines, characters, size = [], 0, 0
-        except ValueError:
-            if lines:
-                yield self._window(name, first_line, lines, size, whole=False)
+def _blocks(
+    path: str | os.PathLike[str], name: str, most_lines: int, most_characters: int, wait: float | None
+) -> Iterator[tuple[list[str], bytes, ValueError | None]]:
+    """The lines of each window and their bytes, and for the last one the error of the line after it."""
+    texts: list[str] = []
+    raw: list[bytes] = []
+    number, characters, damage = 0, 0, None
+    try:
+        with _opened(path) as descriptor:
+            for line in _raw_lines(descriptor, wait):
+                if line is not None:
+                    number += 1
+                    texts.append(_decoded(line, name, number))
+                    raw.append(line)
+                    characters += len(texts[-1])
+                full = len(texts) >= most_lines or characters >= most_characters
+                if full or (line is None and texts):
+                    yield texts, b"".join(raw), None
+                    texts, raw, characters = [], [], 0
+    except ValueError as error:
+        if not texts:
             raise
-        if lines:
-            yield self._window(name, first_line, lines, size)
-
-    def _window(self, name: str, first_line: int, lines: list[str], size: int, *, whole: bool = True) -> Window:
-        self._position += size
-        window = Window(
-            number=self._number,
-            name=name,
-            first_line=first_line,
-            start=self._start,
-            lines=tuple(lines),
-            size=size,
-            position=self._position,
-            sha256=self._digest.hexdigest(),
-            whole=whole,
-        )
-        self._number += 1
-        self._start += len(lines)
-        return window
+        damage = error
+    if texts:
+        yield texts, b"".join(raw), damage
 
 
 def input_name(path: str | os.PathLike[str]) -> str:
@@ -114,7 +109,7 @@ def input_name(path: str | os.PathLike[str]) -> str:
     return "standard input" if path == STANDARD_INPUT else str(path)
 
 
-def raw_lines(descriptor: int, *, wait: float | None) -> Iterator[bytes | None]:
+def _raw_lines(descriptor: int, wait: float | None) -> Iterator[bytes | None]:
     """Yields lines of an open file with their ends, and None each time that nothing arrives for `wait` seconds.
 
     A line longer than `LONGEST_LINE` is truncated.
