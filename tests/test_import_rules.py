@@ -38,7 +38,6 @@ WITHOUT_TORCH = (
     "translation.description", "translation.files", "translation.generated", "translation.jobs",
     "translation.metrics", "translation.model_files", "translation.terminal",
     "translation.translator", "translation.workers", "captioning.preparation", "language_modeling.preparation",
-    "cpu.checks",
 )  # fmt: skip
 # the work of commands that need torch: the command itself is imported without, for its help
 WITH_TORCH = {
