@@ -16,7 +16,6 @@ from rskip.connections.connection import HOST_NEEDS, Connection, StackConnection
 from rskip.connections.deep_delta import DeepDelta
 from rskip.connections.deepnorm import DeepNorm
 from rskip.connections.denseformer import DenseFormer
-from rskip.connections.former_options import Choice, Flag, Number, Whole
 from rskip.connections.frac import FracConnection
 from rskip.connections.gpas import GPAS
 from rskip.connections.highway import Highway
@@ -58,16 +57,13 @@ __all__ = [
     "SAS",
     "ASkip",
     "Bounds",
-    "Choice",
     "Connection",
     "ConnectionSpec",
     "Factor",
     "Family",
-    "Flag",
     "Fold",
     "GatedSum",
     "Highway",
-    "Number",
     "Option",
     "Paper",
     "Place",
@@ -99,7 +95,6 @@ __all__ = [
     "Keel",
     "LayerNormScaling",
     "MixLN",
-    "Whole",
     "ResidualDual",
     "PeriLN",
     "Sandwich",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,17 +20,9 @@ from rskip.connections.registry import Fold, register_connection
 from rskip.connections.rskip import softplus_inverse
 from rskip.connections.spec import ConnectionSpec
 from rskip.kernel_forms import NormalisedSum
-from rskip.settings.errors import SettingError
 
 _LEAST = 1.05  # minimum initial value of a learned λ, which is always above 1
 _FAVOURED = 2.0  # initial logit of y₂ in a mixture of y₁ to y₃; the other logits start at 0
-
-
-def _check(spec: ConnectionSpec) -> None:
-    options = dict(spec.options)
-    if "rate" in options and "form" in options:
-        expected = f"rate only with form=learned, not with form={options['form']}"
-        raise SettingError.of_value("connection", str(spec), expected, advice="leave rate out")
 
 
 def _fold(spec: ConnectionSpec) -> Fold | None:
@@ -47,7 +39,7 @@ def _fold(spec: ConnectionSpec) -> Fold | None:
     formula="norm(λx + f), λ = 1 + softplus(b + c·a), a learned, λ by depth at first",
     source="this project; λ by depth is DeepNorm's α, Wang et al. 2022, Table 1",
     norms=("ln", "rms", "gn1", "bn"),
-    check=_check,
+    only_with={"rate": ("form", "learned")},
     fold=_fold,
 )
 class ASkip(Connection):
@@ -107,12 +99,6 @@ class ASkip(Connection):
         if self.form != "learned":
             return self.first
         return 1 + functional.softplus(self._start + self.rate * at_least_float32(self.offset)).squeeze(0)
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        offset = state_dict.get(f"{prefix}offset")
-        if offset is not None and not offset.shape:  # saved before 0.1.0
-            state_dict[f"{prefix}offset"] = offset[None]
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         if self.form in ("learned", "depth"):

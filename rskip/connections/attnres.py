@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from rskip.connections.connection import Connection, StackConnection, State, check_output, opened, tensors
+from rskip.connections.connection import Connection, StackConnection, State, opened, tensors
 from rskip.connections.initial_values import SelfInitialised
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import RMSNorm, at_least_float32, build_norm, without_autocast
@@ -118,7 +118,6 @@ class AttnRes(Connection):
         return self.norm(values[0] if self.attention is None else self.attention(values)), values
 
     def after(self, kept: State, f: Tensor) -> State:
-        check_output(f, kept[0], self)
         return (*kept, f) if self.begins else (*kept[:-1], kept[-1] + f)
 
     def as_mixing(self, state: State, f: Tensor) -> Mixing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rskip.connections.connection import Connection, State, check_output, tensors
+from rskip.connections.connection import Connection, State, tensors
 from rskip.connections.norms import build_norm
 from rskip.connections.place import Place
 from rskip.connections.registry import register_connection
@@ -41,7 +41,6 @@ class B2T(Connection):
         return x, (x, bottom)
 
     def after(self, kept: State, f: Tensor) -> State:
-        check_output(f, kept[0], self)
         x, bottom = kept
         if self.ends_layer:
             return self.norm(x + f + bottom).to(x.dtype)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rskip.connections.gates import Gate
 from rskip.connections.initial_values import SelfInitialised
 from rskip.connections.mixing import Mixing
-from rskip.connections.norms import Normalisation, check_features, under_autocast
+from rskip.connections.norms import Normalisation, under_autocast
 from rskip.kernel_forms import GatedSum, NormalisedSum
 
 State = Tensor | tuple[Tensor, ...]
@@ -20,7 +20,6 @@ State = Tensor | tuple[Tensor, ...]
 # Positions inside a branch that can be normalised. In attention: each head's queries, keys and values, the joined heads
 # before the output map, and that map's output. In a feed-forward branch: the hidden features before its last map.
 InnerNorm = Literal["query", "key", "value", "heads", "output", "hidden"]
-INNER_NORMS: tuple[InnerNorm, ...] = get_args(InnerNorm)
 
 # What a connection may need from its model in addition to x and f; spec.py describes each need.
 HostNeed = Literal["inner_norms", "scales_heads", "branch_gain", "profile", "stack"]
@@ -49,7 +48,6 @@ class Connection(SelfInitialised):
 
     def __init__(self, features: int, *, feature_dim: int = -1) -> None:
         super().__init__()
-        check_features(features, feature_dim)
         self.features = features
         self.feature_dim = feature_dim
 
@@ -59,12 +57,13 @@ class Connection(SelfInitialised):
 
     def before(self, state: State) -> tuple[Tensor, State]:
         """The branch's input, and the value to pass to `after`."""
-        x = one_tensor(state, self)
-        return self.branch_input(x), x
+        assert isinstance(state, Tensor), "the state of another family"
+        return self.branch_input(state), state
 
     def after(self, kept: State, f: Tensor) -> State:
         """The state after the block, from what `before` kept and the branch's output."""
-        return self(one_tensor(kept, self), f)
+        assert isinstance(kept, Tensor)
+        return self(kept, f)
 
     def branch_input(self, x: Tensor) -> Tensor:
         """The branch's input if the state is x: x itself, unless the connection normalises it first."""
@@ -137,23 +136,9 @@ class Connection(SelfInitialised):
         if x is a convolution's half-precision output. Half precision would lose too much: ResNet-20 with 2rskip+ln
         doesn't train then.
 
-        :raises TypeError: x, f or the result of `combine` is not a floating-point tensor, or only one of x and f is
-            float64.
-        :raises ValueError: x and f differ in shape or have another number of features, or `combine` changed the shape.
+        It checks nothing: `rskip.nn.check_calls` finds a branch whose output has another shape.
         """
-        if not (isinstance(x, Tensor) and isinstance(f, Tensor) and x.dtype == f.dtype and x.is_floating_point()):
-            _check_types(x, f)
-        if x.shape != f.shape or x.dim() <= max(self.feature_dim, 0) or x.shape[self.feature_dim] != self.features:
-            of_features = f"with {self.features} features along dimension {self.feature_dim}"
-            if x.shape == f.shape:
-                raise ValueError(f"x and f must have a shape {of_features}, not {tuple(x.shape)}")
-            given = f"{tuple(x.shape)} and {tuple(f.shape)}"
-            raise ValueError(f"x and f must have the same shape, {of_features}, not {given}")
         y = self.combine(x, f)
-        check_floating(y, f"the result of {type(self).__name__}.combine")
-        if y.shape != x.shape:
-            shapes = f"{tuple(x.shape)}, not {tuple(y.shape)}"
-            raise ValueError(f"{type(self).__name__}.combine must return a tensor of x's shape {shapes}")
         if y.dtype == x.dtype:
             return y
         return y.to(torch.promote_types(x.dtype, y.dtype) if under_autocast(x.device) else x.dtype)
@@ -202,10 +187,8 @@ class StackConnection(SelfInitialised):
 
     def leave(self, state: State) -> Tensor:
         """The stack's output (..., C) from the last block's state, before a closing normalisation."""
-        if type(self) is StackConnection and isinstance(state, tuple):
-            problem = f"the stack's last state is {_shown_state(state)}, and its connection has no stack class"
-            raise TypeError(f"{problem}: pass a class derived from StackConnection to register_connection as `stack`")
-        return one_tensor(state, self)
+        assert isinstance(state, Tensor), "blocks pass on several tensors: give register_connection a class as `stack`"
+        return state
 
     @property
     def no_weight_decay(self) -> frozenset[str]:
@@ -233,24 +216,16 @@ def _warn_of_what_stays(module: Connection | StackConnection, inherited: object)
         warnings.warn(f"{name}.reset_parameters does not reset {', '.join(own)}: {advice}", stacklevel=3)
 
 
-def one_tensor(state: State, user: nn.Module) -> Tensor:
-    """Checks the state of a family that passes on only x. Raises TypeError for another family's state."""
-    if not isinstance(state, Tensor):
-        raise TypeError(f"{type(user).__name__} expects one tensor as state, not {_shown_state(state)}")
-    return state
-
-
 def tensors(state: State, user: nn.Module, count: int | None = None) -> tuple[Tensor, ...]:
-    """Checks the state of a family that passes on several tensors; `count` is their number, if known.
+    """The tensors of a state of several; `count` is their number, if known.
 
-    :raises TypeError: the state belongs to another family, or is the stack's input itself.
+    :raises TypeError: the state belongs to another family, is the stack's input itself, or blocks were left out.
     :raises RuntimeError: a connection would lose its gradients.
     """
     if not isinstance(state, tuple) or count not in (None, len(state)):
-        several = f"a tuple of {count} tensors" if count else "a tuple of tensors"
-        taken = f"{several} as state, such as its stack's enter(x) returns"
-        advice = "; run every block of the stack, in order" if isinstance(state, tuple) else ""
-        raise TypeError(f"{type(user).__name__} expects {taken}, not {_shown_state(state)}{advice}")
+        given = f"a tuple of {len(state)}" if isinstance(state, tuple) else f"one of shape {tuple(state.shape)}"
+        taken = f"a tuple of {count or 'several'} tensors as state, such as its stack's enter(x) returns"
+        raise TypeError(f"{type(user).__name__} expects {taken}, not {given}; run every block of the stack, in order")
     if isinstance(user, Connection) and not torch.is_grad_enabled() and all(each.requires_grad for each in state):
         raise RuntimeError(
             f"{type(user).__name__} got a state that requires gradients while gradients are off, so they would be "
@@ -259,41 +234,6 @@ def tensors(state: State, user: nn.Module, count: int | None = None) -> tuple[Te
     return state
 
 
-def check_floating(value: object, name: str) -> None:
-    """Raises TypeError unless the value is a floating-point tensor."""
-    if not (isinstance(value, Tensor) and value.is_floating_point()):
-        given = value.dtype if isinstance(value, Tensor) else f"a {type(value).__name__}"
-        raise TypeError(f"{name} must be a floating-point tensor, not {given}")
-
-
-def check_output(f: Tensor, x: Tensor, user: Connection) -> None:
-    """Checks the branch's output in families that pass on more than x.
-
-    :param x: a tensor with the shape of the branch's input and the state's type.
-    :raises TypeError: f is not a floating-point tensor, or only one of x and f is float64.
-    :raises ValueError: f has another shape than x.
-    """
-    _check_types(x, f)
-    if f.shape != x.shape:
-        expected = f"the branch's output with the shape of its input, {tuple(x.shape)}"
-        raise ValueError(f"{type(user).__name__} expects {expected}, not {tuple(f.shape)}")
-
-
 def opened(*state: Tensor) -> State:
     """The first state of a family that passes on several tensors, for `enter`; detached if gradients are off."""
     return state if torch.is_grad_enabled() else tuple(each.detach() for each in state)
-
-
-def _shown_state(state: object) -> str:
-    if isinstance(state, Tensor):
-        return f"one of shape {tuple(state.shape)}"
-    return f"a tuple of {len(state)}" if isinstance(state, tuple) else f"a {type(state).__name__}"
-
-
-def _check_types(x: object, f: object) -> None:
-    """Raises TypeError unless x and f are floating-point tensors. Their types may differ, but not if one is float64."""
-    check_floating(x, "x")
-    check_floating(f, "f")
-    assert isinstance(x, Tensor) and isinstance(f, Tensor)
-    if (x.dtype == torch.float64) != (f.dtype == torch.float64):
-        raise TypeError(f"x and f must have the same type if one is float64: x is {x.dtype}, f is {f.dtype}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from rskip.connections.connection import Connection, StackConnection, State, check_output, opened, tensors
+from rskip.connections.connection import Connection, StackConnection, State, opened, tensors
 from rskip.connections.initial_values import fill, one_hot
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import build_norm
@@ -82,7 +82,6 @@ class DenseFormer(Connection):
         return self.norm(outputs[0]), outputs
 
     def after(self, kept: State, f: Tensor) -> State:
-        check_output(f, kept[0], self)
         x, *outputs = kept
         x = x + f
         return (x, *outputs) if self.weights is None else averaged([*outputs, x], self.weights.unbind())

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rskip.connections.connection import Connection, StackConnection, State, check_output, one_tensor
+from rskip.connections.connection import Connection, StackConnection, State
 from rskip.connections.initial_values import draw, fill, one_hot
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import EPS, at_least_float32, build_norm, without_autocast
@@ -16,8 +16,6 @@ from rskip.connections.options import Bounds
 from rskip.connections.place import Place
 from rskip.connections.registry import register_connection
 from rskip.connections.sinkhorn import sinkhorn
-from rskip.connections.spec import ConnectionSpec
-from rskip.settings.errors import SettingError
 from rskip.settings.paper import Paper
 
 Streams = Annotated[int, Bounds(1, 64)]
@@ -81,17 +79,13 @@ class StreamsConnection(Connection):
 
     def after(self, kept: State, f: Tensor) -> State:
         mixed, outputs = kept
-        check_output(f, mixed.select(-2, 0), self)
         return torch.addcmul(mixed, outputs.unsqueeze(-1), f.unsqueeze(-2)).to(mixed.dtype)
 
 
 def streams_of(state: State, user: CopiedStreams | StreamsConnection) -> Tensor:
-    """The state as h (..., n, C). Raises ValueError for another shape, such as that of the stack's input."""
-    streams = one_tensor(state, user)
-    if streams.shape[-2:] != (user.streams, user.features):
-        taken = f"(..., {user.streams}, {user.features}) as state, such as its stack's enter(x) returns"
-        raise ValueError(f"{type(user).__name__} expects {taken}, not {tuple(streams.shape)}")
-    return streams
+    """The state as h (..., n, C)."""
+    assert isinstance(state, Tensor) and state.shape[-2:] == (user.streams, user.features), "another stack's state"
+    return state
 
 
 class _Sums(torch.autograd.Function):
@@ -244,13 +238,6 @@ class ManifoldStreams(StreamsConnection):
         return weights, outputs
 
 
-def _check_mhc(spec: ConnectionSpec) -> None:
-    options = dict(spec.options)
-    if options.get("residual") == "identity" and "iterations" in options:
-        expected = "iterations only with residual=sinkhorn, since residual=identity has none"
-        raise SettingError.of_value("connection", str(spec), expected, advice="leave iterations out")
-
-
 @register_connection(
     "mhc",
     formula="hyper's, with α = σ(u), β = 2σ(v), R = sinkhorn(w), and u, v, w linear in all streams' values",
@@ -260,7 +247,7 @@ def _check_mhc(spec: ConnectionSpec) -> None:
     default_norm="ln",
     closing_norm=True,
     stack=CopiedStreams,
-    check=_check_mhc,
+    only_with={"iterations": ("residual", "sinkhorn")},
     paper=Paper(
         title="mHC: Manifold-Constrained Hyper-Connections",
         authors="Zhenda Xie et al.",

@@ -13,20 +13,8 @@ from rskip.connections.linear import LinearMap
 from rskip.connections.norms import build_norm
 from rskip.connections.options import Bounds
 from rskip.connections.registry import register_connection
-from rskip.connections.spec import ConnectionSpec
 from rskip.kernel_forms import NormalisedSum
-from rskip.settings.errors import SettingError
 from rskip.settings.paper import Paper
-
-
-def _check(spec: ConnectionSpec) -> None:
-    options = dict(spec.options)
-    if options.get("form") == "rw" and "rank" in options:
-        expected = "rank only with form=lr, since form=rw has no low-rank map"
-        raise SettingError.of_value("connection", str(spec), expected, advice="leave rank out")
-    if options.get("form") != "rw" and "bound" in options:
-        expected = "bound only with form=rw, since form=lr has no weights of f and x"
-        raise SettingError.of_value("connection", str(spec), expected, advice="leave bound out")
 
 
 @register_connection(
@@ -35,7 +23,7 @@ def _check(spec: ConnectionSpec) -> None:
     source="Menghani et al. 2025, LAuReL-LR and LAuReL-RW; initial values: ours",
     norms=(None, "ln", "rms"),
     closing_norm=lambda spec: spec.norm is not None,
-    check=_check,
+    only_with={"rank": ("form", "lr"), "bound": ("form", "rw")},
     paper=Paper(
         title="LAuReL: Learned Augmented Residual Layer",
         authors="Gaurav Menghani, Ravi Kumar, Sanjiv Kumar",

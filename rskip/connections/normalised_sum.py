@@ -1,4 +1,4 @@
-"""Connections that consist of sums and normalisations; the compiled kernels compute them."""
+"""Connections that consist of sums and normalisations, or of gates too; the compiled kernels compute them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from rskip.connections.first_gain import FirstGain, kind_of
+from rskip.connections.gates import Gate
 from rskip.connections.norms import LayerNorm, RMSNorm
-from rskip.kernel_forms import NormalisedSum
+from rskip.kernel_forms import GatedSum, NormalisedSum
 
 if TYPE_CHECKING:
     from rskip.connections.connection import Connection
@@ -30,6 +31,23 @@ def normalised_sum(connection: Connection) -> NormalisedSum | None:
     is_plain = all(map(is_plain_norm, norms))
     of_one_kind = len({(kind_of(norm), norm.eps) for norm in stated.norms}) <= 1
     return stated if is_plain and of_one_kind else None
+
+
+def gated_sum(connection: Connection) -> GatedSum | None:
+    """The result of the connection's `as_gates`; None if the kernels can't compute it.
+
+    A class that overrides one of the formula's methods must define its own `as_gates`; an inherited one is ignored.
+    """
+    if not states_own_formula(connection, "as_gates"):
+        return None
+    stated = connection.as_gates()
+    if stated is None or connection.feature_dim != -1:
+        return None
+    norms = [norm for norm in (stated.norm, stated.branch_norm) if norm is not None]
+    gates = [gate for gate in (stated.alpha, stated.beta, stated.gamma) if gate is not None]
+    has_gates = stated.form == "delta" or all(type(gate) is Gate for gate in gates)
+    suits = all(map(is_plain_norm, norms)) and has_gates
+    return stated if suits else None
 
 
 def is_plain_norm(norm: nn.Module) -> bool:

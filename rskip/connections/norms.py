@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rskip.connections.initial_values import SelfInitialised
-from rskip.settings.errors import SettingError, did_you_mean, shown
+from rskip.settings.errors import SettingError, did_you_mean
 
 EPS = 1e-5
 MOMENTUM = 0.1  # for batch normalisation's running statistics
@@ -27,15 +27,11 @@ NORMS_OF_TEXT = (
 
 
 def check_features(features: int, feature_dim: int) -> None:
-    """Raises ValueError unless `features` is a whole number from 1 to 10^8 and `feature_dim` is -1 or 1."""
-    if isinstance(features, bool) or not isinstance(features, int) or features < 1:
-        raise ValueError(f"features must be a whole number of at least 1, not {shown(features)}")
-    if features > 10**8:
-        raise ValueError(f"features must be at most 10^8, not {shown(features)}")
-    if isinstance(feature_dim, bool) or not isinstance(feature_dim, int) or feature_dim not in (-1, 1):
-        raise ValueError(
-            f"feature_dim must be -1 (text: (B, T, C)) or 1 (images: (N, C, H, W)), not {shown(feature_dim)}"
-        )
+    """Raises SettingError unless `features` is a whole number from 1 to 10^8 and `feature_dim` is -1 or 1."""
+    if not isinstance(features, int) or not 1 <= features <= 10**8:
+        raise SettingError.of_value("features", features, "a whole number from 1 to 10^8")
+    if feature_dim not in (-1, 1):
+        raise SettingError.of_value("feature_dim", feature_dim, "-1 (text: (B, T, C)) or 1 (images: (N, C, H, W))")
 
 
 def features_to(feature_dim: int, y: Tensor) -> Tensor:
@@ -192,7 +188,7 @@ def set_eps(module: nn.Module, eps: float) -> None:
 
 
 def _check_eps(eps: float) -> None:
-    if isinstance(eps, bool) or not isinstance(eps, (int, float)) or not 0 <= eps < float("inf"):
+    if not 0 <= eps < float("inf"):
         raise SettingError.of_value("eps", eps, "a number of at least 0, such as 1e-6")
 
 

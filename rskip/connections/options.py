@@ -43,14 +43,8 @@ class Option:
 
     def __post_init__(self) -> None:
         if self.kind is float:
-            assert not isinstance(self.default, str)
-            object.__setattr__(self, "default", plain_number(self.default))
-        if self.kind in (int, float) and not self.bounds.ge <= float(self.default) <= self.bounds.le:
-            limits = f"{_shown(self.bounds.ge)} to {_shown(self.bounds.le)}"
-            raise ValueError(f"expected a default within its bounds, {limits}, not {self.default}")
-        for word in self.words:
-            if not (word and word == "".join(word.split()).lower() and "," not in word):
-                raise ValueError(f"expected lower-case words without spaces or commas, not {word!r}")
+            object.__setattr__(self, "default", plain_number(float(self.default)))
+        assert all(word == word.lower() and not {*word} & {" ", ","} for word in self.words), "no spec can name them"
 
     @property
     def values(self) -> str:
@@ -64,27 +58,18 @@ class Option:
 
     def read(self, text: str) -> OptionValue:
         """Converts `text` to a value. Raises a `SettingError` without a name for invalid text."""
-        value: OptionValue | None
-        expected = self.values
-        if self.kind is bool:
-            value = {"true": True, "false": False}.get(text)
-        elif self.kind is str:
-            expected += did_you_mean(text, self.words)
-            value = text if text in self.words else None
-        else:
-            value = self._number(text)
-        if value is None:
-            raise SettingError.of_value("", text, expected)
-        return value
-
-    def _number(self, text: str) -> float | None:
-        try:
-            number = int(text) if self.kind is int else float(text)
-        except ValueError:
-            return None
-        if not self.bounds.ge <= number <= self.bounds.le:
-            return None
-        return number if self.kind is int else plain_number(number)
+        words: dict[str, OptionValue] = {"true": True, "false": False} if self.kind is bool else {}
+        words.update(zip(self.words, self.words, strict=True))
+        if text in words:
+            return words[text]
+        if not words:
+            try:
+                number = int(text) if self.kind is int else plain_number(float(text))
+            except ValueError:
+                number = math.nan
+            if self.bounds.ge <= number <= self.bounds.le:
+                return number
+        raise SettingError.of_value("", text, self.values + did_you_mean(text, self.words))
 
 
 def _shown(bound: float) -> str:
@@ -104,7 +89,7 @@ def options_of(connection: type, taken: Collection[str]) -> dict[str, Option]:
     options = {}
     for name, parameter in inspect.signature(connection).parameters.items():
         if name not in taken and parameter.default is not parameter.empty and OPTION_NAME.fullmatch(name):
-            option = _option(name, _evaluated(parameter.annotation, connection), parameter.default)
+            option = _option(_evaluated(parameter.annotation, connection), parameter.default)
             if option is not None:
                 options[name] = option
     return options
@@ -120,21 +105,15 @@ def _evaluated(annotation: Any, connection: type) -> Any:
         return None
 
 
-def _option(name: str, annotation: Any, default: Any) -> Option | None:
+def _option(annotation: Any, default: Any) -> Option | None:
     bounds = Bounds()
     if get_origin(annotation) is Annotated:
         annotation, *further = get_args(annotation)
         bounds = next((each for each in further if isinstance(each, Bounds)), bounds)
     if get_origin(annotation) is Literal:
         words = get_args(annotation)
-        if default not in words or not all(isinstance(word, str) for word in words):
-            raise ValueError(f"expected strings in the Literal of {name}, with its default among them, not {default!r}")
         return Option(str, default, words=words)
-    if annotation is bool and isinstance(default, bool):
-        return Option(bool, default)
-    if annotation in (int, float) and isinstance(default, (int, annotation)) and not isinstance(default, bool):
-        return Option(annotation, default, bounds)
-    return None
+    return Option(annotation, default, bounds) if annotation in (bool, int, float) and default is not None else None
 
 
 def plain_number(value: float) -> float:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from rskip.settings.errors import SettingError
 
 BRANCHES = {"encoder": ("self_attn", "ffn"), "decoder": ("self_attn", "encoder_attn", "ffn"), "network": ("block",)}
-_LEAST = {"sublayer": 1, "sublayers": 1, "layer": 1, "layers": 1, "other_layers": 0}
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Place:
     :param layer: number of the layer that contains the block. In a network each block is one layer.
     :param layers: number of layers in the stack.
     :param other_layers: number of layers in the other stack; 0 if there is no other stack.
-    :raises SettingError: a value is not valid; the error is named after it, such as `place.layer`.
+    :raises SettingError: a value is not valid, or the numbers contradict each other.
     """
 
     stack: str
@@ -34,23 +33,16 @@ class Place:
 
     def __post_init__(self) -> None:
         if self.stack not in BRANCHES:
-            raise self._wrong("stack", " or ".join(BRANCHES))
+            raise SettingError.of_value("place.stack", self.stack, " or ".join(BRANCHES))
         if self.branch not in BRANCHES[self.stack]:
-            raise self._wrong("branch", f"{' or '.join(BRANCHES[self.stack])} of stack {self.stack}")
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise self._wrong(name, f"a whole number from {least}")
-        if self.sublayers % self.layers:
-            raise self._wrong("sublayers", f"a multiple of layers, {self.layers}")
-        a_layer = self.sublayers // self.layers
-        if self.sublayer > self.sublayers:
-            raise self._wrong("sublayer", f"at most sublayers, {self.sublayers}")
-        if self.layer != (of_sublayer := -(-self.sublayer // a_layer)):
-            raise self._wrong("layer", f"{of_sublayer}, the layer of sublayer {self.sublayer}")
-
-    def _wrong(self, name: str, expected: str) -> SettingError:
-        return SettingError.of_value(f"place.{name}", getattr(self, name), expected)
+            expected = f"{' or '.join(BRANCHES[self.stack])} of stack {self.stack}"
+            raise SettingError.of_value("place.branch", self.branch, expected)
+        counts = 1 <= self.layer <= self.layers and self.sublayers >= self.layers and self.other_layers >= 0
+        if not counts or self.sublayers % self.layers:
+            expected = "layer from 1 to layers, and sublayers a multiple of layers"
+            raise SettingError.of_value("place", self, expected)
+        if self.layer != (of_sublayer := -(-self.sublayer // (self.sublayers // self.layers))):
+            raise SettingError.of_value("place.layer", self.layer, f"{of_sublayer}, that of sublayer {self.sublayer}")
 
     @property
     def crosses(self) -> bool:

@@ -6,11 +6,11 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from rskip.connections.connection import Connection, StackConnection, overrides, passes_x
 from rskip.connections.norms import NORMS
-from rskip.connections.options import LEAST, MOST, OPTION_NAME, Option, options_of
+from rskip.connections.options import LEAST, MOST, Option, options_of
 from rskip.settings.errors import SettingError, did_you_mean, nearest
 from rskip.settings.paper import Paper
 
@@ -80,7 +80,8 @@ class Family:
     :param closing_norm: whether a stack of such blocks ends with one more normalisation, or a function of the spec that
         decides it.
     :param stack: the class that opens and closes the stack, built as `stack(features, **settings)`, or None.
-    :param check: raises ValueError for a spec whose parts contradict each other.
+    :param only_with: options that have an effect only if another option has a value: name to (other, value).
+    :param check: raises ValueError for a spec whose parts contradict each other in another way.
     :param fold: maps a spec to the simpler connection that it becomes for inference, or to None.
 
     `register_connection` reads the following from the class, unless the caller passes them:
@@ -110,7 +111,8 @@ class Family:
     without_norm: str = ""
     closing_norm: bool | Callable[[ConnectionSpec], bool] = False
     stack: type[StackConnection] | None = None
-    check: Callable[[ConnectionSpec], None] | None = None
+    only_with: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    check: Callable[[ConnectionSpec], None] = lambda spec: None
     fold: Callable[[ConnectionSpec], Fold | None] = lambda spec: None
     options: Mapping[str, Option] = field(default_factory=dict)
     passes: Passed = "x"
@@ -120,40 +122,11 @@ class Family:
     text_only: bool | Callable[[ConnectionSpec], bool] = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.norms, tuple) or not {None, *NORMS}.issuperset(self.norms):
-            raise self._wrong("norms", f"a tuple of None and {', '.join(NORMS)}, not {self.norms!r}")
-        if self.default_norm is not None and self.default_norm not in self.norms:
-            raise self._wrong("default_norm", f"one of its norms, not {self.default_norm!r}")
-        if self.factor is not None and re.match(r"e\d", self.name):
-            expected = "a name that does not begin with e and a digit, which would be read as part of λ"
-            raise self._wrong("its name", expected)
-        for name, option in self.options.items():
-            if not (isinstance(option, Option) and OPTION_NAME.fullmatch(name)):
-                expected = "an Option, named by lower-case letters, digits and underscores"
-                raise self._wrong(f"option {name}", f"{expected}, not {option!r}")
-        if self.passes not in get_args(Passed):
-            raise self._wrong("passes", f"{', '.join(get_args(Passed))}, not {self.passes!r}")
-        if self.passes == "x" and not passes_x(self.connection):
-            raise self._wrong("passes", "streams or history, since its class overrides before or after")
-        self._check_constructor()
-
-    def _check_constructor(self) -> None:
-        """Raises ValueError unless the constructors accept the settings of a spec."""
-        of_norm = () if self.norms == (None,) else ("norm",)
-        of_factor = () if self.factor is None else (self.factor.word,)
-        settings = (*of_norm, *of_factor, *self.options)
-        self._check_signature("its class", self.connection, "feature_dim", *settings, *["place"] * self.needs_place)
-        if self.stack is not None:
-            self._check_signature("its stack", self.stack, *settings)
-
-    def _check_signature(self, what: str, kind: type, *words: str) -> None:
-        try:
-            inspect.signature(kind).bind(1, **dict.fromkeys(words))
-        except TypeError as error:
-            raise self._wrong(what, f"a constructor with ({', '.join(('features', *words))}): {error}") from None
-
-    def _wrong(self, name: str, expected: str) -> ValueError:
-        return _wrong(self.name, name, expected)
+        if isinstance(self.norms, str) or not {None, *NORMS}.issuperset(self.norms):
+            raise SettingError.of_value(f"norms of {self.name}", self.norms, f"a tuple of None and {', '.join(NORMS)}")
+        if not re.fullmatch(r"(?!e\d)[a-z][a-z0-9_]*" if self.factor else "[a-z][a-z0-9_]*", self.name):
+            expected = "lower-case letters, digits and underscores, a letter first; with a factor not e and a digit"
+            raise SettingError.of_value("name of the connection", self.name, expected)
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -171,13 +144,9 @@ class Family:
         return ("text",) if self.text_only is True or self.passes != "x" else ("text", "images")
 
 
-def _read_class(name: str, cls: type[Connection], fields: dict[str, Any]) -> dict[str, Any]:
+def _read_class(cls: type[Connection], fields: dict[str, Any]) -> dict[str, Any]:
     """The fields of Family: the caller's, completed by those read from the class."""
-    factor = fields.get("factor")
-    if not (isinstance(cls, type) and issubclass(cls, Connection)):
-        raise _wrong(name, "its class", f"a class derived from Connection, not {cls!r}")
-    if not (factor is None or isinstance(factor, Factor)):
-        raise _wrong(name, "factor", f"a Factor (of rskip.connections), not {factor!r}")
+    factor: Factor | None = fields.get("factor")
     place = inspect.signature(cls).parameters.get("place")
     read: dict[str, Any] = {
         "passes": "x" if passes_x(cls) else "streams",
@@ -187,19 +156,11 @@ def _read_class(name: str, cls: type[Connection], fields: dict[str, Any]) -> dic
         **fields,
     }
     if "options" not in fields:
-        taken = {"features", "feature_dim", "norm", "place", factor.word if factor else ""}
-        try:
-            read["options"] = options_of(cls, taken)
-        except ValueError as error:
-            raise _wrong(name, "its options", str(error).removeprefix("expected ")) from None
+        read["options"] = options_of(cls, {"features", "feature_dim", "norm", "place", factor.word if factor else ""})
     if "text_only" not in fields:
         changes_input = overrides(cls, "branch_input") and fields.get("closing_norm", False)
         read["text_only"] = True if read["passes"] != "x" or read["needs_profile"] else changes_input
     return read
-
-
-def _wrong(family: str, name: str, expected: str) -> ValueError:
-    return ValueError(f"connection {family}: {name}: expected {expected}")
 
 
 _families: dict[str, Family] = {}
@@ -225,13 +186,8 @@ def register_connection(
 
     :param name: lower-case letters, digits and underscores, a letter first.
     :param fields: the other fields of `Family`. Most are read from the class.
-    :raises ValueError: another class has the name, or the name, a field or the class is not valid.
+    :raises ValueError: another class has the name, or the name or `norms` is not valid.
     """
-    if not (isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_]*", name)):
-        expected = "lower-case letters, digits and underscores, a letter first"
-        raise ValueError(f"connection name: expected {expected}, not {name!r}")
-    if not (isinstance(formula, str) and isinstance(source, str)):
-        raise ValueError(f"connection {name}: formula and source: expected strings")
     unpublished = Paper(source.strip() or name, None, None)
 
     def register(cls: ConnectionClass) -> ConnectionClass:
@@ -239,9 +195,7 @@ def register_connection(
         replaceable = owner is None or (owner.startswith(_OWN) and name not in _KEPT)
         if not replaceable and owner != _path(cls):
             raise ValueError(f"connection {name!r} is taken by {owner}; choose another name for {_path(cls)}")
-        _families[name] = Family(
-            name, cls, formula, source, paper or unpublished, **_read_class(name, cls, fields)
-        )
+        _families[name] = Family(name, cls, formula, source, paper or unpublished, **_read_class(cls, fields))
         return cls
 
     return register

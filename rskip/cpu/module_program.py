@@ -11,8 +11,7 @@ from torch.nn import functional
 
 from rskip.connections import Connection, StackConnection, State
 from rskip.connections.first_gain import kind_of
-from rskip.connections.gated_sum import gated_sum
-from rskip.connections.normalised_sum import normalised_sum
+from rskip.connections.normalised_sum import gated_sum, normalised_sum
 from rskip.connections.norms import RMSNorm
 from rskip.connections.sandwich import PeriLNStack
 from rskip.cpu.int8 import Int8Linear

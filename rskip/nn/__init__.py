@@ -6,7 +6,7 @@ require_torch("rskip.nn")
 
 from rskip.nn.adapting import Adaptation, adapt, adaptation
 from rskip.nn.call_check import check_calls
-from rskip.nn.hosts import HOSTS, AdaptedBlock, AdaptedImageBlock, Host, digest_of, register_host
+from rskip.nn.hosts.host import HOSTS, AdaptedBlock, AdaptedImageBlock, Host, digest_of, register_host
 from rskip.nn.hosts.transformers_model import from_pretrained
 from rskip.nn.residuals import LayerResiduals, Residual, Residuals, no_weight_decay
 from rskip.nn.spec_record import SpecRecord

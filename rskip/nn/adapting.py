@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from os.path import commonprefix
 from typing import Any, TypeVar
 
@@ -16,12 +17,11 @@ from rskip.connections import ConnectionSpec, MixLN, StackConnection, build_norm
 from rskip.connections.connection import Connection, HostNeed
 from rskip.connections.norms import LayerNorm
 from rskip.connections.spec import read_supplies
-from rskip.nn.hosts import YOURSELF, Host, Member, adapted_class, as_in, find_host, has_hooks
 from rskip.nn.hosts.cut_stack import warn_of_cuts
+from rskip.nn.hosts.host import YOURSELF, AdaptedBlock, Host, Member, adapted_class, as_in, find_host, has_hooks
 from rskip.nn.image_blocks import image_connections, join_images
 from rskip.nn.residuals import REFERENCE, Residual, Residuals
 from rskip.nn.spec_record import Moved, SpecRecord
-from rskip.nn.unchanged import unchanged_stacks
 from rskip.settings.errors import SettingError
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -89,13 +89,12 @@ def adapt(
     :param connection: connection string such as `2rskip+ln`.
     :param host_supplies: what you do for the connection yourself, out of HOST_NEEDS (`build_connection`).
     :returns: the same model.
-    :raises SettingError: the model is not a module, no block of it is known, a block's code differs from the tested
-        versions or is overridden, the model is already adapted, or these blocks do not support the connection. The
-        model is then unchanged.
+    :raises SettingError: no block of the model is known, a block's code differs from the tested versions or is
+        overridden, the model is already adapted, or these blocks do not support the connection. The model is then
+        unchanged.
     """
     if not isinstance(model, nn.Module):
-        advice = f"build it first, as {model.__name__}(...)" if isinstance(model, type) else ""
-        raise SettingError.of_value("model", model, "a PyTorch model (torch.nn.Module)", advice=advice)
+        raise SettingError.of_value("model", model, "a PyTorch model (torch.nn.Module), built")
     spec = connection if isinstance(connection, ConnectionSpec) else parse_connection(connection)
     if (before := adaptation(model)) is not None:
         advice = "build the model again, and adapt that one"
@@ -128,7 +127,7 @@ def adapt(
         new=tuple(name for key, name in names.items() if key not in old),
         dropped=tuple(name for key, name in old.items() if key not in names),
         unclosed=tuple(stack.name for stack in stacks if stack.final_norm is None and not stack.post_norm),
-        unchanged=tuple(unchanged_stacks(model)),
+        unchanged=tuple(_unchanged_stacks(model)),
     )
     if after.unchanged:
         warnings.warn(f"adapt left stacks of unknown blocks unchanged: {', '.join(after.unchanged)}", stacklevel=2)
@@ -344,6 +343,31 @@ def _close(final: Member, spec: ConnectionSpec, block: nn.Module, features: int,
             setattr(owner, name, as_in(block, nn.Identity()))
     elif spec.closing_norm != _kind(norm):
         setattr(owner, name, as_in(block, build_norm(spec.closing_norm, features, eps=_eps(norm))))
+
+
+def _unchanged_stacks(module: nn.Module, name: str = "") -> Iterator[str]:
+    """Describes each container with several residual blocks of one class in a row and no adapted block."""
+    if isinstance(module, AdaptedBlock):
+        return
+    if isinstance(module, (nn.ModuleList, nn.Sequential)) and not any(
+        isinstance(each, AdaptedBlock) for each in module.modules()
+    ):
+        runs = [(kind, len(list(run))) for kind, run in groupby(filter(_is_like_a_block, module), type)]
+        found = [f"{name} ({count} × {kind.__name__})" for kind, count in runs if count > 1]
+        if found:
+            yield from found
+            return
+    for child_name, child in module.named_children():
+        yield from _unchanged_stacks(child, f"{name}.{child_name}" if name else child_name)
+
+
+def _is_like_a_block(module: nn.Module) -> bool:
+    """Whether a module has a class of its own, a normalisation and several other modules with parameters."""
+    if isinstance(module, (nn.ModuleList, nn.Sequential)):
+        return False
+    owners = [each for each in module.modules() if any(True for _ in each.parameters(recurse=False))]
+    norms = sum("norm" in type(each).__name__.lower() for each in owners)
+    return norms > 0 and len(owners) - norms > 1
 
 
 def _kind(norm: nn.Module) -> str | None:

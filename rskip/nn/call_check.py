@@ -18,12 +18,14 @@ def check_calls(model: nn.Module, *args: Any, **kwargs: Any) -> None:
     """Runs `model(*args, **kwargs)` without gradients, and checks what it calls of each `Residuals` in it.
 
     The model must call `enter`, then each residual once in the order of the layers, then `leave`. It may repeat this
-    sequence. Most connections give a wrong result without an error if a call is missing, doubled or out of order. No
-    branch may change the state in place, since the connection needs it after the branch.
+    sequence. Most connections give a wrong result without an error if a call is missing, doubled or out of order. A
+    branch's output must have the shape of its input, and no branch may change the state in place, since the connection
+    needs it after the branch.
 
     :param model: a model with one or more `Residuals`. Call `model.eval()` first if it drops layers in training or has
         batch normalisation, whose statistics the run would change.
-    :raises ValueError: the model has no `Residuals`, a call is not the expected one, or a branch changes the state.
+    :raises ValueError: the model has no `Residuals`, a call is not the expected one, or a branch changes the state or
+        returns another shape.
     """
     stacks = {name: module for name, module in model.named_modules() if isinstance(module, Residuals)}
     if not stacks:
@@ -54,11 +56,13 @@ class _Calls:
     :param of: the `Residuals`, for errors.
     :param made: the calls so far.
     :param kept: the tensors that each residual's `before` kept for `after`, with their versions.
+    :param given: the shape of each branch's input.
     """
 
     of: str
     made: list[str] = field(default_factory=list)
     kept: dict[nn.Module, list[tuple[Tensor, int]]] = field(default_factory=dict)
+    given: dict[nn.Module, torch.Size] = field(default_factory=dict)
 
 
 def _record(module: nn.Module, method: str, call: str, calls: _Calls, undo: ExitStack) -> None:
@@ -66,15 +70,22 @@ def _record(module: nn.Module, method: str, call: str, calls: _Calls, undo: Exit
     original: Callable[..., Any] = getattr(module, method)
     own = module.__dict__.get(method)
 
+    branch = f"{calls.of}: the branch of {call.rpartition('.')[0]}"
+
     def noted(*args: Any, **kwargs: Any) -> Any:
         calls.made.append(call)
         if any(tensor._version != version for tensor, version in calls.kept.pop(module, ())):
-            branch = call.rpartition(".")[0]
-            expected = "a new tensor, for example with inplace=False"
-            raise ValueError(f"{calls.of}: the branch of {branch} changes its input in place: expected {expected}")
+            raise ValueError(
+                f"{branch} changes its input in place: expected a new tensor, for example with inplace=False"
+            )
+        if method == "after" and (shape := calls.given.pop(module, None)) is not None:
+            f = kwargs["f"] if "f" in kwargs else args[1]
+            if not isinstance(f, Tensor) or not f.is_floating_point() or f.shape != shape:
+                returned = f"{f.dtype} {tuple(f.shape)}" if isinstance(f, Tensor) else f"a {type(f).__name__}"
+                raise ValueError(f"{branch} returns {returned}: expected floats {tuple(shape)}, as its input")
         result = original(*args, **kwargs)
         if method == "before":
-            calls.kept[module] = _with_versions(result[1])
+            calls.kept[module], calls.given[module] = _with_versions(result[1]), result[0].shape
         return result
 
     module.__dict__[method] = noted

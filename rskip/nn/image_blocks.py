@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rskip.connections import HOST_NEEDS, Connection, ConnectionSpec, Place, build_connection
-from rskip.nn.hosts import Host, adapted_class, as_in
+from rskip.nn.hosts.host import Host, adapted_class, as_in
 from rskip.nn.spec_record import SpecRecord
 from rskip.settings.errors import SettingError
 

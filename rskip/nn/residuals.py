@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,10 +20,10 @@ from rskip.connections import (
     build_stack_connection,
     parse_connection,
 )
-from rskip.connections.connection import HostNeed, check_floating
+from rskip.connections.connection import HostNeed
 from rskip.connections.norms import EPS, Normalisation
 from rskip.connections.spec import described_needs, read_supplies
-from rskip.nn.branch_gain import expect_scaling, scale, settle, weights_of
+from rskip.nn.branch_gain import expect_scaling, settle, weights_of
 from rskip.nn.spec_record import SpecRecord
 from rskip.settings.errors import SettingError, did_you_mean
 from rskip.settings.kinds import MOST_LAYERS
@@ -56,25 +56,16 @@ class Residual(nn.Module):
 
         def __call__(self, state: State, branch: Callable[..., Any], *args: Any, **kwargs: Any) -> State: ...
 
-    def forward(self, state: State, branch: Callable[..., Any] = None, *args: Any, **kwargs: Any) -> State:  # type: ignore[assignment]
+    def forward(self, state: State, branch: Callable[..., Any], *args: Any, **kwargs: Any) -> State:
         """Runs the branch and joins its output with the state.
 
         :param state: what `Residuals.enter` or the residual before this one returned.
         :param branch: a module or function F, called as `branch(input, *args, **kwargs)`. If it returns a tuple, such
             as an attention's output and weights, F(x) is the first value.
-        :raises TypeError: the branch is not callable, or does not return a tensor or a tuple that begins with a tensor.
         """
-        if not callable(branch):
-            given = "no branch" if branch is None else f"a {type(branch).__name__} as branch"
-            raise TypeError(f"a residual got {given}: expected the state and the branch F itself, such as (s, ffn)")
         given, kept = self.before(state)
         output = branch(given, *args, **kwargs)
-        f = output[0] if isinstance(output, tuple) and output else output
-        if not isinstance(f, Tensor):
-            name = getattr(branch, "__qualname__", type(branch).__name__)
-            returned = None if output is None else f"a {type(output).__name__}"
-            raise TypeError(f"branch {name} must return a tensor, or a tuple that begins with one, not {returned}")
-        return self.after(kept, f)
+        return self.after(kept, output[0] if isinstance(output, tuple) else output)
 
     def before(self, state: State) -> tuple[Tensor, State]:
         """The branch's input, and the value to pass to `after`. Use both methods to get all outputs of your branch."""
@@ -92,9 +83,8 @@ class Residual(nn.Module):
 
         :param parts: modules with a `weight`; parts of a weight, such as the rows that compute the values; or an
             nn.MultiheadAttention, of which the values' part and the output map are scaled.
-        :raises TypeError: a part is something else.
-        :raises ValueError: a weight is empty, a copy or computed; it has not changed since it was scaled; there is no
-            weight; or a state dict was loaded, which contains scaled weights.
+        :raises ValueError: there is no weight; one is a copy or computed from others; or a state dict was loaded, which
+            contains scaled weights.
         """
         weights = weights_of(parts)
         if self.connection.branch_gain == 1:
@@ -104,15 +94,14 @@ class Residual(nn.Module):
                 "scale_branch was called after a state was loaded, which contains scaled weights: leave the call out; "
                 "or, if you have initialised the branch again, call the residual's reset_parameters first"
             )
-        scale(weights, self.connection.branch_gain)
+        with torch.no_grad():
+            for weight in weights:
+                weight.mul_(self.connection.branch_gain)
         settle(self.connection)
 
     def reset_parameters(self, weight_init: Callable[[Tensor], object] | None = None) -> None:
         """Sets every parameter of the connection to its initial value, as in `Residuals.reset_parameters`."""
-        if weight_init is None:
-            self.connection.reset_parameters()
-        else:
-            self.connection.reset_parameters(weight_init)
+        self.connection.reset_parameters(*(() if weight_init is None else (weight_init,)))
         self.loaded = False
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
@@ -130,18 +119,9 @@ class LayerResiduals(nn.Module):
         for name, residual in residuals.items():
             self.add_module(name, residual)
 
-    def __getattr__(self, name: str) -> Residual:
-        try:
-            residual: Any = super().__getattr__(name)
-            return residual
-        except AttributeError:
-            known = ", ".join(name for name, _ in self.named_children())
-            raise AttributeError(f"this layer has no branch {name!r}; its branches are {known}") from None
+    if TYPE_CHECKING:
 
-    def forward(self, *args: Any) -> NoReturn:
-        """Raises TypeError: only the layer's residuals are called."""
-        first = next(name for name, _ in self.named_children())
-        raise TypeError(f"a layer of Residuals is not called itself: call its branches, such as layer.{first}(s, F)")
+        def __getattr__(self, name: str) -> Residual: ...
 
 
 class Residuals(nn.Module):
@@ -194,10 +174,8 @@ class Residuals(nn.Module):
     ) -> None:
         super().__init__()
         spec = connection if isinstance(connection, ConnectionSpec) else parse_connection(connection)
-        if isinstance(layers, bool) or not isinstance(layers, int) or not 1 <= layers <= MOST_LAYERS:
+        if not 1 <= layers <= MOST_LAYERS:
             raise SettingError.of_value("layers", layers, f"a whole number from 1 to {MOST_LAYERS}")
-        if not isinstance(closing_norm, bool):
-            raise SettingError.of_value("closing_norm", closing_norm, "True or False")
         positions = _read_branches(branches)
         side = _read_stack(stack, tuple(positions.values()))
         self.spec, self.features = spec, features
@@ -236,9 +214,8 @@ class Residuals(nn.Module):
         :raises TypeError: x is not a floating-point tensor, or only one of x and the parameters is float64.
         :raises ValueError: x has another number of features.
         """
-        check_floating(x, "x")
         parameter = next(self.parameters(), x)
-        if (x.dtype == torch.float64) != (parameter.dtype == torch.float64):
+        if not x.is_floating_point() or (x.dtype == torch.float64) != (parameter.dtype == torch.float64):
             advice = "convert x, or the model with model.double() or model.float()"
             raise TypeError(f"x is {x.dtype}, but the connections' parameters are {parameter.dtype}: {advice}")
         if x.shape[-1:] != (self.features,):
@@ -250,16 +227,9 @@ class Residuals(nn.Module):
         x = self.stack.leave(state)
         return x if self.closing_norm is None else self.closing_norm(x)
 
-    def forward(self, *args: Any) -> NoReturn:
-        """Raises TypeError: only the residuals of the layers are called."""
-        calls = "s = residuals.enter(x), s = layer.BRANCH(s, F) for each branch of each layer, residuals.leave(s)"
-        raise TypeError(f"Residuals is not called itself: call {calls}")
-
     def __getitem__(self, layer: int) -> LayerResiduals:
-        if isinstance(layer, slice):
-            raise TypeError("Residuals has no slices: expected a layer's number; or take a slice of list(residuals)")
         residuals = self.layers[layer]
-        assert isinstance(residuals, LayerResiduals)
+        assert isinstance(residuals, LayerResiduals), "expected a layer's number"
         return residuals
 
     def __len__(self) -> int:
@@ -321,18 +291,16 @@ def no_weight_decay(model: nn.Module) -> frozenset[str]:
 
 def _read_branches(branches: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     """The block position of each branch, by the branch's name."""
-    if isinstance(branches, str):
-        raise SettingError.of_value("branches", branches, f"a tuple of names, such as ({branches!r},)")
     named = branches if isinstance(branches, Mapping) else dict(zip(branches, branches, strict=True))
     if not named or len(named) != len(branches):
         raise SettingError.of_value("branches", branches, "at least one name, without duplicates")
     positions = {}
     for name, kind in named.items():
         if kind not in BRANCH_NAMES:
-            known = f"{', '.join(BRANCH_NAMES)}{did_you_mean(str(kind), BRANCH_NAMES)}"
+            known = f"{', '.join(BRANCH_NAMES)}{did_you_mean(kind, BRANCH_NAMES)}"
             mapping = f"or a mapping such as {{{name!r}: 'attention'}}"
             raise SettingError.of_value("branches", branches, f"names out of {known}, {mapping}")
-        if not (isinstance(name, str) and name.isidentifier()) or hasattr(nn.Module(), name):
+        if not name.isidentifier() or hasattr(nn.Module(), name):
             raise SettingError.of_value("branches", name, "a valid attribute name for a torch.nn.Module")
         positions[name] = BRANCH_NAMES[kind]
     if "block" in positions.values() and set(positions.values()) != {"block"}:

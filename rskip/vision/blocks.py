@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rskip.connections import Connection, ConnectionSpec, Place, parse_connection
-from rskip.connections.connection import one_tensor
 from rskip.connections.norms import BatchNorm
 from rskip.nn.image_blocks import image_connection
 from rskip.settings.errors import SettingError, did_you_mean, shown
@@ -70,8 +69,7 @@ class PreActivationBlock(nn.Module):
         """Shape: (N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
         a = activate(self.bn1, x)
         shortcut = self.shortcut(a if self.activated_shortcut else x)
-        _, kept = self.connection.before(shortcut)
-        return one_tensor(self.connection.after(kept, self.branch(a)), self.connection)
+        return self.connection(shortcut, self.branch(a))
 
     def extra_repr(self) -> str:
         return f"activated_shortcut={self.activated_shortcut}"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from rskip.connections import Connection, build_connection, build_norm, parse_connection
+from rskip.connections import build_connection, build_norm, parse_connection
 
 GATE_FULL = ["hidden.weight", "hidden.bias", "output.weight", "output.bias"]
 NORM = ["norm.weight", "norm.bias"]
@@ -66,23 +66,10 @@ def test_the_layout_of_parameters_is_one_for_text_and_images():
         assert shapes[0] == shapes[1]
 
 
-REPR = {
-    "0.5xskip+ln:branch_scale=2": ["XSkip(", "scale=0.5, branch_scale=2, features=8", "LayerNorm((8,)"],
-    "2xskip": ["XSkip(scale=2, branch_scale=1, features=8, feature_dim=1)"],
-    "2rskip+rms": ["RSkip(", "recursion=2, features=8", "(0-1): 2 x RMSNorm((8,)"],
-    "wskip+bn:init=2": ["WSkip(", "init=2, rate=1, floor=0, features=8", "BatchNorm(8, eps=1e-05"],
-    "2xskip+gn1": ["XSkip(", "GroupNorm(1, 8, eps=1e-05"],
-    "sas:alpha_bias=3": ["SAS(", "gate=full, gamma=tied, norm_term=True", "initial_bias=3", "initial_bias=0"],
-    "sas:norm_term=false,gate=single": ["gate=single, gamma=tied, norm_term=False"],
-    "highway:gate=shortcut": ["Highway(", "gate=shortcut, features=8", "initial_bias=-3"],
-    "prenorm+ln": ["PreNorm(", "features=8", "LayerNorm((8,)"],
-}
-
-
 def test_repr_shows_the_formulas_settings():
-    for spec, parts in REPR.items():
-        text = repr(build_connection(spec, 8, feature_dim=-1 if "prenorm" in spec else 1))
-        assert all(part in text for part in parts), text
+    text = repr(build_connection("sas:norm_term=false,gate=single,alpha_bias=3", 8))
+    for part in ("SAS(", "gate=single, gamma=tied, norm_term=False, features=8", "initial_bias=3", "initial_bias=0"):
+        assert part in text
 
 
 def assert_xavier(weight: torch.Tensor) -> None:
@@ -146,51 +133,6 @@ def test_reset_parameters_starts_anew_with_the_models_own_initialisation(spec):
         is_gate_weight = "gate." in name and name.endswith("weight")
         expected = torch.full_like(tensor, 0.25) if is_gate_weight else initial[name]
         assert torch.equal(tensor, expected), name
-
-
-def test_inputs_of_other_shapes_are_refused():
-    x, images = torch.zeros(2, 3, 4), torch.zeros(2, 4, 3, 3)
-    last, second = build_connection("1xskip", 4), build_connection("1xskip", 4, feature_dim=1)
-    assert torch.equal(second(images + 1, images + 1), images + 2)
-    for connection, dimension, left, right in (
-        (last, -1, x, x[:1]),
-        (last, -1, x, x[0]),
-        (last, -1, x[..., :1], x[..., :1]),
-        (last, -1, torch.zeros(2, 4, 3), torch.zeros(2, 4, 3)),
-        (second, 1, images.movedim(1, -1), images.movedim(1, -1)),
-    ):
-        with pytest.raises(ValueError, match=f"shape,? with 4 features along dimension {dimension}, not") as error:
-            connection(left, right)
-        assert str(tuple(left.shape)) in str(error.value) and str(tuple(right.shape)) in str(error.value)
-
-
-def test_inputs_that_are_no_tensors_of_floats_of_one_type_are_refused():
-    x = torch.ones(2, 4)
-    connection = build_connection("2rskip+ln", 4)
-    for left, right, message in (
-        (x, None, "f must be a floating-point tensor, not a NoneType"),
-        (None, x, "x must be a floating-point tensor, not a NoneType"),
-        (x, x.long(), "f must be a floating-point tensor, not torch.int64"),
-        (x.bool(), x.bool(), "x must be a floating-point tensor, not torch.bool"),
-        (x, x.double(), "x and f must have the same type if one is float64: x is torch.float32, f is torch.float64"),
-    ):
-        with pytest.raises(TypeError, match=message):
-            connection(left, right)
-    with pytest.raises(ValueError, match=r"a shape with 4 features along dimension -1, not \(\)"):
-        connection(torch.tensor(1.0), torch.tensor(1.0))
-    assert connection(x, x.bfloat16()).dtype == torch.float32, "mixed precision"
-
-
-def test_a_combine_that_gives_something_else_is_refused():
-    x = torch.ones(2, 3, 4)
-    for result, error, message in (
-        (None, TypeError, r"the result of Own\.combine must be a floating-point tensor, not a NoneType"),
-        (x.long(), TypeError, "must be a floating-point tensor, not torch.int64"),
-        (x[:1], ValueError, r"must return a tensor of x's shape \(2, 3, 4\), not \(1, 3, 4\)"),
-    ):
-        connection = type("Own", (Connection,), {"combine": lambda self, x, f, result=result: result})(4)
-        with pytest.raises(error, match=message):
-            connection(x, x)
 
 
 def test_build_norm_closes_a_prenorm_stack(draw):

@@ -72,16 +72,6 @@ def test_statistics_are_float32(spec, dtype, mode):
     torch.testing.assert_close(y.double(), exact, rtol=ROUNDING[dtype], atol=2e-4)
 
 
-def test_bfloat16_statistics_would_have_failed():
-    x, f = (z.bfloat16() for z in far_from_zero(8, 512))
-    z = x + f
-    exact = torch.nn.functional.layer_norm(z.double(), (512,))
-    mean = z.mean(-1, keepdim=True)
-    naive = (z - mean) / torch.sqrt((z * z).mean(-1, keepdim=True) - mean * mean + 1e-5)
-    error = (naive.double() - exact).abs().max()
-    assert error > 50 * 2.0**-8 * exact.abs().max() / 8 or not error.isfinite()
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", HALVES)
 def test_gradients_far_from_zero(dtype, mode):

@@ -5,21 +5,17 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from fractions import Fraction
 
 import pytest
-from hypothesis import example, given, reject, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from rskip.connections import (
-    Connection,
     ConnectionSpec,
     build_connection,
     build_norm,
     list_connections,
     parse_connection,
-    register_connection,
-    registry,
 )
 from rskip.connections.options import LEAST, MOST, Option
 from rskip.settings.errors import SettingError
@@ -121,89 +117,6 @@ def test_every_spec_is_read_back_from_its_text(spec):
     assert parse_connection(str(spec)) == spec
     assert str(parse_connection(str(spec).upper())) == str(spec)
     assert re.fullmatch(r"[a-z0-9_-]+", spec.slug)
-
-
-NAMES = sorted({name for family in list_connections() for name in family.options})
-WORDS = sorted({word for family in list_connections() for option in family.options.values() for word in option.words})
-numbers = st.floats() | st.integers() | st.sampled_from([1, 2, True, 1e-6, 1e6, 10**400, 10**5000, Fraction(1, 3), 1j])
-texts = st.text(max_size=5) | st.sampled_from(["x" * 600, "", " ", "ln ", "LN", "a,b", "1_0", "٣", "1e5", " 2\n"])
-parts = st.none() | numbers | texts | st.sampled_from([[], {}, ["ln"], object()])
-names = st.sampled_from([*NAMES, *(name.upper() for name in NAMES)])
-pair = st.tuples(names | texts | parts, numbers | texts | parts | st.sampled_from([*WORDS, "Full", "TRUE"]))
-
-
-@settings(max_examples=300, deadline=None)
-@example("sas", None, "ln", (("alpha_bias", 1), ("alpha_bias", 2)))
-@example("sas", None, "ln", (("alpha_bias", 1), ("alpha_bias", "high")))
-@example("sas", None, "ln", ((1, 2), ("gate", "single")))
-@example("sas", None, "ln", {"gate": "single"})
-@example("sas", None, "ln", 3)
-@example("sas", None, "ln", (("gate",),))
-@example("sas", None, "ln", (("gate", "single", "single"),))
-@example("sas", None, "ln", iter([("gate", "single")]))
-@example("SAS", None, None, ())
-@example(["sas"], None, None, ())
-@example("xskip", 10**400, None, ())
-@example("xskip", "2", None, ())
-@example("xskip", True, None, ())
-@example("xskip", 1, ["ln"], ())
-@example("x" * 600, 1, None, ())
-@example("admin", 2, "x" * 600, [])
-@example("wskip", None, "ln", (("init", 10**5000),))
-@given(
-    st.sampled_from([*(family.name for family in OWN_FAMILIES), "SAS", "e5"]) | parts,
-    st.none() | st.just(2) | numbers | parts,
-    st.sampled_from(["ln", "rms", "bn", None]) | parts,
-    st.lists(pair | parts, max_size=3) | st.lists(pair, max_size=2).map(tuple) | parts,
-)
-def test_a_spec_made_of_any_parts_is_refused_or_read_back_from_its_text(family, factor, norm, options):
-    try:
-        spec = ConnectionSpec(family, factor, norm, options)
-    except SettingError as error:
-        assert error.name == "connection" and len(str(error)) <= 600
-        return
-    assert parse_connection(str(spec)) == spec
-    assert hash(parse_connection(str(spec))) == hash(spec)
-    if isinstance(options, (list, tuple)):
-        assert len({name for name, _ in options}) == len(options) >= len(spec.options)
-
-
-@settings(deadline=None)
-@given(st.data())
-def test_specs_of_any_family_that_may_be_registered_are_read_back(data):
-    """Names of options and of words that no text could hold are refused when a family is registered."""
-    word = texts | st.sampled_from(["a", "b-c", "=", ":", "+ln", "Full"])
-    words = st.lists(word, min_size=1, max_size=3, unique=True)
-    option = st.one_of(
-        words.map(lambda words: (str, words[0], tuple(words))),
-        st.booleans().map(lambda default: (bool, default)),
-        st.floats(allow_nan=False, allow_infinity=False).map(lambda default: (float, default)),
-    )
-    name = data.draw(st.from_regex(r"[a-z][a-z0-9_]{0,3}", fullmatch=True) | texts)
-    stated = data.draw(st.dictionaries(st.sampled_from(["a", "b_2", "init"]) | texts, option, max_size=2))
-    factor = registry.Factor("scale") if data.draw(st.booleans()) else None
-    before = dict(registry._families)
-    try:
-        try:
-            options = {key: Option(*given[:2], words=(given[2:] or ((),))[0]) for key, given in stated.items()}
-            fields = {"formula": "", "source": "", "factor": factor, "options": options}
-            register_connection(name, **fields)(type("Own", (Connection,), {"__init__": _takes_anything}))
-        except ValueError:
-            return
-        given = {key: data.draw(values(option)) for key, option in options.items() if data.draw(st.booleans())}
-        try:
-            spec = ConnectionSpec(name, data.draw(st.floats(LEAST, MOST)) if factor else None, None, given.items())
-        except SettingError as error:
-            assert "at most 500 characters" in str(error)
-            return
-        assert parse_connection(str(spec)) == spec == parse_connection(str(parse_connection(str(spec))))
-    finally:
-        registry._families.clear()
-        registry._families.update(before)
-
-
-def _takes_anything(self, features, **settings):
-    Connection.__init__(self, features)
 
 
 @settings(deadline=None)
@@ -312,12 +225,10 @@ def test_bn_and_gn1_are_for_images_and_prenorm_for_text():
 
 def test_features_are_counted_and_lie_last_or_second():
     for make in (lambda n: build_connection("1xskip", n), lambda n: build_norm("ln", n)):
-        for features in (0, -3, 2.5, True, "8", None):
-            with pytest.raises(ValueError, match=re.escape(f"whole number of at least 1, not {features!r}")):
-                make(features)
+        for features in (0, -3, 2.5, "8", None):
+            assert refusal(make, features).name == "features"
     for feature_dim in (0, 2, -2, None):
-        with pytest.raises(ValueError, match=rf"feature_dim must be -1 .* or 1 .*, not {feature_dim!r}"):
-            build_connection("1xskip", 8, feature_dim=feature_dim)
+        assert refusal(build_connection, "1xskip", 8, feature_dim=feature_dim).name == "feature_dim"
 
 
 PAPERS = {  # where each family is from

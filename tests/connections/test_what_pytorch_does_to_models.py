@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from rskip.connections import Place, build_connection
+from rskip.connections import build_connection
 from tests.connections.every_connection import FAMILIES, specs_on_text
 from tests.connections.stack import FEATURES, Run, Stack
 
@@ -189,11 +189,3 @@ def test_on_two_processes_gradients_and_initial_values_are_those_of_one(tmp_path
     root = Path(__file__).parents[2]
     started = [subprocess.Popen([*command, str(rank), str(tmp_path / "store")], cwd=root) for rank in (0, 1)]
     assert [process.wait(timeout=600) for process in started] == [0, 0]
-
-
-def test_a_state_of_a_scalar_factor_still_loads():
-    """askip's factor had shape (), which fully_shard refuses."""
-    connection = build_connection("askip+ln", 4, place=Place("encoder", "ffn", 2, 4, 1, 2))
-    state = connection.state_dict() | {"offset": torch.tensor(3.0)}
-    connection.load_state_dict(state)
-    assert connection.offset.tolist() == [3.0] and connection.scale.shape == ()

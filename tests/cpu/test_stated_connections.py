@@ -16,9 +16,8 @@ from rskip.connections import (
     register_connection,
 )
 from rskip.connections import registry as families
-from rskip.connections.gated_sum import gated_sum
 from rskip.connections.gates import Gate
-from rskip.connections.normalised_sum import normalised_sum
+from rskip.connections.normalised_sum import gated_sum, normalised_sum
 from rskip.connections.norms import LayerNorm
 from rskip.cpu import find_library, for_inference
 from tests.connections.every_connection import OWN_FAMILIES, families_of, specs_of, with_every_family

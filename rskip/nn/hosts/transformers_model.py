@@ -97,10 +97,7 @@ def from_pretrained(kind: type, folder: Any, **settings: Any) -> Any:
     :param settings: passed to the class's `from_pretrained`.
     :raises SettingError: the saved model is not adapted, or the folder does not exist.
     """
-    if not isinstance(kind, type):
-        expected = "a class of transformers, such as AutoModelForCausalLM, and then the folder"
-        raise SettingError.of_value("kind", kind, expected)
-    if isinstance(folder, type) or not (os.path.isdir(folder) or re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(folder))):
+    if not (os.path.isdir(folder) or re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(folder))):
         expected = "an existing folder, or a name on the Hub such as owner/model"
         raise SettingError.of_value("folder", folder, expected)
     if not issubclass(kind, find_member("transformers.PreTrainedModel")):
