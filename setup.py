@@ -77,7 +77,7 @@ EXTRAS = {
     "onnx": [*TORCH, "onnx>=1.18", "onnxscript>=0.5", "onnxruntime>=1.20"],
     "huggingface": [*TORCH, "huggingface_hub>=0.34,<3"],
     "serve": [
-        "fastapi>=0.115", "prometheus-client>=0.20", "py3langid>=0.4,<0.5", "PyYAML", "uvicorn>=0.30",
+        "fastapi>=0.115", "prometheus-client>=0.20", "py3langid>=0.4,<0.5", "PyYAML", "starlette>=0.44", "uvicorn>=0.30",
         # limits the headers of a form; 0.0.32 is the last version for Python 3.10
         "python-multipart>=0.0.34; python_version >= '3.11'", "python-multipart>=0.0.32; python_version < '3.11'",
     ],
@@ -123,7 +123,7 @@ setup(
         "pictures": EXTRAS["plots"],  # former name of plots
         "dev": [
             "pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "mypy", "types-PyYAML", "selenium",
-            "httpx", "libretranslatepy", "openai",  # clients of `rskip serve`
+            "httpx", "libretranslatepy",  # clients of `rskip serve`
             "timm==1.0.31", "transformers==5.24.0",  # rskip.adapt was tested with these and refuses other versions
         ],
         "docs": ["sphinx>=8.1", "myst-parser>=4", "furo", "sphinx-design>=0.6"],

@@ -1,8 +1,7 @@
-"""Serve models over HTTP, with batches of independent requests and a page in the browser.
+"""Serve translation models over HTTP, with batches of independent requests and a page in the browser.
 
-The server speaks LibreTranslate's API (/translate, /languages, /detect), its own (/v1/translate, and /v1/caption and
-/v1/classify for images) and OpenAI's completions (/v1/completions). It answers only programs on this machine, unless
---host says otherwise. After SIGTERM or Ctrl-C it answers the requests that it has accepted, and ends.
+The server speaks LibreTranslate's API (/translate, /languages, /detect) and its own (/v1/translate). It answers only
+programs on this machine, unless --host says otherwise. After SIGTERM or Ctrl-C it answers the requests that it has accepted, and ends.
 """
 
 from __future__ import annotations

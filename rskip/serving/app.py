@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import rskip
 from rskip.machine.extras import extra
 from rskip.serving.access_log import AccessLog, Write
-from rskip.serving.completions import completions_api
-from rskip.serving.errors import FAILED, GONE, RequestError, error_response
+from rskip.serving.errors import GONE, RequestError, error_response
 from rskip.serving.guard import Guard
-from rskip.serving.images import images_api
 from rskip.serving.libretranslate import libretranslate_api
 from rskip.serving.metrics import CONTENT_TYPE
 from rskip.serving.own_api import own_api
-from rskip.serving.page import page
 from rskip.serving.service import Service
 from rskip.settings.errors import shown
 
@@ -27,6 +25,13 @@ with extra("serve", what="a server"):
     from starlette.requests import ClientDisconnect
     from starlette.responses import JSONResponse, Response
     from starlette.types import ASGIApp
+
+_FILES = Path(__file__).parent / "page_files"
+_PAGE = {"index.html": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 
 def build_app(
@@ -51,8 +56,10 @@ def build_app(
 
     # the pages of FastAPI's documentation load scripts from another server; the description itself is /openapi.json
     app = FastAPI(title="rskip", version=rskip.__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
-    for api in (libretranslate_api, own_api, images_api, completions_api, page):
+    for api in (libretranslate_api, own_api):
         app.include_router(api(service))
+    for name, kind in _PAGE.items():
+        _add_file(app, name, kind)
     _add_health(app, service)
     _add_errors(app)
     if origins:
@@ -62,6 +69,15 @@ def build_app(
         )  # fmt: skip
     guarded = Guard(app, service.settings, hosts=hosts, origins=origins)
     return AccessLog(guarded, service.metrics, write=log, with_texts=log_texts)
+
+
+def _add_file(app: FastAPI, name: str, kind: str) -> None:
+    """Adds a file of the page at `/`, which loads nothing from elsewhere."""
+    content = (_FILES / name).read_bytes()
+
+    @app.get("/" if name == "index.html" else f"/{name}", include_in_schema=False)
+    async def file() -> Response:
+        return Response(content, media_type=kind, headers={"Content-Security-Policy": _POLICY})
 
 
 def _add_health(app: FastAPI, service: Service) -> None:
@@ -85,22 +101,21 @@ def _add_health(app: FastAPI, service: Service) -> None:
 def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestError)
     async def request_error(request: Request, error: RequestError) -> Response:
-        return error_response(request.url.path, error)
+        return error_response(error)
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
-        path, message = request.url.path, str(error.detail)
+        message = str(error.detail)
         if error.status_code == 404:
-            message = f"there is no route {shown(path)}: GET /openapi.json lists all"
-        response = error_response(path, RequestError(error.status_code, message))
+            message = f"there is no route {shown(request.url.path)}: GET /openapi.json lists all"
+        response = error_response(RequestError(error.status_code, message))
         response.headers.update(error.headers or {})  # Allow, with status 405
         return response
 
     @app.exception_handler(ClientDisconnect)
     async def gone(request: Request, error: ClientDisconnect) -> Response:
-        return error_response(request.url.path, RequestError(GONE, "the client has gone"))
+        return error_response(RequestError(GONE, "the client has gone"))
 
     @app.exception_handler(Exception)  # AccessLog logs it
     async def unexpected(request: Request, error: Exception) -> Response:
-        failed = RequestError(500, FAILED)
-        return error_response(request.url.path, failed)
+        return error_response(RequestError(500, "the server failed on this request; its log says why"))

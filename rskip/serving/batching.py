@@ -97,9 +97,7 @@ class Batcher:
     def _compute(self, batch: Sequence[Waiting], compute: Compute) -> None:
         lane, start = batch[0].job.lane, time.monotonic()
 
-        def check_wanted(step: int, part: str = "") -> None:
-            if part:
-                batch[0].job.tell(part)
+        def check_wanted(step: int) -> None:
             if not any(each.job.wanted for each in batch):
                 raise _Abandoned
 

@@ -22,7 +22,6 @@ class TimedConnection(H11Protocol):
     header_seconds, answer_seconds = 20.0, 60.0
     _header_timer: asyncio.TimerHandle | None = None
     _answer_timer: asyncio.TimerHandle | None = None
-    _stall_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -38,19 +37,9 @@ class TimedConnection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
-        for timer in (self._answer_timer, self._stall_timer):
-            if timer is not None:
-                timer.cancel()
+        if self._answer_timer is not None:
+            self._answer_timer.cancel()
         super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._stall_timer = self.loop.call_later(self.answer_seconds, self.transport.abort)  # of a stream
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rskip.machine.extras import extra
 
 with extra("serve", what="a server"):
     from starlette.responses import JSONResponse
 
-FAILED = "the server failed on this request; its log says why"
 GONE = 499  # status in the log for a client that closed its connection
 
 
@@ -32,13 +29,7 @@ def wrong_request(error: ValueError) -> RequestError:
     return RequestError(400, str(error) or type(error).__name__)
 
 
-def error_response(path: str, error: RequestError) -> JSONResponse:
-    """An error as clients of the route expect it: LibreTranslate's form, or OpenAI's for /v1/completions."""
+def error_response(error: RequestError) -> JSONResponse:
+    """An error in LibreTranslate's form."""
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    content: Any = error.message
-    status = error.status
-    if path == "/v1/completions":
-        status = {403: 401, 422: 400}.get(status, status)  # a wrong key, a prompt that can't be read
-        kind = "invalid_request_error" if status < 500 else "server_error"
-        content = {"message": error.message, "type": kind, "param": None, "code": None}
-    return JSONResponse({"error": content}, status, headers=headers)
+    return JSONResponse({"error": error.message}, error.status, headers=headers)

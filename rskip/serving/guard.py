@@ -62,7 +62,7 @@ class Guard:
         try:
             self._check(Headers(scope=scope), scope)
         except RequestError as error:
-            response = error_response(scope["path"], error)
+            response = error_response(error)
             response.headers["Connection"] = "close"
             await response(scope, receive, send_safely)
             return

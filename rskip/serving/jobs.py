@@ -7,12 +7,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, Protocol
 
-
-class EachStep(Protocol):
-    """Callback of a lane. The lane calls it often, with the number of the step. A lane that yields its result in parts
-    also passes each part. An exception from it ends the computation."""
-
-    def __call__(self, step: int, part: str = "") -> None: ...
+EachStep = Callable[[int], None]  # the lane calls it often, with the number of the step; what it raises ends the work
 
 
 class Lane(Hashable, Protocol):
@@ -42,13 +37,11 @@ class Job:
     :param sizes: tokens of each item.
 
     future: the results of all items, or the error of one of them. Cancelling it abandons the job.
-    tell: is called in another thread with each part of a result, for jobs of one item whose lane gives parts.
     """
 
     def __init__(self, lane: Lane, items: Sequence[Any], sizes: Sequence[int]) -> None:
         self.lane, self.items, self.sizes = lane, items, sizes
         self._count = len(items)
-        self.tell: Callable[[str], object] = lambda part: None
         self.future: Future[list[Any]] = Future()
         self._results: dict[int, Any] = {}
         if not items:

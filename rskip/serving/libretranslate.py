@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from rskip.corpora.cleaning.languages import rank_languages
 from rskip.machine.extras import extra
 from rskip.serving.access_log import note
 from rskip.serving.errors import RequestError
 from rskip.serving.jobs import Job
-from rskip.serving.languages import detect
 from rskip.serving.markup import Fragment
 from rskip.serving.reading import documented, read_fields
 from rskip.serving.service import Service
-from rskip.serving.threads import aside
-from rskip.serving.translating import TranslationLane, search_options, translation_job
+from rskip.serving.translating import TranslationLane, aside, search_options, translation_job
 from rskip.settings.errors import shown
 from rskip.text.language_codes import language_name, short_code
 from rskip.text.sentences import SplitText
@@ -76,7 +75,7 @@ def libretranslate_api(service: Service) -> APIRouter:
         service.check_key(request, fields)
         text = _text(_given(fields, "q"), "q")
         service.check_size(characters=len(text), sentences=1)
-        found = await run_in_threadpool(detect, text)
+        found = await run_in_threadpool(rank_languages, text)
         likely = [each for each in found[:5] if each[1] >= 0.01] or found[:1]
         return [{"confidence": _percent(probability), "language": code} for code, probability in likely]
 
@@ -190,8 +189,15 @@ def _detected(
     among = [source for source, targets in directions.items() if wanted in map(short_code, targets)]
     if not among:
         raise RequestError(400, f"{target[:80]} is not supported")
-    best = [detect(" ".join(each.sentences), [*among, target])[0] for each in documents]
+    best = [_likeliest(" ".join(each.sentences), [*among, target]) for each in documents]
     return [{"confidence": _percent(probability), "language": code} for code, probability in best]
+
+
+def _likeliest(text: str, among: Sequence[str]) -> tuple[str, float]:
+    """The most probable of these languages, and its probability among all languages."""
+    probabilities = dict(rank_languages(text))
+    found = [(code, probabilities.get(short_code(code), 0.0)) for code in among]
+    return max(found, key=lambda each: each[1])
 
 
 def _given(fields: dict[str, Any], name: str) -> Any:

@@ -40,14 +40,14 @@ class Metrics:
         )
         self.lost_workers = Counter("rskip_lost_workers", "Worker processes that were replaced.", registry=registry)
         self._batch_items = Histogram(
-            "rskip_batch_items", "Sentences or images per batch.", ("model",), buckets=_SIZES, registry=registry
+            "rskip_batch_items", "Sentences per batch.", ("model",), buckets=_SIZES, registry=registry
         )
         self._batch_seconds = Histogram(
             "rskip_batch_seconds", "Seconds per batch.", ("model",), buckets=_SECONDS, registry=registry
         )
         self._source = Counter("rskip_source_tokens", "Source tokens read.", ("model",), registry=registry)
         self._target = Counter("rskip_target_tokens", "Target tokens produced.", ("model",), registry=registry)
-        self._waiting = Gauge("rskip_queue_items", "Sentences or images that wait.", registry=registry)
+        self._waiting = Gauge("rskip_queue_items", "Sentences that wait.", registry=registry)
         self._waiting_tokens = Gauge("rskip_queue_tokens", "Source tokens that wait.", registry=registry)
 
     def watch(self, queue: _Queue) -> None:

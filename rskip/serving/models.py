@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rskip.machine.extras import MissingExtra, advice
 from rskip.serving.errors import RequestError, wrong_request
 from rskip.settings.errors import SettingError, did_you_mean, first_names, shown
 from rskip.text.language_codes import language_name, of_same_language
 from rskip.text.languages import MissingLanguage
+from rskip.translation import Translator
 from rskip.zoo.loading import load
 
-if TYPE_CHECKING:
-    from rskip.translation import Translator
-
-_CAN = {"translation": "translate", "captioning": "caption", "classification": "classify", "completion": "generate"}
 Languages = tuple[str | None, str | None]  # source and target
 _PAIRS_KEPT = 256  # translators of a multilingual model
 
@@ -28,26 +25,11 @@ class ServedModel:
     """A model under the name that requests use.
 
     must_name: whether a request has to name the source and the target language.
-    kind: what it does, one of the keys of _CAN.
     """
 
     name: str
-    model: Any = field(compare=False)
+    model: Translator = field(compare=False)
     must_name: tuple[bool, bool] = (False, False)
-
-    @property
-    def kind(self) -> str:
-        return next(kind for kind, method in _CAN.items() if hasattr(self.model, method))
-
-    @property
-    def connection(self) -> str | None:
-        """The spec of its connections; None if it doesn't tell."""
-        inner = getattr(self.model, "model", None)
-        config = getattr(inner, "config", None)
-        sides = [getattr(config, f"{side}_connection", None) for side in ("encoder", "decoder")]
-        known = config.get("connection") if isinstance(config, Mapping) else getattr(config, "connection", None)
-        found = getattr(inner, "connection", None) or known or " / ".join(dict.fromkeys(filter(None, sides)))
-        return found if found and isinstance(found, str) else None
 
 
 class Models:
@@ -60,22 +42,17 @@ class Models:
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models.values())
 
-    def named(self, name: str | None, kind: str) -> ServedModel:
-        """A model of this kind.
+    def _candidates(self, name: str | None) -> list[ServedModel]:
+        """The model of this name; None: all models.
 
-        :param name: its name; None: the first one.
         :raises RequestError: there is no such model.
         """
-        known = [each.name for each in self._models.values() if each.kind == kind]
-        if name is None and known:
-            name = known[0]
-        if name not in known:
-            what = f"the server has no model for {kind}"
-            if name is not None and known:
-                what = f"no model for {kind} is called {shown(name)}{did_you_mean(name, known)}"
-                what = f"{what}: expected {', '.join(known)}"
-            raise RequestError(404, what)
-        return self._models[name]
+        if name is None:
+            return [*self]
+        if name not in self._models:
+            near = did_you_mean(name, self._models)
+            raise RequestError(404, f"no model is called {shown(name)}{near}: expected {', '.join(self._models)}")
+        return [self._models[name]]
 
     def translator(self, name: str | None, source: str | None, target: str | None) -> tuple[str, Translator]:
         """The name and the translator of the first model that translates between the languages.
@@ -84,11 +61,8 @@ class Models:
         :param source, target: codes of the model, or two-letter codes; None: the model's own.
         :raises RequestError: no model translates between them, or a multilingual model needs a language.
         """
-        candidates = [self.named(name, "translation")] if name is not None else self._of("translation")
-        if not candidates:
-            raise RequestError(404, "the server has no model for translation")
         unnamed = ""
-        for each in candidates:
+        for each in self._candidates(name):
             sources, targets = languages_of(each.model)
             pair = _same(source, sources), _same(target, targets)
             if (source is not None and pair[0] is None) or (target is not None and pair[1] is None):
@@ -110,15 +84,14 @@ class Models:
         """Key under which `referred` finds the model in another process; None if the object is not a served model."""
         inner = getattr(model, "model", None)
         for each in self:
-            if each.model is model or (inner is not None and inner is getattr(each.model, "model", None)):
+            if inner is not None and inner is each.model.model:
                 return each.name, getattr(model, "source_language", None), getattr(model, "target_language", None)
         return None
 
     def referred(self, reference: tuple[str, str | None, str | None]) -> Any:
         """The model of a reference."""
         name, source, target = reference
-        model = self._models[name].model
-        return self._between(name, source, target) if hasattr(model, "between") else model
+        return self._between(name, source, target)
 
     def directions(self, name: str | None = None) -> dict[str, list[str]]:
         """The target languages of each source language, for one model or all.
@@ -126,7 +99,7 @@ class Models:
         :raises RequestError: there is no such model.
         """
         found: dict[str, dict[str, None]] = {}
-        for each in self._of("translation") if name is None else [self.named(name, "translation")]:
+        for each in self._candidates(name):
             sources, targets = languages_of(each.model)
             for source in sources:
                 found.setdefault(source, {}).update(dict.fromkeys(code for code in targets if code != source))
@@ -137,9 +110,6 @@ class Models:
         directions = self.directions()
         known = [*dict.fromkeys([*directions, *(code for targets in directions.values() for code in targets)])]
         return _same(source, known) == _same(target, known) is not None
-
-    def _of(self, kind: str) -> list[ServedModel]:
-        return [each for each in self._models.values() if each.kind == kind]
 
 
 def languages_of(translator: Translator) -> tuple[Sequence[str], Sequence[str]]:
@@ -189,17 +159,13 @@ def load_models(
     have_languages = languages == (None, None)
     for (name, place), public in zip(places, _public_names(places), strict=True):
         model, known = _load(place, device=device, dtype=precision)
-        if not any(hasattr(model, method) for method in _CAN.values()):
-            raise ValueError(f"{place}: a model of a task that the server doesn't know: expected {', '.join(_CAN)}")
-        if hasattr(model, "backbone"):
-            model.backbone  # noqa: B018 - loads it now, not at the first request
         if (chosen := _between(model, known, languages)) is not None:
             model, known, have_languages = chosen, (chosen.source_language, chosen.target_language), True
         must_name = known[0] is None, known[1] is None
         models.append(ServedModel(name or public, model, must_name))
     names = [each.name for each in models]
     if not have_languages:
-        if not any(_is_multilingual(each.model) for each in models):
+        if not any(each.model.tokenizer.languages for each in models):
             raise ValueError("--source-lang and --target-lang are for multilingual models: leave them out")
         source, target = (each or "not given" for each in languages)
         expected = "two languages of one multilingual model, which `rskip inspect MODEL` lists"
@@ -209,33 +175,30 @@ def load_models(
     return Models(models)
 
 
-def _is_multilingual(model: Any) -> bool:
-    tokenizer = getattr(model, "tokenizer", None)
-    return getattr(tokenizer, "languages", None) is not None
-
-
-def _between(model: Any, known: Languages, asked: Languages) -> Translator | None:
+def _between(model: Translator, known: Languages, asked: Languages) -> Translator | None:
     """A multilingual model's translator for the languages asked for; None: it lacks one, or none is asked for.
 
     :param known: languages in the place of those that are not asked for.
     """
-    if asked == (None, None) or not _is_multilingual(model):
+    if asked == (None, None) or model.tokenizer.languages is None:
         return None
     sides = zip(asked, known, languages_of(model), strict=True)
     pair = [_same(each, codes) if each else own for each, own, codes in sides]
     return None if None in pair or pair[0] == pair[1] else model.between(*pair)
 
 
-def _load(place: str, **settings: str | None) -> tuple[Any, Languages]:
+def _load(place: str, **settings: str | None) -> tuple[Translator, Languages]:
     """A model, and the languages of requests that name none. If one is None, a request has to name it."""
     try:
         model = load(place, **settings)
-        return model, (getattr(model, "source_language", ""), getattr(model, "target_language", ""))
+        if not isinstance(model, Translator):
+            raise ValueError(f"{place} is not a translation model: expected one, which `rskip serve` serves")
+        return model, (model.source_language, model.target_language)
     except MissingExtra as error:
         if error.name != "torch":
             raise
         what = f"{place} needs PyTorch: it is not a translation model that runs without it, or --device asks for a GPU"
-        raise MissingExtra(f"{what}; {advice('translation', 'vision', 'captioning')}", name="torch") from error
+        raise MissingExtra(f"{what}; {advice('translation')}", name="torch") from error
     except MissingLanguage as error:
         source, target = error.any_pair
         return load(place, source_language=source, target_language=target, **settings), error.known
@@ -254,6 +217,4 @@ def _public_names(places: Sequence[tuple[str, str]]) -> list[str]:
     """A name for each place: its last part, or its last two if others have the same last part."""
     paths = [PurePath(place) for _, place in places]
     last = [path.name for path in paths]
-    return [
-        "/".join(path.parts[-2:]) if last.count(path.name) > 1 else path.name or str(path) for path in paths
-    ]
+    return ["/".join(path.parts[-2:]) if last.count(path.name) > 1 else path.name or str(path) for path in paths]

@@ -13,11 +13,10 @@ from rskip.generation.options import SearchOptions
 from rskip.machine.extras import extra
 from rskip.serving.access_log import note
 from rskip.serving.errors import RequestError
-from rskip.serving.models import languages_of
+from rskip.serving.models import ServedModel, languages_of
 from rskip.serving.reading import documented, read_json, typed
 from rskip.serving.service import Service
-from rskip.serving.threads import aside
-from rskip.serving.translating import TranslationLane, search_options, translation_job
+from rskip.serving.translating import TranslationLane, aside, search_options, translation_job
 from rskip.text.language_codes import language_name
 from rskip.text.sentences import SplitText
 from rskip.translation.translation import TranslatedHypothesis, Translation
@@ -27,6 +26,7 @@ with extra("serve", what="a server"):
     from starlette.responses import Response
 
 _MOST_ATTENTION = 10_000_000  # values per answer
+
 
 class TranslateRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A request to /v1/translate."""
@@ -157,10 +157,14 @@ def _hypothesis(found: TranslatedHypothesis, asked: TranslateRequest) -> dict[st
     return values
 
 
-def _description(served: Any, created: int) -> dict[str, Any]:
-    values = {"id": served.name, "object": "model", "created": created, "owned_by": "rskip", "kind": served.kind}
-    if served.kind == "translation":
-        sources, targets = languages_of(served.model)
-        for side, codes in (("sources", sources), ("targets", targets)):
-            values[side] = [{"code": code, "name": language_name(code)} for code in codes]
-    return {**values, "connection": served.connection}
+def _description(served: ServedModel, created: int) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "id": served.name,
+        "object": "model",
+        "created": created,
+        "owned_by": "rskip",
+        "kind": "translation",
+    }
+    for side, codes in zip(("sources", "targets"), languages_of(served.model), strict=True):
+        values[side] = [{"code": code, "name": language_name(code)} for code in codes]
+    return {**values, "connection": served.model.model.connection or None}

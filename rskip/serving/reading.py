@@ -1,8 +1,8 @@
-"""Reads the content of a request: JSON, a form, or an image."""
+"""Reads the content of a request: JSON or a form."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -10,17 +10,17 @@ import msgspec
 
 from rskip.machine.extras import extra
 from rskip.serving.errors import RequestError, wrong_request
-from rskip.serving.forms import MOST_FIELDS, MULTIPART, Part, parse_multipart
 from rskip.settings.check import convert
-from rskip.settings.errors import UNKNOWN, SettingError, shown
+from rskip.settings.errors import UNKNOWN, SettingError
 
 with extra("serve", what="a server"):
     from fastapi import Request
-    from starlette.concurrency import run_in_threadpool
+    from starlette.exceptions import HTTPException
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
+_JSON, _FORM, _MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
+_MOST_FIELDS = 100  # of a form
 
 
 def content_type(request: Request) -> str:
@@ -54,64 +54,22 @@ async def read_fields(request: Request) -> dict[str, Any]:
     fields: dict[str, Any] = dict(request.query_params)
     if content_type(request) == _JSON:
         return fields | await read_json(request)
-    if content_type(request) == MULTIPART:
-        try:
-            return fields | {part.name: part.text for part in await _parts(request)}
-        except ValueError as error:
-            raise _damaged(error) from None
+    if content_type(request) == _MULTIPART:
+        try:  # the body has a limit already
+            form = await request.form(max_files=0, max_fields=_MOST_FIELDS, max_part_size=sys.maxsize)
+        except (HTTPException, ValueError) as error:
+            raise RequestError(400, f"the form can't be read: {getattr(error, 'detail', error)}") from None
+        return fields | dict(form)
     body = await request.body()
     if body and content_type(request) != _FORM:
-        expected = f"{_JSON}, {_FORM} or {MULTIPART}"
+        expected = f"{_JSON}, {_FORM} or {_MULTIPART}"
         raise RequestError(415, f"the content type is {content_type(request) or 'missing'}: expected {expected}")
     try:
         return fields | dict(
-            parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
+            parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
         )
     except ValueError as error:  # also invalid UTF-8
-        raise _damaged(error) from None
-
-
-async def read_upload(request: Request) -> tuple[dict[str, str], bytes]:
-    """The fields of the address or the form, and the bytes of an image file: the body, or the form's file.
-
-    :raises RequestError: the body is something else.
-    """
-    fields, kind = dict(request.query_params), content_type(request)
-    if kind == MULTIPART:
-        try:
-            parts = await _parts(request)
-            fields |= {part.name: part.text for part in parts if not part.is_file}
-        except ValueError as error:
-            raise _damaged(error) from None
-        files = [bytes(part.content) for part in parts if part.is_file]
-        if len(files) != 1:
-            raise RequestError(400, f"the form has {len(files)} files: expected one, an image")
-        return fields, files[0]
-    if not (kind.startswith("image/") or kind == "application/octet-stream"):
-        expected = f"that of an image, such as image/jpeg, or {MULTIPART}"
-        raise RequestError(415, f"the content type is {kind or 'missing'}: expected {expected}")
-    return fields, await request.body()
-
-
-async def _parts(request: Request) -> list[Part]:
-    return await run_in_threadpool(parse_multipart, request.headers["content-type"], await request.body())
-
-
-def _damaged(error: ValueError) -> RequestError:
-    return RequestError(400, f"the form can't be read: {error}")
-
-
-def whole_number(fields: Mapping[str, str], name: str, *, least: int) -> int | None:
-    """A number in a request's fields; None if it is not there.
-
-    :raises RequestError: it is something else.
-    """
-    given = fields.get(name)
-    if given is None:
-        return None
-    if not (given.isascii() and given.isdecimal() and len(given) < 10) or int(given) < least:
-        raise RequestError(400, f"{name} is {shown(given)}: expected a whole number, {least} or more")
-    return int(given)
+        raise RequestError(400, f"the form can't be read: {error}") from None
 
 
 def typed(content: dict[str, Any], kind: type[T]) -> T:
@@ -138,11 +96,5 @@ def documented(kind: type | dict[str, Any], *, forms: bool = False) -> dict[str,
     if not isinstance(kind, dict):
         (reference,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
         schema = parts[reference["$ref"]]
-    types = (_JSON, _FORM, MULTIPART) if forms else (_JSON,)
+    types = (_JSON, _FORM, _MULTIPART) if forms else (_JSON,)
     return {"requestBody": {"required": True, "content": {each: {"schema": schema} for each in types}}}
-
-
-def parameters(*names: str) -> dict[str, Any]:
-    """Describes parameters in a request's address in OpenAPI: `model` is a name, the others are whole numbers."""
-    kinds = {name: {"type": "string"} if name == "model" else {"type": "integer", "minimum": 1} for name in names}
-    return {"parameters": [{"name": name, "in": "query", "schema": kind} for name, kind in kinds.items()]}

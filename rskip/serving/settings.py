@@ -56,7 +56,7 @@ class ServerSettings(Checked):
     ] = 20.0
     write_timeout: Annotated[
         Seconds,
-        Meta(description="seconds within which a client must receive a complete answer, or the next part of a stream"),
+        Meta(description="seconds within which a client must receive a complete answer"),
     ] = 60.0
 
     def __post_init__(self) -> None:

@@ -6,7 +6,6 @@ import io
 import pickle
 import select
 import socket
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -19,8 +18,7 @@ from rskip.serving.supervisor import Hire
 
 Compute = Callable[[Lane, Sequence[Any], EachStep], Sequence[Any]]
 _CANCEL = b""  # to a worker
-_PART, _RESULT = b"p", b"r"  # first byte of a worker's messages
-_DIGITS = 8  # bytes of a request's number, which begins the request and follows the kind of each message
+_DIGITS = 8  # bytes of a request's number, which begins the request and its answer
 _OFTEN = 0.05  # seconds between two checks whether a batch is still wanted
 _PATIENCE = 20.0  # seconds in which a worker must end a cancelled computation
 
@@ -53,17 +51,10 @@ class Worker:
         :raises RequestError: no worker could be started.
         """
         request = pickle.dumps((_dumps(lane, self._models), [*items]))
-        told = 0
-
-        def tell(step: int, part: str, characters: int) -> None:
-            nonlocal told
-            each_step(step, part[len(part) - max(characters - told, 0) :])  # a replacement begins again
-            told = max(told, characters)
-
         for _ in range(2):
             connection = self._waiting_worker()
             try:
-                answer = self._answer(connection, request, tell)
+                answer = self._answer(connection, request, each_step)
             except (EOFError, OSError):
                 self._lost()
                 continue
@@ -87,23 +78,20 @@ class Worker:
         except OSError as error:
             raise RequestError(503, "no worker process could be started: try again later", retry_after=5) from error
 
-    def _answer(self, connection: Connection, request: bytes, tell: Callable[[int, str, int], None]) -> bytes:
+    def _answer(self, connection: Connection, request: bytes, each_step: EachStep) -> bytes:
         """Keeps the connection only if the worker waits for the next request."""
         self._number += 1
-        number, step, characters = self._number.to_bytes(_DIGITS, "big"), 0, 0
+        number, step = self._number.to_bytes(_DIGITS, "big"), 0
         try:
             connection.send_bytes(number + request)
             while True:
-                step, part = step + 1, ""
                 if connection.poll(_OFTEN):
-                    kind, content = _received(connection, number)
-                    if kind == _RESULT:
-                        self._connection = connection
-                        return content
-                    part = content.decode()
-                    characters += len(part)
+                    content = _received(connection, number)
+                    self._connection = connection
+                    return content
+                step += 1
                 try:
-                    tell(step, part, characters)
+                    each_step(step)
                 except BaseException:
                     if self._cancelled(connection, number):
                         self._connection = connection
@@ -114,12 +102,11 @@ class Worker:
 
     def _cancelled(self, connection: Connection, number: bytes) -> bool:
         """Ends the worker's computation. A worker that does not answer in time is killed, which returns False."""
-        deadline = time.monotonic() + _PATIENCE
         try:
             connection.send_bytes(_CANCEL)
-            while (left := deadline - time.monotonic()) > 0 and connection.poll(left):
-                if _received(connection, number)[0] == _RESULT:
-                    return True
+            if connection.poll(_PATIENCE):
+                _received(connection, number)
+                return True
             self._hire.kill(connection.fileno())
         except (EOFError, OSError):
             pass
@@ -127,32 +114,29 @@ class Worker:
         return False
 
 
-def _received(connection: Connection, number: bytes) -> tuple[bytes, bytes]:
-    """The kind and the content of a worker's message.
+def _received(connection: Connection, number: bytes) -> bytes:
+    """The content of a worker's answer.
 
     :raises OSError: it belongs to another request.
     """
     message = connection.recv_bytes()
-    if message[1 : 1 + _DIGITS] != number:
+    if message[:_DIGITS] != number:
         raise OSError("a worker answered another request")
-    return message[:1], message[1 + _DIGITS :]
+    return message[_DIGITS:]
 
 
 def work(server: socket.socket, models: Models) -> None:
     """Computes the batches that the server sends, until it closes the socket."""
-    connection, number = Connection(server.detach()), b""
+    connection = Connection(server.detach())
 
-    def check(step: int, part: str = "") -> None:
-        if part:
-            connection.send_bytes(_PART + number + part.encode())
+    def check(step: int) -> None:
         if select.select([connection], [], [], 0)[0]:  # a cancellation, or the server's end
             raise _Cancelled
 
     while True:
         try:
             if message := connection.recv_bytes():  # else a cancellation that came too late
-                number = message[:_DIGITS]
-                connection.send_bytes(_RESULT + number + _answered(message[_DIGITS:], models, check))
+                connection.send_bytes(message[:_DIGITS] + _answered(message[_DIGITS:], models, check))
         except (EOFError, OSError):
             return
 

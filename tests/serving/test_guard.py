@@ -153,9 +153,6 @@ def test_a_request_beyond_the_limit_of_connections_is_refused_in_the_servers_for
             return b"".join(iter(lambda: client.recv(4096), b""))
 
     with socket.create_connection((host.hostname, host.port), timeout=20):
-        answers = [asked("/health"), asked("/v1/completions")]
-    for answer in answers:
-        assert answer.startswith(b"HTTP/1.1 503 ") and b"\r\nretry-after: 1\r\n" in answer.lower()
-    message = b"the server has too many open connections: try again in 1 s"
-    assert answers[0].endswith(b'{"error":"' + message + b'"}')
-    assert b'{"error":{"message":"' + message + b'","type":"server_error"' in answers[1]
+        answer = asked("/health")
+    assert answer.startswith(b"HTTP/1.1 503 ") and b"\r\nretry-after: 1\r\n" in answer.lower()
+    assert answer.endswith(b'{"error":"the server has too many open connections: try again in 1 s"}')

@@ -76,7 +76,7 @@ def test_texts_in_several_languages_share_one_deadline(serving, monkeypatch):
 
     service = serving(timeout=0.2)
     monkeypatch.setattr(service.batcher, "submit", lambda job: None)
-    monkeypatch.setattr(libretranslate, "detect", lambda text, among: [(text[:2], 1.0)])
+    monkeypatch.setattr(libretranslate, "_likeliest", lambda text, among: (text[:2], 1.0))
     monkeypatch.setattr(service.models, "translator", lambda name, *_: service.models.__class__.translator(
         service.models, None, "en", "de"))  # fmt: skip
     start = time.monotonic()
@@ -98,7 +98,7 @@ def test_texts_in_several_languages_share_one_deadline(serving, monkeypatch):
         (400, "Invalid request: source is 1: expected text", {"source": 1}),
         (400, "alternatives is -1: expected a whole number, 0 or more", {"alternatives": -1}),
         (400, "alternatives is 16: expected at most 15", {"alternatives": 16}),
-        (404, "no model for translation is called 'fra'", {"model": "fra"}),
+        (404, "no model is called 'fra'", {"model": "fra"}),
         (400, "French (fr) is not available as a target language", {"model": "de", "target": "fr"}),
         (400, "Invalid request: request (10000001) exceeds text limit (100000)", {"q": "a" * 10_000_001}),
         (400, "Invalid request: 1001 sentences exceed the limit (1000)", {"q": "a\n" * 1001}),
@@ -136,10 +136,30 @@ def test_malformed_bodies_are_refused(serving, path, status, message, body, kind
     assert answer.status_code == status and message in answer.json()["error"]
 
 
-@pytest.mark.parametrize("body", [b"q=%FF&source=en&target=de", b"\xff=1", b"&".join([b"a=1"] * 200)])
-def test_malformed_forms_are_refused(serving, body):
-    kind = {"Content-Type": "application/x-www-form-urlencoded"}
-    answer = serving().send("POST", "/translate", content=body, headers=kind)
+FIELD = b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\nA dog runs.\r\n'
+FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"
+
+
+def test_a_form_may_have_parts(serving):
+    parts = {name: (None, value) for name, value in {**DOG, "api_key": "k"}.items()}
+    assert serving(keys=["k"]).send("POST", "/translate", files=parts).json() == {"translatedText": "Ein Hund rennt."}
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"q=%FF&source=en&target=de", FORM),
+        (b"\xff=1", FORM),
+        (b"&".join([b"a=1"] * 200), FORM),
+        (b"A dog runs.", MULTIPART),
+        (b"--x\r\n\r\nA dog runs.\r\n--x--\r\n", MULTIPART),
+        (FIELD.replace(b'"q"', b'"q"; filename="a.txt"') + b"--x--\r\n", MULTIPART),
+        (FIELD * 101 + b"--x--\r\n", MULTIPART),
+        (FIELD, "multipart/form-data"),
+    ],
+)
+def test_malformed_forms_are_refused(serving, body, kind):
+    answer = serving().send("POST", "/translate", content=body, headers={"Content-Type": kind})
     assert answer.status_code == 400 and "the form can't be read: " in answer.json()["error"]
 
 

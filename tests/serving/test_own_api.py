@@ -83,7 +83,7 @@ def test_a_text_is_split_on_request(serving):
         (400, "nbest is 3: expected at most beam (--beam), which is 2", {"beam": 2, "nbest": 3}),
         (200, "", {"text": "a\nb"}),
         (400, "length_penalty is 99.0", {"length_penalty": 99}),
-        (404, "no model for translation is called 'dee' (did you mean 'de'?): expected de, fr", {"model": "dee"}),
+        (404, "no model is called 'dee' (did you mean 'de'?): expected de, fr", {"model": "dee"}),
         (400, "French (fr) is not available as a target language", {"model": "de", "target": "fr"}),
         (200, "", {"text": []}),
     ],

@@ -77,6 +77,7 @@ def test_shutdown_under_load_answers_every_accepted_request(root):
         (["--model", "nothing_here"], "nothing_here"),
         (["--model", MODEL, "--source-lang", "xx"], "--source-lang and --target-lang are for multilingual models"),
         (["--model", "a="], "--model a=: expected NAME=MODEL"),
+        (["--model", "checkpoints/cifar10_resnet20/preact20_2rskip_ln"], "is not a translation model"),
         (["--model", f"a={MODEL}", "--model", f"a={MODEL}"], "two models are called a"),
         (["--model", MODEL, "--port", "99999"], "--port is 99999: expected 0 to 65535"),
         (["--model", MODEL, "--host", "nowhere.invalid"], "can't listen on port 0 of nowhere.invalid"),

@@ -115,11 +115,11 @@ class Waiting:
         return 1
 
 
-def nothing(step: int, part: str = "") -> None:
+def nothing(step: int) -> None:
     pass
 
 
-def unwanted(step: int, part: str = "") -> None:
+def unwanted(step: int) -> None:
     raise KeyError
 
 
@@ -151,13 +151,13 @@ def test_a_worker_that_hangs_is_killed_and_replaced(monkeypatch) -> None:
     assert compute(Waiting(), ["end"], nothing) == ["end"]
 
 
-def answering(content: bytes, *, kind: bytes = b"r", number: bytes = b"") -> Any:
+def answering(content: bytes, *, number: bytes = b"") -> Any:
     """A worker that sends one message and ends."""
 
     def run(worker: socket.socket, models: Models) -> None:
         with Connection(worker.detach()) as connection:
             asked = connection.recv_bytes()[:8]
-            connection.send_bytes(kind + (number or asked) + content)
+            connection.send_bytes((number or asked) + content)
 
     return run
 
@@ -175,15 +175,12 @@ def test_a_worker_that_died_while_idle_takes_no_attempt_of_the_next_batch() -> N
     assert len(lost) == 2
 
 
-def test_a_worker_whose_messages_are_wrong_is_replaced() -> None:
+def test_a_worker_that_answers_another_request_is_replaced() -> None:
     foreign = answering(pickle.dumps(["of another request"]), number=bytes(8))
-    hire, lost = Threads(Models([]), answering(b"\xff", kind=b"p"), foreign, work), list[int]()
+    hire, lost = Threads(Models([]), foreign, work), list[int]()
     compute = Worker(hire, hire.models, lost=lambda: lost.append(1)).compute
-    with pytest.raises(UnicodeDecodeError):
-        compute(Waiting(), ["end"], nothing)
-    assert not lost
     assert compute(Waiting(), ["end"], nothing) == ["end"]
-    assert (len(hire.started), len(lost)) == (3, 1)
+    assert (len(hire.started), len(lost)) == (2, 1)
 
 
 def test_a_batch_fails_if_no_worker_can_be_started_and_the_next_one_asks_again() -> None:
@@ -202,30 +199,6 @@ def test_a_batch_fails_if_no_worker_can_be_started_and_the_next_one_asks_again()
         compute(Waiting(), ["end"], nothing)
     assert error.value.status == 503
     assert compute(Waiting(), ["end"], nothing) == ["end"]
-
-
-class Spelling(Waiting):
-    """Gives its item in parts of one letter."""
-
-    def compute(self, items, each_step):
-        for letter in items[0]:
-            each_step(1, letter)
-        return items
-
-
-def test_parts_that_a_lost_worker_gave_are_not_told_again() -> None:
-    told = list[str]()
-
-    def die(worker: socket.socket, models: Models) -> None:
-        with Connection(worker.detach()) as connection:
-            number = connection.recv_bytes()[:8]
-            for part in (b"ab", b"c"):
-                connection.send_bytes(b"p" + number + part)
-
-    hire = Threads(Models([]), die, work)
-    compute = Worker(hire, hire.models, lost=lambda: None).compute
-    assert compute(Spelling(), ["abcdé"], lambda step, part="": told.append(part)) == ["abcdé"]
-    assert [each for each in told if each] == ["ab", "c", "d", "é"]
 
 
 def test_a_sentence_that_kills_its_workers_fails_and_its_batch_is_answered(serving, monkeypatch) -> None:

@@ -25,7 +25,7 @@ async function ask(path, options = {}) {
     throw new Error("The server does not answer.");
   }
   const content = await answer.json().catch(() => ({ error: `The server answered with status ${answer.status}.` }));
-  if (!answer.ok) throw new Error(content.error.message || content.error);
+  if (!answer.ok) throw new Error(content.error);
   return content;
 }
 
@@ -51,13 +51,9 @@ async function loadModels() {
     return;
   }
   const named = ({ id, connection }) => [id, connection ? `${id} (${connection})` : id];
-  const translating = models.filter(({ kind }) => kind === "translation");
-  const seeing = models.filter(({ kind }) => kind === "captioning" || kind === "classification");
-  fill(find("model"), translating.map(named));
-  fill(find("image-model"), seeing.map(({ id, kind }) => [id, `${id} (${kind})`]));
-  find("text-part").hidden = !translating.length;
-  find("image-part").hidden = !seeing.length;
-  if (translating.length) showLanguages();
+  fill(find("model"), models.map(named));
+  find("text-part").hidden = false;
+  showLanguages();
   say(models.length === 1 ? "One model is served." : `${models.length} models are served.`);
 }
 
@@ -144,42 +140,10 @@ async function translate(event) {
   }
 }
 
-async function describe(file) {
-  if (!file) return;
-  const preview = find("preview");
-  URL.revokeObjectURL(preview.src);
-  preview.src = URL.createObjectURL(file);
-  preview.hidden = false;
-  const { id, kind } = models.find((each) => each.id === find("image-model").value);
-  const path = kind === "captioning" ? "v1/caption?nbest=3&" : "v1/classify?";
-  say("Reading the image…");
-  find("image-results").replaceChildren();
-  try {
-    const headers = { "Content-Type": file.type || "application/octet-stream" };
-    const found = await ask(`${path}model=${encodeURIComponent(id)}`, { method: "POST", body: file, headers });
-    const lines = found.hypotheses
-      ? found.hypotheses.map(({ text, score }) => `${text} (score ${score.toFixed(3)})`)
-      : found.classes.map(({ name, probability }) => `${name}: ${(100 * probability).toFixed(1)} %`);
-    find("image-results").replaceChildren(...lines.map((line) => element("li", line)));
-    say("The image was read.");
-  } catch (error) {
-    say(error.message, true);
-  }
-}
-
 find("text-form").addEventListener("submit", translate);
 find("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) find("text-form").requestSubmit();
 });
 find("model").addEventListener("change", showLanguages);
 find("key").addEventListener("change", loadModels);
-find("image").addEventListener("change", () => describe(find("image").files[0]));
-find("image-model").addEventListener("change", () => describe(find("image").files[0]));
-const drop = find("drop");
-for (const [name, isOver] of [["dragover", true], ["dragleave", false], ["drop", false]])
-  drop.addEventListener(name, (event) => {
-    event.preventDefault();
-    drop.classList.toggle("over", isOver);
-    if (name === "drop") describe(event.dataTransfer.files[0]);
-  });
 loadModels();
