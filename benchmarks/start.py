@@ -48,7 +48,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
     """The commands by name. Writes the models of CTranslate2 and fairseq into `folder`."""
     programs = Path(sys.executable).parent
     rskip, python = str(programs / "rskip"), sys.executable
-    for arguments in (["ct2", "--output", f"{folder}/ct2"], ["fairseq", "--stock", "--output", f"{folder}/stock.pt"]):
+    for arguments in (["ct2", "--output", f"{folder}/ct2"], ["fairseq", "--vanilla", "--output", f"{folder}/stock.pt"]):
         subprocess.run([rskip, "export", *arguments, "--model", str(STOCK)], check=True, stdout=subprocess.DEVNULL)
     fairseq = [
         str(programs / "fairseq-interactive"), str(STOCK), "--path", f"{folder}/stock.pt", "--cpu",

@@ -12,9 +12,9 @@ def loading_for_good() -> Iterator[None]:
     """Turns garbage collection off for a block that loads objects for the whole process, such as PyTorch.
 
     Otherwise Python searches those 200,000 objects for cycles during the import and again at exit, which takes a third
-    of the import's time. Only the first such block of a process has this effect.
+    of the import's time.
     """
-    if gc.get_freeze_count() or not gc.isenabled():
+    if not gc.isenabled():  # within such a block
         yield
         return
     gc.disable()

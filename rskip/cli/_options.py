@@ -10,7 +10,6 @@ import msgspec
 from msgspec import inspect as types
 
 from rskip.settings.check import fields_of
-from rskip.settings.errors import SettingError
 
 Settings = TypeVar("Settings")
 
@@ -52,13 +51,10 @@ def given_options(args: argparse.Namespace, kind: type) -> dict[str, Any]:
 def with_flags(defaults: Settings, args: argparse.Namespace) -> Settings:
     """The settings with the values of the flags that the user gave.
 
-    :raises ValueError: a value is wrong; the message names the flag.
+    :raises SettingError: a value is wrong; `main` names the flag.
     """
     kind = type(defaults)
-    try:
-        return kind(**{**{name: getattr(defaults, name) for name in _fields(kind)}, **given_options(args, kind)})
-    except SettingError as error:
-        raise said_of_flag(error, kind) from error
+    return kind(**{**{name: getattr(defaults, name) for name in _fields(kind)}, **given_options(args, kind)})
 
 
 def flag_of(kind: type, name: str) -> str:
@@ -77,11 +73,6 @@ def refuse_flags(flags: Mapping[str, Any], why: str) -> None:
 def refuse_options(args: argparse.Namespace, kind: type, why: str) -> None:
     """`refuse_flags` of all fields of a settings type."""
     refuse_flags({flag_of(kind, name): str(value) for name, value in given_options(args, kind).items()}, why)
-
-
-def said_of_flag(error: SettingError, kind: type) -> ValueError:
-    """The error with the flag instead of the name of the field."""
-    return ValueError(error.sentence(flag_of(kind, error.name)) if error.name else str(error))
 
 
 def _fields(kind: type) -> dict[str, types.Field]:

@@ -16,7 +16,6 @@ from rskip.corpora import PrepareOptions
 from rskip.corpora.formats import TextFile
 from rskip.corpora.own_corpus import read_own_corpus
 from rskip.corpora.own_text import Table, choose_languages, files_of_prefixes, paired_files
-from rskip.files.whole import disk_space
 
 if TYPE_CHECKING:
     from rskip.corpora.own_corpus import OwnCorpus
@@ -135,6 +134,6 @@ def _standard_input(folder: Path) -> Path:
     path = folder / "standard-input"
     if path.exists():
         raise ValueError("standard input is given twice: it can be read only once")
-    with disk_space(path, advice="free some space, or set TMPDIR to another folder"), path.open("wb") as file:
+    with path.open("wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
     return path

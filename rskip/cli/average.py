@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rskip import checkpoint
+from rskip.cli._options import refuse_flags
+
 EXAMPLES = """examples:
   rskip average --last 10 checkpoints --output averaged.pt
   rskip average --best 5 checkpoints --output averaged.safetensors --dtype float16
@@ -48,23 +51,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Writes the average and prints its inputs."""
-    import torch  # loads PyTorch, which --help doesn't need
-
-    from rskip.checkpoint import average_to_file, best_checkpoints, last_checkpoints
-    from rskip.cli._options import refuse_flags
+    import torch  # takes a second, and --help doesn't need it
 
     if args.inputs:
         flags = {"FOLDER": args.folder, "--by": args.by, "--up-to": args.up_to}
         refuse_flags(flags, "needs --last or --best, not --inputs")
         inputs = args.inputs
     else:
+        which, number = ("last", args.last) if args.last is not None else ("best", args.best)
         if args.folder is None:
-            raise ValueError(
-                f"--{'last' if args.last is not None else 'best'} needs FOLDER, the folder of checkpoints"
-            )
-        select, number = (
-            (last_checkpoints, args.last) if args.last is not None else (best_checkpoints, args.best)
-        )
+            raise ValueError(f"--{which} needs FOLDER, the folder of checkpoints")
+        select = checkpoint.last_checkpoints if which == "last" else checkpoint.best_checkpoints
         inputs = select(args.folder, number, by=args.by or "epoch", up_to=args.up_to)
-    average_to_file(inputs, args.output, dtype=getattr(torch, args.dtype))
+    checkpoint.average_to_file(inputs, args.output, dtype=getattr(torch, args.dtype))
     print(f"averaged {len(inputs)}: {' '.join(path.name for path in inputs)} -> {args.output}")

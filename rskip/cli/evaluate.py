@@ -50,10 +50,3 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "compounds split; not comparable with sacreBLEU",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-
-
-def run(args: argparse.Namespace) -> None:
-    """Prints the scores of the system, and those of the baseline with the test of their difference."""
-    from rskip.cli import _evaluation  # imports sacreBLEU, which --help doesn't need
-
-    _evaluation.run(args)

@@ -7,13 +7,10 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from rskip import checkpoint
 from rskip.checkpoint.fairseq_languages import of_pair
 from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name, read_hugging_face
-from rskip.cli._model import (
-    model_of_the_hub,
-    output_folder,
-    saying_what_is_assumed,
-)
+from rskip.cli._model import model_of_the_hub, output_folder, saying_what_is_assumed
 from rskip.cli._model_arguments import add_model_arguments, model_settings
 from rskip.settings.check import to_plain
 from rskip.settings.user_dir import suggested_command
@@ -84,16 +81,14 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _import_hugging_face(args: argparse.Namespace, folder: Path) -> None:
-    import torch  # loads PyTorch, which --help doesn't need
-
-    from rskip.checkpoint import build_transformer, write_model
+    import torch  # takes a second, and --help doesn't need it
 
     model = read_hugging_face(_hugging_face_folder(args.model), languages=(args.source_lang, args.target_lang))
     tokenizer = model.any_tokenizer
     sizes = {"source_vocabulary": len(tokenizer.source), "target_vocabulary": len(tokenizer.target)}
-    build_transformer(model.checkpoint, **sizes, as_stored=True)
+    checkpoint.build_transformer(model.checkpoint, **sizes, as_stored=True)
     tokenizer.save(folder)
-    write_model(folder, model.checkpoint, dtype=None if args.dtype is None else getattr(torch, args.dtype))
+    checkpoint.write_model(folder, model.checkpoint, dtype=None if args.dtype is None else getattr(torch, args.dtype))
 
 
 def _hugging_face_folder(model: Path) -> Path:
@@ -107,22 +102,20 @@ def _hugging_face_folder(model: Path) -> Path:
 
 
 def _import_fairseq(args: argparse.Namespace, folder: Path) -> None:
-    from rskip.checkpoint import read_checkpoint, write_model  # loads PyTorch, which --help doesn't need
-
     if not args.checkpoint.exists():
         raise FileNotFoundError(f"no file {args.checkpoint}: give the checkpoint that fairseq-train wrote")
     with saying_what_is_assumed():
         translator = Translator.from_pretrained(args.checkpoint, **model_settings(args))
     languages = {"source_lang": translator.source_language, "target_lang": translator.target_language}
-    checkpoint = of_pair(read_checkpoint(args.checkpoint), *languages.values())
+    stored = of_pair(checkpoint.read_checkpoint(args.checkpoint), *languages.values())
     if (tokens := translator.tokenizer.languages) is not None:
         translator.tokenizer.save(folder)
-        checkpoint.config["languages"] = to_plain(replace(tokens, added=()))  # which the saved dictionaries have
+        stored.config["languages"] = to_plain(replace(tokens, added=()))  # which the saved dictionaries have
     else:
         for key, language in languages.items():
-            names = (language, checkpoint.config[key])
+            names = (language, stored.config[key])
             dictionary = find_dictionary(names, [args.dictionaries])
             shutil.copyfile(dictionary, folder / f"dict.{language}.txt")
         translator.tokenizer.text.save(folder / "text")
-    checkpoint.config.update(languages)
-    write_model(folder, checkpoint)
+    stored.config.update(languages)
+    checkpoint.write_model(folder, stored)

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     parser.add_argument(
-        "--plot", "--picture", type=Path, metavar="FILE", help="also plot lengths and coverage, to a .png or .svg file"
+        "--plot", type=Path, metavar="FILE", help="also plot lengths and coverage, to a .png or .svg file"
     )
     parser.add_argument(
         "--examples", type=int, metavar="N", help="number of random pairs to show (default: 3)"

@@ -1,41 +1,43 @@
 """`rskip SUBCOMMAND ...`: finds the subcommand's file, parses its arguments, runs it.
 
 A subcommand is a module of this package: `rskip setup-fairseq` is `setup_fairseq.py`. The first line of its docstring
-is its help. Only the module of the named command is imported. If its work needs imports that its help does not, such as
-PyTorch, the work is a module of its own (`_translation.py`), which `run` imports. The module has the functions
-`add_arguments(parser)` and `run(args) -> int | None` (an exit status). A folder holds commands of two words: `rskip zoo
-list` is `zoo/list.py`. If the `__init__.py` of a folder has both functions, it is a command itself. `rskip caption`
-runs `caption/__init__.py`, unless the next word is a command of the folder: `rskip caption extract` runs
-`caption/extract.py`. Every command has `--user-dir`, unless its module sets ENDS_WITH_FAIRSEQS, because its arguments
-end with those of fairseq-train. The user-dir is imported before the command runs, unless the module sets
-CHECKS_USER_DIR. A user's mistake (ValueError, OSError) becomes one line on stderr and exit status 2.
+is its help. Only the module of the named command is imported. It has the functions `add_arguments(parser)` and
+`run(args) -> int | None` (an exit status). If the work needs imports that the help does not, such as PyTorch, `run` is
+in a module of its own, whose name begins with an underscore: `rskip translate` is `translate.py` and `_translate.py`. A
+folder holds commands of two words: `rskip zoo list` is `zoo/list.py`. If the `__init__.py` of a folder has both
+functions, it is a command itself. `rskip caption` runs `caption/__init__.py`, unless the next word is a command of the
+folder: `rskip caption extract` runs `caption/extract.py`. Every command has `--user-dir`, unless its module sets
+ENDS_WITH_FAIRSEQS, because its arguments end with those of fairseq-train. The user-dir is imported before the command
+runs, unless the module sets CHECKS_USER_DIR. A user's mistake (ValueError, OSError) becomes one line on stderr and exit
+status 2.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import importlib.util
 import pkgutil
 import re
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import Any, NoReturn
 
 import rskip.cli
+from rskip.cli._loading import loading_for_good
 from rskip.cli._streams import finish_output, use_own_streams
 from rskip.files.names import line_name
-from rskip.machine.extras import MissingExtra, advice, missing_torch
+from rskip.machine.extras import MissingExtra, advice, missing_torch, require_torch
 from rskip.settings.errors import UNKNOWN, SettingError
 from rskip.settings.user_dir import user_dir
 
 MISTAKE, INTERRUPTED, OUTPUT_CLOSED = 2, 130, 141
 TERMINATED = 128 + signal.SIGTERM
-_RESUME = "repeat the command to resume"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # A setting's name in Python, if it isn't part of a path or of another name.
 _SETTING = re.compile(r"(?<![\w./='\"-])[a-z]+(?:_[a-z]+)+(?![\w/='\"-]|\.\w)")
 # Which extra to install for a package that several extras install.
@@ -130,7 +132,7 @@ def _add_subcommands(parser: argparse.ArgumentParser, group: ModuleType, argv: S
             continue
         module = subcommand_module(name, group)
         inner = subcommands(module)
-        if inner and (not hasattr(module, "run") or argv[1:2] and argv[1] in inner):
+        if inner and (not hasattr(module, "add_arguments") or argv[1:2] and argv[1] in inner):
             _add_subcommands(subparser, module, argv[1:], metavar="COMMAND")
         else:
             module.add_arguments(subparser)
@@ -141,7 +143,17 @@ def _add_subcommands(parser: argparse.ArgumentParser, group: ModuleType, argv: S
                 )  # fmt: skip
             imports = not getattr(module, "CHECKS_USER_DIR", False)
             flags = {action.dest: action.option_strings[0] for action in subparser._actions if action.option_strings}
-            subparser.set_defaults(command=subparser.prog, work=module.run, imports_user_dir=imports, flags=flags)
+            subparser.set_defaults(command=subparser.prog, work=module, imports_user_dir=imports, flags=flags)
+
+
+def _work(module: ModuleType) -> Callable[[argparse.Namespace], int | None]:
+    """The function `run` of a command's module, or of the module that has its work."""
+    if not hasattr(module, "run"):
+        package, _, name = module.__name__.rpartition(".")
+        with loading_for_good():
+            module = importlib.import_module(f"{package}._{name}")
+    run: Callable[[argparse.Namespace], int | None] = module.run
+    return run
 
 
 def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
@@ -152,8 +164,10 @@ def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
         name = None if error.source else flags.get(error.name)
         line = " ".join(error.sentence(name, instead=flags.get(error.instead)).split())
         return line if error.source or error.problem == UNKNOWN else with_flag_names(line, args)
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{line_name(str(error.filename))}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{line_name(str(error.filename))}: " if error.filename else ""
+        full = error.errno in _FULL and "free some space" not in error.strerror
+        return f"{place}{error.strerror}{'; free some space and repeat the command' if full else ''}"
     return with_flag_names(" ".join(str(error).split()), args) or type(error).__name__
 
 
@@ -184,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             command = args.command
             with user_dir(getattr(args, "user_dir", None)) if args.imports_user_dir else nullcontext():
-                status = args.work(args) or 0
+                status = _work(args.work)(args) or 0
         sys.stdout.flush()
         return status
     except KeyboardInterrupt as interrupt:
@@ -199,8 +213,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OUTPUT_CLOSED
     except (ImportError, ValueError, OSError) as error:
         command = _typed_command(argv)
-        if not isinstance(error, MissingExtra) and _is_of_torch(error):
-            error = missing_torch(command, error)
+        error = _missing_torch(command, error) or error
         if isinstance(error, ImportError) and not isinstance(error, MissingExtra):
             raise
         finish_output()
@@ -212,12 +225,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return MISTAKE
 
 
-def _is_of_torch(error: Exception) -> bool:
-    """Whether PyTorch is missing or can't be imported."""
-    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "torch":
-        return True
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    return "torch" not in sys.modules and any(frame.f_globals.get("__name__") == "torch" for frame in frames)
+def _missing_torch(command: str, error: Exception) -> MissingExtra | None:
+    """The error of a missing PyTorch, or of one that can't be imported, if that is what failed."""
+    if isinstance(error, ImportError) and not isinstance(error, MissingExtra) and error.name:
+        return missing_torch(command, error) if error.name.partition(".")[0] == "torch" else None
+    nameless = isinstance(error, ImportError) or (isinstance(error, OSError) and error.errno is None)
+    if nameless and "torch" not in sys.modules:  # perhaps one of PyTorch's shared libraries is missing
+        try:
+            require_torch(command)
+        except MissingExtra as missing:
+            return None if missing.shared else missing
+    return None
 
 
 def _typed_command(argv: Sequence[str]) -> str:
@@ -240,7 +258,7 @@ def line_start() -> str:
 
 
 @contextmanager
-def termination_raises(resume: str = _RESUME) -> Iterator[None]:
+def termination_raises(resume: str = "repeat the command to resume") -> Iterator[None]:
     """Within the block, SIGTERM raises an exception instead of ending the process at once, so that clean-up code runs.
 
     After SIGTERM the block ends with Terminated (exit status 143), after Ctrl-C with KeyboardInterrupt. Both carry the

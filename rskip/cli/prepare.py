@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from rskip.captioning.preparation import CaptionOptions, prepare_captions
 from rskip.captioning.preparation import summary as summary_of_captions
-from rskip.cli._options import add_options, given_options, refuse_flags, refuse_options, said_of_flag
+from rskip.cli._options import add_options, given_options, refuse_flags, refuse_options
 from rskip.cli._own_text import add_own_text_arguments, given_own_corpus, own_text_flag
 from rskip.cli.main import termination_raises
 from rskip.corpora import (
@@ -44,7 +44,6 @@ from rskip.corpora.record import CLEANING_FILE, OutputError, OwnRecord, Translat
 from rskip.language_modeling.preparation import TextOptions, prepare_text
 from rskip.language_modeling.preparation import summary as summary_of_text
 from rskip.machine.environment import available_cores
-from rskip.settings.errors import SettingError
 
 if TYPE_CHECKING:
     from rskip.corpora.corpus import Corpus
@@ -96,9 +95,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-clean", dest="clean", action="store_false", default=None, help="clean only by the options you give"
     )
     add_options(cleaning, PrepareOptions, only=("max_words", "max_characters", "max_ratio", "empty", "duplicates"))
-    cleaning.add_argument(
-        "--keep-duplicates", dest="duplicates", action="store_false", help="the same as --no-drop-duplicates"
-    )
     add_options(cleaning, PrepareOptions, only=("leaks", "languages", "remove_non_printing", "entities"))
     units = parser.add_argument_group("words and subword units")
     of_words = ("subwords", "size", "tokeniser", "lowercase", "learn_sample", "bpe_dropout")
@@ -140,8 +136,6 @@ def run(args: argparse.Namespace) -> int | None:
                 _prepare_captions(args)
             else:
                 _prepare(args, find_corpus(args.corpus))
-    except SettingError as error:
-        raise said_of_flag(error, PrepareOptions) from error
     except OutputError as error:
         raise ValueError(error.sentence(output="--output", force="--force")) from error
     sys.stdout.flush()
@@ -206,17 +200,14 @@ def _prepare_text(args: argparse.Namespace) -> None:
     if args.text is not None and (flag := own_text_flag(args)) is not None:
         raise ValueError(f"--text and {flag} are given: expected one of them")
     output = _output(args, args.corpus or Path(args.text).name.partition(".")[0])
-    try:
-        made = prepare_text(
-            find_text_corpus(args.corpus) if args.text is None else Path(args.text),
-            output,
-            options=TextOptions(**given_options(args, TextOptions)),
-            mirror=args.mirror,
-            offline=args.offline,
-            force=args.force,
-        )
-    except SettingError as error:
-        raise said_of_flag(error, TextOptions) from error
+    made = prepare_text(
+        find_text_corpus(args.corpus) if args.text is None else Path(args.text),
+        output,
+        options=TextOptions(**given_options(args, TextOptions)),
+        mirror=args.mirror,
+        offline=args.offline,
+        force=args.force,
+    )
     folder = shlex.quote(str(output))
     print(f"{_ready(output, made)}: {summary_of_text(output)}")
     print(f"train on it with: rskip lm train {folder} --connection 2rskip+ln --output runs/{shlex.quote(output.name)}")

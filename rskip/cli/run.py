@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="RECIPE or RECIPE/VARIANT in recipes/, such as multi30k_en_de/sas; or the path of a recipe file",
     )  # fmt: skip
     parser.add_argument(
-        "--variants", "--rows", nargs="+", metavar="VARIANT",
+        "--variants", nargs="+", metavar="VARIANT",
         help="variants of the file to run, by name or shell pattern (default: list them, and which of --seeds are "
         "finished)",
     )  # fmt: skip

@@ -1,7 +1,8 @@
 """Serve translation models over HTTP, with batches of independent requests and a page in the browser.
 
 The server speaks LibreTranslate's API (/translate, /languages, /detect) and its own (/v1/translate). It answers only
-programs on this machine, unless --host says otherwise. After SIGTERM or Ctrl-C it answers the requests that it has accepted, and ends.
+programs on this machine, unless --host says otherwise. After SIGTERM or Ctrl-C it answers the requests that it has
+accepted, and ends.
 """
 
 from __future__ import annotations
@@ -56,10 +57,3 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     access.add_argument("--quiet", action="store_true", help="no log of requests on stderr")
     access.add_argument("--log-texts", action="store_true", help="write the texts of requests to the log")
-
-
-def run(args: argparse.Namespace) -> None:
-    """Loads the models and serves them."""
-    from rskip.cli import _serving  # imports what the extra `serve` brings, which --help doesn't need
-
-    _serving.run(args)

@@ -77,10 +77,3 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     searched = [field.name for field in fields(SearchOptions) if field.name not in NOT_FLAGS]
     add_options(search, SearchOptions, only=searched, defaults=DEFAULT_OPTIONS)
     add_options(parser.add_argument_group("batches"), BatchSettings)
-
-
-def run(args: argparse.Namespace) -> None:
-    """Translates files, standard input, or sentences typed at the terminal."""
-    from rskip.cli import _translation  # loads NumPy, which --help doesn't need
-
-    _translation.run(args)

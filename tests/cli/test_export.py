@@ -167,7 +167,7 @@ def test_connections_that_stock_lacks_are_refused_and_nothing_is_left(root, tmp_
     pytest.importorskip("ctranslate2", reason="needs the extra ct2")
     model = root / "checkpoints" / "multi30k_en_de/2rskip_ln"
     for format, output in (("ct2", tmp_path / "exported"), ("fairseq", tmp_path / "model.pt")):
-        stock = ["--stock"] if format == "fairseq" else []
+        stock = ["--vanilla"] if format == "fairseq" else []
         error = error_of("export", format, "--model", model, "--output", output, *stock, capsys=capsys)
         assert "2rskip+ln (y_k = norm_k(x + y_{k-1})" in error and "can't be folded" in error
     assert list(tmp_path.iterdir()) == []
@@ -215,7 +215,7 @@ def test_fairseqs_file_has_the_same_tensors_and_settings(folder, tmp_path, capsy
 
 def test_stock_has_no_trace_of_us_and_is_folded(tmp_path, capsys):
     model, output = write_model(tmp_path / "model", "4xskip+ln"), tmp_path / "stock.pt"
-    assert main(["export", "fairseq", "--stock", "--model", str(model), "--output", str(output)]) == 0
+    assert main(["export", "fairseq", "--vanilla", "--model", str(model), "--output", str(output)]) == 0
     assert "--user-dir" not in capsys.readouterr().out
     given, written = read_checkpoint(model / "model.safetensors"), read_checkpoint(output)
     assert written.config["arch"] == "transformer"
@@ -251,7 +251,7 @@ def test_mistakes_with_fairseqs_file(folder, tmp_path, capsys):
         ),
     )
     command[3] = tmp_path / "other.safetensors"
-    assert "of the task 'audio'" in error_of(*command, tmp_path / "other.pt", "--stock", capsys=capsys)
+    assert "of the task 'audio'" in error_of(*command, tmp_path / "other.pt", "--vanilla", capsys=capsys)
     assert not (tmp_path / "other.pt").exists()
 
 
@@ -271,7 +271,7 @@ def test_stock_fairseq_generates_what_our_translator_does(root, shared, tmp_path
     translator = Translator.from_pretrained(folder)
     tokens = [translator.tokenizer.text.encode(sentence) for sentence in sentences]
 
-    assert main(["export", "fairseq", "--stock", "--model", str(folder), "--output", str(tmp_path / "stock.pt")]) == 0
+    assert main(["export", "fairseq", "--vanilla", "--model", str(folder), "--output", str(tmp_path / "stock.pt")]) == 0
     process = fairseq_program(
         "fairseq-interactive", str(folder), "-s", "en", "-t", "de", "--path", str(tmp_path / "stock.pt"), "--cpu",
         "--beam", "1", "--buffer-size", "100", "--batch-size", "100",

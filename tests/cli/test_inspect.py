@@ -69,6 +69,6 @@ def test_mistakes_are_one_line(data, tmp_path, capsys, monkeypatch):
     refused("--examples is -1: expected 0 or more", str(data), "--examples", "-1")
     refused("--lopsided is -2: expected 0 or more", str(data), "--lopsided", "-2")
     refused("--dictionaries is only for a model", str(data), "--dictionaries", str(data))
-    refused("x.gif: expected a file name that ends in .png or .svg", str(data), "--picture", "x.gif")
+    refused("x.gif: expected a file name that ends in .png or .svg", str(data), "--plot", "x.gif")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     refused("a plot needs matplotlib: install the extra plots", str(data), "--plot", str(tmp_path / "x.svg"))

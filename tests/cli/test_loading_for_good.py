@@ -22,12 +22,3 @@ def test_garbage_is_looked_for_again_after_it_and_after_an_error(thawed: None) -
         assert not gc.isenabled()
         raise ValueError("no model")
     assert gc.isenabled() and gc.get_freeze_count()
-
-
-def test_only_the_first_one_of_a_process_keeps_what_is_there(thawed: None) -> None:
-    with loading_for_good():
-        pass
-    count = gc.get_freeze_count()
-    with loading_for_good():
-        assert gc.isenabled()
-    assert gc.get_freeze_count() <= count

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from rskip.cli._options import flag_of
-from rskip.cli._translation import journal_settings, load_translator
+from rskip.cli._translate import journal_settings, load_translator
 from rskip.cli.main import build_parser, main
 from rskip.cpu import precision
 from rskip.cpu.int8 import largest_int8_weight
@@ -367,7 +367,7 @@ def test_torchruns_ranks_share_files_alone(translate, text, tmp_path, monkeypatc
     assert "can share only files" in translate("--output", tmp_path / "out")[2]
     assert "need --output" in translate(text)[2]
     terminal = SimpleNamespace(isatty=lambda: True)
-    monkeypatch.setattr("rskip.cli._translation.sys", SimpleNamespace(stdin=terminal, stdout=terminal))
+    monkeypatch.setattr("rskip.cli._translate.sys", SimpleNamespace(stdin=terminal, stdout=terminal))
     assert "--interactive can't be combined with torchrun" in translate("--interactive")[2]
 
 
@@ -417,7 +417,7 @@ def test_an_interrupt_before_the_work_names_what_earlier_runs_left(translate, te
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rskip.cli._translation.load_translator", interrupted)
+    monkeypatch.setattr("rskip.cli._translate.load_translator", interrupted)
     (tmp_path / "out.partial").write_text("Ein Hund.\n")
     assert translate(text, "--output", tmp_path / "new")[::2] == (130, "rskip translate: interrupted\n")
     left = f"finished work is in {tmp_path}/out.partial: --resume continues from there"
@@ -572,7 +572,7 @@ def test_every_flag_is_recorded_for_resuming_or_changes_no_line(monkeypatch):
     args = build_parser(words).parse_args(words)
     tokenizer = Tokenizer(TokenText("en", "de"), Dictionary([]), Dictionary([]))
     stub = SimpleNamespace(precision="float32", device=torch.device("cpu"), tokenizer=tokenizer)
-    monkeypatch.setattr("rskip.cli._translation.model_sha256", lambda path: "")
+    monkeypatch.setattr("rskip.cli._translate.model_sha256", lambda path: "")
     recorded = journal_settings(args, DEFAULT_OPTIONS, BatchSettings(), stub).keys()
     fields = {name: flag_of(kind, name) for kind in (SearchOptions, BatchSettings) for name in kind.__annotations__}
     flags = {fields.get(name, f"--{name.replace('_', '-')}") for name in vars(args)}
@@ -584,13 +584,13 @@ def test_every_flag_is_recorded_for_resuming_or_changes_no_line(monkeypatch):
     }  # fmt: skip
     assert not flags - recorded - without_effect, (
         "--resume would mix lines with and without this flag: record it in `journal_settings` of "
-        "rskip/cli/_translation.py, or list it here if it changes no line"
+        "rskip/cli/_translate.py, or list it here if it changes no line"
     )
 
 
 def test_another_target_language_is_named_when_resuming(monkeypatch):
     args = build_parser(["translate"]).parse_args(["translate", "--model", "MODEL"])
-    monkeypatch.setattr("rskip.cli._translation.model_sha256", lambda path: "")
+    monkeypatch.setattr("rskip.cli._translate.model_sha256", lambda path: "")
     settings = [
         journal_settings(args, DEFAULT_OPTIONS, BatchSettings(), SimpleNamespace(
             precision="float32", device=torch.device("cpu"),

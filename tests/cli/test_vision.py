@@ -17,8 +17,8 @@ import rskip
 import rskip.vision.datasets
 from rskip.analysis.trace import read_updates
 from rskip.cli.main import build_parser, main
-from rskip.cli.vision import _evaluation
-from rskip.cli.vision._training import training_settings
+from rskip.cli.vision import _evaluate
+from rskip.cli.vision._train import training_settings
 from rskip.machine.ranks import Ranks
 from rskip.tasks.process import DIVERGED
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
@@ -59,7 +59,7 @@ def data(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(name: str, root: Path | None = None, *, train: bool, download: bool = False) -> ImageSet:
         return noise(40 if train else 30)
 
-    monkeypatch.setattr(_evaluation, "load_dataset", load)
+    monkeypatch.setattr(_evaluate, "load_dataset", load)
     monkeypatch.setattr(LOOP, "load_dataset", load)
 
 

@@ -162,7 +162,6 @@ def test_mistakes_come_before_any_work(project: Path, line_fitting: Task[Any], c
         ([MINE, "--gpus", "-1", "--dry-run"], "-1"),
         ([MINE, "--variants", "fast"], "no variant fast; its variants: none, the file is one run"),
         (["recipes/sweep.yaml", "--variants", "fsat"], "no variant fsat (did you mean 'fast'?)"),
-        (["recipes/sweep.yaml", "--rows", "fsat"], "no variant fsat (did you mean 'fast'?)"),  # the former name
         (["recipes/sweep.yaml", "--set", "train.steps=0"], "recipes/sweep.yaml, variant fast: train.steps is 0"),
         ([MINE], "absent-program is not installed in this environment"),
     ]:

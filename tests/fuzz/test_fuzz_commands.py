@@ -87,7 +87,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither fairseq's parser is asked, which takes seconds, nor do processes search."""
     monkeypatch.setattr("rskip.experiments.runner.check_fairseq_flags", lambda given: None)
     monkeypatch.setattr("torch.set_num_threads", lambda threads: None)
-    monkeypatch.setattr("rskip.cli._translation.worth_workers", lambda *_: 1)
+    monkeypatch.setattr("rskip.cli._translate.worth_workers", lambda *_: 1)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     if find_spec("onnxscript"):
         monkeypatch.setattr("rskip.translation.onnx_model.write_onnx", lambda *_, **__: None)

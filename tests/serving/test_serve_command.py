@@ -137,7 +137,7 @@ def test_hosts_and_origins_are_compared_as_browsers_send_them(given):
 
 
 def test_a_key_file_may_begin_with_a_byte_order_mark(tmp_path):
-    from rskip.cli._serving import read_keys
+    from rskip.cli._serve import read_keys
 
     (tmp_path / "keys").write_bytes(b"\xef\xbb\xbfsecret\r\n")
     assert read_keys(tmp_path / "keys") == ["secret"]

@@ -33,10 +33,3 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress or summary on stderr")
     add_options(parser.add_argument_group("features"), FeatureSettings)
     add_options(parser.add_argument_group("speed"), ImageBatchSettings)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Makes the store, or resumes it."""
-    from rskip.cli.caption import _extraction  # loads PyTorch, which --help doesn't need
-
-    return _extraction.run(args)

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from rskip.translation.model_files import Stored
 
 
-def add_export_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds --model and --force."""
+def add_export_arguments(parser: argparse.ArgumentParser, *, output: str = "FOLDER") -> None:
+    """Adds --output, --model and --force."""
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar=output, help=f"{output.partition('.')[0].lower()} to write"
+    )
     parser.add_argument(
         "--model", required=True, metavar="MODEL", help="model folder, checkpoint, or a name from `rskip zoo list`"
     )

@@ -9,7 +9,6 @@ depth), some of them after folding. Other connections are an error. The command 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from rskip.cli._model import output_folder
 from rskip.cli._model_arguments import add_model_arguments
@@ -21,10 +20,9 @@ CONTENTS = ("model.bin", "config.json", "*_vocabulary.json", "text")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
     parser.add_argument("--quantization", choices=QUANTIZATIONS, help="number format of the weights (default: float32)")
-    add_model_arguments(parser)
     add_export_arguments(parser)
+    add_model_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rskip import checkpoint
 from rskip.checkpoint.hugging_face.readers import READERS
 from rskip.cli._model import check_replaceable
 from rskip.cli.export._model import add_export_arguments, check_one_pair, find_one
@@ -22,22 +23,17 @@ from rskip.translation.model_files import StoredWeights, open_model
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE.pt", help="file to write")
     parser.add_argument(
         "--vanilla",
-        "--stock",
         action="store_true",
-        help="write fairseq's own `transformer` (formerly --stock); the model's connection must fold into its",
+        help="write fairseq's own `transformer`; the model's connection must fold into its",
     )
-    add_export_arguments(parser)
+    add_export_arguments(parser, output="FILE.pt")
 
 
 def run(args: argparse.Namespace) -> None:
     """Writes the checkpoint in fairseq's format, as rskip's architecture or as fairseq's own."""
-    # load PyTorch, which --help doesn't need
-    from rskip.checkpoint import write_checkpoint
-    from rskip.checkpoint.stock import stock_checkpoint
-    from rskip.checkpoint.transformer import build_transformer
+    from rskip.checkpoint.stock import stock_checkpoint  # loads PyTorch, which --help doesn't need
 
     if args.output.suffix != ".pt":
         raise ValueError(f"--output {args.output}: expected a name that ends in .pt")
@@ -45,20 +41,20 @@ def run(args: argparse.Namespace) -> None:
     path = find_one(args.model)
     stored = open_model(path)
     assert isinstance(stored, StoredWeights)
-    checkpoint = stored.checkpoint
+    exported = stored.checkpoint
     if args.vanilla or path.is_dir():
         check_one_pair(path, stored)
-    if not args.vanilla and checkpoint.config["arch"] in READERS:
-        problem = f"{path} is a Hugging Face model ({checkpoint.config['arch']}), an architecture that rskip lacks"
+    if not args.vanilla and exported.config["arch"] in READERS:
+        problem = f"{path} is a Hugging Face model ({exported.config['arch']}), an architecture that rskip lacks"
         raise SettingError("", problem, advice="add --vanilla for fairseq's own, or use `rskip translate`")
     if args.vanilla:
-        embeddings = (checkpoint.model.get(f"{side}.embed_tokens.weight") for side in ("encoder", "decoder"))
+        embeddings = (exported.model.get(f"{side}.embed_tokens.weight") for side in ("encoder", "decoder"))
         source, target = (0 if each is None else sum(each.shape[:1]) for each in embeddings)
         try:
-            checkpoint = stock_checkpoint(
-                build_transformer(checkpoint, source_vocabulary=source, target_vocabulary=target),
-                source_language=checkpoint.config["source_lang"],
-                target_language=checkpoint.config["target_lang"],
+            exported = stock_checkpoint(
+                checkpoint.build_transformer(exported, source_vocabulary=source, target_vocabulary=target),
+                source_language=exported.config["source_lang"],
+                target_language=exported.config["target_lang"],
             )
         except SettingError as error:
             raise error.within(source=str(path)) from None
@@ -66,9 +62,9 @@ def run(args: argparse.Namespace) -> None:
     if path.is_dir():
         _write_tokenizer(stored.tokenizer(TokenizerSettings()), args.output.parent, replace=args.force)
         beside = ", and dict.*.txt and text/ next to it"
-    write_checkpoint(args.output, checkpoint)
-    arch = checkpoint.config["arch"]
-    user_dir = " --user-dir rskip" if "connection" in checkpoint.config["model"] else ""
+    checkpoint.write_checkpoint(args.output, exported)
+    arch = exported.config["arch"]
+    user_dir = " --user-dir rskip" if "connection" in exported.config["model"] else ""
     print(f"wrote {args.output} ({arch}){beside}: translate with fairseq-generate DATA --path {args.output}{user_dir}")
 
 

@@ -10,7 +10,6 @@ other steps; otherwise encode it with rskip. rskip translate reads the folder to
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from rskip.cli._model import output_folder
 from rskip.cli._model_arguments import add_model_arguments
@@ -25,15 +24,14 @@ CONTENTS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
     parser.add_argument(
         "--dtype",
         choices=("float32", "float16", "bfloat16"),
         default="float32",
         help="type of the written weights (default: %(default)s)",
     )
-    add_model_arguments(parser)
     add_export_arguments(parser)
+    add_model_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:

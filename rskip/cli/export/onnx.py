@@ -10,7 +10,6 @@ the extra onnx.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from rskip.cli._model import output_folder
 from rskip.cli._model_arguments import add_model_arguments
@@ -20,10 +19,9 @@ CONTENTS = ("*.onnx", "*.onnx.data", "onnx.json", "dict.*.txt", "text")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
     parser.add_argument("--quantization", choices=("int8",), help="number format of linear layers (default: float32)")
-    add_model_arguments(parser)
     add_export_arguments(parser)
+    add_model_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -28,10 +28,3 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_training_arguments(parser, change="clip_norm=null")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if available, otherwise cpu)")
     add_options(parser.add_argument_group("model and training"), TrainingSettings)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Trains, or resumes a training."""
-    from rskip.cli.lm import _training  # loads PyTorch, which --help doesn't need
-
-    return _training.run(args)

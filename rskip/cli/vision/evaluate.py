@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rskip.cli._loading import loading_for_good
 from rskip.cli.vision._arguments import PRECISIONS, add_data_arguments
 from rskip.vision.datasets import DATASETS
 from rskip.vision.settings import OWN
@@ -42,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="number format of the model (default: that of its training; float32 for published weights)",
     )  # fmt: skip
     parser.add_argument(
-        "--plot", "--picture", type=Path, metavar="FILE", help="also plot the confusion matrix, to a .png or .svg file"
+        "--plot", type=Path, metavar="FILE", help="also plot the confusion matrix, to a .png or .svg file"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     expected = parser.add_argument_group(
@@ -53,10 +52,3 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     expected.add_argument("--depth", type=int, metavar="N", help="its depth, such as 110")
     expected.add_argument("--connection", metavar="SPEC", help="its connection, such as 2rskip+ln")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Prints the evaluation, and draws the plot if --plot is given."""
-    with loading_for_good():
-        from rskip.cli.vision import _evaluation  # loads PyTorch, which --help doesn't need
-    return _evaluation.run(args)

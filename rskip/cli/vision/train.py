@@ -55,10 +55,3 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="number format of the model. auto: that of the run in --output, otherwise of the recipe, otherwise "
         "bfloat16, or float32 on a CPU without bfloat16 instructions (default: %(default)s)",
     )  # fmt: skip
-
-
-def run(args: argparse.Namespace) -> int:
-    """Trains, or resumes a training."""
-    from rskip.cli.vision import _training  # loads PyTorch, which --help doesn't need
-
-    return _training.run(args)

@@ -18,7 +18,6 @@ from pathlib import Path
 from rskip.cli.main import termination_raises
 from rskip.experiments.publish import publish_model
 from rskip.records.tables import write_documents
-from rskip.settings.errors import SettingError
 from rskip.tasks.process import CommandFailed
 from rskip.zoo.publishing import outdated_tables
 
@@ -46,7 +45,5 @@ def run(args: argparse.Namespace) -> int:
     except CommandFailed as error:
         print(f"rskip zoo publish: error: {error}", file=sys.stderr)
         return 1
-    except SettingError as error:
-        raise ValueError(error.sentence(f"--{error.name}" if error.name in ("url", "variant") else None)) from None
     print(f"{entry.name}: {entry.size / 1e6:.1f} MB in {entry.dtype}; written: {', '.join(written)}")
     return 0

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     ranks = Ranks.from_environment()
     with process_group(ranks, args.device):
         with ranks.together():
-            settings = training_settings(args)
+            settings = convert({**changes_of_set(args), **given_options(args, TrainingSettings)}, TrainingSettings)
             data = load_data(args.data)
             observer = probe_of(args, settings.connection, ranks)
         try:
@@ -49,8 +49,3 @@ def run(args: argparse.Namespace) -> int:
             f"generate text: {generation}"
         )
     return 0
-
-
-def training_settings(args: argparse.Namespace) -> TrainingSettings:
-    """The settings of --set and of the flags, which take precedence."""
-    return convert({**changes_of_set(args), **given_options(args, TrainingSettings)}, TrainingSettings)
