@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypedDict
 import msgspec
 import pytest
 
-from rskip.settings.check import check, convert, describe, to_plain
+from rskip.settings.check import Checked, check, convert, describe, to_plain
 from rskip.settings.errors import SettingError
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -98,6 +98,7 @@ WRONG = [
     ({"count": 1, "yes": None}, "yes is None: expected true or false"),
     ({"count": 1, "inner": {"share": 1.0}}, "inner.share is 1.0: expected a number, more than 0 and below 1"),
     ({"count": 1, "inner": {"share": float("nan")}}, "inner.share is nan: expected a number, more than 0 and below 1"),
+    ({"count": 1, "inner": {"share": float("inf")}}, "inner.share is inf: expected a number, more than 0 and below 1"),
     ({"count": 1, "inner": {"kind": "stp"}}, "inner.kind is 'stp': expected one_cycle or step (did you mean step?)"),
     ({"count": 1, "inner": []}, "inner is []: expected keys and values"),
     ({"count": 1, "innr": 1}, "unknown key innr; did you mean inner?"),
@@ -166,18 +167,24 @@ def test_the_parts_of_an_error_are_its_own() -> None:
     assert error.sentence("--share") == "file.yaml: --share is 2.0: expected a number, more than 0 and below 1"
 
 
-def test_check_of_settings_made_in_python() -> None:
-    @dataclasses.dataclass(frozen=True)
-    class Options:
-        beam: Count = 4
+class OptionsStruct(msgspec.Struct, frozen=True):
+    beam: Count = 4
 
-        def __post_init__(self) -> None:
-            check(self)
+    def __post_init__(self) -> None:
+        check(self)
 
-    assert Options(2).beam == 2
+
+@dataclasses.dataclass(frozen=True)
+class OptionsClass(Checked):
+    beam: Count = 4
+
+
+@pytest.mark.parametrize("kind", [OptionsStruct, OptionsClass])
+def test_settings_made_in_python_are_checked(kind: Any) -> None:
+    assert kind(2).beam == 2
     for wrong in (0, 1.5, None, "4"):
         with pytest.raises(SettingError, match=f"^beam is {wrong!r}: expected a whole number, 1 or more$"):
-            Options(wrong)  # type: ignore[arg-type]
+            kind(wrong)
 
 
 def test_describe_names_alternatives() -> None:
