@@ -33,7 +33,7 @@ FAIRSEQ = {"fairseq", "fairseq_cli"}
 # packages and modules that are imported without torch, which may be missing and takes a second
 WITHOUT_TORCH = (
     "settings", "files", "machine", "text", "corpora", "records", "zoo", "cli", "translation", "checkpoint.arrays",
-    "checkpoint.config_file", "checkpoint.trainer_folder", "checkpoint.translation", "checkpoint.hugging_face",
+    "checkpoint.config_file", "checkpoint.translation", "checkpoint.hugging_face",
     "generation.hypothesis", "generation.options", "generation.special_tokens", "transformer.config",
     "translation.description", "translation.files", "translation.generated", "translation.jobs",
     "translation.metrics", "translation.model_files", "translation.terminal",

@@ -30,33 +30,26 @@ class Arrays:
         size = int.from_bytes(file.read(8), "little")
         self._start = 8 + size
         self._stored: dict[str, Any] = json.loads(file.read(size))
-        self._stored.pop("__metadata__", None)
         self._sums: dict[str, int] = {}
-        shapes: dict[str, tuple[int, ...]] = {name: tuple(each["shape"]) for name, each in self._stored.items()}
-        tied = {name: shapes[stored] for name, stored in header.tied.items()}
-        self.shapes: Mapping[str, tuple[int, ...]] = shapes | tied
+        self.shapes: Mapping[str, tuple[int, ...]] = header.shapes
 
     def stored(self, name: str) -> str:
         """The name under which the parameter is stored, which is another name if it is tied."""
         return self._tied.get(name, name)
 
     def read(self, name: str) -> np.ndarray:
-        """The parameter in float32, in memory of its own.
-
-        :raises SettingError: it does not hold floats.
-        :raises ValueError: the file is damaged.
-        """
+        """The parameter in float32, in memory of its own."""
         name = self.stored(name)
         entry = self._stored[name]
         kind = _KINDS.get(entry["dtype"])
         if kind is None:
             raise SettingError("", f"{name} is stored in {entry['dtype']}", expected="floats")
         values = np.empty(entry["shape"], kind)
-        first, last = entry["data_offsets"]
-        self._file.seek(self._start + first)
-        if last - first != values.nbytes or self._file.readinto(_bytes(values).data) != values.nbytes:
+        content = values.reshape(-1).view(np.uint8).data
+        self._file.seek(self._start + entry["data_offsets"][0])
+        if self._file.readinto(content) != values.nbytes:
             raise damaged(self._path, f"{name} is incomplete")
-        self._sums[name] = zlib.crc32(_bytes(values).data)
+        self._sums[name] = zlib.crc32(content)
         check_sum(self._expected, name, self._sums[name], path=self._path)
         if entry["dtype"] == "BF16":
             return (values.astype(np.uint32) << 16).view(np.float32)
@@ -70,18 +63,6 @@ class Arrays:
 
 @contextmanager
 def arrays_of(path: Path, header: Header) -> Iterator[Arrays]:
-    """The arrays of a file.
-
-    :param header: the file's, from `read_header`.
-    :raises ValueError: the file is damaged.
-    """
+    """The arrays of a file, whose `read_header` gave `header`."""
     with path.open("rb") as file:
-        try:
-            arrays = Arrays(file, path, header)
-        except (ValueError, KeyError, TypeError) as error:  # the file was replaced after `read_header`
-            raise damaged(path, str(error)) from error
-        yield arrays
-
-
-def _bytes(values: np.ndarray) -> np.ndarray:
-    return values.reshape(-1).view(np.uint8)
+        yield Arrays(file, path, header)

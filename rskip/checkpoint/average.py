@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.fairseq_file import read_updates, read_validation
@@ -38,10 +37,14 @@ def average_checkpoints(paths: Sequence[str | os.PathLike[str]]) -> Checkpoint:
         checkpoint = read_checkpoint(path)
         if first is None:
             first, first_path = checkpoint, path
-            total = {name: _start(tensor) for name, tensor in checkpoint.model.items()}
+            total = {
+                name: tensor.to(torch.float32, copy=True) if tensor.is_floating_point() else tensor
+                for name, tensor in checkpoint.model.items()
+            }
             tied = tied_names(checkpoint.model)
             continue
-        _check_same_model(first, checkpoint, first_path, path)
+        if difference := _difference(first, checkpoint, f"{first_path}", f"{path}"):
+            raise ValueError(f"{difference}: average checkpoints of one model")
         for name, tensor in checkpoint.model.items():
             if tensor.is_floating_point():
                 total[name] += tensor
@@ -79,33 +82,21 @@ def average_to_file(
     write_checkpoint(output, average_checkpoints(inputs), dtype=dtype)
 
 
-def _start(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.float32, copy=True) if tensor.is_floating_point() else tensor
-
-
-def _check_same_model(first: Checkpoint, other: Checkpoint, first_path: Path, other_path: Path) -> None:
-    for here, there, here_path, there_path in (
-        (first, other, first_path, other_path),
-        (other, first, other_path, first_path),
-    ):
-        if missing := [name for name in here.model if name not in there.model]:
-            raise ValueError(
-                f"{there_path} has no {missing[0]!r}, but {here_path} has: average checkpoints of one model"
-            )
-    for name, tensor in first.model.items():
-        shapes = tuple(tensor.shape), tuple(other.model[name].shape)
-        if shapes[0] != shapes[1]:
-            raise ValueError(
-                f"{name!r} has the shape {shapes[1]} in {other_path}, but {shapes[0]} in {first_path}: "
-                "average checkpoints of one model"
-            )
+def _difference(first: Checkpoint, other: Checkpoint, here: str, there: str) -> str:
+    """What distinguishes the models of two checkpoints, in the files `here` and `there`; "" if nothing does."""
+    if missing := first.model.keys() ^ other.model.keys():
+        name = next(name for name in (*first.model, *other.model) if name in missing)
+        lacking, having = (there, here) if name in first.model else (here, there)
+        return f"{lacking} has no {name!r}, but {having} has"
+    shapes, others = first.shapes, other.shapes
+    for name in shapes:
+        if shapes[name] != others[name]:
+            return f"{name!r} has the shape {others[name]} in {there}, but {shapes[name]} in {here}"
     settings = [{"arch": each.config["arch"], **each.config["model"]} for each in (first, other)]
     for name in sorted(settings[0].keys() & settings[1].keys()):
         if settings[0][name] != settings[1][name] and not TRAINING_ALONE.fullmatch(name):
-            raise ValueError(
-                f"{name} is {settings[1][name]!r} in {other_path}, but {settings[0][name]!r} in {first_path}"
-                ": average checkpoints of one model"
-            )
+            return f"{name} is {settings[1][name]!r} in {there}, but {settings[0][name]!r} in {here}"
+    return ""
 
 
 def last_checkpoints(
@@ -131,12 +122,11 @@ def final_checkpoints(folder: str | os.PathLike[str], number: int, *, by: str = 
     :param by: "epoch" or "update": the series of fairseq's files.
     :raises ValueError: the folder has no checkpoint.
     """
-    found = _numbered(Path(folder), by=by, up_to=None)
+    found = _numbered(Path(folder), by=by)
     end = Path(folder) / "checkpoint_last.pt"
     if end.exists() and (not found or read_updates(end) != read_updates(found[-1])):
         found.append(end)
-    _check_positive(number)
-    _check_enough(found, 1, folder, by=by, up_to=None)
+    _check_enough(found, 1, folder, by=by)
     return found[-number:]
 
 
@@ -168,29 +158,19 @@ def best_checkpoints(
 
 
 def best_scored(paths: Iterable[str | os.PathLike[str]], number: int) -> list[Path]:
-    """The best `number` of fairseq's `checkpoint.best_<metric>_<score>.pt` files, best last.
-
-    :raises ValueError: a file has another name, there are several metrics, or fewer than `number` files.
-    """
+    """The best `number` of fairseq's `checkpoint.best_<metric>_<score>.pt` files, best last."""
     scores: dict[Path, float] = {}
     metrics: set[str] = set()
     for path in sorted(map(Path, paths)):
         match = _SCORED.fullmatch(path.name)
         if match is None:
-            raise ValueError(
-                f"{path}: expected a name like checkpoint.best_loss_3.21.pt, with the score in it"
-            )
+            raise ValueError(f"{path}: expected a name like checkpoint.best_loss_3.21.pt, with the score in it")
         scores[path] = float(match["score"])
         metrics.add(match["metric"])
     if len(metrics) > 1:
-        raise ValueError(
-            f"scores of {' and '.join(sorted(metrics))} can't be compared: name the files to average"
-        )
-    _check_positive(number)
-    if len(scores) < number:
-        raise ValueError(
-            f"{number} best checkpoints asked for, but there are {len(scores)} named checkpoint.best_*"
-        )
+        raise ValueError(f"scores of {' and '.join(sorted(metrics))} can't be compared: name the files to average")
+    if not 0 < number <= len(scores):
+        raise ValueError(f"{number} best checkpoints asked for: expected 1 to {len(scores)}, the number of files")
     return _best(scores, number, higher_is_better=read_validation(next(iter(scores))).higher_is_better)
 
 
@@ -204,27 +184,22 @@ def _list(folder: Path) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-def _numbered(folder: Path, *, by: str, up_to: int | None) -> list[Path]:
+def _numbered(folder: Path, *, by: str, up_to: int | None = None) -> list[Path]:
     numbers = {path: int(match[1]) for path in _list(folder) if (match := _NUMBERED[by].fullmatch(path.name))}
     within = [path for path, number in numbers.items() if up_to is None or number <= up_to]
     return sorted(within, key=lambda path: numbers[path])
 
 
-def _check_positive(number: int) -> None:
-    if number < 1:
-        raise ValueError(f"{number} checkpoints asked for: expected at least 1")
-
-
 def _check_enough(
-    found: list[Path], number: int, folder: str | os.PathLike[str], *, by: str, up_to: int | None
+    found: list[Path], number: int, folder: str | os.PathLike[str], *, by: str, up_to: int | None = None
 ) -> None:
-    _check_positive(number)
-    if len(found) >= number:
+    if 0 < number <= len(found):
         return
     limit = "" if up_to is None else f" up to {by} {up_to}"
     other = "update" if by == "epoch" else "epoch"
-    others = len(_numbered(Path(folder), by=other, up_to=None))
-    fewer, by_other = f"ask for {len(found)} or fewer", f"choose by {other} (--by {other}): it has {others}"
-    hints = [fewer] * bool(found) + [by_other] * bool(others)
+    others = len(_numbered(Path(folder), by=other))
+    hints = [f"ask for 1 to {len(found)}"] * bool(found) + [
+        f"choose by {other} (--by {other}): it has {others}"
+    ] * bool(others)
     advice = f": {', or '.join(hints)}" if hints else ""
     raise ValueError(f"{number} {by} checkpoints asked for, but {folder} has {len(found)}{limit}{advice}")

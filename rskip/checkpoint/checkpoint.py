@@ -73,7 +73,6 @@ def check_config(content: Any, *, source: str) -> dict[str, Any]:
     """Checks the content of a `Checkpoint.config`. Further keys are allowed.
 
     :param source: the file of the content.
-    :raises SettingError: a field is missing or has another type.
     """
     config = convert(content, dict[str, Any], source=source)
     if "task" not in config and "model_type" in config:

@@ -61,11 +61,7 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """Reads the header of a safetensors file.
-
-    :raises FileNotFoundError: the file, or config.json next to it, is missing.
-    :raises ValueError: the file is damaged, not from rskip, or has the format of a later rskip.
-    """
+    """Reads the header of a safetensors file."""
     with opened(path, framework="np") as file:
         return header_of(file, path)
 
@@ -87,8 +83,6 @@ def opened(path: Path, *, framework: Literal["np", "pt"]) -> Iterator[Any]:
     """The open safetensors file.
 
     :param framework: type of the tensors that it gives: NumPy or PyTorch.
-    :raises FileNotFoundError: the file is missing.
-    :raises ValueError: the file is damaged.
     """
     try:
         with safe_open(path, framework=framework) as file:
@@ -119,10 +113,7 @@ def header_of(file: Any, path: Path) -> Header:
 
 
 def sums_of(metadata: Mapping[str, str], *, path: Path) -> dict[str, int]:
-    """CRC-32 of each stored tensor; empty for a file of an earlier version or of another program.
-
-    :raises ValueError: the metadata differ from their own checksum.
-    """
+    """CRC-32 of each stored tensor; empty for a file of an earlier version or of another program."""
     sums = convert(_parsed(path, metadata, "crc32", "{}"), dict[str, int], name="crc32", source=_damaged(path))
     check_sum(sums, _OF_METADATA, _metadata_sum(metadata), path=path)
     return sums
@@ -138,10 +129,7 @@ def _metadata_sum(metadata: Mapping[str, str]) -> int:
 
 
 def check_sum(sums: Mapping[str, int], name: str, found: int, *, path: Path) -> None:
-    """Compares the CRC-32 of a stored tensor with that of `Header.sums`.
-
-    :raises ValueError: it differs.
-    """
+    """Compares the CRC-32 of a stored tensor with that of `Header.sums`."""
     if sums.get(name, found) != found:
         advice = "get it again (if you changed it yourself, remove crc32 from its metadata)"
         raise ValueError(f"{path}: the checksum of {name} is wrong, so the file was damaged: {advice}")

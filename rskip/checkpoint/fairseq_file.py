@@ -69,17 +69,11 @@ class Validation(NamedTuple):
 
 
 def read_fairseq(path: Path) -> Checkpoint:
-    """Reads a .pt file that fairseq wrote, without the optimiser's state. Nothing in the file is executed.
-
-    :raises FileNotFoundError: the file does not exist.
-    :raises ValueError: the file is damaged, not from fairseq, or has objects of types that no checkpoint needs.
-    """
+    """Reads a .pt file that fairseq wrote, without the optimiser's state. Nothing in the file is executed."""
     state = _load(path)
     model = check_tensors(state.pop("model"), source=str(path))
     state.pop("last_optimizer_state", None)
-    averaged_from = convert(
-        state.pop(_AVERAGED_FROM, ()), tuple[str, ...], name=_AVERAGED_FROM, source=str(path)
-    )
+    averaged_from = convert(state.pop(_AVERAGED_FROM, ()), tuple[str, ...], name=_AVERAGED_FROM, source=str(path))
     try:
         content = _config_from_state(state)
     except (TypeError, ValueError) as error:
@@ -94,10 +88,7 @@ def read_fairseq(path: Path) -> Checkpoint:
 
 
 def write_fairseq(path: Path, checkpoint: Checkpoint) -> None:
-    """Writes a .pt file that fairseq-generate and `from_pretrained` load.
-
-    :raises SettingError: fairseq does not support the model.
-    """
+    """Writes a .pt file that fairseq-generate and `from_pretrained` load."""
     if beyond := beyond_fairseq(checkpoint.config):
         settings = " and ".join(f"{name}={checkpoint.config['model'][name]!r}" for name in beyond)
         problem = f"{path}: fairseq has no models with {settings}"
@@ -147,8 +138,6 @@ def _config_from_state(state: Mapping[str, Any]) -> dict[str, Any]:
     the run's flags are mixed with the model's, and flags that are not the model's (optimiser, data, folders, hosts) are
     dropped. These are the flags in fairseq's other groups. In files of versions without groups, they are the flags that
     no Transformer has. Values that look like paths are dropped, unless they are settings of a Transformer.
-
-    :raises TypeError: a setting of the model is not a number, a string, a list of these, or a group.
     """
     if _CONFIG in state:
         return _settings(state[_CONFIG])

@@ -25,7 +25,6 @@ def language_settings(task: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of `Checkpoint.config` that a multilingual task adds: `languages`, and `pairs` for several models.
 
     :param settings: settings of the task.
-    :raises SettingError: rskip does not know a setting.
     """
     if not isinstance(task, str) or task not in _TASKS:
         return {}
@@ -55,7 +54,6 @@ def of_pair(checkpoint: Checkpoint, source: str | None, target: str | None) -> C
     """The model for a language pair of a checkpoint with one model per pair. Other checkpoints are returned unchanged.
 
     :param source, target: None: the languages of the checkpoint's only pair.
-    :raises SettingError: a language is missing, or the checkpoint lacks the pair. The error lists its pairs.
     """
     pairs = language_pairs(checkpoint.config)
     if not pairs:

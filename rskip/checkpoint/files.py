@@ -36,9 +36,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     return read(path)
 
 
-def write_checkpoint(
-    path: str | os.PathLike[str], checkpoint: Checkpoint, *, dtype: torch.dtype | None = None
-) -> None:
+def write_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint, *, dtype: torch.dtype | None = None) -> None:
     """Writes a checkpoint atomically: .pt for fairseq, .safetensors for rskip.
 
     :param dtype: number format of the stored floating-point tensors; None: unchanged.
@@ -83,11 +81,7 @@ def write_model(folder: Path, checkpoint: Checkpoint, *, dtype: torch.dtype | No
 
 
 def read_safetensors(path: Path) -> Checkpoint:
-    """Reads a file that `write_safetensors` or `write_model` wrote. Tied names share one tensor again.
-
-    :raises FileNotFoundError: the file, or config.json next to it, is missing.
-    :raises ValueError: the file is damaged, not from rskip, or has the format of a later rskip.
-    """
+    """Reads a file that `write_safetensors` or `write_model` wrote. Tied names share one tensor again."""
     with opened(path, framework="pt") as file:
         header = header_of(file, path)
         model = read_tensors(file, header.sums, path=path)

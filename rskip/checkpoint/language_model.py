@@ -86,7 +86,6 @@ def language_model_of_fairseq(checkpoint: Checkpoint, vocabulary: int) -> Checkp
     The architecture is one of rskip's, or fairseq's own `transformer_lm`.
 
     :param vocabulary: size of its dictionary.
-    :raises SettingError: the model has parts that rskip's language models lack.
     """
     settings, weights = checkpoint.config["model"], checkpoint.model
     connection = settings.get("decoder_connection") or settings.get("connection")

@@ -52,9 +52,7 @@ _PROJECTION = "decoder.output_projection.weight"
 
 POSTNORM, PRENORM = "1xskip+ln", "prenorm+ln"
 # Folding a connection changes the last map of a block's branch, and the connection's own parameters.
-_LAST_MAP = re.compile(
-    r"((encoder|decoder)\.layers\.\d+)\.(?:((?:self|encoder)_attn)\.out_proj|fc2)\.(weight|bias)"
-)
+_LAST_MAP = re.compile(r"((encoder|decoder)\.layers\.\d+)\.(?:((?:self|encoder)_attn)\.out_proj|fc2)\.(weight|bias)")
 _CONNECTION = re.compile(r"((encoder|decoder)\.layers\.\d+\.\w+_connection)\.(.+)\.(weight|bias)")
 _NO_SETTINGS = (
     "source_vocabulary", "target_vocabulary", "padding_index", "encoder_connection", "decoder_connection",
@@ -126,10 +124,7 @@ def _current(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def find_fold(connection: str) -> Fold:
-    """The fold that turns this connection into one of fairseq's own `transformer`.
-
-    :raises SettingError: the connection computes another function. The error has its formula.
-    """
+    """The fold that turns this connection into one of fairseq's own `transformer`."""
     spec = parse_connection(connection)
     fold = spec.fold or Fold(str(spec))
     if fold.connection not in (POSTNORM, PRENORM):
@@ -141,10 +136,7 @@ def find_fold(connection: str) -> Fold:
 
 @torch.no_grad()
 def fold_connections(model: Transformer) -> Transformer:
-    """An equivalent model (up to eps) with `1xskip+ln` or `prenorm+ln`, in eval mode and without gradients.
-
-    :raises SettingError: fairseq lacks the connection, or the model has a value residual or an eps other than 1e-5.
-    """
+    """An equivalent model (up to eps) with `1xskip+ln` or `prenorm+ln`, in eval mode and without gradients."""
     if model.config.value_residual != "none":
         name = f"value_residual {model.config.value_residual}"
         problem = f"fairseq's own transformer has no {name}: its layers use their own values"
@@ -167,10 +159,7 @@ def fold_connections(model: Transformer) -> Transformer:
 
 
 def stock_checkpoint(model: Transformer, *, source_language: str | None, target_language: str | None) -> Checkpoint:
-    """An equivalent checkpoint (up to eps) of fairseq's own `transformer`.
-
-    :raises SettingError: fairseq lacks the model's connection, value residual, output bias or start.
-    """
+    """An equivalent checkpoint (up to eps) of fairseq's own `transformer`."""
     if model.config.output_bias or model.config.start != "end":
         given = f"output_bias={model.config.output_bias} or start={model.config.start!r}"
         problem = f"fairseq's own transformer has no {given}"

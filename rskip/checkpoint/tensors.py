@@ -29,7 +29,6 @@ def read_tensors(file: Any, sums: Mapping[str, int], *, path: Path) -> dict[str,
     `get_tensor` maps the file: if another process changed it, the tensors would change too, or end this process.
 
     :param sums: checksums, see `rskip.checkpoint.config_file.sums_of`.
-    :raises ValueError: a tensor differs from its checksum.
     """
     tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     for name in sums.keys() & tensors.keys():
@@ -41,7 +40,6 @@ def check_tensors(content: Mapping[Any, Any], *, source: str) -> dict[str, Tenso
     """Checks the content of a `Checkpoint.model`: tensors of integers, or of floats of 16 bits or more.
 
     :param source: the file of the content.
-    :raises ValueError: a value is something else. The error names the first one.
     """
     for name, tensor in content.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
@@ -90,10 +88,7 @@ def tied_names(model: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def cast_floats(model: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Converts floating-point tensors to `dtype`. Tied tensors stay tied.
-
-    :raises ValueError: a finite value is out of the range of `dtype`.
-    """
+    """Converts floating-point tensors to `dtype`. Tied tensors stay tied."""
     tied = tied_names(model)
     cast: dict[str, Tensor] = {}
     for name, tensor in model.items():

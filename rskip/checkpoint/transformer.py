@@ -82,7 +82,6 @@ def load_parameters(model: Model, parameters: Mapping[str, Tensor], described: s
 
     :param described: the model in words, for errors.
     :param as_stored: as for `build_transformer`.
-    :raises SettingError: a parameter is missing or differs in shape.
     """
     check_parameters(model.state_dict(), parameters, described)
     model.load_state_dict(dict(parameters), assign=True)
@@ -111,10 +110,7 @@ def _stock_connections(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_connections(connections: Mapping[str, str]) -> None:
-    """Checks the connections of a checkpoint, by the name of their setting.
-
-    :raises SettingError: a connection is not valid, or not registered.
-    """
+    """Checks the connections of a checkpoint, by the name of their setting."""
     for name, spec in connections.items():
         try:
             parse_connection(spec)
@@ -126,10 +122,7 @@ def check_connections(connections: Mapping[str, str]) -> None:
 
 
 def check_sizes(config: DecoderConfig, parameters: Mapping[str, Tensor]) -> None:
-    """Checks that a configuration does not have more or larger layers than the parameters, before building the model.
-
-    :raises SettingError: a size is larger. The error names the first one.
-    """
+    """Checks before building a model that it has no more or larger layers than the parameters."""
     for side in config.stacks:
         beginning = f"{side}.layers."
         layers = {name.removeprefix(beginning).partition(".")[0] for name in parameters if name.startswith(beginning)}
@@ -141,9 +134,6 @@ def check_sizes(config: DecoderConfig, parameters: Mapping[str, Tensor]) -> None
 
 
 def check_parameters(own: Mapping[str, Tensor], given: Mapping[str, Tensor], built: str) -> None:
-    """Checks the names, types and shapes of parameters against a model's own. `built` describes the model.
-
-    :raises SettingError: a parameter differs. The error names the first one.
-    """
+    """Checks the names, types and shapes of parameters against a model's own. `built` describes the model."""
     if difference := weights_difference(own, given):
         raise SettingError("", f"a checkpoint of another kind than {built}: {difference}")

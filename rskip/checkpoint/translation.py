@@ -43,7 +43,6 @@ def check_translates(config: Mapping[str, Any], shapes: Mapping[str, Shape]) -> 
 
     :param config: its `Checkpoint.config`.
     :param shapes: the shapes of its tensors.
-    :raises SettingError: the checkpoint has another task or kind of model, or parts that `Transformer` lacks.
     """
     settings = transformer_settings(config)
     _check_task(config)
@@ -79,9 +78,7 @@ def check_supported(settings: Mapping[str, Any]) -> None:
     """:raises SettingError: one of fairseq's own Transformers or language models has parts that rskip's lack."""
     for name in UNSUPPORTED:
         if settings.get(name):
-            raise SettingError(
-                "", f"a checkpoint with {name}={settings[name]!r}, which rskip's models don't have"
-            )
+            raise SettingError("", f"a checkpoint with {name}={settings[name]!r}, which rskip's models don't have")
     features = settings.get("decoder_embed_dim") or TransformerConfig.decoder_embed_dim
     for name in ("decoder_input_dim", "decoder_output_dim"):
         if isinstance(size := settings.get(name), int) and size != features:

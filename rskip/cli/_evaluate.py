@@ -31,13 +31,12 @@ def run(args: argparse.Namespace) -> None:
             return
         if args.reference is not None:
             refuse_flags({"--split": args.split}, "is not for the lines of --reference")
-        split = args.split or "test" if args.reference is None else None
         reference = args.reference or reference_file(args.data, args.split or "test")
     else:
         if args.reference is None:
             raise ValueError("--hypothesis needs --reference: a file with one raw reference per line")
         refuse_flags({"--data": args.data, "--split": args.split}, "is only for --generated")
-        reference, split = args.reference, None
+        reference = args.reference
     if args.baseline is None:
         refuse_flags({"--samples": args.samples}, "is only for --baseline")
     if args.compound_split and args.data is not None:
@@ -50,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
     systems: dict[str, System] = {}
     scores: dict[str, dict[str, Score]] = {}
     for role, path in names.items():
-        system = systems[role] = read_system(path, data=args.data, split=split)
+        system = systems[role] = read_system(path, data=args.data)
         if len(system.hypotheses) != len(references):
             raise ValueError(
                 f"{path} has {len(system.hypotheses)} translations "

@@ -15,7 +15,7 @@ from rskip.cli._model_arguments import STEP_FLAGS
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import real_path, whole_folder
 from rskip.settings.errors import did_you_mean
-from rskip.text.assumed import AssumedText
+from rskip.text.finding import AssumedText
 
 
 @contextmanager

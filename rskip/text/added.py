@@ -27,7 +27,6 @@ class AddedToken(Checked):
     :param single_word: it is not part of a longer word; "spaces": only spaces may be next to it.
     :param normalized: it is searched for in text in which SentencePiece has replaced characters.
     :param special: translations leave it out.
-    :raises SettingError: a value is not possible.
     """
 
     content: str
@@ -70,9 +69,7 @@ class AddedTokens:
         parts: list[str | AddedToken] = [sentence]
         for pattern, prepare in self._passes:
             parts = [
-                inner
-                for part in parts
-                for inner in (pattern.parts(prepare(part)) if isinstance(part, str) else [part])
+                inner for part in parts for inner in (pattern.parts(prepare(part)) if isinstance(part, str) else [part])
             ]
         if len(parts) == 1:
             return segment(sentence)

@@ -39,9 +39,7 @@ class Dictionary:
         """
         path = Path(path)
         if not path.is_file():
-            raise FileNotFoundError(
-                f"no dictionary {path}: expected a dict.<language>.txt of fairseq-preprocess"
-            )
+            raise FileNotFoundError(f"no dictionary {path}: expected a dict.<language>.txt of fairseq-preprocess")
         tokens: list[str] = []
         seen = {BOS, PAD, EOS, UNK}
         for number, text in enumerate(read_lines(path), start=1):

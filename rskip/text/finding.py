@@ -14,18 +14,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rskip.settings.errors import SettingError
-from rskip.text.assumed import AssumedText, assumed_config
 from rskip.text.dictionary import Dictionary
-from rskip.text.pipeline import CONFIG_FILE, TextPipeline, TokenText
+from rskip.text.languages import LanguageTokens
+from rskip.text.pipeline import CONFIG_FILE, TextConfig, TextPipeline, TokenText
 from rskip.text.subwords import BytePairEncoding, SentencePiece, Subwords
-from rskip.text.tokenizer import Text, Tokenizer
+from rskip.text.tokenizer import SHARED, Text, Tokenizer
+from rskip.text.words import TokeniserKind
 
 TOKENS = "tokens"  # instead of a text pipeline's path, if sentences are tokens already
 TEXT_SETTINGS = ("tokeniser", "lowercase", "normalise_punctuation", "dash_splits", "escape")
 """The fields of `TextConfig` that a user can set: the steps before the subword units."""
 _FASTBPE = re.compile(rb"\S+ \S+ \d+\n")
 _COUNT = re.compile(rb" \d+$", re.MULTILINE)
-
+# names of the dictionary of all languages in models of rskip, mBART, NLLB and M2M-100
+_SHARED = (SHARED, "dictionary.txt", "model_dict.*.txt")
 # The files of units in folders of fairseq's models, which have no pipeline.
 _UNITS = (
     BytePairEncoding.file_name,
@@ -35,6 +37,12 @@ _UNITS = (
     SentencePiece.file_name,
     "sentencepiece.bpe.model",
 )
+_SPECIAL = re.compile(r"<.*>|madeupword\d{4}")  # <unk> and the like, SentencePiece's bytes, and padding
+_GLUED = re.compile(r".*[^\W\d_][,!?]")  # ends in a letter and a mark, which Moses' tokeniser would separate
+_TYPOGRAPHIC = frozenset("\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb\u2013\u2014\u2026")
+_MARK = "\u2581"  # SentencePiece's space
+_NORMALISED = {True: "punctuation normalised", False: "punctuation kept", "scripts": "normalised by Moses' scripts"}
+Pair = tuple[str | None, str | None]  # source and target language
 
 
 class MissingSetting(SettingError, FileNotFoundError):
@@ -53,43 +61,51 @@ class TokenizerSettings:
     """What a user gives to find the tokenizer of a model; None: what the model's files say.
 
     :param dictionaries: the folder of dict.<language>.txt, or of a multilingual model the dictionary of all languages.
-    :param text: see `find_text`.
+    :param text: a pipeline; a folder with a pipeline or units; a file of a pipeline; a file of units (byte-pair codes,
+        a SentencePiece model); "tokens"; None: search next to the model and in its data.
     :param languages: source and target.
-    :param steps: see `build_text`.
+    :param steps: values of `TEXT_SETTINGS`, which override the pipeline's or the inferred ones.
     """
 
     dictionaries: str | os.PathLike[str] | None = None
     text: str | os.PathLike[str] | TextPipeline | None = None
-    languages: tuple[str | None, str | None] = (None, None)
+    languages: Pair = (None, None)
     steps: Mapping[str, Any] = field(default_factory=dict)
 
 
-def find_tokenizer(
-    model: Path,
-    settings: TokenizerSettings,
-    *,
-    own_languages: tuple[str | None, str | None],
-    data: Sequence[Path],
-) -> Tokenizer:
+class AssumedText(UserWarning):
+    """Warning: there is no pipeline.json, so the steps before the subword units were inferred from the dictionary.
+
+    :param config: the assumed steps.
+
+    assumption: the assumed steps in words.
+    """
+
+    def __init__(self, config: TextConfig) -> None:
+        self.config = config
+        self.assumption = f"no {CONFIG_FILE}: text is treated as the dictionary suggests: {described(config)}"
+        super().__init__(f"{self.assumption} (text_settings change it)")
+
+
+def find_tokenizer(model: Path, settings: TokenizerSettings, *, own_languages: Pair, data: Sequence[Path]) -> Tokenizer:
     """The tokenizer of a model.
 
     :param model: the model's file. The tokenizer's files may be next to it.
     :param own_languages: source and target as named in the model's file.
     :param data: folders of its training data.
-    :raises FileNotFoundError: a file is missing. The error says what to give.
-    :raises ValueError: a file is damaged, the text pipeline is for other languages, or a setting is not possible.
     """
     given = [] if settings.dictionaries is None else [Path(settings.dictionaries)]
     folders = [*given, model.parent, *data]
     if missing := [folder for folder in given if not folder.is_dir()]:
         raise FileNotFoundError(f"no folder {missing[0]}: give the folder with the dictionaries, dict.*.txt")
     if not any(path for folder in folders for path in folder.glob("dict.*.txt")):
-        raise missing_dictionaries("dict.*.txt", folders)
-    found = find_text(settings.text, folders)
+        raise _missing_dictionaries("dict.*.txt", folders)
+    found = _find_text(settings.text, folders)
     pipeline = (found.source_language, found.target_language) if isinstance(found, TextPipeline) else None
     try:
-        known = find_languages(given=settings.languages, own=own_languages, pipeline=pipeline, folders=folders)
-        check_languages(found, known, given=settings.languages, own=own_languages)
+        known = _find_languages(settings.languages, own_languages, pipeline, folders)
+        if pipeline is not None:
+            _check_languages(pipeline, known, given=settings.languages, own=own_languages)
     except SettingError as error:
         raise (error if error.name else error.within(source=str(model))) from None
     sides = zip(known, own_languages, strict=True)
@@ -97,38 +113,115 @@ def find_tokenizer(
     return Tokenizer(build_text(found, known, dictionary=source, settings=settings.steps), source, target)
 
 
-def find_languages(
-    *,
-    given: tuple[str | None, str | None],
-    own: tuple[str | None, str | None],
-    pipeline: tuple[str, str] | None,
-    folders: Sequence[Path],
-) -> Languages:
+def find_multilingual_tokenizer(
+    model: Path, tokens: LanguageTokens, settings: TokenizerSettings, *, data: Sequence[Path]
+) -> Tokenizer:
+    """As `find_tokenizer`, of a multilingual model, for translation between two of its languages.
+
+    SentencePiece reads raw text, unless the settings or a pipeline.json have other steps.
+    """
+    languages = settings.languages
+    if tokens.codes:
+        languages = tokens.check_pair(*languages)
+    given = None if settings.dictionaries is None else Path(settings.dictionaries)
+    if given is not None and not given.exists():
+        raise FileNotFoundError(f"no folder {given}: give the folder with the dictionaries, or their file")
+    folders = [*_folder_of(given), model.parent, *data]
+    is_file = given is not None and given.is_file()
+    paths = [given if is_file and given else _find_shared(language, folders) for language in languages]
+    read = {path: Dictionary.load(path).extended(tokens.added) for path in paths}
+    source, target = (read[path] for path in paths)
+    tokens = tokens.resolved(target)
+    known = Languages(*tokens.check_pair(*languages))
+    found = _find_text(settings.text, folders)
+    if isinstance(found, TextPipeline):
+        found = found.changed(source_language=known.source, target_language=known.target)
+    elif isinstance(found, SentencePiece):
+        config = TextConfig(
+            source_language=known.source,
+            target_language=known.target,
+            normalise_punctuation=False,
+            tokeniser="none",
+            dash_splits=False,
+            escape=False,
+            subwords="sentencepiece",
+        )
+        found = TextPipeline(config, found)
+    return Tokenizer(build_text(found, known, dictionary=source, settings=settings.steps), source, target, tokens)
+
+
+def find_languages_of(
+    tokens: LanguageTokens, model: Path, dictionaries: str | os.PathLike[str] | None
+) -> LanguageTokens:
+    """The language tokens with the languages of the model's dictionary, or unchanged if it is not found."""
+    given = None if dictionaries is None else Path(dictionaries)
+    try:
+        folders = [*_folder_of(given), model.parent]
+        path = given if given is not None and given.is_file() else _find_shared(None, folders)
+    except FileNotFoundError:
+        return tokens
+    return tokens.resolved(Dictionary.load(path).extended(tokens.added))
+
+
+def find_dictionary(names: Iterable[str | None], folders: Sequence[Path]) -> Path:
+    """The first existing dict.<name>.txt, over the folders in order and, within each, over the names."""
+    wanted = [f"dict.{name}.txt" for name in names if name]
+    for folder in folders:
+        for name in wanted:
+            if (folder / name).is_file():
+                return folder / name
+    raise _missing_dictionaries(wanted[0], folders)
+
+
+def _folder_of(dictionaries: Path | None) -> list[Path]:
+    if dictionaries is None:
+        return []
+    return [dictionaries if dictionaries.is_dir() else dictionaries.parent]
+
+
+def _find_shared(language: str | None, folders: Sequence[Path]) -> Path:
+    """dict.<language>.txt, or the dictionary of all languages."""
+    own = "dict.*.txt" if language is None else f"dict.{language}.txt"
+    for folder in folders:
+        if language is not None and (folder / own).is_file():
+            return folder / own
+        for pattern in (*_SHARED, *(() if language else (own,))):
+            if found := sorted(folder.glob(pattern)):
+                return found[0]
+    raise _missing_dictionaries(f"{own} or {SHARED}", folders)
+
+
+def _missing_dictionaries(name: str, folders: Sequence[Path]) -> MissingSetting:
+    return MissingSetting(
+        "dictionaries",
+        f"must be given: no {name} in {' or '.join(map(str, folders))}",
+        expected="the folder that `rskip prepare` or fairseq-preprocess wrote",
+    )
+
+
+def _find_languages(given: Pair, own: Pair, pipeline: tuple[str, str] | None, folders: Sequence[Path]) -> Languages:
     """The model's languages.
 
     The first of these sources that has them counts:
 
     - the given languages
-    - the model's file
+    - the model's file (`own`)
     - the text pipeline
     - the names of data files next to the dictionaries (`train.en-de.en.idx`)
     - the names of the two dictionaries, if one language is known
-
-    :param own: the languages in the model's file.
-    :raises SettingError: the languages are unknown, or the given ones contradict the file.
     """
     if own[0] != own[1] and given == own[::-1]:
         raise SettingError("", f"the model translates {own[0]} to {own[1]}, not {given[0]} to {given[1]}")
     source, target = given[0] or own[0], given[1] or own[1]
-    pairs: Iterable[tuple[str, str]] = _language_pairs(pipeline, folders)
-    for pair in pairs:
+    for pair in (*([pipeline] if pipeline else []), *_pairs_of_data(folders)):
         if source and target:
             break
         if source == pair[1] or target == pair[0]:
             pair = (pair[1], pair[0])
         if source in (None, pair[0]) and target in (None, pair[1]):
             source, target = pair
-    dictionaries = sorted({name for folder in folders for name in _dictionary_names(folder)})
+    names = (path.name.split(".") for folder in folders for path in folder.glob("dict.*.txt"))
+    dictionaries = sorted({parts[1] for parts in names if len(parts) == 3})
     if (source is None) != (target is None) and len(dictionaries) == 2 and (source or target) in dictionaries:
         other = next(name for name in dictionaries if name != (source or target))
         source, target = source or other, target or other
@@ -141,37 +234,34 @@ def find_languages(
     return Languages(source, target)
 
 
-def find_dictionary(names: Iterable[str | None], folders: Sequence[Path]) -> Path:
-    """The first existing dict.<name>.txt, over the folders in order and, within each, over the names.
-
-    :raises FileNotFoundError: no such file exists.
-    """
-    wanted = [f"dict.{name}.txt" for name in names if name]
+def _pairs_of_data(folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
     for folder in folders:
-        for name in wanted:
-            if (folder / name).is_file():
-                return folder / name
-    raise missing_dictionaries(wanted[0], folders)
+        for path in sorted(folder.glob("*.*-*.*.idx")):
+            source, _, target = path.name.split(".")[1].partition("-")
+            yield source, target
 
 
-def missing_dictionaries(name: str, folders: Sequence[Path]) -> MissingSetting:
-    """The error for a dictionary that is in none of the folders."""
-    return MissingSetting(
-        "dictionaries",
-        f"must be given: no {name} in {' or '.join(map(str, folders))}",
-        expected="the folder that `rskip prepare` or fairseq-preprocess wrote",
+def _check_languages(pipeline: tuple[str, str], languages: Languages, *, given: Pair, own: Pair) -> None:
+    """Refuses a pipeline for other languages, in both directions; names a given language."""
+    if {*languages} == {*pipeline}:
+        return
+    pair: Pair = own if {*own} == {*pipeline} else pipeline
+    for side, asked, right in zip(("source", "target"), given, pair, strict=True):
+        if asked not in (None, right):
+            raise SettingError(f"{side}_language", f"is {asked}: this model translates {pair[0]} to {pair[1]}")
+    raise SettingError(
+        "",
+        f"the text pipeline is for {pipeline[0]} and {pipeline[1]}, but the model translates "
+        f"{languages.source} to {languages.target}: give its own pipeline (text), or its languages",
     )
 
 
-def find_text(
+def _find_text(
     text: str | os.PathLike[str] | TextPipeline | None, folders: Sequence[Path]
 ) -> TextPipeline | Subwords | None:
     """The text pipeline, or only its subword units, or None if the text is tokens already.
 
-    :param text: a pipeline; a folder with a pipeline or units; a file of a pipeline; a file of units (byte-pair codes,
-        a SentencePiece model); "tokens"; None: search in `folders` and their subfolders text.
-    :raises FileNotFoundError: nothing was found.
-    :raises ValueError: a file is damaged.
+    :param text: see `TokenizerSettings`; None: search in `folders` and their subfolders text.
     """
     if isinstance(text, TextPipeline):
         return text
@@ -182,7 +272,7 @@ def find_text(
     else:
         places = [Path(text)]
         if places[0].is_file():
-            return _pipeline_with(places[0]) or load_units(places[0])
+            return _pipeline_with(places[0]) or _load_units(places[0])
         if not places[0].is_dir():
             raise FileNotFoundError(f"no text pipeline {text}: expected a folder, or a file of subword units")
     for place in places:
@@ -190,7 +280,7 @@ def find_text(
             return TextPipeline.load(place)
         for name in _UNITS:
             if (place / name).is_file():
-                return load_units(place / name)
+                return _load_units(place / name)
     raise MissingSetting(
         "text",
         f"must be given: no text pipeline in {' or '.join(dict.fromkeys(map(str, places[-1:] if text else folders)))}",
@@ -206,12 +296,10 @@ def _pipeline_with(file: Path) -> TextPipeline | None:
     return pipeline if file.name in (CONFIG_FILE, *pipeline.files()) else None
 
 
-def load_units(path: Path) -> Subwords:
+def _load_units(path: Path) -> Subwords:
     """Reads subword units: byte-pair codes, which are recognised by their first line, or a SentencePiece model.
 
     fastBPE's codes have a count after each merge, and no line with a version.
-
-    :raises ValueError: the file is neither.
     """
     data = path.read_bytes()
     codes = data.removeprefix(BOM_UTF8).replace(b"\r\n", b"\n")
@@ -230,41 +318,16 @@ def load_units(path: Path) -> Subwords:
     )
 
 
-def check_languages(
-    found: TextPipeline | Subwords | None,
-    languages: Languages,
-    *,
-    given: tuple[str | None, str | None],
-    own: tuple[str | None, str | None],
-) -> None:
-    """:raises SettingError: the pipeline is for other languages, in both directions; names a given language."""
-    if not isinstance(found, TextPipeline):
-        return
-    pair: tuple[str | None, str | None] = (found.source_language, found.target_language)
-    if {*languages} != {*pair}:
-        pair = own if {*own} == {*pair} else pair
-        for side, asked, right in zip(("source", "target"), given, pair, strict=True):
-            if asked not in (None, right):
-                problem = f"is {asked}: this model translates {pair[0]} to {pair[1]}"
-                raise SettingError(f"{side}_language", problem)
-        raise SettingError(
-            "",
-            f"the text pipeline is for {found.source_language} and {found.target_language}, but the model translates "
-            f"{languages.source} to {languages.target}: give its own pipeline (text), or its languages",
-        )
-
-
 def build_text(
     found: TextPipeline | Subwords | None, languages: Languages, *, dictionary: Dictionary, settings: Mapping[str, Any]
 ) -> Text:
-    """The text pipeline of a model for these languages, from the result of `find_text`.
+    """The text pipeline of a model for these languages, from a pipeline or only units; None: the text is tokens.
 
     A pipeline for the other direction is reversed. If there are only units, the steps before them are inferred from the
     dictionary, with a warning (`AssumedText`), unless SentencePiece takes raw text.
 
     :param dictionary: the dictionary of the source language.
-    :param settings: values of `TEXT_SETTINGS`, which override the pipeline's or the inferred ones.
-    :raises SettingError: a setting is unknown or has a wrong value, or the text is tokens already.
+    :param settings: see `TokenizerSettings.steps`.
     """
     for name in settings:
         if name not in TEXT_SETTINGS:
@@ -284,15 +347,56 @@ def build_text(
     return pipeline
 
 
-def _language_pairs(pipeline: tuple[str, str] | None, folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    if pipeline is not None:
-        yield pipeline
-    for folder in folders:
-        for path in sorted(folder.glob("*.*-*.*.idx")):
-            source, _, target = path.name.split(".")[1].partition("-")
-            yield source, target
+def assumed_config(units: Subwords, dictionary: Dictionary, *, source: str, target: str) -> TextConfig:
+    """The steps before the subword units, inferred from the source dictionary.
+
+    Text is lowercased if no token has a capital letter. Moses' tokeniser is assumed if punctuation is separate. It
+    splits dashes if `@-@` is a token (with SentencePiece: if `@` is more frequent than `-`). It escapes if no token has
+    a quote or an apostrophe. Punctuation is normalised before byte-pair encoding if no token has a typographic quote or
+    dash.
+
+    :param source, target: languages.
+    """
+    pieces = isinstance(units, SentencePiece)
+    tokens = [token for token in dictionary.tokens if not _SPECIAL.fullmatch(token)]
+    has_case = any(token != token.upper() for token in tokens)
+    return TextConfig(
+        source_language=source,
+        target_language=target,
+        normalise_punctuation=not pieces and not any(_TYPOGRAPHIC & set(token) for token in tokens),
+        tokeniser=_tokeniser_of_pieces(dictionary) if pieces else _tokeniser_of_words(tokens),
+        lowercase=has_case and all(token == token.lower() for token in tokens),
+        dash_splits=_comes_first(dictionary, "@", "-") if pieces else "@-@" in tokens,
+        escape=not any('"' in token or "'" in token for token in tokens),
+        subwords="sentencepiece" if pieces else "bpe",
+    )
 
 
-def _dictionary_names(folder: Path) -> list[str]:
-    names = (path.name.split(".") for path in folder.glob("dict.*.txt"))
-    return [parts[1] for parts in names if len(parts) == 3]
+def _tokeniser_of_words(tokens: list[str]) -> TokeniserKind:
+    """Decides by the share of tokens that end in a letter and a punctuation mark."""
+    glued = sum(_GLUED.fullmatch(token) is not None for token in tokens)
+    return "none" if glued > len(tokens) / 100 else "moses"
+
+
+def _tokeniser_of_pieces(dictionary: Dictionary) -> TokeniserKind:
+    """Decides by whether a comma or a full stop is more frequent after a space than after a letter."""
+    return "moses" if any(_comes_first(dictionary, f"{_MARK}{mark}", mark) for mark in ",.") else "none"
+
+
+def _comes_first(dictionary: Dictionary, token: str, other: str) -> bool:
+    """Whether the dictionary has `token`, and has it before `other`: frequent tokens come first."""
+    return token in dictionary and (other not in dictionary or dictionary.index(token) < dictionary.index(other))
+
+
+def described(config: TextConfig) -> str:
+    """The steps before the subword units, in words."""
+    moses = config.tokeniser == "moses"
+    return ", ".join(
+        (
+            "Moses' tokeniser" if moses else "no tokeniser",
+            *(("dash splits" if config.dash_splits else "no dash splits",) if moses else ()),
+            *(("escapes" if config.escape else "no escapes",) if moses else ()),
+            "lowercased" if config.lowercase else "case kept",
+            _NORMALISED[config.normalise_punctuation],
+        )
+    )

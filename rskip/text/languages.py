@@ -40,7 +40,6 @@ class LanguageTokens(Checked):
     :param decoder: role of the target language's token in the decoder: the forced first token of a translation, the
         token that decoding starts from, or both the start and the end of a translation; None: no role.
     :param shows_others: translations show the tokens of other languages than the target, as in fairseq.
-    :raises SettingError: a value is not possible.
     """
 
     codes: tuple[str, ...] = ()
@@ -73,9 +72,6 @@ class LanguageTokens(Checked):
         """Checks that the model can translate between the languages, and returns its codes for them.
 
         Two letters, such as "de", stand for the code of that language if the model has exactly one, such as "deu_Latn".
-
-        :raises MissingLanguage: a language is missing. The error lists the model's languages.
-        :raises SettingError: a language is unknown, likewise, or both are the same.
         """
         found = []
         for side, code in (("source", source), ("target", target)):
@@ -97,10 +93,7 @@ class LanguageTokens(Checked):
     def of_pair(
         self, source: str, target: str, source_dictionary: Dictionary, target_dictionary: Dictionary
     ) -> PairTokens:
-        """The indices of the tokens for a translation from `source` to `target`.
-
-        :raises SettingError: as in `check_pair`, or a language's token is not in a dictionary.
-        """
+        """The indices of the tokens for a translation from `source` to `target`."""
         source, target = self.check_pair(source, target)
         end, pair = Dictionary.eos_index, PairTokens()
         marked = source if self.encoder == "source" else target

@@ -96,9 +96,7 @@ class TextPipeline:
         self._subwords = subwords
         self._source = LanguageText(config, config.source_language)
         self._target = LanguageText(config, config.target_language)
-        self._added = AddedTokens(
-            config.added_tokens, subwords.normalise if isinstance(subwords, WholePieces) else str
-        )
+        self._added = AddedTokens(config.added_tokens, subwords.normalise if isinstance(subwords, WholePieces) else str)
 
     def __reduce__(self) -> tuple[type[TextPipeline], tuple[TextConfig, Subwords]]:
         return TextPipeline, (self.config, self._subwords)

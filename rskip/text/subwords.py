@@ -61,7 +61,6 @@ class BytePairEncoding:
     `fairseq-generate --bpe subword_nmt --bpe-codes codes.bpe` reads the same file and gives the same units.
 
     :param codes: text of a subword-nmt codes file: a version line, then one merge (two units) per line.
-    :raises ValueError: there are no merges, or a line is not a merge.
     """
 
     file_name = "codes.bpe"
@@ -83,19 +82,13 @@ class BytePairEncoding:
 
     @classmethod
     def learn(cls, sentences: Iterable[str], *, size: int) -> BytePairEncoding:
-        """Learns at most `size` merges from sentences of words. Learning ends when no pair of units occurs twice.
-
-        :raises ValueError: the text has no pair to merge.
-        """
+        """Learns at most `size` merges from sentences of words. Learning ends when no pair of units occurs twice."""
         counts = Counter(word for sentence in sentences for word in sentence.strip("\r\n ").split(" ") if word)
         return cls.learn_from_counts(counts, size=size)
 
     @classmethod
     def learn_from_counts(cls, counts: Mapping[str, int], *, size: int) -> BytePairEncoding:
-        """Like `learn`, from the words of a text and their counts.
-
-        :raises ValueError: the text has no pair to merge.
-        """
+        """Like `learn`, from the words of a text and their counts."""
         with extra("translate", what="translation"):
             from tqdm import tqdm
 
@@ -110,9 +103,7 @@ class BytePairEncoding:
         with contextlib.suppress(ValueError):  # max() fails if there are no pairs
             learning.learn_bpe((f"{word} {count}" for word, count in counts.items()), codes, size, is_dict=True)
         if codes.getvalue().count("\n") < 2:
-            raise ValueError(
-                "the training text is too small: no pair of letters to learn byte-pair encoding from"
-            )
+            raise ValueError("the training text is too small: no pair of letters to learn byte-pair encoding from")
         return cls(codes.getvalue())
 
     @classmethod
@@ -192,7 +183,6 @@ class SentencePiece:
     """A SentencePiece model. Its units contain the spaces (`▁`), so it needs no tokeniser before it.
 
     :param model: a serialised SentencePiece model.
-    :raises ValueError: it is something else.
     """
 
     file_name = "sentencepiece.model"
@@ -212,10 +202,7 @@ class SentencePiece:
 
     @classmethod
     def learn(cls, sentences: Iterable[str], *, size: int) -> SentencePiece:
-        """Learns a model of at most `size` units, on one thread so that its bytes are reproducible.
-
-        :raises ValueError: SentencePiece refuses the size for this text.
-        """
+        """Learns a model of at most `size` units, on one thread so that its bytes are reproducible."""
         with extra("translate", what="translation"):
             from sentencepiece import SentencePieceTrainer
 
@@ -410,33 +397,27 @@ def _after_language_token(pieces: SentencePiece, words: str) -> str:
     return pieces.segment(words)
 
 
-_CLASSES: dict[SubwordKind, type[BytePairEncoding] | type[SentencePiece]] = {
+_CLASSES: dict[str, Any] = {
     "bpe": BytePairEncoding,
     "sentencepiece": SentencePiece,
     "sentencepiece-bpe": SentencePieceBPE,
     "sentencepiece-bytes": SentencePieceBytes,
+    "marian": MarianPieces,
+    "sentencepiece-whole": WholePieces,
+    "sentencepiece-merges": MergedPieces,
 }
 
 
 def subwords_class(kind: SubwordKind) -> type[BytePairEncoding] | type[SentencePiece]:
     """The class of units that rskip learns."""
-    return _CLASSES[kind]
+    found: type[BytePairEncoding] | type[SentencePiece] = _CLASSES[kind]
+    return found
 
 
 def load_subwords(kind: SubwordKind | ForeignKind, folder: Path) -> Subwords:
-    """Reads units of this kind from their files in the folder.
-
-    :raises FileNotFoundError: a file is missing.
-    :raises ValueError: a file is damaged.
-    """
-    of_kind: type[BytePairEncoding] | type[SentencePiece] | type[MarianPieces]
-    if kind == "marian":
-        of_kind = MarianPieces
-    elif kind == "sentencepiece-whole":
-        of_kind = WholePieces
-    else:
-        of_kind = MergedPieces if kind == "sentencepiece-merges" else _CLASSES[kind]
-    return of_kind.load(folder / of_kind.file_name)
+    """Reads units of this kind from their files in the folder."""
+    found: Subwords = _CLASSES[kind].load(folder / _CLASSES[kind].file_name)
+    return found
 
 
 @contextlib.contextmanager

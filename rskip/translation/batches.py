@@ -17,16 +17,10 @@ def check(settings: TranslationSettings, *, gpus: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Batches:
-    """The batches of an update, with the same tokens on any number of GPUs.
+    """The batches of an update: `update_freq` on each GPU (a CPU counts as one), of `max_tokens` tokens each.
 
-    fairseq-train's --max-tokens limits one batch on one GPU: the number of sentences times their longest side,
-    including padding. An update has --update-freq such batches on every GPU. A recipe gives the number of tokens per
-    update (`train.tokens-per-update`) and the maximum of a GPU (`train.max-tokens`). The other numbers follow from
-    these.
-
-    :param gpus: number of GPUs. A CPU counts as one.
-    :param update_freq: batches per update on each GPU.
-    :param max_tokens: maximum number of tokens in one batch.
+    fairseq-train's --max-tokens limits the number of sentences of a batch times their longest side, including padding.
+    A recipe gives the tokens per update (`train.tokens-per-update`) and the maximum of a GPU (`train.max-tokens`).
     """
 
     gpus: int
@@ -52,7 +46,6 @@ def split_update(tokens: int, *, gpus: int, most: int, longest: int) -> Batches:
     :param tokens: number of tokens in an update.
     :param most: maximum number of tokens on one GPU.
     :param longest: maximum length of a sentence, which must fit into a batch.
-    :raises ValueError: a batch would be shorter than `longest`.
     """
     update_freq = -(-tokens // (gpus * most))
     batches = Batches(gpus=gpus, update_freq=update_freq, max_tokens=tokens // (gpus * update_freq))
@@ -72,7 +65,6 @@ def plan_batches(train: Mapping[str, object], *, gpus: int) -> Batches | None:
     Without `tokens-per-update` an update has the number of tokens that the flags give on one GPU.
 
     :param gpus: number of GPUs, 0 for the CPU.
-    :raises ValueError: as `split_update`; or there are several GPUs, and the flags don't give the size of a batch.
     """
     processes = max(gpus, 1)
     tokens, most = train.get(TOKENS_PER_UPDATE), train.get("max-tokens")

@@ -75,11 +75,7 @@ def count_batches(lengths: list[int], max_tokens: int) -> int:
 
 
 def measure(data: PreparedPairs) -> CorpusSize:
-    """The size of the training set in a data folder.
-
-    :raises FileNotFoundError: a file is missing.
-    :raises ValueError: a file is damaged, or there is nothing to train on.
-    """
+    """The size of the training set in a data folder."""
     sides = []
     for language in (data.source, data.target):
         prefix = f"train.{data.source}-{data.target}.{language}"

@@ -46,7 +46,6 @@ def write_ctranslate2(
     length of sentences.
 
     :param quantization: number format of the weights, such as "int8"; None: float32.
-    :raises ValueError: CTranslate2 does not support the model's connection, activation or vocabularies.
     """
     if model.config.activation_fn not in _ACTIVATIONS:
         raise ValueError(

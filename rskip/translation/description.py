@@ -9,10 +9,8 @@ from typing import Any
 from rskip.checkpoint.fairseq_languages import language_pairs, language_tokens
 from rskip.settings.errors import SettingError
 from rskip.text import TextPipeline
-from rskip.text.assumed import described
-from rskip.text.finding import TokenizerSettings
+from rskip.text.finding import TokenizerSettings, described, find_languages_of
 from rskip.text.languages import LanguageTokens
-from rskip.text.multilingual import find_languages_of
 from rskip.translation.model_files import Stored, StoredEnsemble, StoredWeights, open_model
 
 Description = dict[str, Any]
@@ -22,8 +20,6 @@ def describe_model(path: str | os.PathLike[str], *, dictionaries: str | os.PathL
     """Plain values for JSON: files, architecture, sizes, languages and the text pipeline.
 
     For an ensemble, `models` has one description per model.
-
-    :raises FileNotFoundError, ValueError: as `Translator.from_pretrained`, except for a missing tokenizer.
     """
     stored = open_model(path)
     if isinstance(stored, StoredEnsemble):

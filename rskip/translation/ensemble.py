@@ -1,65 +1,38 @@
-"""Translates with several models as one."""
+"""Searches for translations with a model in PyTorch, or with several as one. B segments, S source length."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from rskip.generation import Hypothesis, SearchOptions, SpecialTokens, beam_search
 from rskip.generation.ensemble import EnsembleDecoder
-
-if TYPE_CHECKING:
-    from rskip.translation.search import TorchModel
+from rskip.translation.search import TorchModel, padded
 
 
 class Ensemble(EnsembleDecoder):
     """A `TranslationModel` with the mean of its models' probabilities.
 
     The models have the same dictionaries. Their sizes and connections may differ.
-
-    models: the models in order.
     """
 
     def __init__(self, models: Sequence[TorchModel], *, temperature: float = 1.0) -> None:
         super().__init__(models, temperature=temperature)
         self.models = list(models)
-
-    def tempered(self, temperature: float) -> Ensemble:
-        """The same ensemble, in which `temperature` divides each model's logits before the mean."""
-        return Ensemble(self.models, temperature=temperature)
+        limits = [model.max_source_positions for model in models]
+        self.max_source_positions = min((limit for limit in limits if limit is not None), default=None)
+        self.trained_source_positions = min(model.trained_source_positions for model in models)
+        self.connection = ", ".join(dict.fromkeys(model.connection for model in models))
+        self.target_start, self.precision = models[0].target_start, models[0].precision
 
     @property
     def device(self) -> torch.device:
         """The device of its models."""
         return self.models[0].device
-
-    @property
-    def precision(self) -> str:
-        """The precision of its models."""
-        return self.models[0].precision
-
-    @property
-    def connection(self) -> str:
-        """The different specs of its models' connections."""
-        return ", ".join(dict.fromkeys(model.connection for model in self.models))
-
-    @property
-    def max_source_positions(self) -> int | None:
-        """The smallest limit of all models; None without a limit."""
-        limits = [model.max_source_positions for model in self.models]
-        return min((limit for limit in limits if limit is not None), default=None)
-
-    @property
-    def target_start(self) -> Literal["end", "begin"]:
-        """The token of the dictionary that targets start with."""
-        return self.models[0].target_start
-
-    @property
-    def trained_source_positions(self) -> int:
-        """The maximum source length on which fairseq would have trained all of them."""
-        return min(model.trained_source_positions for model in self.models)
 
     def move(self, device: torch.device) -> None:
         """Moves all models. Raises `ValueError` if one can't compute on the device."""
@@ -69,3 +42,33 @@ class Ensemble(EnsembleDecoder):
     def encode(self, source: Tensor, *, padded: bool | None = None) -> list[Any]:
         """Each model's memory of source tokens (B, S)."""
         return [model.encode(source, padded=padded) for model in self.models]
+
+
+def search(
+    model: TorchModel,
+    sources: Sequence[Sequence[int]],
+    options: SearchOptions,
+    *,
+    prefixes: Sequence[Sequence[int]] | None,
+    special: SpecialTokens,
+    each_step: Callable[[int], None] | None,
+) -> list[list[Hypothesis]]:
+    """The best hypotheses of each source.
+
+    :param prefixes: forced first tokens of each translation, padded at the end.
+    :param each_step: see `beam_search`.
+    """
+    if isinstance(model, Ensemble) and options.temperature != 1:  # it divides each model's logits before the mean
+        model, options = Ensemble(model.models, temperature=options.temperature), replace(options, temperature=1.0)
+    device, lengths = model.device, [len(source) for source in sources]
+    source = torch.tensor(padded(sources))  # (B, S)
+    with torch.inference_mode():
+        return beam_search(
+            model,
+            model.encode(source.to(device, non_blocking=True), padded=min(lengths) < max(lengths)),
+            options,
+            source_lengths=torch.tensor(lengths).to(device, non_blocking=True),
+            prefix=None if prefixes is None else torch.tensor(prefixes),
+            special=special,
+            each_step=each_step,
+        )

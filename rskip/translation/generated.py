@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,19 +39,13 @@ class Generated:
 
     def words(self) -> Generated:
         """The same sentences in words, without subword marks."""
-        return Generated(
-            hypotheses=_joined(self.hypotheses),
-            references=self.references and _joined(self.references),
-            sources=self.sources and _joined(self.sources),
-        )
+        sides = (self.hypotheses, self.references, self.sources)
+        hypotheses, references, sources = (side and [join_subwords(tokens) for tokens in side] for side in sides)
+        return Generated(hypotheses=hypotheses or [], references=references, sources=sources)
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[str]:
-    """The lines of a UTF-8 file without line ends. Only a line feed ends a line.
-
-    :raises FileNotFoundError: the file does not exist.
-    :raises ValueError: the file is empty or not UTF-8. The error names the line.
-    """
+    """The lines of a UTF-8 file without line ends. Only a line feed ends a line."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}: check the path")
@@ -60,11 +55,7 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
 
 
 def read_hypotheses(path: str | os.PathLike[str]) -> list[str]:
-    """Raw translations, one per line, or the best ones from `rskip translate` with --scores, --nbest or --format json.
-
-    :raises FileNotFoundError: the file does not exist.
-    :raises ValueError: the file is empty or not UTF-8, or a sentence is missing in an n-best list.
-    """
+    """Raw translations, one per line, or the best ones from `rskip translate` in any of its forms."""
     lines = read_lines(path)
     if all(line.startswith('{"source": ') for line in lines):
         return [_best_of_json(line, f"{path}: line {number}") for number, line in enumerate(lines, start=1)]
@@ -73,38 +64,33 @@ def read_hypotheses(path: str | os.PathLike[str]) -> list[str]:
         return lines
     if any(match["number"] is None for match in scored):
         return [match["text"] for match in scored]
-    best = _Best()
-    for match in scored:
-        best.add(int(match["number"]) - 1, match["score"], match["text"])
-    return _in_order(best.texts, path)
+    return _in_order(_best((int(each["number"]) - 1, each["score"], each["text"]) for each in scored), path)
 
 
 def read_generated(path: str | os.PathLike[str]) -> Generated:
     """Reads fairseq-generate's output (`generate-test.txt`, or what it printed) in the test set's order.
 
     If a sentence has several hypotheses (--nbest), the one with the best score counts; among equal ones, the first.
-
-    :raises FileNotFoundError: the file does not exist.
-    :raises ValueError: the file has another content, lacks a sentence, or has the output of several runs.
     """
     sources: dict[int, str] = {}
     references: dict[int, str] = {}
-    best = _Best()
+    scored: list[tuple[int, str, str]] = []
     for line in read_lines(path):
         if match := _HYPOTHESIS.fullmatch(line):
-            best.add(int(match[1]), match[2], match[3])
+            scored.append((int(match[1]), match[2], match[3]))
         elif match := _SENTENCE.fullmatch(line):
             number, found = int(match[2]), sources if match[1] == "S" else references
             if number in found:
                 twice = f"{path} has {match[1]}-{number} twice"
                 raise ValueError(f"{twice}: expected the output of one run of fairseq-generate")
             found[number] = match[3]
-    if not best.texts:
+    if not scored:
         raise ValueError(f"{path} has no H lines: expected what fairseq-generate prints (without --quiet)")
+    best = _best(scored)
     return Generated(
-        hypotheses=_in_order(best.texts, path),
+        hypotheses=_in_order(best, path),
         references=_in_order(references, path) if references else None,
-        sources=_in_order(sources, path) if sources.keys() == best.texts.keys() else None,
+        sources=_in_order(sources, path) if sources.keys() == best.keys() else None,
     )
 
 
@@ -116,20 +102,14 @@ def join_subwords(tokens: str) -> str:
     return (tokens + " ").replace("@@ ", "").rstrip()
 
 
-class _Best:
-    """Collects the text with the best score of each sentence. Of equal scores the first wins.
-
-    texts: the texts by number of the sentence.
-    """
-
-    def __init__(self) -> None:
-        self.texts: dict[int, str] = {}
-        self._scores: dict[int, float] = {}
-
-    def add(self, number: int, score: str, text: str) -> None:
+def _best(scored: Iterable[tuple[int, str, str]]) -> dict[int, str]:
+    """The text with the best score of each sentence, by the sentence's number. Of equal scores the first wins."""
+    best: dict[int, tuple[float, str]] = {}
+    for number, score, text in scored:
         value = _score(score)
-        if number not in self._scores or value > self._scores[number]:
-            self._scores[number], self.texts[number] = value, text
+        if number not in best or value > best[number][0]:
+            best[number] = value, text
+    return {number: text for number, (_, text) in best.items()}
 
 
 def _best_of_json(line: str, name: str) -> str:
@@ -146,10 +126,6 @@ def _score(text: str) -> float:
     except ValueError:
         return -math.inf
     return -math.inf if math.isnan(score) else score
-
-
-def _joined(sentences: list[str]) -> list[str]:
-    return [join_subwords(tokens) for tokens in sentences]
 
 
 def _characters(codes: re.Match[str]) -> str:

@@ -36,14 +36,11 @@ _ADVICE = "translate with `rskip translate`, or give a model with 1xskip+ln, λx
 
 
 @torch.no_grad()
-def write_marian(
-    model: Transformer, folder: Path, tokenizer: Tokenizer, *, dtype: torch.dtype = torch.float32
-) -> bool:
+def write_marian(model: Transformer, folder: Path, tokenizer: Tokenizer, *, dtype: torch.dtype = torch.float32) -> bool:
     """Writes the folder's files except the model card.
 
     :param dtype: number format of the weights.
     :returns: whether MarianTokenizer supports all steps of the text pipeline. Then its files are written.
-    :raises SettingError: MarianMTModel does not support this model. The error gives the reason.
     """
     _check(model.config)
     folded = fold_connections(model)

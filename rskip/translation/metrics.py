@@ -146,6 +146,4 @@ def _check_aligned(hypotheses: Sequence[str], references: Sequence[str]) -> None
     if not references:
         raise ValueError("no references to score against")
     if len(hypotheses) != len(references):
-        raise ValueError(
-            f"{len(hypotheses)} hypotheses but {len(references)} references: expected one for each"
-        )
+        raise ValueError(f"{len(hypotheses)} hypotheses but {len(references)} references: expected one for each")

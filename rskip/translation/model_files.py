@@ -15,8 +15,15 @@ from typing import TYPE_CHECKING, Any
 from rskip.checkpoint.checkpoint import PAIRS, Checkpoint
 from rskip.checkpoint.config_file import CONFIG, Header, checkpoint_sha256, read_header
 from rskip.checkpoint.fairseq_languages import language_tokens, of_pair
-from rskip.checkpoint.hugging_face import Folder, check_supported, folder_at, is_hub_name, read_hugging_face
-from rskip.checkpoint.trainer_folder import suggest_newest
+from rskip.checkpoint.hugging_face import (
+    Folder,
+    HuggingFaceModel,
+    check_supported,
+    folder_at,
+    is_hub_name,
+    read_hugging_face,
+    suggest_newest,
+)
 from rskip.checkpoint.translation import EMBEDDINGS, check_translates, check_vocabulary
 from rskip.files.checksum import sha256_file
 from rskip.generation.runtime import RuntimeModel
@@ -25,8 +32,14 @@ from rskip.machine.device import is_cpu
 from rskip.machine.extras import has_torch, require_torch
 from rskip.settings.errors import SettingError
 from rskip.text import TextPipeline, Tokenizer
-from rskip.text.finding import TOKENS, Languages, TokenizerSettings, build_text, find_tokenizer
-from rskip.text.multilingual import find_multilingual_tokenizer
+from rskip.text.finding import (
+    TOKENS,
+    Languages,
+    TokenizerSettings,
+    build_text,
+    find_multilingual_tokenizer,
+    find_tokenizer,
+)
 from rskip.translation.onnx_settings import ONNX_FILE, read_settings
 from rskip.translation.search import TorchModel, TranslationModel
 
@@ -49,12 +62,7 @@ def find_model_file(path: str | os.PathLike[str]) -> Path:
 
 
 def find_checkpoint(path: str | os.PathLike[str]) -> Path:
-    """The checkpoint file that `path` is, or that the folder `path` holds.
-
-    :raises FileNotFoundError: neither, or a folder without a checkpoint.
-    :raises ValueError: a folder with several checkpoints, none of them with the name of a model or, as fairseq and
-        `rskip run` call them, of the one to use.
-    """
+    """The checkpoint file that `path` is, or that the folder `path` holds."""
     path = Path(path)
     if path.is_file():
         return path
@@ -66,30 +74,30 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
     for name in _PREFERRED:
         if (path / name).is_file():
             return path / name
-    found = sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES)
-    if not found and (path / ONNX_FILE).is_file():
-        raise FileNotFoundError(f"{path} holds ONNX graphs, not a checkpoint: give the model they were exported from")
-    if not found and any(path.glob("*.idx")):
-        raise FileNotFoundError(
-            f"{path} is a data folder, not a model: train with `rskip train {path}`, then give the model's folder"
-        )
-    if not found:
-        newest = suggest_newest(path)
-        what = f"no checkpoint ({', '.join(_SUFFIXES)}) in the folder {path}"
-        raise FileNotFoundError(f"{what}: {newest}" if newest else what)
+    found = _checkpoints(path)
     if len(found) > 1:
         raise ValueError(
             f"{path} holds {len(found)} checkpoints: give one of them, such as {found[0]}, or several as an ensemble, "
             "joined by ':'"
         )
-    return found[0]
+    if found:
+        return found[0]
+    problem = f"no checkpoint ({', '.join(_SUFFIXES)}) in the folder {path}"
+    if (path / ONNX_FILE).is_file():
+        problem = f"{path} holds ONNX graphs, not a checkpoint: give the model they were exported from"
+    elif any(path.glob("*.idx")):
+        problem = f"{path} is a data folder, not a model: train with `rskip train {path}`, then give the model's folder"
+    elif newest := suggest_newest(path):
+        problem += f": {newest}"
+    raise FileNotFoundError(problem)
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.iterdir() if each.suffix in _SUFFIXES)
 
 
 def find_model_files(path: str | os.PathLike[str]) -> list[Path]:
-    """What `find_model_file` finds, or of an ensemble the file of each model: `a.pt:b.pt`, or a folder of several.
-
-    :raises FileNotFoundError, ValueError: as `find_checkpoint`.
-    """
+    """What `find_model_file` finds, or of an ensemble the file of each model: `a.pt:b.pt`, or a folder of several."""
     parts = model_parts(path)
     if len(parts) > 1:
         return [find_model_file(part) for part in parts]
@@ -109,7 +117,7 @@ def _members(folder: Path) -> list[Path]:
     """The checkpoints of a folder that has neither a model's usual file nor those of a training's epochs."""
     if not folder.is_dir() or any((folder / name).is_file() for name in (*_PREFERRED, ONNX_FILE)):
         return []
-    found = sorted(each for each in folder.iterdir() if each.suffix in _SUFFIXES)
+    found = _checkpoints(folder)
     return [] if any(each.name.startswith("checkpoint") for each in found) else found
 
 
@@ -225,9 +233,12 @@ class StoredHuggingFace(StoredWeights):
     @cached_property
     def checkpoint(self) -> Checkpoint:
         """The model for the folder's own languages, until `tokenizer` is asked for others."""
+        return self._read((None, None)).checkpoint
+
+    def _read(self, languages: tuple[str | None, str | None]) -> HuggingFaceModel:
         check_supported(self.file)
         require_torch(str(self.file))
-        return read_hugging_face(self.file).checkpoint
+        return read_hugging_face(self.file, languages=languages)
 
     @property
     def config(self) -> dict[str, Any]:  # type: ignore[override]
@@ -241,9 +252,7 @@ class StoredHuggingFace(StoredWeights):
             if given is not None:
                 problem = f"is {given}, but {self.file} is a Hugging Face folder, which has its own"
                 raise SettingError(name, problem, advice="leave it out")
-        check_supported(self.file)
-        require_torch(str(self.file))
-        model = read_hugging_face(self.file, languages=settings.languages)
+        model = self._read(settings.languages)
         self.checkpoint, own = model.checkpoint, model.tokenizer
         found = own.text if text != TOKENS and isinstance(own.text, TextPipeline) else None
         known = Languages(own.source_language, own.target_language)
@@ -294,10 +303,7 @@ class StoredEnsemble:
         self.models = list(models)
 
     def tokenizer(self, settings: TokenizerSettings) -> Tokenizer:
-        """The tokenizer of all models.
-
-        :raises SettingError: two models have other dictionaries, languages or text pipelines.
-        """
+        """The tokenizer of all models."""
         first, *others = (model.tokenizer(settings) for model in self.models)
         for model, other in zip(self.models[1:], others, strict=True):
             for what, own, same in (

@@ -34,10 +34,7 @@ Array = numpy.ndarray[Any, Any]
 
 @dataclass
 class OnnxState:
-    """The state between steps: the next inputs of the graph, and the last attention.
-
-    beams: number of beams per sentence. parents: (B, K), the previous row that each beam continues.
-    """
+    """The next inputs of the graph, beams per sentence, the previous row that each continues (B, K), and attention."""
 
     inputs: dict[str, Array]
     beams: int
@@ -50,7 +47,6 @@ class OnnxTransformer:
     """A `TranslationModel` from a folder of graphs. Pickling stores the folder's path.
 
     :param threads: number of onnxruntime's threads (default: that of PyTorch).
-    :raises ValueError: onnxruntime is missing or can't open a graph.
     """
 
     device = torch.device("cpu")
@@ -60,42 +56,19 @@ class OnnxTransformer:
         self._encoder, self._step = (
             _open(folder / name, threads or torch.get_num_threads()) for name in (ENCODER, STEP)
         )
+        self.precision = settings.precision
+        self.max_positions, self.max_source_positions = settings.max_target_positions, settings.max_source_positions
+        self.trained_source_positions = settings.trained_source_positions
+        self.connection = " / ".join(dict.fromkeys((settings.encoder_connection, settings.decoder_connection)))
+        self.target_start: Literal["end", "begin"] = "begin"
+        if settings.start_index == settings.end_index:
+            self.target_start = "end"
         kept = [f"{kind}_{layer}" for layer in range(settings.layers) for kind in ("key", "value")]
         self._memory = ["memory_mask", *(f"memory_{name}" for name in kept)]
         self._past, self._present = ([f"{time}_{name}" for name in kept] for time in ("past", "present"))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self.folder,)
-
-    @property
-    def precision(self) -> str:
-        """The precision of the computation."""
-        return self.settings.precision
-
-    @property
-    def max_positions(self) -> int | None:
-        """The maximum length of a target in tokens, including its end; None without a limit."""
-        return self.settings.max_target_positions
-
-    @property
-    def max_source_positions(self) -> int | None:
-        """The maximum length of a source in tokens, including its end; None without a limit."""
-        return self.settings.max_source_positions
-
-    @property
-    def connection(self) -> str:
-        """The spec of its connections, or if they differ, those of encoder / decoder."""
-        return " / ".join(dict.fromkeys((self.settings.encoder_connection, self.settings.decoder_connection)))
-
-    @property
-    def target_start(self) -> Literal["end", "begin"]:
-        """The token of the dictionary that targets start with."""
-        return "end" if self.settings.start_index == self.settings.end_index else "begin"
-
-    @property
-    def trained_source_positions(self) -> int:
-        """The maximum source length on which fairseq would have trained."""
-        return self.settings.trained_source_positions
 
     def move(self, device: torch.device) -> None:
         """Checks the device, since the graphs only run on the CPU. Raises `ValueError` for another device."""

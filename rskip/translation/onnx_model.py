@@ -51,7 +51,6 @@ def write_onnx(
     """Writes the model into an existing empty folder for `Translator.from_pretrained`.
 
     :param precision: precision of the linear maps. "int8": weights in 8 bits, with dynamic quantisation of activations.
-    :raises ValueError: the model can't be exported, or the outputs of its graphs differ from the model's.
     """
     with undrawn():
         plain = Transformer(model.config)  # the model's own linear maps may be packed
@@ -290,10 +289,7 @@ def _export(graph: _EncoderGraph | _StepGraph, path: Path) -> None:
 
 
 def check_equal(model: Transformer, exported: OnnxTransformer) -> None:
-    """Compares four steps of two sentences, with reordered beams. One sentence leaves the batch.
-
-    :raises ValueError: the logits differ.
-    """
+    """Compares four steps of two sentences, with reordered beams. One sentence leaves the batch."""
     config = model.config
     generator = torch.Generator().manual_seed(1)
 

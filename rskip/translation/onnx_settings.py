@@ -29,8 +29,6 @@ class OnnxSettings(Checked):
     first_position: position of the first step, which increases by one per step.
     start_index: the token before the first.
     files: SHA-256 checksum of every other file, by its path in the folder.
-
-    :raises SettingError: a value is not possible.
     """
 
     opset: Size
@@ -66,8 +64,6 @@ def read_settings(file: Path) -> OnnxSettings:
     """Reads a folder's settings, and verifies the files that they name.
 
     :param file: the folder's onnx.json.
-    :raises FileNotFoundError: a file is missing.
-    :raises ValueError: the format is another one, a value is not possible (`SettingError`), or a file was changed.
     """
     values = read_json(file)
     if isinstance(values, dict) and (written := values.pop("format", None)) != FORMAT:

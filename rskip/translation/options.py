@@ -20,10 +20,7 @@ TooLong = Literal["keep", "cut", "split"]
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSettings(Checked):
-    """Settings of batches, and of lines with several or long sentences.
-
-    :raises SettingError: a value is not possible.
-    """
+    """Settings of batches, and of lines with several or long sentences."""
 
     max_tokens: Annotated[
         Count | None, Meta(description=f"source tokens per batch; memory grows with it (default: {MAX_TOKENS})")
@@ -44,10 +41,7 @@ class BatchSettings(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class CpuSettings(Checked):
-    """Numbers of threads and processes that search on the CPU.
-
-    :raises SettingError: a value is not possible.
-    """
+    """Numbers of threads and processes that search on the CPU."""
 
     threads: Annotated[
         Annotated[int, Meta(ge=1, le=512)] | None, Meta(description="CPU threads (default: one per core)")

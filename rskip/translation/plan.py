@@ -42,14 +42,7 @@ _PATIENCE = 10  # validations without a lower loss, or half of all if that is mo
 
 
 class Choices(msgspec.Struct, frozen=True, kw_only=True):
-    """The user's choices for a plan. None leaves a choice to the rule.
-
-    :param connection: spec of the connection in every residual block.
-    :param size: size of the architecture.
-    :param epochs: passes over the corpus; not together with `updates`.
-    :param updates: updates of the weights.
-    :param precision: number format of the training.
-    """
+    """The user's choices for a plan; `epochs` and `updates` exclude each other. None leaves a choice to the rule."""
 
     connection: str = CONNECTION
     size: SizeName | None = None
@@ -67,11 +60,7 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """The properties of a machine that a plan depends on.
-
-    :param gpus: number of GPUs to train on; 0: the CPU.
-    :param bfloat16: whether the CPU or GPU has bfloat16 instructions.
-    """
+    """A machine: the number of GPUs to train on (0: the CPU), and whether it has bfloat16 instructions."""
 
     gpus: int
     bfloat16: bool
@@ -81,14 +70,10 @@ class Hardware:
 class Plan:
     """The settings of one training, and the numbers that follow from them.
 
-    :param size: size of the architecture, a key of SIZES.
-    :param parameters: number of the model's weights, without biases and norms.
-    :param updates: number of updates of the whole training.
-    :param full: number of updates that the rule gives for the corpus.
-    :param per_epoch: number of updates per pass over the corpus.
-    :param train: flags of fairseq-train, in the form of a recipe's `train`.
-    :param averaged: number of last checkpoints to average.
-    :param connection: spec of the connection.
+    size: a key of SIZES. parameters: the model's weights, without biases and norms.
+    updates: of the whole training. full: as the rule gives for the corpus. per_epoch: per pass over the corpus.
+    train: flags of fairseq-train, in the form of a recipe's `train`.
+    averaged: number of last checkpoints to average.
     """
 
     size: str
@@ -184,19 +169,12 @@ def make_plan(corpus: CorpusSize, hardware: Hardware, choices: Choices, *, limit
 
 
 def cautions(plan: Plan, pairs: int) -> list[str]:
-    """Reasons why the translations of the model will be poor, one line each.
-
-    :param pairs: number of sentence pairs of the corpus.
-    """
-    lines = []
-    if pairs < _FEW:
-        lines.append(
-            f"{pairs:,} sentence pairs are too few: expected {_FEW:,} or more. With 5,000 pairs of Multi30k a model "
-            "scored 21.5 sacreBLEU, with 29,000 it scored 39.6 (docs/own_text.md)"
-        )
-    if too_few := few_updates(plan.updates, plan):
-        lines.append(too_few)
-    return lines
+    """Reasons why the translations of the model of so many sentence pairs will be poor, one line each."""
+    few_pairs = (
+        f"{pairs:,} sentence pairs are too few: expected {_FEW:,} or more. With 5,000 pairs of Multi30k a model "
+        "scored 21.5 sacreBLEU, with 29,000 it scored 39.6 (docs/own_text.md)"
+    )
+    return [few_pairs] * (pairs < _FEW) + [line for line in [few_updates(plan.updates, plan)] if line]
 
 
 def few_updates(updates: int, plan: Plan) -> str:
@@ -204,9 +182,7 @@ def few_updates(updates: int, plan: Plan) -> str:
     if updates >= max(plan.per_epoch, plan.full / _MUCH_SHORTER):
         return ""
     passes = f"{_passes(updates / plan.per_epoch)} passes over the data"
-    return (
-        f"{updates:,} updates ({passes}) are too few; the full training has {plan.full:,}: expect poor translations"
-    )
+    return f"{updates:,} updates ({passes}) are too few; the full training has {plan.full:,}: expect poor translations"
 
 
 def _passes(number: float) -> str:

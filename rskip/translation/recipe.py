@@ -85,7 +85,6 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
         `rskip.translation.batches`). A true flag is passed without a value, and a false or null one is omitted.
         `user-dir` is your own folder, which is imported here too, so that its connections are registered.
     :param generate: flags of fairseq-generate, likewise.
-    :raises SettingError: a value is not possible, or two values contradict each other.
     """
 
     corpus: str = ""

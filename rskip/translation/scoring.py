@@ -9,19 +9,18 @@ from pathlib import Path
 
 from rskip.corpora.record import RECORD_FILE, State, made_record
 from rskip.files.whole import atomic_file
-from rskip.tasks.fairseq.flags import device_arguments, flags_to_arguments
 from rskip.tasks.fairseq.log import read_train_log
 from rskip.tasks.fairseq.profiling import profiled_weights
 from rskip.tasks.process import child_environment, run_logged
 from rskip.tasks.run import Run
 from rskip.tasks.task import Outcome
 from rskip.text import TextPipeline
-from rskip.translation.data import data_arguments, data_folder, describe_data
+from rskip.translation.data import data_folder, describe_data
 from rskip.translation.generated import read_generated, read_lines
 from rskip.translation.metrics import Score, tokenised_bleu
 from rskip.translation.metrics import score as score_sentences
 from rskip.translation.recipe import TranslationSettings
-from rskip.translation.training import scored_file
+from rskip.translation.training import generate_command, scored_file
 
 DECIMALS = 4
 COMPOUND_SPLIT = ("wmt14-en-de",)  # corpora for which papers report BLEU with split compounds
@@ -112,10 +111,7 @@ def diverged(run: Run[TranslationSettings]) -> Outcome:
 
 
 def _outcome(run: Run[TranslationSettings], scores: Mapping[str, Score]) -> Outcome:
-    """The run's outcome from its scores and its log. A diverged training has no scores.
-
-    :raises ValueError: the log contains no training.
-    """
+    """The run's outcome from its scores and its log. A diverged training has no scores."""
     with run.folder.train_log.open(encoding="utf-8", errors="replace") as lines:
         log_read = read_train_log(lines, log_file=run.folder.train_log)
     if log_read.parameters is None or (scores and not log_read.curve):
@@ -147,18 +143,6 @@ def translate(run: Run[TranslationSettings], *, checkpoint: Path, output: Path, 
     command = generate_command(run, checkpoint=checkpoint)
     with atomic_file(output) as temporary:
         run_logged(command, log=log, environment=child_environment(processes=1), output=temporary)
-
-
-def generate_command(run: Run[TranslationSettings], *, checkpoint: Path) -> list[str]:
-    """The command `fairseq-generate` for the evaluated split, which prints the hypotheses."""
-    settings = run.settings
-    return [
-        "fairseq-generate",
-        *data_arguments(settings),
-        *("--path", str(checkpoint), "--gen-subset", settings.evaluate.split),
-        *device_arguments(gpu=run.gpus > 0),
-        *flags_to_arguments(settings.generate),
-    ]
 
 
 def sample_outputs(run: Run[TranslationSettings], count: int) -> str:

@@ -32,37 +32,30 @@ class TranslationModel(Protocol):
     @property
     def device(self) -> Any:
         """The model's device: a `torch.device`, or a `CpuDevice` of the same name and `type`."""
-        ...
 
     @property
     def precision(self) -> str:
         """The precision of the computation, such as "float32"."""
-        ...
 
     @property
     def connection(self) -> str:
         """The spec of its connections, or if they differ, those of encoder / decoder."""
-        ...
 
     @property
     def max_source_positions(self) -> int | None:
         """The maximum length of a source in tokens, including its end; None without a limit."""
-        ...
 
     @property
     def target_start(self) -> Literal["end", "begin"]:
         """The token of the dictionary that targets start with."""
-        ...
 
     @property
     def trained_source_positions(self) -> int:
         """The maximum source length on which fairseq would have trained."""
-        ...
 
     @property
     def max_positions(self) -> int | None:
         """The maximum length of a target in tokens, including its end; None without a limit."""
-        ...
 
 
 class TorchModel(TranslationModel, StepDecoder, Protocol):
@@ -70,14 +63,12 @@ class TorchModel(TranslationModel, StepDecoder, Protocol):
 
     def move(self, device: torch.device) -> None:
         """Moves the model to the device. Raises `ValueError` if it can't compute there."""
-        ...
 
     def encode(self, source: Tensor, *, padded: bool | None = None) -> Any:
         """The memory of source tokens (B, S), as an argument of `start`. The tokens are padded on the right.
 
         padded: whether there is any padding; None if unknown.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -166,17 +157,14 @@ def search_batch(
     *,
     each_step: Callable[[int], None] | None = None,
 ) -> list[list[Hypothesis]]:
-    """The best hypotheses of each segment.
-
-    :raises ValueError: the device has not enough memory.
-    """
+    """The best hypotheses of each segment."""
     special = segments[0].special or _TOKENS[model.target_start]
     prefixes = padded([segment.prefix for segment in segments]) if any(each.prefix for each in segments) else None
     sources = [segment.source for segment in segments]
     try:
         if isinstance(model, RuntimeModel):
             return model.search(sources, options, prefixes=prefixes, special=special, each_step=each_step)
-        from rskip.translation.torch_search import search
+        from rskip.translation.ensemble import search  # imports PyTorch
 
         torch_model = cast(TorchModel, model)
         return search(torch_model, sources, options, prefixes=prefixes, special=special, each_step=each_step)

@@ -81,8 +81,6 @@ def read_source(text: str, prefix: str, *, tokenizer: Tokenizer, rule: LengthRul
     :param prefix: raw text at the beginning of its translation.
     :param split_sentences: whether each sentence is a segment; otherwise, and if the text is model tokens already, the
         text is one sentence.
-    :raises ValueError: the text or the prefix is not Unicode, a sentence is too long, or the prefix or a text that is
-        not split has several lines.
     """
     try:
         forced = tokenizer.encode_prefix(prefix)
@@ -167,9 +165,7 @@ def _join(
 ) -> TranslatedHypothesis:
     pair = tokenizer.pair
     inner = [pair.inner(hypothesis.tokens.tolist()) for hypothesis in hypotheses]  # without language tokens
-    tokens = [
-        hypothesis.tokens[part][:-1].tolist() for hypothesis, part in zip(hypotheses, inner, strict=True)
-    ]
+    tokens = [hypothesis.tokens[part][:-1].tolist() for hypothesis, part in zip(hypotheses, inner, strict=True)]
     alignment = attention = None
     if options.attention:
         lengths = [len(segment) for segment in source.segments]

@@ -24,9 +24,6 @@ def updates_within(minutes: float, run: Run[TranslationSettings]) -> tuple[int, 
     """The number of updates in a given time, including the measurement, and the seconds per update.
 
     It runs 50 updates, or fewer if they take more than a fifth of the time, and deletes their files.
-
-    :raises CommandFailed: the training failed; see `run_logged`.
-    :raises ValueError: the time is too short, or the training set is too small.
     """
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -47,10 +44,7 @@ def minutes_of(updates: int, seconds: float) -> float:
 
 
 def seconds_per_update(log: str) -> float:
-    """The mean over the updates of a log with one line per update, without the first ones.
-
-    :raises ValueError: the log has fewer than two updates.
-    """
+    """The mean over the updates of a log with one line per update, without the first ones."""
     found = [match for line in log.split("\n") if (match := JSON_LINE.search(line)) and match[1] == "train_inner"]
     lines = [json.loads(match[2]) for match in found]
     points = [(float(line["num_updates"]), float(line["wall"])) for line in lines if "wall" in line]

@@ -6,19 +6,15 @@
 from __future__ import annotations
 
 import json
-import unicodedata
-from collections import Counter
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
-from textwrap import shorten
 from typing import NamedTuple
 
 from rskip.corpora.inspection.binarised import MmapSentences, find_data
 from rskip.corpora.record import RECORD_FILE
 from rskip.text import TextPipeline
 from rskip.translation.compound_split import LANGUAGE
-from rskip.translation.generated import Generated, read_generated, read_hypotheses, read_lines
+from rskip.translation.generated import read_generated, read_hypotheses
 from rskip.translation.metric_table import METRICS
 from rskip.translation.metrics import Comparison, Score, tokenised_bleu
 
@@ -46,10 +42,7 @@ def has_only_tokens(data: Path) -> bool:
 
 
 def score_tokens(path: Path, *, data: Path, split: str) -> tuple[dict[str, Score], int]:
-    """The tokenised BLEU of fairseq-generate's output for such a folder, and the number of sentences.
-
-    :raises ValueError: the output has no references, or another number of sentences than the split.
-    """
+    """The tokenised BLEU of fairseq-generate's output for such a folder, and the number of sentences."""
     found, words = find_data(data), read_generated(path).words()
     if words.references is None:
         raise ValueError(f"{path} has no T lines, the references: expected the output of fairseq-generate")
@@ -72,18 +65,12 @@ def check_german(data: Path) -> None:
         )
 
 
-def read_system(path: Path, *, data: Path | None, split: str | None) -> System:
-    """Reads raw translations. With `data`, reads fairseq-generate's output and decodes it with `data`'s text pipeline.
-
-    :param split: the part of `data` that was translated; None: unknown.
-    :raises ValueError: the output belongs to other sentences than the split's.
-    """
+def read_system(path: Path, *, data: Path | None) -> System:
+    """Reads raw translations, or decodes fairseq-generate's output with the text pipeline of `data`."""
     if data is None:
         return System(read_hypotheses(path))
     pipeline = TextPipeline.load(data / "text")
     generated = read_generated(path)
-    if split is not None:
-        _check_split(path, generated, pipeline, data=data, split=split)
     words = generated.words()
     return System(
         hypotheses=generated.decoded(pipeline),
@@ -91,47 +78,6 @@ def read_system(path: Path, *, data: Path | None, split: str | None) -> System:
         reference_words=words.references,
         moses_words=generated.references is not None and pipeline.config.tokeniser == "moses",
     )
-
-
-def says_the_same(sentence: str, expected: str) -> bool:
-    """Whether two sentences share nearly all pairs of neighbouring letters.
-
-    Ignores punctuation, spaces, case and Unicode normalisation forms.
-
-    :param sentence: may contain unknown words, `<unk>`; then `expected` may contain further letters.
-    """
-    pairs, others = _letter_pairs(sentence.replace("<unk>", "")), _letter_pairs(expected)
-    whole = pairs if "<unk>" in sentence else max(pairs, others, key=Counter.total)
-    return (pairs & others).total() >= 0.8 * whole.total()
-
-
-def _letter_pairs(sentence: str) -> Counter[str]:
-    letters = [each for each in unicodedata.normalize("NFKC", sentence).casefold() if each.isalnum()]
-    return Counter(map("".join, pairwise(letters)))
-
-
-def _check_split(path: Path, generated: Generated, pipeline: TextPipeline, *, data: Path, split: str) -> None:
-    """Compares the printed sources and references with the split.
-
-    :raises ValueError: more than half of them are not the split's.
-    """
-    sides = (
-        ("source", generated.sources, pipeline.source_language, pipeline.reversed()),
-        ("reference", generated.references, pipeline.target_language, pipeline),
-    )
-    for side, printed, language, text in sides:
-        file = data / "reference" / f"{split}.{language}"
-        expected = read_lines(file) if printed else []
-        if not printed or len(printed) != len(expected):  # another check compares the number of translations
-            continue
-        sentences = [(text.decode(tokens), sentence) for tokens, sentence in zip(printed, expected, strict=True)]
-        others = [pair for pair in sentences if not says_the_same(*pair)]
-        if len(others) > len(sentences) / 2:
-            here, there = (repr(shorten(sentence, 60)) for sentence in others[0])
-            raise ValueError(
-                f"{path} has other sentences than {file}, such as the {side} {here} instead of {there}: "
-                "give the --data and --split that were translated"
-            )
 
 
 def _in_json(scores: dict[str, Score], sentences: int) -> dict[str, object]:

@@ -53,7 +53,7 @@ translator.translate(["{sentences[1]}", "{sentences[2]}"], beam=5, nbest=3)"""
     score = imported("rskip.translation.scoring")
     diverged = imported("rskip.translation.scoring")
     sample_outputs = imported("rskip.translation.scoring")
-    commands = imported("rskip.translation.commands")
+    commands = imported("rskip.translation.training")
     check_exportable = imported("rskip.translation.publishing")
     check_publishable = imported("rskip.translation.publishing")
     export_weights = imported("rskip.translation.publishing")
@@ -70,10 +70,7 @@ translator.translate(["{sentences[1]}", "{sentences[2]}"], beam=5, nbest=3)"""
         return {name: last.get(name) for name in ("valid_loss", "valid_nll_loss", "valid_ppl")}
 
     def choose(self, records: Sequence[Record]) -> Record:
-        """The run with the lowest validation loss.
-
-        :raises ValueError: one of several runs has no validation loss.
-        """
+        """The run with the lowest validation loss."""
         if len(records) == 1:
             return records[0]
         for record in records:

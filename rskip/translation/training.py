@@ -1,4 +1,4 @@
-"""Trains a translation model with fairseq-train, and averages its last checkpoints.
+"""The commands of a translation run: it trains with fairseq-train, and averages the last checkpoints.
 
 Every stage writes its output atomically, and completed stages are not repeated, so a stopped run can be resumed.
 """
@@ -9,11 +9,12 @@ from pathlib import Path
 
 from rskip.checkpoint import final_checkpoints
 from rskip.checkpoint.average import average_to_file
-from rskip.tasks.fairseq.flags import FairseqFlags
+from rskip.corpora.options import command_line_flags
+from rskip.tasks.fairseq.flags import FairseqFlags, device_arguments, flags_to_arguments
 from rskip.tasks.fairseq.training import FairseqTraining
-from rskip.tasks.run import Run
+from rskip.tasks.run import Run, precision_here
 from rskip.translation.batches import plan_batches
-from rskip.translation.data import data_arguments, ensure_data
+from rskip.translation.data import data_arguments, data_folder, ensure_data
 from rskip.translation.recipe import NOT_FAIRSEQS, TranslationSettings
 
 
@@ -35,10 +36,7 @@ def train(run: Run[TranslationSettings]) -> None:
 
 
 def training_of(run: Run[TranslationSettings]) -> FairseqTraining:
-    """The run's training.
-
-    :raises ValueError: an update can't be divided among this number of GPUs.
-    """
+    """The run's training."""
     settings = run.settings
     flags = {name: value for name, value in settings.train.items() if name not in NOT_FAIRSEQS}
     if (batches := plan_batches(settings.train, gpus=run.gpus)) is not None:
@@ -77,3 +75,36 @@ def artifacts(run: Run[TranslationSettings]) -> dict[str, str]:
         str(run.folder.train_log): "output of fairseq-train",
         str(scored_file(run)): "the averaged model, for fairseq-generate and fairseq-interactive",
     }
+
+
+def commands(run: Run[TranslationSettings]) -> list[list[str]]:
+    """See `Task.commands`."""
+    training = training_of(run)
+    training_commands = training.commands(precision_here(training.precision, gpus=run.gpus))
+    preparing = [_prepare_command(run)] if run.settings.data is None else []
+    return [*preparing, *training_commands, average_command(run), generate_command(run, checkpoint=scored_file(run))]
+
+
+def _prepare_command(run: Run[TranslationSettings]) -> list[str]:
+    settings = run.settings
+    flags = {**command_line_flags(settings.prepare), "mirror": run.mirror}
+    return ["rskip", "prepare", settings.corpus, "--output", str(data_folder(settings)), *flags_to_arguments(flags)]
+
+
+def average_command(run: Run[TranslationSettings]) -> list[str]:
+    """The command `rskip average` for the last checkpoints."""
+    by = ["--by", "update"] if run.settings.averages_by == "update" else []
+    checkpoints = [str(training_of(run).checkpoints), "--output", str(scored_file(run))]
+    return ["rskip", "average", "--last", str(run.settings.average.last), *by, *checkpoints]
+
+
+def generate_command(run: Run[TranslationSettings], *, checkpoint: Path) -> list[str]:
+    """The command `fairseq-generate` for the evaluated split, which prints the hypotheses."""
+    settings = run.settings
+    return [
+        "fairseq-generate",
+        *data_arguments(settings),
+        *("--path", str(checkpoint), "--gen-subset", settings.evaluate.split),
+        *device_arguments(gpu=run.gpus > 0),
+        *flags_to_arguments(settings.generate),
+    ]

@@ -44,10 +44,7 @@ class Workers:
     def __call__(
         self, batches: Sequence[Sequence[Segment]], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
-        """Searches the batches in parallel and yields the results in order. It is thread-safe.
-
-        :raises ValueError: as `search_batch`, a process was killed, or the model's file was replaced.
-        """
+        """Searches the batches in parallel and yields the results in order. It is thread-safe."""
         try:
             for batch in self._processes.pool.map(_search, batches, repeat(options)):
                 yield rebuilt(batch)

@@ -48,9 +48,7 @@ def fairseq_state(
         "optimizer": {"_name": "adam", "adam_betas": [0.9, 0.98]},
         "bpe": None,
     }
-    flat = {
-        name: value for group in groups.values() if isinstance(group, dict) for name, value in group.items()
-    }
+    flat = {name: value for group in groups.values() if isinstance(group, dict) for name, value in group.items()}
     flat |= {"criterion": "cross_entropy", "optimizer": "adam", "encoder_embed_path": None, "bpe": None}
     flat |= {
         "task": "translation",

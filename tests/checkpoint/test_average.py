@@ -23,9 +23,7 @@ from rskip.checkpoint.tensors import tied_names
 
 def test_mean_of_every_tensor(save_fairseq):
     paths = [
-        save_fairseq(
-            f"checkpoint{number}.pt", {"w": torch.tensor(values), "b": torch.tensor([float(number)])}
-        )
+        save_fairseq(f"checkpoint{number}.pt", {"w": torch.tensor(values), "b": torch.tensor([float(number)])})
         for number, values in enumerate([[1.0, 2.0], [2.0, 4.0], [6.0, -3.0]], start=1)
     ]
     average = average_checkpoints(paths)
@@ -66,9 +64,7 @@ def test_integers_settings_and_state_come_from_the_last_file(save_fairseq):
 
 
 def test_tied_tensors_stay_tied_and_are_averaged_once(save_fairseq, tied_model):
-    other = {
-        name: tensor + 2 if tensor.is_floating_point() else tensor for name, tensor in tied_model.items()
-    }
+    other = {name: tensor + 2 if tensor.is_floating_point() else tensor for name, tensor in tied_model.items()}
     for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
         other[name] = other["encoder.embed_tokens.weight"]
     average = average_checkpoints([save_fairseq("a.pt", tied_model), save_fairseq("b.pt", other)])
@@ -89,9 +85,7 @@ def test_tensors_untied_in_one_file_are_averaged_each(save_fairseq):
 
 def test_inputs_may_be_of_both_formats(save_fairseq, tmp_path):
     save_fairseq("a.pt", {"w": torch.tensor([1.0])})
-    write_checkpoint(
-        tmp_path / "b.safetensors", read_checkpoint(save_fairseq("b.pt", {"w": torch.tensor([4.0])}))
-    )
+    write_checkpoint(tmp_path / "b.safetensors", read_checkpoint(save_fairseq("b.pt", {"w": torch.tensor([4.0])})))
     average = average_checkpoints([tmp_path / "a.pt", tmp_path / "b.safetensors"])
     assert average.model["w"].item() == 2.5
 
@@ -209,11 +203,10 @@ def test_the_end_of_a_training_within_an_epoch_is_its_newest_checkpoint(tmp_path
 @pytest.mark.parametrize(
     ("number", "options", "message"),
     [
-        (10, {}, r"10 epoch checkpoints .* has 5: ask for 5 or fewer, or choose by update \(--by update\): it has 3"),
-        (4, {"by": "update"}, r"4 update checkpoints .* has 3: ask for 3 or fewer, or choose by epoch \(--by epoch\)"),
+        (10, {}, r"10 epoch checkpoints .* has 5: ask for 1 to 5, or choose by update \(--by update\): it has 3"),
+        (4, {"by": "update"}, r"4 update checkpoints .* has 3: ask for 1 to 3, or choose by epoch \(--by epoch\)"),
         (3, {"up_to": 2}, r"3 epoch checkpoints asked for, but \S+ has 2 up to epoch 2"),
-        (0, {}, "0 checkpoints asked for: expected at least 1"),
-        (-1, {}, "-1 checkpoints asked for: expected at least 1"),
+        (0, {}, "0 epoch checkpoints asked for"),
     ],
 )
 def test_too_few_says_how_many_there_are(run, number, options, message):
@@ -264,9 +257,7 @@ def test_best_of_too_few_or_unknown_scores(save_fairseq, tmp_path):
     ):
         best_checkpoints(tmp_path, 1)
     save_fairseq("checkpoint.best_loss_3.2001.pt", MODEL)
-    with pytest.raises(
-        ValueError, match="2 best checkpoints asked for, but there are 1 named checkpoint.best_"
-    ):
+    with pytest.raises(ValueError, match="2 best checkpoints asked for: expected 1 to 1"):
         best_checkpoints(tmp_path, 2)
     save_fairseq("checkpoint.best_bleu_30.1001.pt", MODEL)
     with pytest.raises(ValueError, match="scores of bleu and loss can't be compared"):

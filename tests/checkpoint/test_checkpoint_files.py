@@ -69,9 +69,7 @@ def test_config_of_a_checkpoint_from_before_settings_had_groups(tmp_path, tied_m
         share_all_embeddings=False,
         max_source_positions=1024,
     )
-    torch.save(
-        {"args": args, "model": tied_model, "optimizer_history": [], "extra_state": {}}, tmp_path / "old.pt"
-    )
+    torch.save({"args": args, "model": tied_model, "optimizer_history": [], "extra_state": {}}, tmp_path / "old.pt")
     assert read_checkpoint(tmp_path / "old.pt").config == {
         "arch": "transformer_iwslt_de_en",
         "task": "translation",
@@ -195,9 +193,7 @@ def test_safetensors_becomes_a_pt_with_settings_as_fairseq_reads_them(save_fairs
 def test_dtype_is_for_floats_alone_and_ties_hold(tied_model, tmp_path, dtype):
     write_checkpoint(tmp_path / "a.safetensors", Checkpoint(model=tied_model, config=CONFIG), dtype=dtype)
     model = read_checkpoint(tmp_path / "a.safetensors").model
-    assert torch.equal(
-        model["encoder.embed_tokens.weight"], tied_model["encoder.embed_tokens.weight"].to(dtype)
-    )
+    assert torch.equal(model["encoder.embed_tokens.weight"], tied_model["encoder.embed_tokens.weight"].to(dtype))
     assert torch.equal(model["decoder.steps"], torch.tensor([2**40]))
     assert len(tied_names(model)) == 2
 
@@ -302,9 +298,7 @@ def test_damaged_files(tied_model, tmp_path, suffix, content):
     path = tmp_path / f"a{suffix}"
     write_checkpoint(path, Checkpoint(model=tied_model, config=CONFIG))
     whole = path.read_bytes()
-    path.write_bytes(
-        {"cut off": whole[: len(whole) // 2], "empty": b"", "text": b"hello, this is no model\n"}[content]
-    )
+    path.write_bytes({"cut off": whole[: len(whole) // 2], "empty": b"", "text": b"hello, this is no model\n"}[content])
     with pytest.raises(ValueError, match=rf"a\{suffix} can't be read") as caught:
         read_checkpoint(path)
     assert "\n" not in str(caught.value)

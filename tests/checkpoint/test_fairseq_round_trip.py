@@ -47,19 +47,14 @@ def corpus(fairseq, tmp_path_factory) -> Path:
             "".join(" ".join(WORDS[word] for word in s) + "\n" for s in sentences), encoding="utf-8"
         )
     prefixes = [argument for split in ("train", "valid", "test") for argument in (f"--{split}pref", split)]
-    fairseq(
-        "preprocess", "-s", "en", "-t", "de", *prefixes, "--joined-dictionary", "--destdir", "bin", cwd=folder
-    )
+    fairseq("preprocess", "-s", "en", "-t", "de", *prefixes, "--joined-dictionary", "--destdir", "bin", cwd=folder)
     return folder
 
 
 @pytest.mark.slow
 def test_averaged_and_converted_files_translate_alike(fairseq, corpus, tmp_path):
     flags = [
-        flag
-        for stack in ("encoder", "decoder")
-        for name, size in SIZES.items()
-        for flag in (f"--{stack}-{name}", size)
+        flag for stack in ("encoder", "decoder") for name, size in SIZES.items() for flag in (f"--{stack}-{name}", size)
     ]
     run = tmp_path / "checkpoints"
     fairseq(

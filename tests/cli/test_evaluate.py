@@ -77,34 +77,6 @@ def test_output_of_fairseq_generate_is_decoded_and_its_tokens_scored_too(data, t
     assert "not comparable with sacreBLEU" in printed
 
 
-@pytest.mark.parametrize("kept", ["ST", "S", "T"])
-def test_another_split_than_was_translated_is_refused(kept, data, tmp_path, capsys):
-    write(data / "reference/valid.de", ["Es regnet.", "Sie singt laut.", "Nein, danke!"])
-    write(data / "reference/valid.en", ["It rains.", "She sings aloud.", "No, thanks!"])
-    lines = []
-    for number, (source, target) in enumerate(
-        [
-            ("A dog runs fast .", "Ein H@@ und läuft <<unk>> ."),
-            ("Two men sitting in the park .", "Zwei Männer , die im Park sitzen ."),
-            ("Yes !", "Ja !"),
-        ]
-    ):
-        lines += [f"S-{number}\t{source}", f"T-{number}\t{target}", f"H-{number}\t-0.1\t{target}"]
-    log = write(tmp_path / "generate-test.txt", [line for line in lines if line[0] in kept + "H"])
-    arguments = ["evaluate", "--generated", log, "--data", str(data)]
-    assert main([*arguments, "--split", "test"]) == 0
-    assert main([*arguments, "--reference", str(data / "reference/test.de")]) == 0
-    capsys.readouterr()
-    assert main([*arguments, "--split", "valid"]) == 2
-    side, here, there, language = ("source", "A dog runs fast.", "It rains.", "en")
-    if kept == "T":
-        side, here, there, language = ("reference", "Ein Hund läuft <<unk>>.", "Es regnet.", "de")
-    assert capsys.readouterr().err == (
-        f"rskip evaluate: error: {log} has other sentences than {data}/reference/valid.{language}, "
-        f"such as the {side} '{here}' instead of '{there}': give the --data and --split that were translated\n"
-    )
-
-
 def test_data_of_fairseq_preprocess_have_only_tokenised_bleu(reversed_words, tmp_path, capsys):
     references = (reversed_words / "test.b").read_text().splitlines()
     lines = [f"T-{number}\t{line}\nH-{number}\t-0.1\t{line}" for number, line in enumerate(references)]

@@ -26,8 +26,7 @@ from rskip.records import read_records
 from rskip.tasks.run import Run
 from rskip.translation.batches import plan_batches
 from rskip.translation.recipe import TOKENS_PER_UPDATE as KEY
-from rskip.translation.scoring import generate_command
-from rskip.translation.training import scored_file, training_of
+from rskip.translation.training import generate_command, scored_file, training_of
 from rskip.zoo.registry import read_registry
 
 ROOT = Path(__file__).parents[2]

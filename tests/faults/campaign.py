@@ -182,9 +182,7 @@ def jobs(scratch: Path) -> dict[str, Job]:
         "translate": Job(
             [*translate, "--buffer-size", "10", "--beam", "2", "--workers", "2"], write_text, sums("out.de*"), 12
         ),
-        "vision train": Job(
-            ["-c", VISION, str(ROOT)], nothing, lambda folder: tensors(folder / "run/model.pt"), 8
-        ),
+        "vision train": Job(["-c", VISION, str(ROOT)], nothing, lambda folder: tensors(folder / "run/model.pt"), 8),
         "prepare": Job([*prepare, "--output", "data"], nothing, sums("data/**/*"), 8),
         "train": Job([*rskip, "run", "recipes/tiny.yaml"], write_recipe, trained, 3),
         "publish": Job(

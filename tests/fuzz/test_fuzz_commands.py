@@ -142,5 +142,3 @@ def test_output_in_json_is_json(places: dict[str, str]) -> None:
             assert isinstance(json.loads(line), dict)
 
     translated()
-
-

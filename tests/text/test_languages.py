@@ -10,9 +10,8 @@ import pytest
 from rskip.settings.check import to_plain
 from rskip.settings.errors import SettingError
 from rskip.text import Dictionary, Tokenizer
-from rskip.text.finding import TokenizerSettings
+from rskip.text.finding import TokenizerSettings, find_multilingual_tokenizer
 from rskip.text.languages import LanguageTokens, PairTokens
-from rskip.text.multilingual import find_multilingual_tokenizer
 from rskip.text.pipeline import TextConfig, TextPipeline, TokenText
 from rskip.text.subwords import BytePairEncoding
 

@@ -31,7 +31,7 @@ def test_a_text_is_its_sentences_and_the_space_between(text, sentences):
     assert split.joined([f"<{each}>" for each in sentences]).count("<") == len(sentences)
 
 
-@pytest.mark.parametrize("text", [" " * 10**6, ". " * 10**5, ".\"" * 10**5, "\n \n" * 10**5, "a " * 10**5])
+@pytest.mark.parametrize("text", [" " * 10**6, ". " * 10**5, '."' * 10**5, "\n \n" * 10**5, "a " * 10**5])
 def test_a_text_that_would_take_hours_in_quadratic_time_is_split(text):
     split = SplitText(text)
     assert split.joined(split.sentences) == text

@@ -57,9 +57,7 @@ def test_words_are_lowercased_after_they_are_tokenised(pipeline: TextPipeline, t
 
 
 def test_sentencepiece_takes_raw_text(tmp_path: Path) -> None:
-    config = TextConfig(
-        source_language="en", target_language="de", tokeniser="none", subwords="sentencepiece"
-    )
+    config = TextConfig(source_language="en", target_language="de", tokeniser="none", subwords="sentencepiece")
     pipeline = TextPipeline(config, SentencePiece.learn((ENGLISH + GERMAN) * 5, size=60))
     pipeline.save(tmp_path)
     loaded = TextPipeline.load(tmp_path)

@@ -108,9 +108,7 @@ def test_greedy_translations_of_a_hundred_sentences(which, sentences, tmp_path, 
 
 
 def test_eight_bit_weights_are_small_and_translate(trained, sentences, tmp_path):
-    float32, int8 = (
-        trained.converted(tmp_path / name, quantization=name) for name in ("float32", "int8")
-    )
+    float32, int8 = (trained.converted(tmp_path / name, quantization=name) for name in ("float32", "int8"))
     sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("float32", "int8")]
     assert sizes[1] < 0.4 * sizes[0]
     pairs = zip(translated(float32, sentences), translated(int8, sentences), strict=True)

@@ -120,9 +120,7 @@ def test_the_command_translates_between_any_two_languages(
     for pair in (("eng_Latn", "deu_Latn"), ("fra_Latn", "eng_Latn")):
         command = ["translate", "--model", str(folders("nllb")), "--source-lang", pair[0], "--target-lang", pair[1]]
         assert main([*command, str(text), "--output", str(output), "--quiet"]) == 0
-        translator = Translator.from_pretrained(
-            folders("nllb"), source_language=NLLB[0], target_language=NLLB[3]
-        )
+        translator = Translator.from_pretrained(folders("nllb"), source_language=NLLB[0], target_language=NLLB[3])
         expected = translator.translate(LINES, source_language=pair[0], target_language=pair[1])
         assert output.read_text(encoding="utf-8").split("\n")[:-1] == [each.text for each in expected]
     capsys.readouterr()

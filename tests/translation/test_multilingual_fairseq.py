@@ -84,9 +84,7 @@ def m2m(tmp_path_factory: pytest.TempPathFactory) -> Fairseq:
 
 
 def load(model: Path, source: str | None = "en", target: str | None = "de", **settings: Any) -> Translator:
-    return Translator.from_pretrained(
-        model, text="tokens", source_language=source, target_language=target, **settings
-    )
+    return Translator.from_pretrained(model, text="tokens", source_language=source, target_language=target, **settings)
 
 
 @pytest.mark.filterwarnings("ignore")  # fairseq's

@@ -132,9 +132,7 @@ def test_another_training_is_not_written_over_the_first(
     assert said in capsys.readouterr().err
 
 
-def test_a_moved_folder_is_not_trained_anew_in_its_old_place(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_moved_folder_is_not_trained_anew_in_its_old_place(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(TRAIN) == 0
     (project / "model").rename(project / "moved")
     moved = ["moved" if word == "model" else word for word in TRAIN]

@@ -12,10 +12,8 @@ from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.flags import flags_to_arguments
 from rskip.tasks.run import Run
-from rskip.translation.commands import average_command
 from rskip.translation.recipe import TranslationSettings
-from rskip.translation.scoring import generate_command
-from rskip.translation.training import training_of
+from rskip.translation.training import average_command, generate_command, training_of
 
 
 def run_with(*, gpus: int = 0, **train: object) -> Run[TranslationSettings]:

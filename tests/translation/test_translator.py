@@ -146,9 +146,7 @@ def test_workers_that_make_no_sense(translator: Translator, device: str, count: 
         pass
 
 
-def test_texts_without_a_letter_stay_without_the_model(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_without_a_letter_stay_without_the_model(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     mixed = translator.translate(["", DOG, " \t\u3000", "\0", "12:30 :-)"], nbest=2)
     assert [each.text for each in mixed] == ["", HUND, " \t\u3000", " ", "12:30 :-)"]
     assert [len(each.hypotheses) for each in mixed] == [1, 2, 1, 1, 1]

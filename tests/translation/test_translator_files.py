@@ -16,8 +16,7 @@ import torch
 from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rskip.settings.errors import SettingError
 from rskip.text import TextPipeline, Tokenizer
-from rskip.text.assumed import AssumedText
-from rskip.text.finding import TEXT_SETTINGS, TokenizerSettings
+from rskip.text.finding import TEXT_SETTINGS, AssumedText, TokenizerSettings
 from rskip.text.subwords import BytePairEncoding, SentencePiece
 from rskip.translation import Translator
 from rskip.translation.model_files import open_model
@@ -104,9 +103,7 @@ def test_a_trainings_folder_is_a_model_with_the_data_it_was_trained_on(
 def test_byte_pair_codes_alone_follow_the_text_that_the_dictionary_shows(
     place: str, lay_out: Callable[..., Path], published: Path
 ) -> None:
-    folder = lay_out(
-        model="save/model.pt", en="data-bin/dict.en.txt", de="data-bin/dict.de.txt", codes=place
-    )
+    folder = lay_out(model="save/model.pt", en="data-bin/dict.en.txt", de="data-bin/dict.de.txt", codes=place)
     text = folder / place if place.startswith("elsewhere") else None
     with pytest.warns(AssumedText, match="no pipeline.json: .*: Moses' tokeniser, dash splits, escapes, case kept, "):
         translator = Translator.from_pretrained(folder / "save", dictionaries=folder / "data-bin", text=text)
@@ -260,9 +257,7 @@ def another_task(checkpoint: Checkpoint) -> None:
 
 
 def test_a_checkpoint_for_another_task(lay_out: Callable[..., Path]) -> None:
-    folder = lay_out(
-        model="m/model.safetensors", change=another_task
-    )  # said before anything else that is missing
+    folder = lay_out(model="m/model.safetensors", change=another_task)  # said before anything else that is missing
     with pytest.raises(ValueError, match=r"model\.safetensors: a checkpoint of the task 'language_modeling'"):
         Translator.from_pretrained(folder / "m")
 

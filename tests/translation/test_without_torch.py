@@ -72,9 +72,7 @@ def run(root: Path, tmp_path: Path, environment: Callable[..., dict[str, str]]) 
     (tmp_path / "refuse/sitecustomize.py").write_text(REFUSE)
     variables = environment(PYTHONPATH=f"{tmp_path / 'refuse'}:{root}")
 
-    def run(
-        *arguments: object, text: str = "", cwd: Path = root, **further: str
-    ) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: object, text: str = "", cwd: Path = root, **further: str) -> subprocess.CompletedProcess[str]:
         command, env = [sys.executable, *map(str, arguments)], variables | further
         return subprocess.run(command, cwd=cwd, env=env, input=text, capture_output=True, text=True)
 

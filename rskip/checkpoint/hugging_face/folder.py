@@ -1,5 +1,7 @@
 """A folder as transformers' `save_pretrained` writes it: settings, weights in one or several files, and text files.
 
+The module does not import torch.
+
     config.json              the settings; `model_type` says which model they are of
     model.safetensors        the weights; or pytorch_model.bin; or either in shards that a .index.json lists
     vocab.json, source.spm   and other files of the tokenizer
@@ -46,13 +48,17 @@ def folder_at(path: Path) -> Path | None:
     return folder if is_theirs else None
 
 
+def suggest_newest(folder: Path) -> str:
+    """`give PATH ...` with the newest `checkpoint-STEP` of the Trainer in `folder`, for an error; "" if it has none."""
+    found = {path.name.removeprefix("checkpoint-"): path for path in folder.glob("checkpoint-*") if folder_at(path)}
+    steps = [step for step in found if step.isdecimal()]
+    return f"give {found[max(steps, key=int)]}, the newest checkpoint of the Hugging Face Trainer" if steps else ""
+
+
 class Folder:
     """A Hugging Face folder whose weights can be read as they are.
 
     path: the folder. config: the content of its config.json.
-
-    :raises FileNotFoundError: no config.json.
-    :raises SettingError: the folder holds an adapter, quantised weights, or a model that needs code of its own.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,34 +76,26 @@ class Folder:
         return kind if isinstance(kind, str) else None
 
     def file(self, name: str) -> Path:
-        """The path of a file that the folder has to hold.
-
-        :raises FileNotFoundError: it is missing.
-        """
+        """The path of a file that the folder has to hold. Raises `FileNotFoundError` if it is missing."""
         path = self.path / name
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing: {TOKENIZER_ADVICE}")
-        return _fetched(path)
+        with path.open("rb") as file:
+            if file.read(len(_LFS)) == _LFS:
+                raise ValueError(f"{path} holds a pointer of Git LFS, not the file itself: run `git lfs pull` there")
+        return path
 
     def has(self, name: str) -> bool:
         """Whether the folder holds a file of this name."""
         return (self.path / name).is_file()
 
     def read_object(self, name: str) -> dict[str, Any]:
-        """The content of a JSON file that the folder has to hold.
-
-        :raises FileNotFoundError: it is missing.
-        :raises SettingError: it is not a JSON object.
-        """
+        """The content of a JSON file that the folder has to hold."""
         path = self.file(name)
         return convert(read_json(path), dict[str, Any], source=str(path))
 
     def tensors(self) -> dict[str, Tensor]:
-        """All weights, on the CPU, under the names that they have in the files.
-
-        :raises FileNotFoundError: as `weights`.
-        :raises ValueError: a damaged file, or weights that are not plain numbers.
-        """
+        """All weights, on the CPU, under the names that they have in the files."""
         tensors: dict[str, Tensor] = {}
         for path in self.weights():
             tensors |= _read_weights(path)
@@ -108,10 +106,7 @@ class Folder:
         return tensors
 
     def weights(self) -> list[Path]:
-        """The files of the weights.
-
-        :raises FileNotFoundError: no weights, or a missing shard.
-        """
+        """The files of the weights."""
         for name in _WEIGHTS:
             if self.has(name):
                 return [self.file(name)]
@@ -147,14 +142,6 @@ class Folder:
         if "auto_map" in self.config:
             problem = "needs its own code (auto_map, trust_remote_code), which rskip never runs"
             raise SettingError("", problem, expected="a model whose code is in transformers", source=source)
-
-
-def _fetched(path: Path) -> Path:
-    """The path, unless Git left only a note there that says where the file's content is."""
-    with path.open("rb") as file:
-        if file.read(len(_LFS)) == _LFS:
-            raise ValueError(f"{path} holds a pointer of Git LFS, not the file itself: run `git lfs pull` there")
-    return path
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
-from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
+from rskip.checkpoint.hugging_face.folder import Folder
 from rskip.checkpoint.hugging_face.readers import HuggingFaceModel
 from rskip.checkpoint.hugging_face.stacks import (
     SIDES,
@@ -52,18 +52,20 @@ class FSMTSettings(StackSettings, kw_only=True):
 
     src_vocab_size: int = 42024
     tgt_vocab_size: int = 42024
-    langs: tuple[str, ...] = ("en", "de")
+    langs: tuple[str, str] = ("en", "de")
     decoder_start_token_id: int = 2
     tie_word_embeddings: bool = False
 
 
 def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> HuggingFaceModel:
-    """The model of an FSMT folder. See `Reader`."""
+    """The model of an FSMT folder. See `read_hugging_face`."""
     config = read_settings(folder, FSMTSettings)
     check_fairseq_order(config, folder, start=config.decoder_start_token_id)
     about = read_optional(folder, TOKENIZER)
     refuse_added([token for token in numbered_tokens(folder, {}) if token not in FIRST], "in FSMT", folder)
-    own = _pair(about.get("langs") or config.langs, languages, folder)
+    langs = about.get("langs") or config.langs
+    own = convert(langs, tuple[str, str], name="langs", source=str(folder.path / TOKENIZER))
+    _check_pair(own, languages, folder)
     weights = folder.tensors()
     tables = _tables(weights, config, folder)
     check_rows("src_vocab_size", config.src_vocab_size, tables.source, folder)
@@ -91,17 +93,12 @@ def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> Hugging
     )
 
 
-def _pair(own: object, given: tuple[str | None, str | None], folder: Folder) -> tuple[str, str]:
-    """The two languages. Others can't be given."""
-    source = str(folder.path / CONFIG)
-    names = convert(own, list[str], name="langs", source=source)
-    if len(names) != 2:
-        raise SettingError.of_value("langs", names, "two languages", source=source)
-    for side, name, wanted in zip(("source", "target"), names, given, strict=True):
+def _check_pair(own: tuple[str, str], given: tuple[str | None, str | None], folder: Folder) -> None:
+    """Refuses other languages than the model's own two."""
+    for side, name, wanted in zip(("source", "target"), own, given, strict=True):
         if wanted not in (None, name):
-            problem = f"is {shown(wanted)}, but the model translates {names[0]} to {names[1]}"
+            problem = f"is {shown(wanted)}, but the model translates {own[0]} to {own[1]}"
             raise SettingError(f"{side}_language", problem, source=str(folder.path))
-    return names[0], names[1]
 
 
 def _tables(weights: Mapping[str, Tensor], config: FSMTSettings, folder: Folder) -> Tables:
@@ -111,15 +108,11 @@ def _tables(weights: Mapping[str, Tensor], config: FSMTSettings, folder: Folder)
     if not config.tie_word_embeddings:
         source = find_table(weights, SIDES, config, folder)
     output = weights.get(_OUTPUT, target)
-    return Tables(*(target if _are_equal(each, target) else each for each in (source, target, output)))
-
-
-def _are_equal(table: Tensor, other: Tensor) -> bool:
-    return table.shape == other.shape and torch.equal(table, other)
+    return Tables(*(target if torch.equal(each, target) else each for each in (source, target, output)))
 
 
 def _merges(folder: Folder) -> BytePairEncoding:
-    """The merges, in subword-nmt's notation."""
+    """The merges, in subword-nmt's notation, without their counts."""
     path = folder.file(MERGES)
     lines = [line.split()[:2] for line in read_lines(path)]
     if lines and lines[0][:1] == ["#version:"]:

@@ -1,4 +1,7 @@
-"""The vocabulary and the languages of Hugging Face's multilingual models, whose rows have fairseq's order.
+"""Reads the folders of Hugging Face's multilingual models, whose rows have fairseq's order.
+
+    M2M100ForConditionalGeneration   M2M-100, WMT21, and NLLB without experts: a pre-norm Transformer of ours
+    MBartForConditionalGeneration    mBART-50, and fine-tuned mBART-25: with learned positions and normalised embeddings
 
 A vocabulary is vocab.json, or the model of tokenizer.json, or the units of sentencepiece.bpe.model. Further files
 number or list the tokens that are added to it.
@@ -10,10 +13,25 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from torch import Tensor
+
+from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.hugging_face import pieces
 from rskip.checkpoint.hugging_face.folder import TOKENIZER_ADVICE, Folder
+from rskip.checkpoint.hugging_face.readers import HuggingFaceModel
+from rskip.checkpoint.hugging_face.stacks import (
+    BIAS,
+    StackSettings,
+    Tables,
+    check_fairseq_order,
+    check_rows,
+    read_settings,
+    shared_tables,
+    stack_settings,
+    stack_weights,
+)
 from rskip.checkpoint.hugging_face.tokens import (
     ADDED,
     ALL,
@@ -24,18 +42,21 @@ from rskip.checkpoint.hugging_face.tokens import (
     dictionary_of,
     listed_tokens,
     numbered_tokens,
+    read_optional,
+    token_numbers,
 )
+from rskip.checkpoint.stock import PRENORM
 from rskip.settings.errors import SettingError
-from rskip.text.dictionary import Dictionary
 from rskip.text.languages import LanguageTokens
 from rskip.text.pipeline import TextConfig, TextPipeline
 from rskip.text.subwords import MergedPieces, WholePieces
 
-PIECES = "sentencepiece.bpe.model"
+PIECES, VOCABULARY = "sentencepiece.bpe.model", "vocab.json"
 _SPECIAL_PIECES = 3  # <unk>, <s> and </s> come first in the SentencePiece models
+Pair = tuple[str | None, str | None]
 
 
-class Languages(NamedTuple):
+class _Languages(NamedTuple):
     """How a family of models writes its languages.
 
     tokens: the form of their tokens, and where a model finds them.
@@ -56,23 +77,123 @@ class Languages(NamedTuple):
         return None if match is None else match[1]
 
 
-class Multilingual(NamedTuple):
-    """What a multilingual model needs in addition to its weights. `text` is between some two of the languages."""
+# `language_codes` of tokenizer_config.json: the languages in the order of their rows, for folders that don't list them
+_M2M_USUAL = {
+    "m2m100": (
+        "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu "
+        "hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt "
+        "ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu"
+    ),
+    "wmt21": "en ha is ja cs ru zh de",
+}
+_MBART_USUAL = (
+    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
+    "ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN "
+    "pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
+)
+_PLAIN = LanguageTokens(form="{}", encoder="source", decoder="first", shows_others=False)
+_M2M = _Languages(replace(_PLAIN, form="__{}__"), r"[a-z]{2,3}(?:[_-]\w+)?", drops_spaces=True)
+_NLLB = _Languages(_PLAIN, r"[a-z]{3}_[A-Z][a-z]{3}")
+_MBART50 = _Languages(_PLAIN, r"[a-z]{2,3}_[A-Z]{2}", _MBART_USUAL.split())
+_LEGACY = replace(_PLAIN, encoder_place="after end")
+# a target begins and ends with its language's token, as in fairseq
+_MBART25 = _Languages(
+    replace(_LEGACY, decoder="start and end"), _MBART50.pattern, _MBART_USUAL.split()[:25], drops_spaces=True
+)
 
-    text: TextPipeline
-    dictionary: Dictionary
-    tokens: LanguageTokens
+
+class M2MSettings(StackSettings, kw_only=True):
+    """What config.json says of the model; the defaults are those of transformers."""
+
+    vocab_size: int = 128112
+    decoder_start_token_id: int = 2
 
 
-def read_multilingual(
-    folder: Folder, languages: Languages, *, size: int, vocabulary: Mapping[str, int] | None = None
-) -> Multilingual:
-    """The vocabulary, text and languages of a folder.
+class MBartSettings(StackSettings, kw_only=True):
+    """What config.json says of the model; the defaults are those of transformers."""
+
+    vocab_size: int = 50265
+    activation_function: str = "gelu"
+    scale_embedding: bool = False
+    decoder_start_token_id: int | None = None
+    tokenizer_class: str = ""
+
+
+def read_m2m(folder: Folder, *, languages: Pair) -> HuggingFaceModel:
+    """The model of an M2M-100 or NLLB folder. See `read_hugging_face`."""
+    config = read_settings(folder, M2MSettings)
+    check_fairseq_order(config, folder, start=config.decoder_start_token_id)
+    about = read_optional(folder, TOKENIZER)
+    tokenizer = str(about.get("tokenizer_class"))
+    is_nllb = tokenizer.startswith("Nllb") or not (tokenizer.startswith("M2M100") or folder.has(VOCABULARY))
+    weights = folder.tensors()
+    tables = _tables(weights, config, config.vocab_size, folder)
+    vocabulary = None
+    if is_nllb:
+        kind = _NLLB._replace(tokens=_LEGACY) if about.get("legacy_behaviour") else _NLLB
+    else:
+        usual = about.get("language_codes") or "m2m100"
+        if usual not in _M2M_USUAL:
+            source = str(folder.path / TOKENIZER)
+            raise SettingError.of_value("language_codes", usual, f"one of {', '.join(_M2M_USUAL)}", source=source)
+        kind = _M2M._replace(usual=_M2M_USUAL[usual].split())
+        vocabulary = token_numbers(folder.read_object(VOCABULARY), source=str(folder.path / VOCABULARY))
+    model = {**stack_weights(weights), **tables.weights()}
+    settings = stack_settings(config, connection=PRENORM, learned_positions=False, **tables.settings())
+    arch = "nllb" if is_nllb else "m2m_100"
+    return _model(folder, kind, languages, arch, model, settings, size=len(tables.target), vocabulary=vocabulary)
+
+
+def read_mbart(folder: Folder, *, languages: Pair) -> HuggingFaceModel:
+    """The model of an mBART folder. See `read_hugging_face`."""
+    config = read_settings(folder, MBartSettings)
+    is_mbart50 = _is_mbart50(config, folder)
+    check_fairseq_order(config, folder, start=config.decoder_start_token_id if is_mbart50 else None)
+    weights = folder.tensors()
+    tables = _tables(weights, config, config.vocab_size, folder)
+    model = {**stack_weights(weights), **tables.weights()}
+    for side in ("encoder", "decoder"):
+        name = f"{side}.embed_positions.weight"
+        if f"model.{name}" not in weights:
+            raise SettingError("", f"the weights have no model.{name}", source=str(folder.path))
+        model[name] = weights[f"model.{name}"]
+    if has_bias := BIAS in weights and bool(weights[BIAS].any()):
+        model["decoder.output_projection.bias"] = weights[BIAS].flatten()
+    own = {"layernorm_embedding": True, "output_bias": has_bias, **tables.settings()}
+    settings = stack_settings(config, connection=PRENORM, learned_positions=True, **own)
+    kind, arch = (_MBART50, "mbart50") if is_mbart50 else (_MBART25, "mbart")
+    return _model(folder, kind, languages, arch, model, settings, size=len(tables.target))
+
+
+def _is_mbart50(config: MBartSettings, folder: Folder) -> bool:
+    """As the tokenizer's class says, or else: decoding starts from the end token."""
+    kind = read_optional(folder, TOKENIZER).get("tokenizer_class") or config.tokenizer_class
+    if isinstance(kind, str) and kind.startswith("MBart"):
+        return kind.startswith("MBart50")
+    return config.decoder_start_token_id == config.eos_token_id
+
+
+def _tables(weights: Mapping[str, Tensor], config: StackSettings, size: int, folder: Folder) -> Tables:
+    tables = shared_tables(weights, config, folder)
+    check_rows("vocab_size", size, tables.target, folder)
+    return tables
+
+
+def _model(
+    folder: Folder,
+    languages: _Languages,
+    pair: Pair,
+    arch: str,
+    model: dict[str, Tensor],
+    settings: dict[str, Any],
+    *,
+    size: int,
+    vocabulary: Mapping[str, int] | None = None,
+) -> HuggingFaceModel:
+    """The model with the vocabulary, text and languages of its folder.
 
     :param size: the number of rows of the embedding.
     :param vocabulary: the numbers of the tokens, if a file of their own has them.
-    :raises FileNotFoundError: a file is missing.
-    :raises SettingError: the files are of another model, or don't say its languages.
     """
     content = folder.read_object(ALL) if folder.has(ALL) else None
     source = str(folder.path / ALL)
@@ -109,7 +230,14 @@ def read_multilingual(
         subwords="sentencepiece-merges" if isinstance(units, MergedPieces) else "sentencepiece-whole",
         added_tokens=added,
     )
-    return Multilingual(TextPipeline(config, units), dictionary, tokens)
+    return HuggingFaceModel(
+        checkpoint=Checkpoint(model=model, config={"task": "translation", "arch": arch, "model": settings}),
+        text=TextPipeline(config, units),
+        source=dictionary,
+        target=dictionary,
+        pair=pair,
+        languages=tokens,
+    )
 
 
 def _load_pieces(folder: Folder) -> WholePieces:
@@ -125,7 +253,7 @@ def _piece_numbers(units: WholePieces) -> dict[str, int]:
 
 
 def _check_units(units: WholePieces, vocabulary: Mapping[str, int], folder: Folder) -> None:
-    """Refuses a SentencePiece model most of whose units the vocabulary lacks, and one in another order."""
+    """Refuses a SentencePiece model most of whose units the vocabulary lacks."""
     names = units.units()
     if 2 * sum(name in vocabulary for name in names) <= len(names):
         problem = "has other units than the vocabulary"
@@ -134,7 +262,7 @@ def _check_units(units: WholePieces, vocabulary: Mapping[str, int], folder: Fold
 
 
 def _language_numbers(
-    folder: Folder, languages: Languages, numbered: Mapping[str, int], vocabulary: Mapping[str, int], size: int
+    folder: Folder, languages: _Languages, numbered: Mapping[str, int], vocabulary: Mapping[str, int], size: int
 ) -> dict[str, int]:
     """The tokens of the languages and their rows, in the order of the rows."""
     found = {token: number for token, number in numbered.items() if languages.code(token)}

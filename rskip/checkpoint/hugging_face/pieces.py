@@ -29,7 +29,6 @@ def read_units(content: Mapping[str, Any], *, special: Iterable[str], source: st
     :param content: of tokenizer.json.
     :param special: tokens that text never becomes.
     :param source: the file, for errors.
-    :raises SettingError: a tokenizer of another kind.
     """
     model = convert(content.get("model"), dict[str, Any], name="model", source=source)
     if (kind := model.get("type")) not in [*_KINDS] or model.get("byte_fallback"):  # it may be a list
@@ -100,9 +99,7 @@ def _unigram_scores(model: Mapping[str, Any], source: str) -> dict[str, float]:
     return scores
 
 
-def _merge_scores(
-    merges: Sequence[tuple[str, str]], model: Mapping[str, Any], source: str
-) -> dict[str, float]:
+def _merge_scores(merges: Sequence[tuple[str, str]], model: Mapping[str, Any], source: str) -> dict[str, float]:
     """SentencePiece merges units in the order of these scores: that of the first merge that makes them."""
     vocab = token_numbers(model.get("vocab"), name="model.vocab", source=source)
     scores = {token: -1e9 for token in sorted(vocab, key=vocab.__getitem__)}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
-from typing import Protocol
 
 from rskip.checkpoint.checkpoint import LANGUAGES, Checkpoint
 from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
@@ -18,16 +16,8 @@ from rskip.text.languages import LanguageTokens
 from rskip.text.pipeline import TextPipeline
 from rskip.text.tokenizer import Tokenizer
 
-_HERE = "rskip.checkpoint.hugging_face"
-# model_type: the module whose `read` is its `Reader`
-READERS: dict[str, str] = {
-    "marian": f"{_HERE}.marian",
-    "m2m_100": f"{_HERE}.m2m",
-    "mbart": f"{_HERE}.mbart",
-    "fsmt": f"{_HERE}.fsmt",
-}
-# model_type: what reads it, for the error of a reader of other models
-_READ_BY = {
+READERS = ("fsmt", "m2m_100", "marian", "mbart")  # model types of translation models
+_READ_BY = {  # model type: what reads it, for the error of a reader of other models
     **dict.fromkeys(READERS, "`rskip translate` and `rskip import` read it"),
     **dict.fromkeys(("gpt2", "llama"), "rskip.checkpoint.read_language_model reads it"),
 }
@@ -59,18 +49,12 @@ class HuggingFaceModel:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer for the pair.
-
-        :raises SettingError: a language is missing, or the model lacks it. The message lists the model's.
-        """
+        """The tokenizer for the pair."""
         return self._between(*self.pair)
 
     @property
     def any_tokenizer(self) -> Tokenizer:
-        """As `tokenizer`, between any two languages where the user has not said them.
-
-        :raises SettingError: the model lacks a language.
-        """
+        """As `tokenizer`, between any two languages where the user has not said them."""
         others = [code for code in (self.text.source_language, self.text.target_language) if code not in self.pair]
         return self._between(*(code or others.pop(0) for code in self.pair))
 
@@ -81,58 +65,44 @@ class HuggingFaceModel:
         return Tokenizer(text, self.source, self.target, self.languages)
 
 
-class Reader(Protocol):
-    """Reads the folders of one model type.
+def read_hugging_face(path: Path, *, languages: tuple[str | None, str | None] = (None, None)) -> HuggingFaceModel:
+    """The translation model of a folder. No code in the folder is executed.
 
     :param languages: source and target as the user gives them; None: the folder's own, or unknown.
     :raises FileNotFoundError: a file of the tokenizer or of the weights is missing.
     :raises ValueError: settings, weights or vocabularies that do not fit each other, or a language that it lacks.
     """
-
-    def __call__(self, folder: Folder, *, languages: tuple[str | None, str | None]) -> HuggingFaceModel: ...
-
-
-def read_hugging_face(path: Path, *, languages: tuple[str | None, str | None] = (None, None)) -> HuggingFaceModel:
-    """The model of a folder. No code in the folder is executed.
-
-    :param languages: as for `Reader`.
-    :raises FileNotFoundError, ValueError: as `Folder` and the model type's `Reader`.
-    """
     folder = Folder(path)
-    return find_reader(folder)(folder, languages=languages)
+    kind = check_known(folder, READERS, "a translation model")
+    from rskip.checkpoint.hugging_face import fsmt, marian, multilingual  # they import PyTorch
+
+    readers = {
+        "fsmt": fsmt.read,
+        "m2m_100": multilingual.read_m2m,
+        "marian": marian.read,
+        "mbart": multilingual.read_mbart,
+    }
+    return readers[kind](folder, languages=languages)
 
 
 def check_supported(path: Path) -> None:
-    """Checks without PyTorch that a folder holds weights of a known model type.
-
-    :raises FileNotFoundError, SettingError: as `Folder`, `Folder.weights` and `find_reader`.
-    """
+    """Checks without PyTorch that a folder holds weights of a known model type."""
     folder = Folder(path)
     check_known(folder, READERS, "a translation model")
     folder.weights()
 
 
-def find_reader(folder: Folder) -> Reader:
-    """The reader of a folder's model type.
+def check_known(folder: Folder, known: Collection[str], what: str) -> str:
+    """The model type of a folder, which must be one of `known`.
 
-    :raises SettingError: another model type. The message lists the known ones.
-    """
-    reader: Reader = import_module(READERS[check_known(folder, READERS, "a translation model")]).read
-    return reader
-
-
-def check_known(folder: Folder, readers: Mapping[str, str], what: str) -> str:
-    """The model type of a folder, which must be one of `readers`.
-
-    :param what: the kind of model that they read, for the error.
-    :raises SettingError: another model type, or a mixture of experts.
+    :param what: the kind of models that are known, for the error.
     """
     source, kind = str(folder.path / CONFIG), folder.model_type
-    known = f"{what}: one of {', '.join(sorted(readers))}"
+    expected = f"{what}: one of {', '.join(sorted(known))}"
     if any(folder.config.get(name) for name in _EXPERTS):
         problem = f"has a mixture of experts ({shown(kind)}), which rskip can't compute"
-        raise SettingError("", problem, expected=known, source=source)
-    if kind is None or kind not in readers:
+        raise SettingError("", problem, expected=expected, source=source)
+    if kind is None or kind not in known:
         advice = _READ_BY.get(kind or "", "")
-        raise SettingError("model_type", f"is {shown(kind)}", expected=known, advice=advice, source=source)
+        raise SettingError("model_type", f"is {shown(kind)}", expected=expected, advice=advice, source=source)
     return kind

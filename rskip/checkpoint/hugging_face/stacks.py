@@ -55,10 +55,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def read_settings(folder: Folder, kind: type[T]) -> T:
-    """The settings of a folder's model.
-
-    :raises SettingError: a setting is missing or can't be.
-    """
+    """The settings of a folder's model."""
     source = str(folder.path / CONFIG)
     known = {name: folder.config[name] for name in kind.__struct_fields__ if folder.config.get(name) is not None}
     try:
@@ -121,10 +118,7 @@ def stack_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def find_table(weights: Mapping[str, Tensor], names: Sequence[str], config: StackSettings, folder: Folder) -> Tensor:
-    """The embedding (tokens, features) that the weights have under the first possible name.
-
-    :raises SettingError: under none of them, or of another size.
-    """
+    """The embedding (tokens, features) that the weights have under the first possible name."""
     for name in names:
         if name in weights:
             if weights[name].shape[1:] != (config.d_model,):

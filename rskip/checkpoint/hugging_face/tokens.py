@@ -31,7 +31,6 @@ def numbered_tokens(folder: Folder, content: Mapping[str, Any]) -> dict[str, int
     """The tokens whose numbers the tokenizer's files give, except those of its vocabulary.
 
     :param content: of tokenizer.json.
-    :raises SettingError: a damaged file, or one that contradicts another.
     """
     found: dict[str, int] = {}
     for name, numbers in (
@@ -95,10 +94,7 @@ def listed_tokens(folder: Folder) -> list[str]:
 
 
 def token_numbers(content: Any, *, name: str = "", source: str) -> dict[str, int]:
-    """The content of a vocabulary's file, in which every token has a number.
-
-    :raises SettingError: the content is something else.
-    """
+    """The content of a vocabulary's file, in which every token has a number."""
     if isinstance(content, dict) and all(type(number) is int for number in content.values()):
         return content  # `convert` takes seconds for hundreds of thousands of tokens
     return convert(content, dict[str, int], name=name, source=source)
@@ -111,7 +107,6 @@ def dictionary_of(rows: Mapping[str, int], size: int, *, source: str) -> Diction
 
     :param rows: the number of each token.
     :param source: where the tokens are from, for errors.
-    :raises SettingError: the special tokens have other numbers, two tokens have one, or the sizes don't fit.
     """
     for token, number in FIRST.items():
         if rows.get(token) != number:

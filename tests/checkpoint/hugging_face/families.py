@@ -75,9 +75,7 @@ def write_m2m(folder: Path, **config: Any) -> Path:
     return _save(folder, transformers.M2M100ForConditionalGeneration, transformers.M2M100Config(**settings))
 
 
-def write_nllb(
-    folder: Path, *, legacy: bool = False, hub: bool = False, trained: bool = False, **config: Any
-) -> Path:
+def write_nllb(folder: Path, *, legacy: bool = False, hub: bool = False, trained: bool = False, **config: Any) -> Path:
     """NLLB-200, dense.
 
     :param legacy: the source order of its first version.

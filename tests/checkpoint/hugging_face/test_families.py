@@ -51,9 +51,7 @@ def read(name: str, folder: Path) -> HuggingFaceModel:
 
 
 def built(model: HuggingFaceModel) -> Transformer:
-    return build_transformer(
-        model.checkpoint, source_vocabulary=len(model.source), target_vocabulary=len(model.target)
-    )
+    return build_transformer(model.checkpoint, source_vocabulary=len(model.source), target_vocabulary=len(model.target))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

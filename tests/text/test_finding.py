@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from rskip.text import Dictionary, TextConfig
-from rskip.text.assumed import AssumedText, assumed_config
+from rskip.text.finding import AssumedText, assumed_config
 from rskip.text.pipeline import LanguageText
 from rskip.text.subwords import BytePairEncoding, SentencePiece
 
