@@ -46,17 +46,20 @@ def _in_words(value: Any) -> str:
 
 def _describe(stored: Stored, dictionaries: str | os.PathLike[str] | None) -> Description:
     if not isinstance(stored, StoredWeights):
-        return {"file": str(stored.file), **{name: str(value) for name, value in _graphs(stored).items()}}
+        settings = getattr(stored, "settings", None)
+        wanted = ("source_language", "target_language", "precision")
+        about = {name.partition("_")[0]: str(getattr(settings, name)) for name in wanted if hasattr(settings, name)}
+        return {"file": str(stored.file), **about}
     config, tensors = stored.checkpoint.config, stored.checkpoint.model
     tokens = language_tokens(config)
     if tokens is not None and not tokens.codes:
         tokens = find_languages_of(tokens, stored.file, dictionaries)
-    settings = config["model"]
+    model = config["model"]
     sizes = {
-        f"{side} {what}": settings[f"{side}_{name}"]
+        f"{side} {what}": model[f"{side}_{name}"]
         for side in ("encoder", "decoder")
         for what, name in {"layers": "layers", "features": "embed_dim", "heads": "attention_heads"}.items()
-        if isinstance(settings.get(f"{side}_{name}"), int)
+        if isinstance(model.get(f"{side}_{name}"), int)
     }
     return {
         "file": str(stored.file),
@@ -67,33 +70,10 @@ def _describe(stored: Stored, dictionaries: str | os.PathLike[str] | None) -> De
         "source": config["source_lang"],
         "target": config["target_lang"],
         "languages": [] if tokens is None else sorted(tokens.codes),
-        "tokens": None if tokens is None else _places(tokens),
+        "tokens": None if tokens is None else f"such as {tokens.token(min(tokens.codes, default='LANGUAGE'))}",
         "pairs": language_pairs(config),
         "text": _text(stored, tokens, (config["source_lang"], config["target_lang"]), dictionaries),
     }
-
-
-def _graphs(stored: Stored) -> Description:
-    settings = getattr(stored, "settings", None)
-    wanted = ("source_language", "target_language", "precision")
-    return {name.partition("_")[0]: getattr(settings, name) for name in wanted if hasattr(settings, name)}
-
-
-def _places(tokens: LanguageTokens) -> str:
-    """The positions of the language tokens, in words."""
-    example = tokens.token(min(tokens.codes)) if tokens.codes else tokens.form
-    places = {"start": "before each source", "end": "in place of the source's end", "after end": "after its end"}
-    decoders = {
-        "first": "first in each translation",
-        "start": "the start of decoding",
-        "start and end": "start and end of decoding",
-    }
-    parts = [f"such as {example}"]
-    if tokens.encoder is not None:
-        parts.append(f"the {tokens.encoder} language's {places[tokens.encoder_place]}")
-    if tokens.decoder is not None:
-        parts.append(f"the target language's {decoders[tokens.decoder]}")
-    return "; ".join(parts)
 
 
 def _text(

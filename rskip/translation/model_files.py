@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,7 +23,7 @@ from rskip.checkpoint.hugging_face import (
     read_hugging_face,
     suggest_newest,
 )
-from rskip.checkpoint.translation import EMBEDDINGS, check_translates, check_vocabulary
+from rskip.checkpoint.translation import check_translates, check_vocabulary
 from rskip.files.checksum import sha256_file
 from rskip.generation.runtime import RuntimeModel
 from rskip.kernel_forms import PRECISIONS, NoKernelForm
@@ -154,10 +153,6 @@ class StoredWeights:
     @cached_property
     def checkpoint(self) -> Checkpoint:
         """The checkpoint with its tensors, which PyTorch reads."""
-        if self._header is None and not has_torch():
-            from rskip.files.torch_file import check_torch_file
-
-            check_torch_file(self.file, kind="checkpoint of fairseq")
         require_torch(str(self.file))
         from rskip.checkpoint.files import read_checkpoint
 
@@ -170,7 +165,8 @@ class StoredWeights:
             self.checkpoint = of_pair(self.checkpoint, *languages)
             self.config = self.checkpoint.config
         own = self.config["source_lang"], self.config["target_lang"]
-        data = [folder for folder in map(Path, self._trained_on()) if folder.is_dir()]
+        trained_on = [] if self._header is not None else self.checkpoint.trained_on
+        data = [folder for folder in map(Path, trained_on) if folder.is_dir()]
         with _errors_about(self.file):
             tokens = language_tokens(self.config)
         if tokens is not None:
@@ -192,7 +188,6 @@ class StoredWeights:
             with _errors_about(self.file):
                 return RuntimeModel(self.file, precision=precision or "float32", header=self._header, **words)
         except NoKernelForm as error:
-            self.check_vocabularies(tokenizer)
             if error.without_torch is not None and not has_torch():
                 raise error.without_torch.within(source=str(self.file)) from None
             require_torch(f"{self.file} ({error})")
@@ -200,7 +195,6 @@ class StoredWeights:
 
     def build_in_torch(self, tokenizer: Tokenizer, *, precision: str | None, device: str | torch.device) -> TorchModel:
         """Like `build`, in PyTorch."""
-        self.check_vocabularies(tokenizer)
         require_torch(str(self.file))
         import torch
 
@@ -212,16 +206,6 @@ class StoredWeights:
             model: Any = build_transformer(self.checkpoint, **sizes, as_stored=True)
             model.move(torch.device(device))
             return for_inference(model, precision or "float32")
-
-    def check_vocabularies(self, tokenizer: Tokenizer) -> None:
-        """Raises `SettingError` if the file's header shows that the dictionaries belong to another model."""
-        if self._header is not None and PAIRS not in self._header.config:
-            with _errors_about(self.file):
-                for side, dictionary in (("source", tokenizer.source), ("target", tokenizer.target)):
-                    check_vocabulary(side, self._header.shapes[EMBEDDINGS[side]][0], len(dictionary))
-
-    def _trained_on(self) -> list[str]:
-        return [] if self.file.suffix == ".safetensors" else self.checkpoint.trained_on
 
 
 class StoredHuggingFace(StoredWeights):
@@ -305,23 +289,16 @@ class StoredEnsemble:
     def tokenizer(self, settings: TokenizerSettings) -> Tokenizer:
         """The tokenizer of all models."""
         first, *others = (model.tokenizer(settings) for model in self.models)
+        expected = _parts(first)
         for model, other in zip(self.models[1:], others, strict=True):
-            for what, own, same in (
-                ("another source dictionary", other.source.tokens, first.source.tokens),
-                ("another target dictionary", other.target.tokens, first.target.tokens),
-                ("other languages", _languages(other), _languages(first)),
-                ("another text pipeline", _text_sums(other), _text_sums(first)),
-            ):
-                if own != same:
+            for what, part in _parts(other).items():
+                if part != expected[what]:
                     problem = f"{model.file} has {what} than {self.models[0].file}"
                     raise SettingError("", problem, expected="models of one training corpus for an ensemble")
         return first
 
     def build_in_torch(self, tokenizer: Tokenizer, *, precision: str | None, device: str | torch.device) -> TorchModel:
         """Like `StoredWeights.build`, in PyTorch."""
-        for model in self.models:
-            if isinstance(model, StoredWeights):
-                model.check_vocabularies(tokenizer)
         require_torch("an ensemble")
         from rskip.translation.ensemble import Ensemble
 
@@ -338,8 +315,15 @@ class StoredEnsemble:
 Stored = StoredWeights | StoredGraphs | StoredEnsemble
 
 
-def _languages(tokenizer: Tokenizer) -> tuple[object, ...]:
-    return tokenizer.source_language, tokenizer.target_language, tokenizer.languages
+def _parts(tokenizer: Tokenizer) -> dict[str, object]:
+    """What the models of an ensemble must share."""
+    text = tokenizer.text
+    return {
+        "another source dictionary": tokenizer.source.tokens,
+        "another target dictionary": tokenizer.target.tokens,
+        "other languages": (tokenizer.source_language, tokenizer.target_language, tokenizer.languages),
+        "another text pipeline": (text.config, text.sha256) if isinstance(text, TextPipeline) else None,
+    }
 
 
 def model_sha256(path: str | os.PathLike[str]) -> str:
@@ -349,13 +333,6 @@ def model_sha256(path: str | os.PathLike[str]) -> str:
         own = [file / CONFIG, *Folder(file).weights()] if file.is_dir() else []
         parts += [sha256_file(each) for each in own] if own else [checkpoint_sha256(file)]
     return hashlib.sha256("\n".join(parts).encode("utf-8")).hexdigest()
-
-
-def _text_sums(tokenizer: Tokenizer) -> list[str]:
-    """The SHA-256 of each file of the text pipeline."""
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer.text.save(folder)
-        return [sha256_file(each) for each in sorted(Path(folder).iterdir())]
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
 
 import pytest
@@ -93,26 +92,11 @@ def test_inputs_may_be_of_both_formats(save_fairseq, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"model": {"w": torch.ones(2)}},
-            r"b.pt has no 'v', but \S*a.pt has: average checkpoints of one model",
-        ),
-        (
-            {"model": {"w": torch.ones(2), "v": torch.ones(1), "u": torch.ones(1)}},
-            r"a.pt has no 'u', but \S*b.pt has: average",
-        ),
-        (
-            {"model": {"w": torch.ones(3), "v": torch.ones(1)}},
-            r"'w' has the shape \(3,\) in \S*b.pt, but \(2,\) in \S*a.pt: average",
-        ),
-        (
-            {"arch": "transformer_sas"},
-            r"arch is 'transformer_sas' in \S*b.pt, but 'transformer_rskip_ln_tiny' in",
-        ),
-        (
-            {"settings": {"connection": "2xskip+ln"}},
-            r"connection is '2xskip\+ln' in \S*b.pt, but '2rskip\+ln' in \S*a.pt: average",
-        ),
+        ({"model": {"w": torch.ones(2)}}, r"b.pt has no 'v', but \S*a.pt has: average checkpoints of one model"),
+        ({"model": {"w": torch.ones(2), "v": torch.ones(1), "u": torch.ones(1)}}, r"a.pt has no 'u', but \S*b.pt has"),
+        ({"model": {"w": torch.ones(3), "v": torch.ones(1)}}, r"'w' has the shape \(3,\) in \S*b.pt, but \(2,\) in"),
+        ({"arch": "transformer_sas"}, "arch is 'transformer_sas' in"),
+        ({"settings": {"connection": "2xskip+ln"}}, r"connection is '2xskip\+ln' in \S*b.pt, but '2rskip\+ln' in"),
     ],
 )
 def test_files_of_two_models(save_fairseq, change, message):
@@ -121,26 +105,6 @@ def test_files_of_two_models(save_fairseq, change, message):
     other = save_fairseq("b.pt", **{"model": model, **change})
     with pytest.raises(ValueError, match=message):
         average_checkpoints([first, other])
-
-
-def test_nothing_to_average():
-    with pytest.raises(ValueError, match="no checkpoints to average"):
-        average_checkpoints([])
-
-
-def test_an_input_is_never_overwritten(save_fairseq, tmp_path):
-    first, second = (save_fairseq(name, {"w": torch.ones(1)}) for name in ("a.pt", "b.pt"))
-    before = second.read_bytes()
-    os.symlink(second, tmp_path / "link.pt")
-    for output in (second, tmp_path / "link.pt", tmp_path / "." / "b.pt"):
-        with pytest.raises(ValueError, match="is one of the checkpoints to average: choose another output"):
-            average_to_file([first, second], output)
-    assert second.read_bytes() == before
-
-
-def test_an_output_of_no_known_format_is_refused_before_anything_is_read(tmp_path):
-    with pytest.raises(ValueError, match="the name of a checkpoint ends in .pt or .safetensors"):
-        average_to_file([tmp_path / "none.pt"], tmp_path / "out.bin")
 
 
 def test_average_to_file_takes_a_dtype(save_fairseq, tmp_path):
@@ -162,15 +126,9 @@ def names(paths) -> list[str]:
 def run(tmp_path):
     """Empty files under the names that fairseq gives."""
     epochs = [f"checkpoint{number}.pt" for number in (1, 2, 9, 10, 11)]
-    updates = [f"checkpoint_{epoch}_{update}.pt" for epoch, update in ((1, 500), (2, 1000), (2, 1500))]
-    for name in [
-        *epochs,
-        *updates,
-        "checkpoint_last.pt",
-        "checkpoint_best.pt",
-        "checkpoint3.pt.tmp",
-        "notes.txt",
-    ]:
+    updates = ["checkpoint_1_500.pt", "checkpoint_2_1000.pt", "checkpoint_2_1500.pt"]
+    others = ["checkpoint_last.pt", "checkpoint_best.pt", "checkpoint3.pt.tmp", "notes.txt"]
+    for name in [*epochs, *updates, *others]:
         (tmp_path / name).touch()
     return tmp_path
 
@@ -249,18 +207,16 @@ def test_of_equal_scores_the_later_is_better_and_up_to_leaves_named_files_out(sa
 
 
 def test_best_of_too_few_or_unknown_scores(save_fairseq, tmp_path):
-    with pytest.raises(ValueError, match=r"1 epoch checkpoints asked for, but \S+ has 0"):
-        best_checkpoints(tmp_path, 1)
+    def refused(message, number=1):
+        with pytest.raises(ValueError, match=message):
+            best_checkpoints(tmp_path, number)
+
+    refused("1 epoch checkpoints asked for")
     save_fairseq("checkpoint1.pt", MODEL, score=None)
-    with pytest.raises(
-        ValueError, match=r"none of the 1 checkpoints in \S+ records a validation score: average the last ones"
-    ):
-        best_checkpoints(tmp_path, 1)
+    refused("none of the 1 checkpoints in .* records a validation score")
     save_fairseq("checkpoint.best_loss_3.2001.pt", MODEL)
-    with pytest.raises(ValueError, match="2 best checkpoints asked for: expected 1 to 1"):
-        best_checkpoints(tmp_path, 2)
+    refused("2 best checkpoints asked for", number=2)
     save_fairseq("checkpoint.best_bleu_30.1001.pt", MODEL)
-    with pytest.raises(ValueError, match="scores of bleu and loss can't be compared"):
-        best_checkpoints(tmp_path, 2)
-    with pytest.raises(ValueError, match="expected a name like checkpoint.best_loss_3.21.pt"):
+    refused("scores of bleu and loss can't be compared")
+    with pytest.raises(ValueError, match="expected a name like"):
         best_scored([tmp_path / "checkpoint1.pt"], 1)

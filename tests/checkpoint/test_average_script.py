@@ -59,27 +59,3 @@ def test_named_files_and_the_best_of_named_files(script, run_folder, tmp_path):
     assert read_checkpoint(tmp_path / "all.pt").model["w"].item() == 96.0
     assert script("--inputs", *files, "--num-best-checkpoints", 1, "--output", tmp_path / "best.pt") == 0
     assert read_checkpoint(tmp_path / "best.pt").model["w"].item() == 64.0
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--num-epoch-checkpoints", 9], "9 epoch checkpoints asked for"),
-        (["--num-epoch-checkpoints", 0], "expected at least 1"),
-        (["--checkpoint-upper-bound", 3], "--checkpoint-upper-bound needs --num-epoch-checkpoints"),
-        ([], "the name of a checkpoint ends in .pt"),
-    ],
-)
-def test_mistakes_are_one_line(script, run_folder, tmp_path, capsys, flags, message):
-    assert script("--inputs", run_folder, "--output", tmp_path / "averaged.pt", *flags) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("average_checkpoints.py: error: ")
-    assert message in error
-    assert error.count("\n") == 1
-    assert not (tmp_path / "averaged.pt").exists()
-
-
-def test_a_series_needs_one_folder(script, run_folder, tmp_path, capsys):
-    inputs = ("--inputs", run_folder, run_folder)
-    assert script(*inputs, "--output", tmp_path / "averaged.pt", "--num-epoch-checkpoints", 1) == 2
-    assert "--inputs has 2 paths" in capsys.readouterr().err

@@ -91,11 +91,6 @@ def test_settings_that_do_not_fit(fields: dict[str, Any], message: str, tmp_path
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_missing_files(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no checkpoint file"):
-        read_language_model(tmp_path)
-
-
 @pytest.mark.parametrize("connection", ["deepnorm", "mixln", "askip+ln:form=depth", "siamese", "x0"])
 @pytest.mark.parametrize(("stored", "layers"), [(2, 3), (3, 2)])
 def test_weights_of_another_depth_are_refused(connection: str, stored: int, layers: int) -> None:

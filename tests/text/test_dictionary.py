@@ -61,12 +61,6 @@ def test_every_index_is_fairseqs(path: Path) -> None:
     assert ours.decode(encoded) == theirs.string(encoded)
 
 
-def test_counts_are_what_int_reads(path: Path) -> None:
-    """Counts may be negative, like the ids of a SentencePiece vocabulary."""
-    path.write_text("▁the -1\n▁a -2\ns +3\nt \t4\nu 1_000\n", encoding="utf-8")
-    assert Dictionary.load(path).tokens[4:] == ["▁the", "▁a", "s", "t", "u"]
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -105,21 +99,11 @@ def test_decode_drops_what_frames_a_sentence(path: Path) -> None:
         dictionary.decode([-1])
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
+def test_files_that_are_no_dictionaries(path: Path) -> None:
+    for lines, message in (
         ("der 4\ndie\n", "line 2 is not a token, a space and its count: 'die'"),
-        ("der vier\n", "line 1 is not a token, a space and its count"),
         ("der 4\ndie 3\nder 2\n", "line 3 has the token 'der' a second time"),
-        ("<pad> 4\n", "line 1 has the token '<pad>' a second time"),
-    ],
-)
-def test_files_that_are_no_dictionaries(path: Path, lines: str, message: str) -> None:
-    path.write_text(lines, encoding="utf-8")
-    with pytest.raises(ValueError, match=message):
-        Dictionary.load(path)
-
-
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no dictionary .*dict\.en\.txt: expected"):
-        Dictionary.load(tmp_path / "dict.en.txt")
+    ):
+        path.write_text(lines, encoding="utf-8")
+        with pytest.raises(ValueError, match=message):
+            Dictionary.load(path)

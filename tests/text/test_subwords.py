@@ -2,7 +2,6 @@
 
 import io
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +69,6 @@ def test_bpe_codes_that_are_not(codes: str, message: str) -> None:
         BytePairEncoding(codes)
 
 
-def test_bpe_from_counts_is_bpe_from_text(tmp_path: Path) -> None:
-    counts = {"lower": 1, "newer": 1, "low": 4, "wider": 1, "new": 2}  # TEXT's, in another order
-    for size in (2, 5, 100):
-        (tmp_path / "counts").write_bytes(BytePairEncoding.learn_from_counts(counts, size=size).files()["codes.bpe"])
-        (tmp_path / "text").write_bytes(BytePairEncoding.learn(TEXT, size=size).files()["codes.bpe"])
-        assert (tmp_path / "counts").read_bytes() == (tmp_path / "text").read_bytes()
-
-
 def test_bpe_dropout_leaves_merges_out_and_what_is_remembered_whole() -> None:
     bpe = BytePairEncoding.learn(TEXT, size=4)
     whole = bpe.segment("low lower newer")
@@ -89,18 +80,6 @@ def test_bpe_dropout_leaves_merges_out_and_what_is_remembered_whole() -> None:
     assert [again("low lower newer") for _ in range(50)] == cut
     assert random.getstate() == before  # the global generator, which other threads use
     assert bpe.segment("low lower newer") == whole == BytePairEncoding.learn(TEXT, size=4).segment("low lower newer")
-
-
-def test_learning_leaves_stderr_to_other_threads() -> None:
-    seen = []
-
-    class Counts(dict[str, int]):
-        def items(self) -> Any:
-            seen.append(sys.stderr)
-            return super().items()
-
-    BytePairEncoding.learn_from_counts(Counts(low=4, lower=1), size=2)
-    assert seen == [sys.stderr]
 
 
 def test_bpe_segments_as_subword_nmt_does_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,12 +128,9 @@ def test_sentencepiece_joins_what_it_segments_and_is_the_same_each_time(tmp_path
 def test_sentencepiece_by_byte_pair_encoding(tmp_path: Path) -> None:
     pieces = SentencePieceBPE.learn(SENTENCES, size=60)
     (tmp_path / "model").write_bytes(pieces.files()["sentencepiece.model"])
-    unigram = SentencePiece.learn(SENTENCES, size=60)
     sentence = "The girl sees 17 dogs."
     assert pieces.join(pieces.segment(sentence)) == sentence
     assert pieces.segment("The The dogs") == "\u2581The \u2581The \u2581dogs"
-    assert pieces._model != unigram._model
-    # It is used as every SentencePiece model.
     assert subwords_class("sentencepiece-bpe").load(tmp_path / "model").segment(sentence) == pieces.segment(sentence)
     assert SentencePiece.load(tmp_path / "model").segment(sentence) == pieces.segment(sentence)
 

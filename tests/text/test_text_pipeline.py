@@ -1,7 +1,6 @@
 """Raw sentences to model tokens and back."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -78,14 +77,6 @@ def test_added_tokens_stay_whole_and_are_saved(tmp_path: Path) -> None:
     units = loaded.encode("dogs <name><hidden>run")
     assert units == f"{loaded.encode('dogs')} \u2581 <name> <hidden> {loaded.encode('run')}"
     assert loaded.decode(units) == "dogs <name> run"
-
-
-def test_threads_share_one(pipeline: TextPipeline) -> None:
-    sentences = [f"{a} {b}" for a in ENGLISH for b in ENGLISH] * 20
-    expected = [pipeline.encode(sentence) for sentence in sentences]
-    fresh = TextPipeline(pipeline.config, BytePairEncoding.learn(ENGLISH + GERMAN, size=12))
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(fresh.encode, sentences)) == expected
 
 
 @pytest.mark.parametrize(

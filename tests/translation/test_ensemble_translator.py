@@ -14,7 +14,7 @@ from rskip.cli.main import main
 from rskip.generation import EnsembleDecoder, SearchOptions, beam_search
 from rskip.text import Dictionary
 from rskip.transformer import Transformer, TransformerConfig
-from rskip.translation import Translator, Workers
+from rskip.translation import Translator
 
 WORDS = [f"w{number}" for number in range(12)]
 SIZES = {
@@ -76,14 +76,6 @@ def test_an_ensemble_is_the_mean_of_its_models(write: Callable[..., Path], tempe
         )
         scores = [[each.score for each in translation.hypotheses] for translation in found]
         assert scores == [pytest.approx(each, abs=1e-5) for each in expected]
-
-
-@pytest.mark.slow
-def test_worker_processes(write: Callable[..., Path]) -> None:
-    translator = Translator.from_pretrained(f"{write('one')}:{write('two')}", text="tokens")
-    with Workers(translator.model, 2) as workers:
-        shared = translator.translate(SENTENCES, searcher=workers)
-    assert [each.text for each in shared] == [each.text for each in translator.translate(SENTENCES)]
 
 
 def test_models_that_do_not_fit(write: Callable[..., Path], tmp_path: Path) -> None:

@@ -36,15 +36,14 @@ def test_lines_end_at_newlines_alone(tmp_path):
 
 
 def test_unreadable_lines(tmp_path):
-    (tmp_path / "bad").write_bytes(b"ok\nauch ok\nfalsch \xff\n")
-    with pytest.raises(ValueError, match="bad: line 3 is not valid UTF-8"):
-        read_lines(tmp_path / "bad")
-    (tmp_path / "wide").write_bytes("eins\nzwei\n".encode("utf-16-le"))
-    with pytest.raises(ValueError, match="wide: line 1 is UTF-16: convert the text to UTF-8"):
-        read_lines(tmp_path / "wide")
-    (tmp_path / "empty").touch()
-    with pytest.raises(ValueError, match="empty is empty"):
-        read_lines(tmp_path / "empty")
+    for content, message in (
+        (b"ok\nauch ok\nfalsch \xff\n", "text: line 3 is not valid UTF-8"),
+        ("eins\nzwei\n".encode("utf-16-le"), "text: line 1 is UTF-16: convert the text to UTF-8"),
+        (b"", "text is empty"),
+    ):
+        (tmp_path / "text").write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            read_lines(tmp_path / "text")
     with pytest.raises(FileNotFoundError, match="no file .*none"):
         read_lines(tmp_path / "none")
 
@@ -122,15 +121,12 @@ def test_generated_without_references_cut_off_or_another_file(tmp_path):
     log = tmp_path / "log"
     log.write_text("H-1\t0\tb\nH-0\t0\ta\n")
     assert read_generated(log).references is None
-    log.write_text(f"H-{10**12}\t0\ta\n")
-    with pytest.raises(ValueError, match=r"no translation of sentence 0 \(1000000000000 of 1000000000001 missing\)"):
-        read_generated(log)
-    log.write_text(f"H-{'9' * 5000}\t0\ta\n")
-    with pytest.raises(ValueError, match="has no H lines"):
-        read_generated(log)
-    log.write_text("H-0\t0\ta\nH-3\t0\tb\n")
-    with pytest.raises(ValueError, match=r"no translation of sentence 1 \(2 of 4 missing\)"):
-        read_generated(log)
-    log.write_text("just text\n")
-    with pytest.raises(ValueError, match="no H lines: expected what fairseq-generate prints"):
-        read_generated(log)
+    for content, message in (
+        (f"H-{10**12}\t0\ta\n", r"no translation of sentence 0 \(1000000000000 of 1000000000001 missing\)"),
+        (f"H-{'9' * 5000}\t0\ta\n", "has no H lines"),
+        ("H-0\t0\ta\nH-3\t0\tb\n", r"no translation of sentence 1 \(2 of 4 missing\)"),
+        ("just text\n", "no H lines: expected what fairseq-generate prints"),
+    ):
+        log.write_text(content)
+        with pytest.raises(ValueError, match=message):
+            read_generated(log)

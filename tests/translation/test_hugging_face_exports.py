@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from rskip.cli.main import main
 from rskip.translation import Translator
@@ -18,17 +17,9 @@ LINES = ["the dog runs", "two cats sleep near our old house."]
 SEARCH: dict[str, Any] = {"beam": 4, "max_length_a": 0, "max_length_b": 12}
 
 
-@pytest.fixture(scope="module", params=["one file", "pytorch_model.bin", "shards"])
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    save = {"max_shard_size": "10KB"} if request.param == "shards" else {}
-    folder = write_marian(tmp_path_factory.mktemp("models") / "opus", save=save)
-    if request.param == "pytorch_model.bin":
-        from safetensors.torch import load_file
-
-        weights = folder / "model.safetensors"
-        torch.save(load_file(weights), folder / request.param)
-        weights.unlink()
-    return folder
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_marian(tmp_path_factory.mktemp("models") / "opus")
 
 
 def test_ctranslate2_computes_the_same(folder: Path, tmp_path: Path) -> None:
@@ -42,7 +33,6 @@ def test_ctranslate2_computes_the_same(folder: Path, tmp_path: Path) -> None:
         assert result.hypotheses[0] == list(best.hypotheses[0].tokens) or len(result.hypotheses[0]) == 12
 
 
-@pytest.mark.parametrize("folder", ["one file"], indirect=True)  # the graphs don't depend on it, and take long
 def test_onnx_computes_the_same(folder: Path, tmp_path: Path) -> None:
     for name in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(name, reason="needs the extra onnx")

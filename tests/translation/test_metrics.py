@@ -71,13 +71,10 @@ def test_perfect_and_exact():
 def test_nothing_to_score_and_unequal_lines():
     with pytest.raises(ValueError, match="no references to score against"):
         score([], [])
-    with pytest.raises(ValueError, match="1 hypotheses but 2 references"):
-        score(["a"], ["a", "b"])
-    with pytest.raises(ValueError, match="1 hypotheses but 2 references"):
-        score(["a", "b"], ["a", "b"], tokenised_hypotheses=["a"], tokenised_references=["a", "b"])
-    with pytest.raises(ValueError, match="1 hypotheses but 2 references"):
-        paired_bootstrap(["a", "b"], ["a"], ["a", "b"])
-    with pytest.raises(ValueError, match="0 bootstrap samples: expected"):
+    for compute in (lambda: score(["a"], ["a", "b"]), lambda: paired_bootstrap(["a", "b"], ["a"], ["a", "b"])):
+        with pytest.raises(ValueError, match="1 hypotheses but 2 references"):
+            compute()
+    with pytest.raises(ValueError, match="0 bootstrap samples"):
         paired_bootstrap(["a"], ["a"], ["a"], samples=0)
 
 

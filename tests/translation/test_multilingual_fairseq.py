@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,7 @@ import pytest
 
 from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.cli.main import main
-from rskip.cpu.int8 import largest_int8_weight
-from rskip.generation import Hypothesis, SearchOptions
-from rskip.translation import Translator, Workers
-from rskip.translation.search import ModelSearcher, Segment
+from rskip.translation import Translator
 from tests.translation import fairseq_models
 from tests.translation.fairseq_models import Fairseq
 
@@ -121,81 +118,6 @@ def test_one_translator_for_many_pairs(m2m: Fairseq) -> None:
         translator.translate([sentence], target_language="en")
 
 
-def test_every_part_of_a_long_line_has_the_tokens(m2m: Fairseq) -> None:
-    translator = load(m2m.checkpoint)
-    seen: list[Segment] = []
-
-    def spy(batches: Sequence[Sequence[Segment]], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
-        seen.extend(segment for batch in batches for segment in batch)
-        return ModelSearcher(translator.model)(batches, options)
-
-    words = [f"w{number}" for number in range(20)]
-    (found,) = translator.translate([" ".join(words)], max_source_tokens=9, searcher=spy, prefixes=["w3"])
-    english, german = (translator.tokenizer.source.index(f"__{code}__") for code in ("en", "de"))
-    assert len(seen) == 3 and all(segment.source[0] == english and segment.source[-1] == 2 for segment in seen)
-    assert all(len(segment.source) <= 9 and segment.prefix[0] == german for segment in seen)
-    assert [segment.prefix[1:] for segment in seen if len(segment.prefix) > 1] == [
-        [translator.tokenizer.target.index("w3")]
-    ]
-    assert found.source_tokens == tuple(words) and "__de__" not in found.text
-
-
-@pytest.fixture(scope="module")
-def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoint of a model whose linear maps are large enough for int8."""
-    task, flags, arch, dictionaries, settings = KINDS["m2m"]
-    sizes = {f"{side}_{name}": 64 for side in ("encoder", "decoder") for name in ("embed_dim", "ffn_embed_dim")}
-    folder = tmp_path_factory.mktemp("wide")
-    return fairseq_models.save(folder, task, flags.split(), arch, dictionaries, **settings, **sizes).checkpoint
-
-
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_other_precisions(precision: str, wide: Path) -> None:
-    if precision == "int8" and not largest_int8_weight():
-        pytest.skip("int8 needs the compiled kernels")
-    search: dict[str, Any] = {"beam": 1, "max_length_a": 0.0, "max_length_b": 8}
-    sentences = fairseq_models.sentences(20)
-    other = load(wide, precision=precision)
-    assert other.precision == precision
-    for target in ("de", "fr"):
-        ours = load(wide, target=target).translate(sentences, **search)
-        found = other.translate(sentences, target_language=target, **search)
-        assert sum(one.text == two.text for one, two in zip(ours, found, strict=True)) >= 15
-        for one, two in zip(ours, found, strict=True):
-            if one.text == two.text:
-                assert two.score == pytest.approx(one.score, abs=0.1)
-
-
-def test_worker_processes_translate_the_same_into_each_language(wide: Path) -> None:
-    translator, sentences = load(wide), fairseq_models.sentences(12)
-    with Workers(translator.model, 2) as workers:
-        for target in ("de", "fr"):
-            expected = translator.translate(sentences, target_language=target)
-            found = translator.translate(sentences, target_language=target, searcher=workers, max_tokens=30)
-            assert found == expected
-
-
-def test_an_interrupted_file_is_resumed_with_the_same_languages(
-    wide: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text, output = tmp_path / "text", tmp_path / "output"
-    lines = [f"{line}\n".encode() for line in fairseq_models.sentences(9)]
-    lines[3] = " ".join(f"w{number % 20}" for number in range(300)).encode() + b"\n"  # is split
-    text.write_bytes(b"".join([*lines[:6], b"\xff\n", *lines[6:]]))
-    command = ["translate", "--model", str(wide), "--text", "tokens", "--source-lang", "en", "--quiet"]
-    command += ["--buffer-size", "2", "--max-source-positions", "60", "--max-len-a", "1", str(text), "--output"]
-    german = [*command, str(output), "--target-lang", "de"]
-    assert main(german) == 2 and not output.exists()
-    assert "lines up to 6 are in" in capsys.readouterr().err
-    text.write_bytes(b"".join(lines))
-    assert main([*command, str(output), "--target-lang", "fr", "--resume"]) == 2
-    assert "was started with" in capsys.readouterr().err
-    assert main([*german, "--resume"]) == 0
-    assert main([*command, str(tmp_path / "whole"), "--target-lang", "de"]) == 0
-    assert output.read_bytes() == (tmp_path / "whole").read_bytes()
-    assert output.read_bytes().count(b"\n") == 9 and b"__de__" not in output.read_bytes()
-
-
 @pytest.mark.parametrize("kind", ["m2m", "pairs"])
 def test_import_makes_a_folder_that_translates_alike(kind: str, tmp_path: Path) -> None:
     theirs = saved(kind, tmp_path / "theirs")
@@ -223,8 +145,6 @@ def test_a_model_per_pair_in_safetensors(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "languages", "message"),
     [
-        ("m2m", (None, None), "source_language must be given: expected one of de, en, fr"),
-        ("m2m", ("en", "deu"), r"target_language is 'deu' \(did you mean 'de'\?\), which the model doesn't have"),
         ("pairs", (None, None), "source_language must be given: expected one of the pairs en-de, de-fr, en-fr"),
         ("pairs", ("de", "en"), "target_language is 'en', which the model doesn't have with de: expected one of the"),
     ],
@@ -235,9 +155,3 @@ def test_languages_that_the_model_lacks(
     with pytest.raises(ValueError, match=f"^{message}") as caught:
         load(saved(kind, tmp_path).checkpoint, *languages)
     assert "\n" not in str(caught.value)
-
-
-def test_a_dictionary_of_another_model(m2m: Fairseq, tmp_path: Path) -> None:
-    (tmp_path / "dict.txt").write_text("w1 1\nw2 1\n")
-    with pytest.raises(ValueError, match="another model: the source one has 9 tokens .* the model 31; give"):
-        load(m2m.checkpoint, dictionaries=tmp_path / "dict.txt")

@@ -134,7 +134,6 @@ def test_a_chosen_number_of_updates_is_kept(updates: int, length: dict[str, int]
         ({"patience": 3}, ["size", "updates", "dropout", "connection"]),
         ({"dropout": 0.05}, ["size", "updates", "connection"]),
         ({"max-tokens": 1024}, ["size", "dropout", "connection"]),
-        ({"encoder-layers": 1}, ["updates", "dropout", "connection"]),
         ({"share-all-embeddings": None, "max-epoch": 1}, ["dropout", "connection"]),
         ({"arch": "transformer_sas_small"}, ["updates", "dropout"]),
     ],
@@ -178,10 +177,8 @@ def test_every_plan_is_a_recipe(pairs: int, hardware: Hardware, choices: dict[st
     ("choices", "said"),
     [
         ({"size": "huge"}, "size is 'huge': expected "),
-        ({"epochs": 0}, "epochs is 0: expected "),
         ({"epochs": 3, "updates": 100}, "epochs is given together with updates"),
         ({"connection": "2rskp"}, "connection is '2rskp': expected "),
-        ({"precision": "int8"}, "precision is 'int8': expected "),
     ],
 )
 def test_what_can_not_be_chosen_is_one_line(choices: dict[str, Any], said: str) -> None:
@@ -196,15 +193,7 @@ def test_what_can_not_be_chosen_is_one_line(choices: dict[str, Any], said: str) 
         (30_000, {}, []),
         (30_000, {"limit": 5_000}, []),
         (30_000, {"epochs": 3}, [r"^705 updates \(3 passes .*\) are too few; the full training has 7,050: "]),
-        (30_000, {"limit": 1_000}, [r"^940 updates \(4 passes .*\) are too few; the full training has 7,050: "]),
-        (
-            500_000,
-            {"updates": 50},
-            [
-                r"^50 updates \(0\.\d+ passes over the data\) are too few; the full training has [\d,]+: expect "
-                "poor translations$"
-            ],
-        ),
+        (500_000, {"updates": 50}, [r"^50 updates \(0\.\d+ passes over the data\) are too few"]),
         (4_999, {}, [r"^4,999 sentence pairs are too few: expected 5,000 or more\. "]),
     ],
 )

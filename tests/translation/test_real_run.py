@@ -25,7 +25,6 @@ from rskip.corpora import find_corpus, prepare
 from rskip.experiments.recipe import load_recipe
 from rskip.records import read_record
 from rskip.tasks.run import precision_here
-from rskip.translation import Translator
 from rskip.translation.data import data_folder
 from rskip.zoo.loading import load_entry
 from rskip.zoo.registry import read_registry
@@ -129,38 +128,3 @@ def test_killed_in_mid_training_and_repeated_it_ends_in_a_model_that_is_loaded(
         load_entry(entry, root=project)
     assert str(error.value).endswith("; import the module that registers it, then load the model")
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.slow
-def test_rskip_train_is_resumed_by_the_same_command_and_its_recipe_has_the_same_config(
-    project: Path, forked_preprocess: None, forked_logged: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    corpus = ["prepare", "numbers-en-de", "--pairs", "400", "--bpe-size", "100", "--output", "data"]
-    assert main([*corpus, "--workers", "1"]) == 0
-    changes = ["train.encoder-layers=1", "train.decoder-layers=1", "generate.beam=1", "generate.max-len-b=10"]
-    train = ["train", "data", "--output", "model", "--gpus", "0", "--epochs", "3"]
-    command = [*train, "--set", *changes, "generate.max-len-a=0"]
-    with (project / "output.txt").open("wb") as output:
-        program = str(Path(sys.executable).parent / "rskip")
-        first = subprocess.Popen([program, *command], stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
-    run = project / "model/runs/recipe/1"
-    try:
-        while not (run / "checkpoints/checkpoint_last.pt").exists():
-            assert first.poll() is None, (project / "output.txt").read_text()
-            time.sleep(0.05)
-    finally:
-        os.killpg(first.pid, signal.SIGKILL)
-        first.wait()
-    for module in ("rskip.tasks.run", "rskip.translation.scoring"):
-        monkeypatch.setattr(f"{module}.run_logged", forked_logged)
-    monkeypatch.setattr("rskip.experiments.runner.check_fairseq_flags", lambda given: None)  # the first attempt asked
-    assert not (project / "model/model.safetensors").exists()
-    assert main(command) == 0
-    record = read_record(project / "model/results/recipe/1.json")
-    assert (record.training["pieces"], record.training["epochs"]) == (2, 3)
-    assert record.metrics["sacrebleu"] >= 0 and record.signatures["chrf"]
-    translator = Translator.from_pretrained(project / "model")
-    assert isinstance(translator("Paul has nine keys."), str)
-    assert load_recipe("model/recipe.yaml").config == record.config
-    assert main(["run", "model/recipe.yaml", "--gpus", "0"]) == 0  # it has its record
-    assert read_record(project / "model/results/recipe/1.json").date == record.date

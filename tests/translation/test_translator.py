@@ -6,7 +6,6 @@ import gzip
 import multiprocessing
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from copy import deepcopy
 from pathlib import Path
 
 import numpy
@@ -49,18 +48,6 @@ def test_raw_text_to_raw_text(name: str, root: Path) -> None:
     assert (translator.source_language, translator.target_language) == ("en", "de")
     assert translator(DOG) == HUND
     assert translator(DOG, beam=1) == HUND
-
-
-def test_its_repr_says_which_model_and_how_it_computes(translator: Translator) -> None:
-    assert repr(translator) == (
-        f"Translator({str(translator.file)!r}, connection='2rskip+ln', languages='en-de', precision='float32', "
-        "device='cpu')"
-    )
-
-
-def test_a_list_is_for_translate(translator: Translator) -> None:
-    with pytest.raises(ValueError, match=r"takes one text and got a list: translate\(\[...\]\) takes several"):
-        translator(["a"])
 
 
 def test_a_slice_is_as_good_as_its_record_says(
@@ -130,20 +117,6 @@ def test_worker_processes_give_the_same_in_the_same_order_and_one_that_is_killed
         for left, right in zip(one.hypotheses, other.hypotheses, strict=True):
             assert (left.tokens, left.alignment) == (right.tokens, right.alignment)
             assert left.token_scores == pytest.approx(right.token_scores, abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("device", "count", "message"),
-    [
-        ("cpu", 0, "0 worker processes: expected at least 1"),
-        ("meta", 2, "the model is on meta, but worker processes need a model on the CPU"),
-    ],
-)
-def test_workers_that_make_no_sense(translator: Translator, device: str, count: int, message: str) -> None:
-    model = deepcopy(translator.in_torch().model)
-    model.move(torch.device(device))
-    with pytest.raises(ValueError, match=message), Workers(model, count):
-        pass
 
 
 def test_texts_without_a_letter_stay_without_the_model(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,9 +240,7 @@ def test_a_translation_that_does_not_end_is_noted(translator: Translator) -> Non
         ([DOG], {"prefixes": []}, "0 prefixes for 1 texts"),
         ([DOG], {"prefixes": ["ein " * 90]}, "sentence 1: its prefix has 90 tokens, but its translation may have 68 "),
         ([DOG], {"beams": 3}, "unknown key beams; did you mean beam\\?"),
-        ([DOG], {"max_token": 3}, "unknown key max_token; did you mean max_tokens"),
         ([DOG], {"max_tokens": 0}, "max_tokens is 0: expected 1 or more"),
-        ([DOG], {"beam": 0}, "beam is 0: expected a whole number, 1 or more"),
         ([DOG], {"too_long": "drop"}, "too_long is 'drop': expected keep or cut or split"),
         ([DOG], {"max_source_tokens": 1}, "max_source_tokens is 1: expected 2 or more"),
     ],

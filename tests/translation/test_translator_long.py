@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import torch
 
-from rskip.cpu import PRECISIONS, for_inference
-from rskip.cpu.library import Found
 from rskip.text import Dictionary, Tokenizer, TokenText
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.translation import Translator
@@ -156,39 +150,3 @@ def test_too_little_memory_is_told_with_what_to_change(monkeypatch: pytest.Monke
         monkeypatch.setattr(translator.model, "encode", Mock(side_effect=error))
         with pytest.raises((ValueError, RuntimeError), match=expected):
             translator.translate([words(4), words(3)])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kernels", [True, False], ids=["kernels", "no kernels"])
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_threads_that_share_a_fresh_translator(precision: str, kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Includes the first use, and position tables that grow while other threads read them."""
-    if not kernels:
-        for module in ("cpu.library", "cpu.int8", "cpu.precision", "cpu.transformer"):
-            monkeypatch.setattr(f"rskip.{module}.find_library", lambda: Found(None, "not used here"))
-    sizes = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "encoder_ffn_embed_dim": 64, "decoder_ffn_embed_dim": 64}
-    draw = random.Random(0)
-    count = 2000 if kernels else 500
-    lengths = [draw.randint(1, 1500) if draw.random() < 0.02 else draw.randint(1, 30) for _ in range(count)]
-    parts = [[words(length) for length in lengths[start::8]] for start in range(8)]
-    found = []
-    for threads in (1, 8):
-        translator = tiny(max_source_positions=10, max_target_positions=10, **sizes)
-        try:
-            translator.model = for_inference(translator.model, precision)
-        except ValueError:
-            pytest.skip("this processor has no exact 8-bit products")
-        with ThreadPoolExecutor(threads) as pool:
-            translations = pool.map(partial(translator.translate, too_long="keep", **SHORT), parts)
-            found.append([each.hypotheses for part in translations for each in part])
-    assert found[0] == found[1]
-
-
-def test_a_line_of_thousands_of_words(root: Path) -> None:
-    translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de/2rskip_ln")
-    line = "A dog runs. " * 1200
-    expected = " ".join([translator("A dog runs.", beam=1)] * 1200)
-    assert translator(line, max_source_tokens=5, beam=1) == f"{expected} "
-    whole = translator.translate([line], split_sentences=False, max_source_tokens=5, beam=1)[0]
-    assert whole.notes == ("split into 1,200 parts, since it has 4,800 tokens",)
-    assert whole.text == expected

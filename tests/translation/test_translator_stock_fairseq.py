@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -137,50 +136,3 @@ def test_the_same_hypotheses_as_fairseqs_generator(
                 assert ours.token_scores == pytest.approx(token_scores, abs=1e-3)
                 assert ours.text == translator.tokenizer.text.decode(theirs)
                 torch.testing.assert_close(torch.from_numpy(ours.attention).T, attention, rtol=0, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_what_fairseq_train_saves_translates_as_with_fairseq_generate(
-    reversed_words: Path,
-    fairseq_program: Callable[..., subprocess.CompletedProcess[str]],
-    tmp_path: Path,
-) -> None:
-    train = fairseq_program(
-        "fairseq-train", str(reversed_words / "bin"), "--arch", "transformer_tiny", "--optimizer", "adam",
-        "--lr", "3e-3", "--max-tokens", "400", "--max-update", "120", "--save-dir", "save", "--seed", "1",
-        "--share-all-embeddings", "--disable-validation", "--no-progress-bar", "--cpu",
-        "--encoder-normalize-before", "--decoder-normalize-before", "--num-workers", "0",
-        folder=tmp_path,
-    )  # fmt: skip
-    assert train.returncode == 0, train.stderr
-    checkpoint = tmp_path / "save/checkpoint_last.pt"
-    generate = fairseq_program(
-        "fairseq-generate", str(reversed_words / "bin"), "--path", str(checkpoint), "--beam", "3", "--nbest", "2",
-        "--max-len-b", "50", "--cpu", "--num-workers", "0",
-        folder=tmp_path,
-    )  # fmt: skip
-    assert generate.returncode == 0, generate.stderr
-    sources: dict[int, str] = {}
-    expected: dict[int, list[tuple[str, float]]] = {}
-    for line in generate.stdout.splitlines():
-        kind, _, rest = line.partition("-")
-        number, _, rest = rest.partition("\t")
-        if kind == "S":
-            sources[int(number)] = rest
-        elif kind == "H":
-            score, _, text = rest.partition("\t")
-            expected.setdefault(int(number), []).append((text, float(score)))
-    assert len(sources) == 20
-
-    translator = Translator.from_pretrained(checkpoint, dictionaries=reversed_words / "bin", text="tokens")
-    assert (translator.source_language, translator.target_language) == ("a", "b")
-    found = translator.translate(
-        [sources[number] for number in sorted(sources)], beam=3, nbest=2, max_length_a=0.0, max_length_b=50
-    )
-    correct = 0
-    for number, translation in zip(sorted(sources), found, strict=True):
-        for ours, (text, score) in zip(translation.hypotheses, expected[number], strict=True):
-            assert ours.text == text
-            assert ours.score / torch.tensor(2.0).log().item() == pytest.approx(score, abs=2e-4)
-        correct += translation.text.split() == translation.source.split()[::-1]
-    assert correct > 0  # it learnt something, so its probabilities are far from equal

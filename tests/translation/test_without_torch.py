@@ -129,41 +129,23 @@ def test_what_needs_pytorch_says_so_in_one_line(run, root: Path, tmp_path: Path)
 
 def test_what_pytorch_would_not_help_names_the_fault(run, root: Path, tmp_path: Path) -> None:
     """One line without the advice to install PyTorch: the fault is in the files."""
-    whole, text = read_checkpoint(root / MODEL / "model.safetensors"), ["--text", root / MODEL / "text"]
-    dictionaries = ["--dictionaries", root / MODEL, *text]
-
-    def written(name: str, *, settings: dict[str, object], lacks: str = "") -> Path:
-        checkpoint = replace(whole, model={each: value for each, value in whole.model.items() if each != lacks})
-        checkpoint.config = {**whole.config, "model": {**whole.config["model"], **settings}}
-        write_checkpoint(tmp_path / name, checkpoint)
-        return tmp_path / name
-
-    lacking = written("lacking.safetensors", settings={}, lacks="encoder.layers.1.fc2.bias")
-    invalid = written("invalid.safetensors", settings={"connection": "0rskip+ln"})
-    stock = written("stock.safetensors", settings={"connection": None})
-    cut = written("cut.safetensors", settings={})
-    cut.write_bytes(cut.read_bytes()[:-4])
-    (tmp_path / "model.pt").write_bytes(b"PK\x03\x04 and no end")
-    other = tmp_path / "other"
-    other.mkdir()
-    for language, further in (("en", ""), ("de", "one-more-word 1\n")):
-        content = (root / MODEL / f"dict.{language}.txt").read_text()
-        (other / f"dict.{language}.txt").write_text(content + further)
-    for name, config in (("bert", '{"model_type": "bert"}'), ("marian", '{"model_type": "marian"}')):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(config)
-    ensemble = f"{root / MODEL}:{root / MODEL}"
-    for model, further, fault in (
-        (lacking, dictionaries, f"{lacking}: the weights lack encoder.layers.1.fc2.bias, which the settings describe"),
-        (invalid, dictionaries, f"{invalid}: '0rskip+ln' is not a valid connection"),
-        (cut, dictionaries, "truncated or damaged"),
-        (tmp_path / "model.pt", dictionaries, "model.pt can't be read: it is truncated, damaged, or not a checkpoint"),
-        (root / MODEL, ["--dictionaries", other, *text], "the dictionaries belong to another model"),
-        (stock, ["--dictionaries", other, *text], "the dictionaries belong to another model"),
-        (ensemble, ["--dictionaries", other, *text], "the dictionaries belong to another model"),
-        (tmp_path / "bert", [], "model_type is 'bert': expected a translation model"),
-        (tmp_path / "marian", [], "no weights in "),
+    checkpoint, dictionaries = read_checkpoint(root / MODEL / "model.safetensors"), ["--dictionaries", root / MODEL]
+    dictionaries += ["--text", root / MODEL / "text"]
+    invalid, cut, lacking = (tmp_path / f"{name}.safetensors" for name in ("invalid", "cut", "lacking"))
+    config = {**checkpoint.config, "model": {**checkpoint.config["model"], "connection": "0rskip+ln"}}
+    write_checkpoint(invalid, replace(checkpoint, config=config))
+    cut.write_bytes((root / MODEL / "model.safetensors").read_bytes()[:-4])
+    del checkpoint.model["encoder.layers.1.fc2.bias"]
+    write_checkpoint(lacking, checkpoint)
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert/config.json").write_text('{"model_type": "bert"}')
+    for model, fault in (
+        (lacking, f"{lacking}: the weights lack encoder.layers.1.fc2.bias, which the settings describe"),
+        (invalid, f"{invalid}: '0rskip+ln' is not a valid connection"),
+        (cut, "truncated or damaged"),
+        (tmp_path / "bert", "model_type is 'bert': expected a translation model"),
     ):
+        further = [] if model.is_dir() else dictionaries
         done = run("-m", "rskip", "translate", "--quiet", "--model", model, *further, text="A man.\n")
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
         assert fault in done.stderr and "install the extra" not in done.stderr, done.stderr

@@ -101,8 +101,7 @@ class Folder:
             tensors |= _read_weights(path)
         if tensors and all(name.startswith("module.") for name in tensors):
             problem = "has weights of DistributedDataParallel, whose names all begin with module."
-            advice = "save the model in it, with model.module.save_pretrained"
-            raise SettingError("", problem, advice=advice, source=str(self.path))
+            raise self.error(problem, advice="save the model in it, with model.module.save_pretrained")
         return tensors
 
     def weights(self) -> list[Path]:
@@ -115,6 +114,14 @@ class Folder:
         others = [path.name for path in sorted(self.path.iterdir()) if path.suffix in _OTHERS]
         found = f" ({', '.join(others)} can't be read)" if others else ""
         raise FileNotFoundError(f"no weights in {self.path}: expected {' or '.join(_WEIGHTS)}{found}")
+
+    def error(self, problem: str, *, file: str = "", name: str = "", **further: str) -> SettingError:
+        """The error for a file of the folder, or for the folder. See `SettingError`."""
+        return SettingError(name, problem, source=str(self.path / file), **further)
+
+    def wrong(self, name: str, value: object, expected: str, *, file: str = CONFIG) -> SettingError:
+        """The error for the value of a setting in a file."""
+        return SettingError.of_value(name, value, expected, source=str(self.path / file))
 
     def _shards(self, index: str) -> list[Path]:
         source = str(self.path / index)
@@ -130,18 +137,16 @@ class Folder:
             base = self.read_object(ADAPTER).get("base_model_name_or_path")
             problem = f"is an adapter (LoRA) for {base or 'another model'}"
             advice = "merge it into that model (merge_and_unload of the package peft) and give the merged folder"
-            raise SettingError("", f"{self.path} {problem}", expected="a complete model", advice=advice)
+            raise self.error(problem, expected="a complete model", advice=advice)
 
     def _check_plain(self) -> None:
-        source = str(self.path / CONFIG)
         if (quantised := self.config.get("quantization_config")) is not None:
             method = quantised.get("quant_method") if isinstance(quantised, Mapping) else None
             problem = f"has quantised weights ({shown(method or quantised)})"
-            advice = "give the original model; --precision int8 quantises it here"
-            raise SettingError("", problem, advice=advice, source=source)
+            raise self.error(problem, file=CONFIG, advice="give the original model; --precision int8 quantises it here")
         if "auto_map" in self.config:
             problem = "needs its own code (auto_map, trust_remote_code), which rskip never runs"
-            raise SettingError("", problem, expected="a model whose code is in transformers", source=source)
+            raise self.error(problem, file=CONFIG, expected="a model whose code is in transformers")
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:

@@ -19,7 +19,6 @@ from rskip.checkpoint.hugging_face.stacks import (
     StackSettings,
     Tables,
     check_fairseq_order,
-    check_rows,
     find_table,
     read_settings,
     stack_settings,
@@ -37,7 +36,7 @@ from rskip.checkpoint.hugging_face.tokens import (
 from rskip.checkpoint.stock import POSTNORM
 from rskip.files.text_lines import read_lines
 from rskip.settings.check import convert
-from rskip.settings.errors import SettingError, shown
+from rskip.settings.errors import shown
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig, TextPipeline
 from rskip.text.subwords import BytePairEncoding
@@ -50,8 +49,6 @@ _OUTPUT = "model.decoder.output_projection.weight"
 class FSMTSettings(StackSettings, kw_only=True):
     """What config.json says of the model; the defaults are those of transformers."""
 
-    src_vocab_size: int = 42024
-    tgt_vocab_size: int = 42024
     langs: tuple[str, str] = ("en", "de")
     decoder_start_token_id: int = 2
     tie_word_embeddings: bool = False
@@ -68,8 +65,6 @@ def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> Hugging
     _check_pair(own, languages, folder)
     weights = folder.tensors()
     tables = _tables(weights, config, folder)
-    check_rows("src_vocab_size", config.src_vocab_size, tables.source, folder)
-    check_rows("tgt_vocab_size", config.tgt_vocab_size, tables.target, folder)
     text = TextConfig(
         source_language=own[0],
         target_language=own[1],
@@ -98,15 +93,15 @@ def _check_pair(own: tuple[str, str], given: tuple[str | None, str | None], fold
     for side, name, wanted in zip(("source", "target"), own, given, strict=True):
         if wanted not in (None, name):
             problem = f"is {shown(wanted)}, but the model translates {own[0]} to {own[1]}"
-            raise SettingError(f"{side}_language", problem, source=str(folder.path))
+            raise folder.error(problem, name=f"{side}_language")
 
 
 def _tables(weights: Mapping[str, Tensor], config: FSMTSettings, folder: Folder) -> Tables:
     """The tables. Where the files hold equal ones, or one for several, they are one."""
-    target = find_table(weights, (SIDES[1], _OUTPUT, *SIDES), config, folder)
+    target = find_table(weights, (SIDES[1], _OUTPUT, *SIDES), folder)
     source = target
     if not config.tie_word_embeddings:
-        source = find_table(weights, SIDES, config, folder)
+        source = find_table(weights, SIDES, folder)
     output = weights.get(_OUTPUT, target)
     return Tables(*(target if torch.equal(each, target) else each for each in (source, target, output)))
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
 from rskip.checkpoint.hugging_face.readers import check_known
-from rskip.checkpoint.hugging_face.stacks import ACTIVATIONS, OUTPUT, read_settings
+from rskip.checkpoint.hugging_face.stacks import ACTIVATIONS, OUTPUT, Activation, read_settings
 from rskip.settings.errors import SettingError
 from rskip.transformer import LanguageModelConfig
 
@@ -73,7 +73,7 @@ class GPT2Settings(msgspec.Struct, kw_only=True):
     n_layer: int = 12
     n_head: int = 12
     n_inner: int | None = None
-    activation_function: str = "gelu_new"
+    activation_function: Activation = "gelu_new"
     resid_pdrop: float = 0.1
     attn_pdrop: float = 0.1
     layer_norm_epsilon: float = 1e-5
@@ -139,7 +139,7 @@ class LlamaSettings(msgspec.Struct, kw_only=True):
     num_attention_heads: int = 32
     num_key_value_heads: int | None = None
     head_dim: int | None = None
-    hidden_act: str = "silu"
+    hidden_act: Activation = "silu"
     max_position_embeddings: int = 2048
     rms_norm_eps: float = 1e-6
     attention_dropout: float = 0.0
@@ -188,15 +188,14 @@ def _rotary(config: LlamaSettings, folder: Folder) -> tuple[float, dict[str, Any
     given = {"rope_theta": config.rope_theta, **(getattr(config, name) or {})}
     theta, factor = given.pop("rope_theta"), given.pop("partial_rotary_factor", 1.0)
     kind = given.pop("rope_type", given.pop("type", "default"))
-    source = str(folder.path / CONFIG)
     if factor != 1.0:
-        raise SettingError.of_value(f"{name}.partial_rotary_factor", factor, "1", source=source)
+        raise folder.wrong(f"{name}.partial_rotary_factor", factor, "1")
     if kind not in _SCALING:
-        raise SettingError.of_value(f"{name}.rope_type", kind, f"one of {', '.join(_SCALING)}", source=source)
+        raise folder.wrong(f"{name}.rope_type", kind, f"one of {', '.join(_SCALING)}")
     if kind == "default":
         return theta, None
     if missing := _SCALING[kind].keys() - given.keys():
-        raise SettingError(f"{name}.{min(missing)}", "is missing", source=source)
+        raise folder.error("is missing", name=f"{name}.{min(missing)}", file=CONFIG)
     return theta, {"kind": kind, **{ours: given[theirs] for theirs, ours in _SCALING[kind].items()}}
 
 
@@ -218,7 +217,7 @@ def _refuse_settings(config: msgspec.Struct, usual: Mapping[str, Any], folder: F
         known = values if isinstance(values, tuple) else (values,)
         if (value := getattr(config, name)) not in known:
             expected = " or ".join("null" if each is None else str(each).lower() for each in known)
-            raise SettingError.of_value(name, value, expected, source=str(folder.path / CONFIG))
+            raise folder.wrong(name, value, expected)
 
 
 def _checkpoint(folder: Folder, weights: dict[str, Tensor], *, vocabulary: int, **settings: Any) -> Checkpoint:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
-from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
+from rskip.checkpoint.hugging_face.folder import Folder
 from rskip.checkpoint.hugging_face.readers import HuggingFaceModel
 from rskip.checkpoint.hugging_face.stacks import (
     BIAS,
@@ -24,6 +24,7 @@ from rskip.checkpoint.hugging_face.stacks import (
     SHARED,
     SIDES,
     TIED,
+    Activation,
     StackSettings,
     find_table,
     read_settings,
@@ -57,8 +58,7 @@ _LANGUAGE = re.compile(r">>([\w-]+)<<")
 class MarianSettings(StackSettings, kw_only=True):
     """What config.json says of the model; the defaults are those of transformers."""
 
-    vocab_size: int
-    activation_function: str = "gelu"
+    activation_function: Activation = "gelu"
     scale_embedding: bool = False
     share_encoder_decoder_embeddings: bool = True
     decoder_start_token_id: int = 58100
@@ -95,10 +95,6 @@ def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> Hugging
     codes = _codes(dictionaries[0], dictionaries[1])
     source_language, target_language, tokens = _pair(about, languages, codes, source=str(folder.path))
     tied = config.tie_word_embeddings or OUTPUT not in weights
-    for name in (BIAS,) if tied else (BIAS, OUTPUT):
-        if name in weights and len(target) not in weights[name].shape:
-            problem, expected = f"has the shape {tuple(weights[name].shape)}", f"{len(target):,} tokens"
-            raise SettingError(name, problem, expected=expected, source=str(folder.path))
     checkpoint = Checkpoint(
         model={
             **stack_weights(weights),
@@ -198,10 +194,10 @@ def _tables(weights: Mapping[str, Tensor], config: MarianSettings, folder: Folde
     """The embeddings of source and target: (tokens, features) each."""
     tied = config.tie_word_embeddings
     if tied and config.share_encoder_decoder_embeddings:
-        table = find_table(weights, TIED, config, folder)
+        table = find_table(weights, TIED, folder)
         return table, table
-    source = find_table(weights, (SIDES[0], SHARED), config, folder)
-    return source, find_table(weights, (SIDES[1], SHARED, *((OUTPUT,) if tied else ())), config, folder)
+    source = find_table(weights, (SIDES[0], SHARED), folder)
+    return source, find_table(weights, (SIDES[1], SHARED, *((OUTPUT,) if tied else ())), folder)
 
 
 def _rows(folder: Folder, name: str, size: int, config: MarianSettings, added: Mapping[str, int]) -> _Rows:
@@ -212,18 +208,14 @@ def _rows(folder: Folder, name: str, size: int, config: MarianSettings, added: M
     :param added: further tokens and their rows.
     """
     vocabulary = _vocabulary(folder, name, size, added)
-    source = str(folder.path / CONFIG)
     padding = vocabulary.get(PAD, config.pad_token_id) if name == TARGET_VOCABULARY else config.pad_token_id
     # only the decoder has a start; with two vocabularies, its number may be too large for the source
     start = padding if name == VOCABULARY and config.decoder_start_token_id >= size else config.decoder_start_token_id
     special = {"decoder_start_token_id": start, "pad_token_id": padding, "eos_token_id": config.eos_token_id}
     for setting, row in special.items():
         if not 0 <= row < size:
-            raise SettingError.of_value(setting, row, f"less than {size:,}, the tokens of the model", source=source)
+            raise folder.wrong(setting, row, f"less than {size:,}, the tokens of the model")
     first = [*special.values(), vocabulary[UNK]]
-    if len({*first[1:]}) < len(first) - 1:
-        problem = "gives the same number to two of the padding, end and unknown tokens"
-        raise SettingError("", problem, advice="get the file again", source=source)
     tokens = {row: token for token, row in vocabulary.items() if token and "\n" not in token}
     others = [row for row in range(size) if row not in first[1:]]
     unnamed = (f"madeupword{number:04}" for number in range(size))
@@ -232,16 +224,13 @@ def _rows(folder: Folder, name: str, size: int, config: MarianSettings, added: M
 
 def _vocabulary(folder: Folder, name: str, size: int, added: Mapping[str, int]) -> dict[str, int]:
     """The tokens of a vocabulary's file and the added ones, and their rows in an embedding of so many rows."""
-    source = str(folder.path / name)
-    vocabulary = {**token_numbers(folder.read_object(name), source=source), **added}
+    vocabulary = {**token_numbers(folder.read_object(name), source=str(folder.path / name)), **added}
     if UNK not in vocabulary:
-        raise SettingError("", f"has no token {UNK}", expected="the vocabulary of a Marian model", source=source)
-    if len({*vocabulary.values()}) < len(vocabulary):
-        raise SettingError("", "gives two tokens the same number", advice="get the file again", source=source)
+        raise folder.error(f"has no token {UNK}", file=name, expected="the vocabulary of a Marian model")
     most, fewest = max(vocabulary.values()), min(vocabulary.values())
     if fewest < 0 or not size - MOST_UNNAMED <= most + 1 <= size:
         problem = f"belongs to another model: it numbers its tokens up to {most:,}, but the embedding has {size:,} rows"
-        raise SettingError("", problem, advice="give the files of one model", source=source)
+        raise folder.error(problem, file=name, advice="give the files of one model")
     return vocabulary
 
 

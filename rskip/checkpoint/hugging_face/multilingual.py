@@ -23,10 +23,9 @@ from rskip.checkpoint.hugging_face.folder import TOKENIZER_ADVICE, Folder
 from rskip.checkpoint.hugging_face.readers import HuggingFaceModel
 from rskip.checkpoint.hugging_face.stacks import (
     BIAS,
+    Activation,
     StackSettings,
-    Tables,
     check_fairseq_order,
-    check_rows,
     read_settings,
     shared_tables,
     stack_settings,
@@ -46,7 +45,6 @@ from rskip.checkpoint.hugging_face.tokens import (
     token_numbers,
 )
 from rskip.checkpoint.stock import PRENORM
-from rskip.settings.errors import SettingError
 from rskip.text.languages import LanguageTokens
 from rskip.text.pipeline import TextConfig, TextPipeline
 from rskip.text.subwords import MergedPieces, WholePieces
@@ -105,15 +103,13 @@ _MBART25 = _Languages(
 class M2MSettings(StackSettings, kw_only=True):
     """What config.json says of the model; the defaults are those of transformers."""
 
-    vocab_size: int = 128112
     decoder_start_token_id: int = 2
 
 
 class MBartSettings(StackSettings, kw_only=True):
     """What config.json says of the model; the defaults are those of transformers."""
 
-    vocab_size: int = 50265
-    activation_function: str = "gelu"
+    activation_function: Activation = "gelu"
     scale_embedding: bool = False
     decoder_start_token_id: int | None = None
     tokenizer_class: str = ""
@@ -127,15 +123,14 @@ def read_m2m(folder: Folder, *, languages: Pair) -> HuggingFaceModel:
     tokenizer = str(about.get("tokenizer_class"))
     is_nllb = tokenizer.startswith("Nllb") or not (tokenizer.startswith("M2M100") or folder.has(VOCABULARY))
     weights = folder.tensors()
-    tables = _tables(weights, config, config.vocab_size, folder)
+    tables = shared_tables(weights, config, folder)
     vocabulary = None
     if is_nllb:
         kind = _NLLB._replace(tokens=_LEGACY) if about.get("legacy_behaviour") else _NLLB
     else:
         usual = about.get("language_codes") or "m2m100"
         if usual not in _M2M_USUAL:
-            source = str(folder.path / TOKENIZER)
-            raise SettingError.of_value("language_codes", usual, f"one of {', '.join(_M2M_USUAL)}", source=source)
+            raise folder.wrong("language_codes", usual, f"one of {', '.join(_M2M_USUAL)}", file=TOKENIZER)
         kind = _M2M._replace(usual=_M2M_USUAL[usual].split())
         vocabulary = token_numbers(folder.read_object(VOCABULARY), source=str(folder.path / VOCABULARY))
     model = {**stack_weights(weights), **tables.weights()}
@@ -150,12 +145,12 @@ def read_mbart(folder: Folder, *, languages: Pair) -> HuggingFaceModel:
     is_mbart50 = _is_mbart50(config, folder)
     check_fairseq_order(config, folder, start=config.decoder_start_token_id if is_mbart50 else None)
     weights = folder.tensors()
-    tables = _tables(weights, config, config.vocab_size, folder)
+    tables = shared_tables(weights, config, folder)
     model = {**stack_weights(weights), **tables.weights()}
     for side in ("encoder", "decoder"):
         name = f"{side}.embed_positions.weight"
         if f"model.{name}" not in weights:
-            raise SettingError("", f"the weights have no model.{name}", source=str(folder.path))
+            raise folder.error(f"the weights have no model.{name}")
         model[name] = weights[f"model.{name}"]
     if has_bias := BIAS in weights and bool(weights[BIAS].any()):
         model["decoder.output_projection.bias"] = weights[BIAS].flatten()
@@ -171,12 +166,6 @@ def _is_mbart50(config: MBartSettings, folder: Folder) -> bool:
     if isinstance(kind, str) and kind.startswith("MBart"):
         return kind.startswith("MBart50")
     return config.decoder_start_token_id == config.eos_token_id
-
-
-def _tables(weights: Mapping[str, Tensor], config: StackSettings, size: int, folder: Folder) -> Tables:
-    tables = shared_tables(weights, config, folder)
-    check_rows("vocab_size", size, tables.target, folder)
-    return tables
 
 
 def _model(
@@ -256,9 +245,7 @@ def _check_units(units: WholePieces, vocabulary: Mapping[str, int], folder: Fold
     """Refuses a SentencePiece model most of whose units the vocabulary lacks."""
     names = units.units()
     if 2 * sum(name in vocabulary for name in names) <= len(names):
-        problem = "has other units than the vocabulary"
-        source = str(folder.path / PIECES)
-        raise SettingError("", problem, advice="give the files of one model", source=source)
+        raise folder.error("has other units than the vocabulary", file=PIECES, advice="give the files of one model")
 
 
 def _language_numbers(
@@ -277,6 +264,5 @@ def _language_numbers(
         found = {token: places[token] for token in listed or usual if token in places}
     if len(found) < 2:
         problem = f"{len(found)} languages in {ALL}, {ADDED}, {TOKENIZER} and {SPECIAL}"
-        advice = "get all files of the model"
-        raise SettingError("", problem, expected="two or more", advice=advice, source=str(folder.path))
+        raise folder.error(problem, expected="two or more", advice="get all files of the model")
     return dict(sorted(found.items(), key=lambda each: each[1]))

@@ -10,7 +10,7 @@ from pathlib import Path
 from rskip.checkpoint.checkpoint import LANGUAGES, Checkpoint
 from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
 from rskip.settings.check import to_plain
-from rskip.settings.errors import SettingError, shown
+from rskip.settings.errors import shown
 from rskip.text.dictionary import Dictionary
 from rskip.text.languages import LanguageTokens
 from rskip.text.pipeline import TextPipeline
@@ -97,12 +97,12 @@ def check_known(folder: Folder, known: Collection[str], what: str) -> str:
 
     :param what: the kind of models that are known, for the error.
     """
-    source, kind = str(folder.path / CONFIG), folder.model_type
+    kind = folder.model_type
     expected = f"{what}: one of {', '.join(sorted(known))}"
     if any(folder.config.get(name) for name in _EXPERTS):
         problem = f"has a mixture of experts ({shown(kind)}), which rskip can't compute"
-        raise SettingError("", problem, expected=expected, source=source)
+        raise folder.error(problem, file=CONFIG, expected=expected)
     if kind is None or kind not in known:
         advice = _READ_BY.get(kind or "", "")
-        raise SettingError("model_type", f"is {shown(kind)}", expected=expected, advice=advice, source=source)
+        raise folder.error(f"is {shown(kind)}", name="model_type", file=CONFIG, expected=expected, advice=advice)
     return kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from torch import Tensor
@@ -12,7 +12,6 @@ from torch import Tensor
 from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
 from rskip.checkpoint.stock import from_stock
 from rskip.settings.check import convert
-from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Positions
 from rskip.text.dictionary import Dictionary
 
@@ -20,7 +19,7 @@ MOST_UNNAMED = 1023  # rows behind the vocabulary's, of an embedding that was fi
 SHARED, OUTPUT, BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
 SIDES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 TIED = (SHARED, *SIDES, OUTPUT)  # names of a table that is all four; files hold one of them
-_OF_ACTIVATION = ("activation_function", "hidden_act")
+Activation = Literal["relu", "gelu", "tanh", "linear", "swish", "silu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh"]
 ACTIVATIONS = {
     **{name: name for name in ("relu", "gelu", "tanh", "linear", "swish")},
     "silu": "swish",
@@ -44,7 +43,7 @@ class StackSettings(msgspec.Struct, kw_only=True):
     decoder_ffn_dim: int = 4096
     decoder_attention_heads: int = 16
     max_position_embeddings: Positions = 1024
-    activation_function: str = "relu"
+    activation_function: Activation = "relu"
     scale_embedding: bool = True
     tie_word_embeddings: bool = True
     pad_token_id: int = 1
@@ -56,19 +55,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 def read_settings(folder: Folder, kind: type[T]) -> T:
     """The settings of a folder's model."""
-    source = str(folder.path / CONFIG)
     known = {name: folder.config[name] for name in kind.__struct_fields__ if folder.config.get(name) is not None}
-    try:
-        config = convert(known, kind, source=source)
-    except SettingError as error:
-        if error.problem != "is missing":
-            raise
-        advice = "the folder is incomplete or damaged: get all files of the model again"
-        raise SettingError(error.name, error.problem, expected=error.expected, advice=advice, source=source) from None
-    for name in _OF_ACTIVATION:
-        if hasattr(config, name) and (value := getattr(config, name)) not in ACTIVATIONS:
-            raise SettingError.of_value(name, value, f"one of {', '.join(ACTIVATIONS)}", source=source)
-    return config
+    return convert(known, kind, source=str(folder.path / CONFIG))
 
 
 def check_fairseq_order(config: StackSettings, folder: Folder, *, start: int | None = Dictionary.eos_index) -> None:
@@ -81,7 +69,7 @@ def check_fairseq_order(config: StackSettings, folder: Folder, *, start: int | N
         order["decoder_start_token_id"] = start, Dictionary.eos_index
     for name, (found, expected) in order.items():
         if found != expected:
-            raise SettingError.of_value(name, found, str(expected), source=str(folder.path / CONFIG))
+            raise folder.wrong(name, found, str(expected))
 
 
 def stack_settings(config: StackSettings, *, connection: str, learned_positions: bool, **others: Any) -> dict[str, Any]:
@@ -117,24 +105,12 @@ def stack_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return from_stock({name.removeprefix("model."): each for name, each in layers.items()})
 
 
-def find_table(weights: Mapping[str, Tensor], names: Sequence[str], config: StackSettings, folder: Folder) -> Tensor:
+def find_table(weights: Mapping[str, Tensor], names: Sequence[str], folder: Folder) -> Tensor:
     """The embedding (tokens, features) that the weights have under the first possible name."""
     for name in names:
         if name in weights:
-            if weights[name].shape[1:] != (config.d_model,):
-                expected = f"{config.d_model} features, as d_model says"
-                problem = f"has the shape {tuple(weights[name].shape)}"
-                raise SettingError(name, problem, expected=expected, source=str(folder.path))
             return weights[name]
-    problem = f"the weights have no {names[0]}"
-    raise SettingError("", problem, expected="the weights of a translation model", source=str(folder.path))
-
-
-def check_rows(name: str, size: int, table: Tensor, folder: Folder) -> None:
-    """Refuses an embedding of another size than the setting `name` says."""
-    if size != len(table):
-        expected = f"{len(table):,}, the rows of the embedding"
-        raise SettingError.of_value(name, size, expected, source=str(folder.path / CONFIG))
+    raise folder.error(f"the weights have no {names[0]}", expected="the weights of a translation model")
 
 
 class Tables(NamedTuple):
@@ -161,12 +137,7 @@ class Tables(NamedTuple):
 def shared_tables(weights: Mapping[str, Tensor], config: StackSettings, folder: Folder) -> Tables:
     """The tables of a model whose two sides have one vocabulary."""
     if config.tie_word_embeddings:
-        table = find_table(weights, TIED, config, folder)
+        table = find_table(weights, TIED, folder)
         return Tables(table, table, table)
-    source, target = (find_table(weights, (side, SHARED), config, folder) for side in SIDES)
-    tables = Tables(source, target, weights.get(OUTPUT, target))
-    if len({each.shape for each in tables}) > 1:
-        shapes = ", ".join(str(tuple(each.shape)) for each in tables)
-        problem = f"has embedding tables of different shapes: {shapes}"
-        raise SettingError("", problem, expected="equal shapes", source=str(folder.path))
-    return tables
+    source, target = (find_table(weights, (side, SHARED), folder) for side in SIDES)
+    return Tables(source, target, weights.get(OUTPUT, target))

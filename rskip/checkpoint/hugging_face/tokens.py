@@ -41,7 +41,7 @@ def numbered_tokens(folder: Folder, content: Mapping[str, Any]) -> dict[str, int
         for token, number in numbers.items():
             if found.setdefault(token, number) != number:
                 problem = f"gives {token} the number {number:,}, but another file {found[token]:,}"
-                raise SettingError("", problem, advice="give the files of one model", source=str(folder.path / name))
+                raise folder.error(problem, file=name, advice="give the files of one model")
     return found
 
 
@@ -78,7 +78,7 @@ def refuse_added(tokens: Collection[str], reason: str, folder: Folder) -> None:
     """Refuses a model with tokens that were added to its vocabulary."""
     if tokens:
         listed = f"{len(tokens)} added token{'s' * (len(tokens) > 1)} ({first_names(tokens, listed='its tokenizer')})"
-        raise SettingError("", f"has {listed}, which rskip can't read {reason}", source=str(folder.path))
+        raise folder.error(f"has {listed}, which rskip can't read {reason}")
 
 
 def listed_tokens(folder: Folder) -> list[str]:

@@ -170,22 +170,6 @@ def test_added_tokens_of_fsmt_are_refused(folders: Any, tmp_path: Path) -> None:
         read("fsmt", tmp_path / "model")
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_shards_and_pickles(folders: Any, name: str, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(folders(name), folder, ignore=shutil.ignore_patterns("*.safetensors"))
-    model = theirs(name, folders(name))
-    torch.save(model.state_dict(), folder / "pytorch_model.bin")
-    expected = read(name, folders(name)).checkpoint
-    pickled = read(name, folder).checkpoint
-    (folder / "pytorch_model.bin").unlink()
-    model.save_pretrained(folder, max_shard_size="10KB")
-    assert len([*folder.glob("model-*.safetensors")]) > 1
-    for found in (pickled, read(name, folder).checkpoint):
-        assert found.config == expected.config and found.model.keys() == expected.model.keys()
-        assert all(torch.equal(tensor, expected.model[key]) for key, tensor in found.model.items())
-
-
 def test_languages_are_those_that_the_files_list(folders: Any, tmp_path: Path) -> None:
     """Without tokenizer.json they have the rows behind the units, in the order of the list."""
     mbart, m2m = tmp_path / "mbart", tmp_path / "m2m"
@@ -241,13 +225,6 @@ def edited(folders: Any, name: str, tmp_path: Path, file: str, edit: Callable[[A
     return copy
 
 
-@pytest.mark.parametrize("name", ["m2m", "nllb", "mbart50", "fsmt"])
-def test_too_many_positions_are_refused(folders: Any, name: str, tmp_path: Path) -> None:
-    copy = edited(folders, name, tmp_path, "config.json", lambda config: config.update(max_position_embeddings=10**12))
-    with pytest.raises(ValueError, match=r"config\.json: max_position_embeddings is 1000000000000: expected"):
-        read(name, copy)
-
-
 def _charsmap(content: str) -> dict[str, Any]:
     return {"normalizer": {"type": "Precompiled", "precompiled_charsmap": content}}
 
@@ -255,13 +232,13 @@ def _charsmap(content: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        *(("mbart50", {"model": {"vocab": {10: {1: score}}}}) for score in (1e300, 10**400, math.nan, -math.inf)),
+        *(("mbart50", {"model": {"vocab": {10: {1: score}}}}) for score in (1e300, 10**400, math.nan)),
         ("mbart50", {"model": {"vocab": {10: {0: ""}}}}),
         ("mbart50", {"model": {"vocab": {10: {0: "\ud800"}}}}),
         ("nllb", {"model": {"merges": 5}}),
         ("nllb", {"model": {"type": ["BPE"]}}),
         ("nllb", {"normalizer": {"type": "Sequence", "normalizers": 5}}),
-        *(("nllb", _charsmap(content)) for content in ("AAAA", "é", "A" * 4000)),
+        *(("nllb", _charsmap(content)) for content in ("AAAA", "é")),
     ],
 )
 def test_a_damaged_tokenizer_is_named(folders: Any, name: str, changes: Any, tmp_path: Path) -> None:
