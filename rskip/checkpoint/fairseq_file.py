@@ -9,7 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy
 import torch
+from numpy._core import multiarray
 
 from rskip.checkpoint.checkpoint import LANGUAGES, Checkpoint, beyond_fairseq, check_config
 from rskip.checkpoint.fairseq_languages import language_settings
@@ -18,7 +20,6 @@ from rskip.checkpoint.tensors import check_tensors
 from rskip.checkpoint.training_file import refuse_training_file
 from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file
-from rskip.machine.extras import extra
 from rskip.machine.torch_errors import system_error
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
@@ -31,10 +32,6 @@ class _Meter:
 @cache
 def _allowed() -> list[Any]:
     """The types in fairseq's files. They only store settings and values of metrics, and execute nothing."""
-    with extra("translation", what="a checkpoint of fairseq"):
-        import numpy
-        from numpy._core import multiarray
-
     constructors = {name: getattr(multiarray, name) for name in ("scalar", "_reconstruct")}
     modules = ("numpy._core.multiarray", "numpy.core.multiarray")  # files written with numpy 1 have the second
     return [
@@ -141,8 +138,6 @@ def _config_from_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """
     if _CONFIG in state:
         return _settings(state[_CONFIG])
-    import numpy
-
     groups = _settings(state.get("cfg"))
     flat = _settings(groups.get("model") if groups else state.get("args"))
     structured = isinstance(groups.get("model"), Mapping)

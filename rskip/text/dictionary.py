@@ -91,17 +91,9 @@ class Dictionary:
         return [*indices, self.eos_index] if append_eos else indices
 
     def decode(self, indices: Iterable[int]) -> str:
-        """The tokens joined by single spaces, without `<s>`, `</s>` and `<pad>`.
-
-        :raises ValueError: an index is outside the dictionary.
-        """
-        tokens = []
-        for index in indices:
-            if not 0 <= index < len(self.tokens):
-                raise ValueError(f"index {index} is outside a dictionary of {len(self.tokens)} tokens")
-            if index not in (self.bos_index, self.pad_index, self.eos_index):
-                tokens.append(self.tokens[index])
-        return " ".join(tokens)
+        """The tokens joined by single spaces, without `<s>`, `</s>` and `<pad>`."""
+        hidden = (self.bos_index, self.pad_index, self.eos_index)
+        return " ".join(self.tokens[index] for index in indices if index not in hidden)
 
 
 def _is_number(count: str) -> bool:

@@ -35,6 +35,8 @@ with extra("onnx", what="export to ONNX"):
     import onnx
     import onnxruntime  # noqa: F401 - what is missing is told before any work
     import onnxscript  # noqa: F401
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.shape_inference import quant_pre_process
 
 OPSET = 18
 _TOLERANCE = 1e-4  # maximum error of logits, relative to the largest one if that is above 1
@@ -318,9 +320,6 @@ def check_equal(model: Transformer, exported: OnnxTransformer) -> None:
 
 def quantise(path: Path) -> None:
     """Quantises linear maps to 8 bits, with weights in 7 bits: without VNNI, two 8-bit products overflow 16 bits."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-    from onnxruntime.quantization.shape_inference import quant_pre_process
-
     folded = path.with_suffix(".folded.onnx")  # with all weights as constants
     quant_pre_process(path, folded, skip_symbolic_shape=True, skip_onnx_shape=True)
     quantize_dynamic(

@@ -62,57 +62,6 @@ def test_only_connections_that_stock_has_are_exported():
         to_stock({"encoder.layers.0.ffn_connection.gate.weight": torch.ones(1)}, connection="1xskip+ln")
 
 
-@pytest.mark.parametrize("normalize_before", [False, True])
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("learned", [False, True])
-def test_a_stock_model_loads_here_and_back_strictly(normalize_before, shared, learned):
-    pytest.importorskip("fairseq")
-    from fairseq.data import Dictionary
-    from fairseq.models.transformer import TransformerModel
-
-    dictionary = Dictionary()
-    for word in "abcd":
-        dictionary.add_symbol(word)
-    settings = {
-        f"{stack}_{name}": value
-        for stack in ("encoder", "decoder")
-        for name, value in {
-            "embed_dim": 8,
-            "ffn_embed_dim": 16,
-            "layers": 2,
-            "attention_heads": 2,
-            "learned_pos": learned,
-        }.items()
-    }
-    settings |= {"share_all_embeddings": shared, "layernorm_embedding": learned}
-    normalize = {f"{stack}_normalize_before": normalize_before for stack in ("encoder", "decoder")}
-    task = Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
-
-    def build_stock() -> TransformerModel:
-        return TransformerModel.build_model(Namespace(**settings, **normalize), task)
-
-    connection = stock_connection(normalize_before=normalize_before)
-    ours = Transformer(
-        TransformerConfig(
-            source_vocabulary=len(dictionary),
-            target_vocabulary=len(dictionary),
-            encoder_connection=connection,
-            decoder_connection=connection,
-            share_decoder_input_output_embed=shared,
-            **settings,
-        )
-    )
-    stock = build_stock()
-    ours.load_state_dict(from_stock(stock.state_dict()), strict=True)
-
-    other = build_stock()
-    other.load_state_dict(to_stock(ours.state_dict(), connection=connection), strict=True)
-    expected, found = from_stock(stock.state_dict()), from_stock(other.state_dict())
-    assert expected.keys() == found.keys()
-    assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
-    assert (other.encoder.layer_norm is not None) == normalize_before
-
-
 SIZES = {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 4, "layers": 2}
 VOCABULARY = 23
 

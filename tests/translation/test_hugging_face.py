@@ -104,7 +104,7 @@ def test_bad_input_is_one_line(folder: Path, tmp_path: Path, capsys: pytest.Capt
         if content is not None:
             (broken / name).write_text(json.dumps(content))
         assert told in refused(*command, broken, capsys=capsys)
-    with pytest.raises(SettingError, match="activation_function is 'mish': expected relu"):
+    with pytest.raises(SettingError, match="activation_function is 'mish': expected gelu"):
         Translator.from_pretrained(write_marian(tmp_path / "mish", activation_function="mish"))
 
 

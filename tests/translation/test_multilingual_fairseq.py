@@ -1,4 +1,4 @@
-"""Multilingual models of fairseq's own tasks give fairseq's own translations."""
+"""Models of fairseq's own tasks give fairseq's own translations: of one pair of languages, and multilingual ones."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ EACH = ("dict.en.txt", "dict.de.txt", "dict.fr.txt")
 MANY = "translation_multi_simple_epoch"
 PRENORM = {"share_all_embeddings": True, "encoder_normalize_before": True, "decoder_normalize_before": True}
 KINDS: dict[str, tuple[str, str, str, Sequence[str], dict[str, Any]]] = {
+    "one pair": ("translation", "--source-lang en --target-lang de", "transformer_tiny", EACH, {}),
     "m2m": (
         MANY,
         "--langs en,de,fr --lang-pairs en-de,de-fr --encoder-langtok src --decoder-langtok "
@@ -67,7 +68,7 @@ KINDS: dict[str, tuple[str, str, str, Sequence[str], dict[str, Any]]] = {
         {"share_decoder_input_output_embed": True},
     ),
 }  # fmt: skip
-FAST = ("m2m", "mbart25", "pairs")
+FAST = ("one pair", "m2m", "mbart25", "pairs")
 
 
 def saved(kind: str, folder: Path) -> Fairseq:

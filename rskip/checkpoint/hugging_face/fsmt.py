@@ -12,27 +12,9 @@ import torch
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
+from rskip.checkpoint.hugging_face import common
 from rskip.checkpoint.hugging_face.folder import Folder
 from rskip.checkpoint.hugging_face.readers import HuggingFaceModel
-from rskip.checkpoint.hugging_face.stacks import (
-    SIDES,
-    StackSettings,
-    Tables,
-    check_fairseq_order,
-    find_table,
-    read_settings,
-    stack_settings,
-    stack_weights,
-)
-from rskip.checkpoint.hugging_face.tokens import (
-    FIRST,
-    TOKENIZER,
-    dictionary_of,
-    numbered_tokens,
-    read_optional,
-    refuse_added,
-    token_numbers,
-)
 from rskip.checkpoint.stock import POSTNORM
 from rskip.files.text_lines import read_lines
 from rskip.settings.check import convert
@@ -46,7 +28,7 @@ _END = "</w>"
 _OUTPUT = "model.decoder.output_projection.weight"
 
 
-class FSMTSettings(StackSettings, kw_only=True):
+class FSMTSettings(common.StackSettings, kw_only=True):
     """What config.json says of the model; the defaults are those of transformers."""
 
     langs: tuple[str, str] = ("en", "de")
@@ -56,12 +38,14 @@ class FSMTSettings(StackSettings, kw_only=True):
 
 def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> HuggingFaceModel:
     """The model of an FSMT folder. See `read_hugging_face`."""
-    config = read_settings(folder, FSMTSettings)
-    check_fairseq_order(config, folder, start=config.decoder_start_token_id)
-    about = read_optional(folder, TOKENIZER)
-    refuse_added([token for token in numbered_tokens(folder, {}) if token not in FIRST], "in FSMT", folder)
+    config = common.read_settings(folder, FSMTSettings)
+    common.check_fairseq_order(config, folder, start=config.decoder_start_token_id)
+    about = common.read_optional(folder, common.TOKENIZER)
+    common.refuse_added(
+        [token for token in common.numbered_tokens(folder, {}) if token not in common.FIRST], "in FSMT", folder
+    )
     langs = about.get("langs") or config.langs
-    own = convert(langs, tuple[str, str], name="langs", source=str(folder.path / TOKENIZER))
+    own = convert(langs, tuple[str, str], name="langs", source=str(folder.path / common.TOKENIZER))
     _check_pair(own, languages, folder)
     weights = folder.tensors()
     tables = _tables(weights, config, folder)
@@ -74,11 +58,13 @@ def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> Hugging
     )
     return HuggingFaceModel(
         checkpoint=Checkpoint(
-            model={**stack_weights(weights), **tables.weights()},
+            model={**common.stack_weights(weights), **tables.weights()},
             config={
                 "task": "translation",
                 "arch": "fsmt",
-                "model": stack_settings(config, connection=POSTNORM, learned_positions=False, **tables.settings()),
+                "model": common.stack_settings(
+                    config, connection=POSTNORM, learned_positions=False, **tables.settings()
+                ),
             },
         ),
         text=TextPipeline(text, _merges(folder)),
@@ -96,14 +82,14 @@ def _check_pair(own: tuple[str, str], given: tuple[str | None, str | None], fold
             raise folder.error(problem, name=f"{side}_language")
 
 
-def _tables(weights: Mapping[str, Tensor], config: FSMTSettings, folder: Folder) -> Tables:
+def _tables(weights: Mapping[str, Tensor], config: FSMTSettings, folder: Folder) -> common.Tables:
     """The tables. Where the files hold equal ones, or one for several, they are one."""
-    target = find_table(weights, (SIDES[1], _OUTPUT, *SIDES), folder)
+    target = common.find_table(weights, (common.SIDES[1], _OUTPUT, *common.SIDES), folder)
     source = target
     if not config.tie_word_embeddings:
-        source = find_table(weights, SIDES, folder)
+        source = common.find_table(weights, common.SIDES, folder)
     output = weights.get(_OUTPUT, target)
-    return Tables(*(target if torch.equal(each, target) else each for each in (source, target, output)))
+    return common.Tables(*(target if torch.equal(each, target) else each for each in (source, target, output)))
 
 
 def _merges(folder: Folder) -> BytePairEncoding:
@@ -122,9 +108,9 @@ def _merges(folder: Folder) -> BytePairEncoding:
 def _dictionary(folder: Folder, name: str, size: int) -> Dictionary:
     """The dictionary of a vocabulary's file, for an embedding of so many rows."""
     source = str(folder.path / name)
-    vocabulary = token_numbers(folder.read_object(name), source=source)
-    rows = {token if token in FIRST else _unit(token): number for token, number in vocabulary.items()}
-    return dictionary_of(rows, size, source=source)
+    vocabulary = common.token_numbers(folder.read_object(name), source=source)
+    rows = {token if token in common.FIRST else _unit(token): number for token, number in vocabulary.items()}
+    return common.dictionary_of(rows, size, source=source)
 
 
 def _unit(token: str) -> str:

@@ -11,9 +11,9 @@ import msgspec
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
+from rskip.checkpoint.hugging_face import common
 from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
 from rskip.checkpoint.hugging_face.readers import check_known
-from rskip.checkpoint.hugging_face.stacks import ACTIVATIONS, OUTPUT, Activation, read_settings
 from rskip.settings.errors import SettingError
 from rskip.transformer import LanguageModelConfig
 
@@ -23,7 +23,7 @@ _GPT2_NAMES = {
     "wpe.weight": "decoder.embed_positions.weight",
     "ln_f.weight": "decoder.layer_norm.weight",
     "ln_f.bias": "decoder.layer_norm.bias",
-    OUTPUT: _OUTPUT,
+    common.OUTPUT: _OUTPUT,
 }
 _GPT2_PART = re.compile(r"h\.(\d+)\.(\w+(?:\.c_\w+)?)\.(weight|bias)")
 _GPT2_NORMS = {"ln_1": "self_attn_connection.norm", "ln_2": "ffn_connection.norm"}
@@ -32,7 +32,7 @@ _GPT2_JOINED = "attn.c_attn"  # queries, keys and values
 _LLAMA_NAMES = {
     "model.embed_tokens.weight": _EMBEDDING,
     "model.norm.weight": "decoder.layer_norm.weight",
-    OUTPUT: _OUTPUT,
+    common.OUTPUT: _OUTPUT,
 }
 _LLAMA_PART = re.compile(r"model\.layers\.(\d+)\.(.+)\.(weight|bias)")
 _LLAMA_PARTS = {
@@ -73,7 +73,7 @@ class GPT2Settings(msgspec.Struct, kw_only=True):
     n_layer: int = 12
     n_head: int = 12
     n_inner: int | None = None
-    activation_function: Activation = "gelu_new"
+    activation_function: common.Activation = "gelu_new"
     resid_pdrop: float = 0.1
     attn_pdrop: float = 0.1
     layer_norm_epsilon: float = 1e-5
@@ -84,7 +84,7 @@ class GPT2Settings(msgspec.Struct, kw_only=True):
 
 
 def _gpt2(folder: Folder) -> Checkpoint:
-    config = read_settings(folder, GPT2Settings)
+    config = common.read_settings(folder, GPT2Settings)
     usual = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
     _refuse_settings(config, usual, folder)
     return _checkpoint(
@@ -97,7 +97,7 @@ def _gpt2(folder: Folder) -> Checkpoint:
         decoder_layers=config.n_layer,
         decoder_learned_pos=True,
         decoder_connection="prenorm+ln",
-        activation_fn=ACTIVATIONS[config.activation_function],
+        activation_fn=common.ACTIVATIONS[config.activation_function],
         dropout=config.resid_pdrop,
         attention_dropout=config.attn_pdrop,
         max_target_positions=config.n_positions,
@@ -139,7 +139,7 @@ class LlamaSettings(msgspec.Struct, kw_only=True):
     num_attention_heads: int = 32
     num_key_value_heads: int | None = None
     head_dim: int | None = None
-    hidden_act: Activation = "silu"
+    hidden_act: common.Activation = "silu"
     max_position_embeddings: int = 2048
     rms_norm_eps: float = 1e-6
     attention_dropout: float = 0.0
@@ -154,7 +154,7 @@ class LlamaSettings(msgspec.Struct, kw_only=True):
 
 
 def _llama(folder: Folder) -> Checkpoint:
-    config = read_settings(folder, LlamaSettings)
+    config = common.read_settings(folder, LlamaSettings)
     width = config.hidden_size // max(config.num_attention_heads, 1)
     usual = {"head_dim": (None, width), "mlp_bias": config.attention_bias, "sliding_window": None}
     _refuse_settings(config, {**usual, "partial_rotary_factor": 1.0}, folder)
@@ -169,7 +169,7 @@ def _llama(folder: Folder) -> Checkpoint:
         decoder_key_value_heads=config.num_key_value_heads,
         decoder_layers=config.num_hidden_layers,
         decoder_connection="prenorm+rms",
-        activation_fn=ACTIVATIONS[config.hidden_act],
+        activation_fn=common.ACTIVATIONS[config.hidden_act],
         gated_ffn=True,
         biases=config.attention_bias,
         dropout=0.0,

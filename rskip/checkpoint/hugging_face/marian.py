@@ -15,30 +15,9 @@ import torch
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
+from rskip.checkpoint.hugging_face import common
 from rskip.checkpoint.hugging_face.folder import Folder
 from rskip.checkpoint.hugging_face.readers import HuggingFaceModel
-from rskip.checkpoint.hugging_face.stacks import (
-    BIAS,
-    MOST_UNNAMED,
-    OUTPUT,
-    SHARED,
-    SIDES,
-    TIED,
-    Activation,
-    StackSettings,
-    find_table,
-    read_settings,
-    stack_settings,
-    stack_weights,
-)
-from rskip.checkpoint.hugging_face.tokens import (
-    TOKENIZER,
-    added_tokens,
-    numbered_tokens,
-    read_optional,
-    refuse_added,
-    token_numbers,
-)
 from rskip.checkpoint.stock import POSTNORM
 from rskip.settings.errors import SettingError, did_you_mean, shown
 from rskip.text.added import AddedToken
@@ -55,10 +34,10 @@ _POSITIONS = ("encoder.embed_positions.weight", "decoder.embed_positions.weight"
 _LANGUAGE = re.compile(r">>([\w-]+)<<")
 
 
-class MarianSettings(StackSettings, kw_only=True):
+class MarianSettings(common.StackSettings, kw_only=True):
     """What config.json says of the model; the defaults are those of transformers."""
 
-    activation_function: Activation = "gelu"
+    activation_function: common.Activation = "gelu"
     scale_embedding: bool = False
     share_encoder_decoder_embeddings: bool = True
     decoder_start_token_id: int = 58100
@@ -75,17 +54,18 @@ class _Rows(NamedTuple):
 
 def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> HuggingFaceModel:
     """The model of a Marian folder. See `Reader`."""
-    config = read_settings(folder, MarianSettings)
-    about = read_optional(folder, TOKENIZER)
+    config = common.read_settings(folder, MarianSettings)
+    about = common.read_optional(folder, common.TOKENIZER)
     weights = folder.tensors()
     source, target = _tables(weights, config, folder)
     names = [VOCABULARY, VOCABULARY]
     if about.get("separate_vocabs", not config.share_encoder_decoder_embeddings and folder.has(TARGET_VOCABULARY)):
         names[1] = TARGET_VOCABULARY
-    numbered = {token: number for token, number in numbered_tokens(folder, {}).items() if token not in (EOS, UNK, PAD)}
+    all_numbered = common.numbered_tokens(folder, {})
+    numbered = {token: number for token, number in all_numbered.items() if token not in (EOS, UNK, PAD)}
     if names[1] != names[0]:
-        refuse_added(numbered, "with two vocabularies", folder)
-    added = added_tokens(folder, {}, numbered, fast=False, drops_spaces=True)
+        common.refuse_added(numbered, "with two vocabularies", folder)
+    added = common.added_tokens(folder, {}, numbered, fast=False, drops_spaces=True)
     further = {token.unit: numbered[token.content] for token in added}
     rows = [_rows(folder, names[0], len(source), config, further)] * 2
     if (names[1], len(target)) != (names[0], len(source)):
@@ -94,17 +74,17 @@ def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> Hugging
     dictionaries = [each.dictionary for each in rows]
     codes = _codes(dictionaries[0], dictionaries[1])
     source_language, target_language, tokens = _pair(about, languages, codes, source=str(folder.path))
-    tied = config.tie_word_embeddings or OUTPUT not in weights
+    tied = config.tie_word_embeddings or common.OUTPUT not in weights
     checkpoint = Checkpoint(
         model={
-            **stack_weights(weights),
+            **common.stack_weights(weights),
             **_embeddings(weights, (source, target), rows, shared=shared, tied=tied),
             **{name: _positions(weights, name, config) for name in _POSITIONS},
         },
         config={
             "task": "translation",
             "arch": "marian",
-            "model": stack_settings(
+            "model": common.stack_settings(
                 config,
                 connection=POSTNORM,
                 learned_positions=True,
@@ -194,10 +174,11 @@ def _tables(weights: Mapping[str, Tensor], config: MarianSettings, folder: Folde
     """The embeddings of source and target: (tokens, features) each."""
     tied = config.tie_word_embeddings
     if tied and config.share_encoder_decoder_embeddings:
-        table = find_table(weights, TIED, folder)
+        table = common.find_table(weights, common.TIED, folder)
         return table, table
-    source = find_table(weights, (SIDES[0], SHARED), folder)
-    return source, find_table(weights, (SIDES[1], SHARED, *((OUTPUT,) if tied else ())), folder)
+    source = common.find_table(weights, (common.SIDES[0], common.SHARED), folder)
+    names = (common.SIDES[1], common.SHARED, *((common.OUTPUT,) if tied else ()))
+    return source, common.find_table(weights, names, folder)
 
 
 def _rows(folder: Folder, name: str, size: int, config: MarianSettings, added: Mapping[str, int]) -> _Rows:
@@ -224,11 +205,11 @@ def _rows(folder: Folder, name: str, size: int, config: MarianSettings, added: M
 
 def _vocabulary(folder: Folder, name: str, size: int, added: Mapping[str, int]) -> dict[str, int]:
     """The tokens of a vocabulary's file and the added ones, and their rows in an embedding of so many rows."""
-    vocabulary = {**token_numbers(folder.read_object(name), source=str(folder.path / name)), **added}
+    vocabulary = {**common.token_numbers(folder.read_object(name), source=str(folder.path / name)), **added}
     if UNK not in vocabulary:
         raise folder.error(f"has no token {UNK}", file=name, expected="the vocabulary of a Marian model")
     most, fewest = max(vocabulary.values()), min(vocabulary.values())
-    if fewest < 0 or not size - MOST_UNNAMED <= most + 1 <= size:
+    if fewest < 0 or not size - common.MOST_UNNAMED <= most + 1 <= size:
         problem = f"belongs to another model: it numbers its tokens up to {most:,}, but the embedding has {size:,} rows"
         raise folder.error(problem, file=name, advice="give the files of one model")
     return vocabulary
@@ -245,12 +226,12 @@ def _embeddings(
     """The embeddings, the output projection and its bias, in our order of rows."""
     source = tables[0][rows[0].order]
     target = source if shared else tables[1][rows[1].order]
-    bias = weights.get(BIAS, tables[1].new_zeros(len(tables[1]))).flatten()[rows[1].order]
+    bias = weights.get(common.BIAS, tables[1].new_zeros(len(tables[1]))).flatten()[rows[1].order]
     bias[0] = _NEVER
     return {
         "encoder.embed_tokens.weight": source,
         "decoder.embed_tokens.weight": target,
-        "decoder.output_projection.weight": target if tied else weights[OUTPUT][rows[1].order],
+        "decoder.output_projection.weight": target if tied else weights[common.OUTPUT][rows[1].order],
         "decoder.output_projection.bias": bias,
     }
 

@@ -18,32 +18,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
-from rskip.checkpoint.hugging_face import pieces
+from rskip.checkpoint.hugging_face import common, pieces
 from rskip.checkpoint.hugging_face.folder import TOKENIZER_ADVICE, Folder
 from rskip.checkpoint.hugging_face.readers import HuggingFaceModel
-from rskip.checkpoint.hugging_face.stacks import (
-    BIAS,
-    Activation,
-    StackSettings,
-    check_fairseq_order,
-    read_settings,
-    shared_tables,
-    stack_settings,
-    stack_weights,
-)
-from rskip.checkpoint.hugging_face.tokens import (
-    ADDED,
-    ALL,
-    FIRST,
-    SPECIAL,
-    TOKENIZER,
-    added_tokens,
-    dictionary_of,
-    listed_tokens,
-    numbered_tokens,
-    read_optional,
-    token_numbers,
-)
 from rskip.checkpoint.stock import PRENORM
 from rskip.text.languages import LanguageTokens
 from rskip.text.pipeline import TextConfig, TextPipeline
@@ -100,16 +77,16 @@ _MBART25 = _Languages(
 )
 
 
-class M2MSettings(StackSettings, kw_only=True):
+class M2MSettings(common.StackSettings, kw_only=True):
     """What config.json says of the model; the defaults are those of transformers."""
 
     decoder_start_token_id: int = 2
 
 
-class MBartSettings(StackSettings, kw_only=True):
+class MBartSettings(common.StackSettings, kw_only=True):
     """What config.json says of the model; the defaults are those of transformers."""
 
-    activation_function: Activation = "gelu"
+    activation_function: common.Activation = "gelu"
     scale_embedding: bool = False
     decoder_start_token_id: int | None = None
     tokenizer_class: str = ""
@@ -117,52 +94,52 @@ class MBartSettings(StackSettings, kw_only=True):
 
 def read_m2m(folder: Folder, *, languages: Pair) -> HuggingFaceModel:
     """The model of an M2M-100 or NLLB folder. See `read_hugging_face`."""
-    config = read_settings(folder, M2MSettings)
-    check_fairseq_order(config, folder, start=config.decoder_start_token_id)
-    about = read_optional(folder, TOKENIZER)
+    config = common.read_settings(folder, M2MSettings)
+    common.check_fairseq_order(config, folder, start=config.decoder_start_token_id)
+    about = common.read_optional(folder, common.TOKENIZER)
     tokenizer = str(about.get("tokenizer_class"))
     is_nllb = tokenizer.startswith("Nllb") or not (tokenizer.startswith("M2M100") or folder.has(VOCABULARY))
     weights = folder.tensors()
-    tables = shared_tables(weights, config, folder)
+    tables = common.shared_tables(weights, config, folder)
     vocabulary = None
     if is_nllb:
         kind = _NLLB._replace(tokens=_LEGACY) if about.get("legacy_behaviour") else _NLLB
     else:
         usual = about.get("language_codes") or "m2m100"
         if usual not in _M2M_USUAL:
-            raise folder.wrong("language_codes", usual, f"one of {', '.join(_M2M_USUAL)}", file=TOKENIZER)
+            raise folder.wrong("language_codes", usual, f"one of {', '.join(_M2M_USUAL)}", file=common.TOKENIZER)
         kind = _M2M._replace(usual=_M2M_USUAL[usual].split())
-        vocabulary = token_numbers(folder.read_object(VOCABULARY), source=str(folder.path / VOCABULARY))
-    model = {**stack_weights(weights), **tables.weights()}
-    settings = stack_settings(config, connection=PRENORM, learned_positions=False, **tables.settings())
+        vocabulary = common.token_numbers(folder.read_object(VOCABULARY), source=str(folder.path / VOCABULARY))
+    model = {**common.stack_weights(weights), **tables.weights()}
+    settings = common.stack_settings(config, connection=PRENORM, learned_positions=False, **tables.settings())
     arch = "nllb" if is_nllb else "m2m_100"
     return _model(folder, kind, languages, arch, model, settings, size=len(tables.target), vocabulary=vocabulary)
 
 
 def read_mbart(folder: Folder, *, languages: Pair) -> HuggingFaceModel:
     """The model of an mBART folder. See `read_hugging_face`."""
-    config = read_settings(folder, MBartSettings)
+    config = common.read_settings(folder, MBartSettings)
     is_mbart50 = _is_mbart50(config, folder)
-    check_fairseq_order(config, folder, start=config.decoder_start_token_id if is_mbart50 else None)
+    common.check_fairseq_order(config, folder, start=config.decoder_start_token_id if is_mbart50 else None)
     weights = folder.tensors()
-    tables = shared_tables(weights, config, folder)
-    model = {**stack_weights(weights), **tables.weights()}
+    tables = common.shared_tables(weights, config, folder)
+    model = {**common.stack_weights(weights), **tables.weights()}
     for side in ("encoder", "decoder"):
         name = f"{side}.embed_positions.weight"
         if f"model.{name}" not in weights:
             raise folder.error(f"the weights have no model.{name}")
         model[name] = weights[f"model.{name}"]
-    if has_bias := BIAS in weights and bool(weights[BIAS].any()):
-        model["decoder.output_projection.bias"] = weights[BIAS].flatten()
+    if has_bias := common.BIAS in weights and bool(weights[common.BIAS].any()):
+        model["decoder.output_projection.bias"] = weights[common.BIAS].flatten()
     own = {"layernorm_embedding": True, "output_bias": has_bias, **tables.settings()}
-    settings = stack_settings(config, connection=PRENORM, learned_positions=True, **own)
+    settings = common.stack_settings(config, connection=PRENORM, learned_positions=True, **own)
     kind, arch = (_MBART50, "mbart50") if is_mbart50 else (_MBART25, "mbart")
     return _model(folder, kind, languages, arch, model, settings, size=len(tables.target))
 
 
 def _is_mbart50(config: MBartSettings, folder: Folder) -> bool:
     """As the tokenizer's class says, or else: decoding starts from the end token."""
-    kind = read_optional(folder, TOKENIZER).get("tokenizer_class") or config.tokenizer_class
+    kind = common.read_optional(folder, common.TOKENIZER).get("tokenizer_class") or config.tokenizer_class
     if isinstance(kind, str) and kind.startswith("MBart"):
         return kind.startswith("MBart50")
     return config.decoder_start_token_id == config.eos_token_id
@@ -184,14 +161,14 @@ def _model(
     :param size: the number of rows of the embedding.
     :param vocabulary: the numbers of the tokens, if a file of their own has them.
     """
-    content = folder.read_object(ALL) if folder.has(ALL) else None
-    source = str(folder.path / ALL)
-    numbered = numbered_tokens(folder, content or {})
+    content = folder.read_object(common.ALL) if folder.has(common.ALL) else None
+    source = str(folder.path / common.ALL)
+    numbered = common.numbered_tokens(folder, content or {})
     splits = pieces.splits_at_white_space(content or {})
-    added = added_tokens(
+    added = common.added_tokens(
         folder,
         content or {},
-        [token for token in numbered if token not in FIRST and not languages.code(token)],
+        [token for token in numbered if token not in common.FIRST and not languages.code(token)],
         fast=vocabulary is None,
         drops_spaces=languages.drops_spaces or splits,
     )
@@ -207,7 +184,7 @@ def _model(
     found = _language_numbers(folder, languages, numbered, vocabulary, size)
     units_of = {token.content: token.unit for token in added}
     rows = {**vocabulary, **{units_of.get(token, token): number for token, number in numbered.items()}, **found}
-    dictionary = dictionary_of(rows, size, source=str(folder.path))
+    dictionary = common.dictionary_of(rows, size, source=str(folder.path))
     tokens = replace(languages.tokens, codes=tuple(filter(None, map(languages.code, found))))
     config = TextConfig(
         source_language=tokens.codes[0],
@@ -231,14 +208,14 @@ def _model(
 
 def _load_pieces(folder: Folder) -> WholePieces:
     if not folder.has(PIECES):
-        raise FileNotFoundError(f"no {ALL} or {PIECES} in {folder.path}: {TOKENIZER_ADVICE}")
+        raise FileNotFoundError(f"no {common.ALL} or {PIECES} in {folder.path}: {TOKENIZER_ADVICE}")
     return WholePieces.load(folder.file(PIECES))
 
 
 def _piece_numbers(units: WholePieces) -> dict[str, int]:
     """The numbers of a SentencePiece model's units behind the special tokens."""
     names = units.pieces()[_SPECIAL_PIECES:]
-    return {**FIRST, **{name: number for number, name in enumerate(names, start=len(FIRST))}}
+    return {**common.FIRST, **{name: number for number, name in enumerate(names, start=len(common.FIRST))}}
 
 
 def _check_units(units: WholePieces, vocabulary: Mapping[str, int], folder: Folder) -> None:
@@ -254,7 +231,7 @@ def _language_numbers(
     """The tokens of the languages and their rows, in the order of the rows."""
     found = {token: number for token, number in numbered.items() if languages.code(token)}
     if not found:
-        listed = [token for token in listed_tokens(folder) if languages.code(token)]
+        listed = [token for token in common.listed_tokens(folder) if languages.code(token)]
         usual = [languages.tokens.token(code) for code in languages.usual]
         is_part = {*listed} <= {*usual} and len(vocabulary) + len(usual) <= size
         free = count(len(vocabulary))
@@ -263,6 +240,7 @@ def _language_numbers(
         }
         found = {token: places[token] for token in listed or usual if token in places}
     if len(found) < 2:
-        problem = f"{len(found)} languages in {ALL}, {ADDED}, {TOKENIZER} and {SPECIAL}"
+        files = f"{common.ALL}, {common.ADDED}, {common.TOKENIZER} and {common.SPECIAL}"
+        problem = f"{len(found)} languages in {files}"
         raise folder.error(problem, expected="two or more", advice="get all files of the model")
     return dict(sorted(found.items(), key=lambda each: each[1]))

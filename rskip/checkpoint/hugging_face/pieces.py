@@ -11,7 +11,7 @@ import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from rskip.checkpoint.hugging_face.tokens import token_numbers
+from rskip.checkpoint.hugging_face import common
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, shown
 from rskip.text.dictionary import BOS, EOS, PAD, UNK
@@ -81,7 +81,7 @@ def vocabulary(content: Mapping[str, Any], *, source: str) -> dict[str, int]:
     model = convert(content.get("model"), dict[str, Any], name="model", source=source)
     if model.get("type") == "Unigram":
         return {token: number for number, token in enumerate(_unigram_scores(model, source))}
-    return token_numbers(model.get("vocab"), name="model.vocab", source=source)
+    return common.token_numbers(model.get("vocab"), name="model.vocab", source=source)
 
 
 def splits_at_white_space(content: Mapping[str, Any]) -> bool:
@@ -101,7 +101,7 @@ def _unigram_scores(model: Mapping[str, Any], source: str) -> dict[str, float]:
 
 def _merge_scores(merges: Sequence[tuple[str, str]], model: Mapping[str, Any], source: str) -> dict[str, float]:
     """SentencePiece merges units in the order of these scores: that of the first merge that makes them."""
-    vocab = token_numbers(model.get("vocab"), name="model.vocab", source=source)
+    vocab = common.token_numbers(model.get("vocab"), name="model.vocab", source=source)
     scores = {token: -1e9 for token in sorted(vocab, key=vocab.__getitem__)}
     for rank, merge in reversed([*enumerate(merges)]):
         scores["".join(merge)] = -float(rank)
@@ -109,7 +109,7 @@ def _merge_scores(merges: Sequence[tuple[str, str]], model: Mapping[str, Any], s
 
 
 def _merges(model: Mapping[str, Any], source: str) -> list[tuple[str, str]]:
-    vocab = token_numbers(model.get("vocab"), name="model.vocab", source=source)
+    vocab = common.token_numbers(model.get("vocab"), name="model.vocab", source=source)
     merges = []
     for merge in convert(model.get("merges") or [], list[Any], name="model.merges", source=source):
         halves = merge.split(" ") if isinstance(merge, str) else merge

@@ -106,7 +106,7 @@ REFUSED = {
     "gpt2": [
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True: expected false"),
         ({"scale_attn_weights": False}, "scale_attn_weights is False: expected true"),
-        ({"activation_function": "mish"}, "activation_function is 'mish': expected relu, gelu"),
+        ({"activation_function": "mish"}, "activation_function is 'mish': expected gelu, "),
         ({"n_head": 3}, "decoder_embed_dim is 16: expected a multiple of"),
         ({"n_layer": 4}, "decoder_layers is 4: expected 3, as the weights have"),
         ({"model_type": "bloom"}, "model_type is 'bloom': expected a language model: one of gpt2, llama"),
