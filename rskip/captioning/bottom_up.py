@@ -10,14 +10,13 @@ import base64
 import binascii
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
 from rskip.captioning.extraction import Extraction
 from rskip.captioning.features import IMAGE_IDS, Features, FeatureWriter
-from rskip.captioning.npz import MOST_BYTES, read_numbers
 from rskip.files.names import line_name
 from rskip.machine.extras import extra
 
@@ -27,7 +26,8 @@ with extra("captioning"):
 FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 _VALUES, _BOXES = ("feat", "features", "x"), ("bbox", "boxes")
 _BATCH = 64
-_MOST_LINE = 2 * MOST_BYTES
+_MOST_BYTES = 1 << 24  # per array: 2,048 regions of 2,048 float32 values
+_MOST_LINE = 2 * _MOST_BYTES
 
 Row = tuple[str, str, "Features | str"]  # the line or file, the image id, and the features or an error
 
@@ -130,12 +130,30 @@ def _read_npz(folder: Path) -> Iterator[Row]:
             if not number.isdecimal():
                 raise ValueError("its name doesn't end in the number of an image")
             name = str(int(number))
-            values = read_numbers(path, _VALUES)
+            values = _read_array(path, _VALUES)
             if values is None:
                 raise ValueError(f"none of the arrays {', '.join(_VALUES)}")
-            yield place, name, _regions(values, read_numbers(path, _BOXES))
+            yield place, name, _regions(values, _read_array(path, _BOXES))
         except ValueError as error:
             yield place, name, str(error)
+
+
+def _read_array(path: Path, names: Sequence[str]) -> np.ndarray | None:
+    """The array of the first name that the .npz file contains, or None if it contains none of them."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            name = next((name for name in names if name in archive.files), None)
+            if name is None:
+                return None
+            if (size := archive.zip.getinfo(f"{name}.npy").file_size) > _MOST_BYTES + (1 << 14):  # with its header
+                raise ValueError(f"{size:,} bytes, expected at most {_MOST_BYTES:,}")
+            found = archive[name]
+            if found.dtype.kind not in "fiu":
+                raise ValueError(f"an array of {found.dtype}, expected real numbers")
+            return found
+    except Exception as error:  # NumPy, zipfile and zlib raise errors of any type for a damaged file
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"no array of numbers can be read ({reason})") from None
 
 
 def _regions(values: np.ndarray, boxes: np.ndarray | None) -> Features:

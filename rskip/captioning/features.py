@@ -17,9 +17,9 @@ from typing import Any, Literal, TypedDict
 
 import msgspec
 
-from rskip.files.journal import Journal
 from rskip.files.lock import Locked, one_at_a_time
 from rskip.files.rows import FileRows
+from rskip.files.state import read_state_lines, state_line
 from rskip.files.whole import atomic_file
 from rskip.machine.extras import extra
 from rskip.settings.check import convert
@@ -33,6 +33,7 @@ with extra("captioning"):
 FORMAT = 1
 IMAGE_IDS = "image ids"
 _INDEX, _FEATURES, _BOXES = "pictures.jsonl", "features.bin", "boxes.bin"
+_PARTIAL = f"{_INDEX}.partial"
 
 
 class _Preprocessing(TypedDict, total=False):
@@ -190,10 +191,10 @@ class FeatureWriter:
         convert(self.description, Description)
         self._refuse_other_folder()
         self.path.mkdir(parents=True, exist_ok=True)
-        self._partial = _index(self.path, f"{_INDEX}.partial")
+        self._partial = self.path / _PARTIAL
         self._lock = ExitStack()
         try:
-            self._lock.enter_context(one_at_a_time(self._partial.path, wait=False))
+            self._lock.enter_context(one_at_a_time(self._partial, wait=False))
         except Locked as error:
             raise ValueError(
                 f"another process ({error.process}) is writing {self.path}: wait until it ends, or choose another "
@@ -227,27 +228,24 @@ class FeatureWriter:
         for file, parts in content.items():
             if parts:
                 with (self.path / file).open("ab") as output:
-                    assert output.tell() == self._rows * self._row_bytes()[file]
                     output.writelines(parts)
                     output.flush()
                     os.fsync(output.fileno())
-        self._partial.add(entries)
+        with self._partial.open("a", encoding="utf-8") as index:
+            index.writelines(map(state_line, entries))
         self._rows, self.sums = rows, sums
 
     def finish(self) -> None:
         """Completes the store."""
-        with self._partial.path.open("rb") as file:
+        with self._partial.open("rb") as file:
             os.fsync(file.fileno())
-        self._partial.path.replace(self.path / _INDEX)
-
-    def close(self) -> None:
-        self._lock.close()
+        self._partial.replace(self.path / _INDEX)
 
     def __enter__(self) -> FeatureWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._lock.close()
 
     def converted(self, name: str, features: Features) -> Features:
         """Converts the features of an image to the store's type.
@@ -272,74 +270,66 @@ class FeatureWriter:
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file: choose the folder of a store, or a new folder")
         names = {path.name for path in self.path.glob("[!.]*")} if self.path.is_dir() else set()
-        if names and not names & {_INDEX, f"{_INDEX}.partial"}:
+        if names and not names & {_INDEX, _PARTIAL}:
             raise ValueError(f"{self.path} holds files other than features: choose another folder")
 
     def _restore(self) -> None:
         """Truncates the files after the last image that is complete on the disk."""
-        before = self._partial.settings()
+        if not self._partial.exists() and (self.path / _INDEX).exists():
+            with atomic_file(self._partial) as copy:
+                shutil.copyfile(self.path / _INDEX, copy)
+        lines = _read_lines(self._partial, finished=False) if self._partial.exists() else iter(())
+        before, end = next(lines, (None, 0))
         if before is None:
-            if (self.path / _INDEX).exists():
-                _read_index(self.path)
-                with atomic_file(self._partial.path) as copy:
-                    shutil.copyfile(self.path / _INDEX, copy)
-                before = self._partial.settings()
-            else:
-                self._partial.restart(self.description)
-        if before is not None and before != self.description:
+            self._partial.write_text(state_line(self.description), encoding="utf-8")
+            end = self._partial.stat().st_size
+        elif before != self.description:
             raise ValueError(
                 f"{self.path} was made with other settings ({differences(before, self.description)[0]}): use the same "
                 "settings, or choose another folder"
             )
-        images = list(_in_order(self._partial))
-        last = self._partial.keep_while(lambda image: self._has(image.start + image.count))
-        self._rows = last.start + last.count if last else 0
-        self.sums = {image.name: image.sha256 for image in images if image.start < self._rows}
-        for name, row in self._row_bytes().items():
-            if (self.path / name).exists():
-                os.truncate(self.path / name, self._rows * row)
+        sizes = {self.path / name: row for name, row in self._row_bytes().items()}
+        there = min(path.stat().st_size // row if path.exists() else 0 for path, row in sizes.items())
+        for image, position in lines:
+            if image.start + image.count > there:  # its features were lost in a power cut
+                break
+            self._rows, self.sums[image.name], end = image.start + image.count, image.sha256, position
+        os.truncate(self._partial, end)
+        for path, row in sizes.items():
+            if path.exists():
+                os.truncate(path, self._rows * row)
 
     def _row_bytes(self) -> dict[str, int]:
         sizes = {_FEATURES: self.description["dim"] * np.dtype(self.description["dtype"]).itemsize}
         return {**sizes, _BOXES: 16} if self.description.get("boxes") else sizes
 
-    def _has(self, rows: int) -> bool:
-        return all(self._size(name) >= rows * row for name, row in self._row_bytes().items())
 
-    def _size(self, name: str) -> int:
-        path = self.path / name
-        return path.stat().st_size if path.exists() else 0
+def _read_lines(index: Path, *, finished: bool) -> Iterator[tuple[Any, int]]:
+    """The description, then the images, each with the offset of the end of its line.
 
-
-def _index(folder: Path, name: str) -> Journal[StoredImage]:
-    advice = f"move {folder} away and extract the features again"
-    return Journal(folder / name, StoredImage, settings=Description, advice=advice)
-
-
-def _in_order(index: Journal[StoredImage], *, finished: bool = False) -> Iterator[StoredImage]:
-    """The images of an index. Raises `SettingError` if one starts at the wrong position or repeats a name."""
-    rows, names = 0, set[str]()
-    for image in index.entries(finished=finished):
-        if image.start != rows:
-            raise index.damage("start", f"of {image.name} is {image.start}", expected=str(rows))
-        if image.name in names:
-            raise index.damage("name", f"{image.name} appears twice", expected="each image once")
-        rows += image.count
-        names.add(image.name)
-        yield image
+    :param finished: whether the store is complete; otherwise a damaged end is left out.
+    """
+    advice = f"move {index.parent} away and extract the features again"
+    return read_state_lines(index, StoredImage, head=Description, advice=advice, finished=finished)
 
 
 def _read_index(path: Path) -> tuple[dict[str, Any], dict[str, StoredImage]]:
-    index = _index(path, _INDEX)
-    if not index.path.exists():
-        if (path / f"{_INDEX}.partial").exists():
+    index = path / _INDEX
+    if not index.exists():
+        if (path / _PARTIAL).exists():
             raise ValueError(f"{path} is unfinished: repeat the command that started it")
         if not path.exists():
             raise FileNotFoundError(f"no features {path}: make them with rskip caption extract")
         raise ValueError(f"{path} is not a store of features: make one with rskip caption extract")
-    description = index.settings(finished=True)
-    if description is None:
-        raise index.damage("", "is empty", expected="what the features were made with")
+    found = [each for each, _ in _read_lines(index, finished=True)]
+    if not found:
+        raise ValueError(f"{index} is empty: move {path} away and extract the features again")
+    description, *images = found
     if description.get("format", FORMAT) != FORMAT:
-        raise SettingError.of_value("format", description["format"], str(FORMAT), source=str(index.path))
-    return description, {image.name: image for image in _in_order(index, finished=True)}
+        raise SettingError.of_value("format", description["format"], str(FORMAT), source=str(index))
+    rows = 0
+    for image in images:
+        if image.start != rows:
+            raise SettingError.of_value(f"start of {image.name}", image.start, str(rows), source=str(index))
+        rows += image.count
+    return description, {image.name: image for image in images}

@@ -106,13 +106,10 @@ def _read_talks(file: TextFile) -> Iterator[str]:
 
 
 def _read_segments(file: TextFile) -> Iterator[str]:
-    parser = _SegmentParser(str(file))
+    parser = _SegmentParser()
     for line in _read_lines(file):
         parser.feed(_AMPERSAND.sub(_escape_lone_ampersand, line) + "\n")
         yield from parser.take()
-    parser.close()
-    yield from parser.take()
-    parser.finish()
 
 
 _AMPERSAND = re.compile(r"&(?:#\d+;|#[xX][0-9a-fA-F]+;|([A-Za-z][A-Za-z0-9]*;))?")
@@ -129,66 +126,39 @@ class _SegmentParser(HTMLParser):
     """Collects the text of <seg> elements.
 
     It is not an XML parser, because WMT's files are not well-formed XML. Unknown tags within a segment are part of its
-    text.
+    text. The callers compare the number of segments.
     """
 
-    STRUCTURE = frozenset({"mteval", "srcset", "refset", "tstset", "doc", "hl", "p"})
-
-    def __init__(self, place: str) -> None:
+    def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self._place = place
         self._found: list[str] = []
-        self._segments = 0
-        self._documents = 0
-        self._document = ""
-        self._document_line = 0  # 0: not in a document
-        self._names: set[tuple[str, str]] = set()
-        self._text: list[str] | None = None
-        self._segment_line = 0
+        self._text: list[str] | None = None  # of the segment in progress
 
     def take(self) -> list[str]:
         """The segments since the last call."""
         found, self._found = self._found, []
         return found
 
-    def finish(self) -> None:
-        """:raises ValueError: the file ends within a segment or document, or it has no segment."""
-        if self._text is not None:
-            raise self._never_ended()
-        if self._document_line:
-            raise ValueError(
-                f"{self._place} ends within the document that begins in line {self._document_line} (no </doc>): "
-                "it is truncated: get the complete file again"
-            )
-        if not self._segments:
-            raise ValueError(f"{self._place} has no segment (<seg id=...>): expected a NIST test set, sgm or xml")
-
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        if self._text is not None:
-            if tag == "seg" or tag in self.STRUCTURE:
-                raise self._never_ended()
+        if tag == "seg":
+            self._text = []
+        elif self._text is not None:
             self._text.append(self.get_starttag_text() or "")
-        elif tag == "seg":
-            self._begin_segment((dict(attributes).get("id") or "").strip())
-        elif tag == "doc":
-            self._documents += 1
-            self._document = dict(attributes).get("docid") or f"number {self._documents}"
-            self._document_line = self.getpos()[0]
 
     def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attributes)
         if tag == "seg":
-            self._end_segment()
+            self.handle_endtag(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        if tag == "seg" and self._text is not None:
-            self._end_segment()
-        elif self._text is not None:
-            if tag in self.STRUCTURE:
-                raise self._never_ended()
+        if self._text is None:
+            return
+        if tag == "seg":
+            lines = (line.strip(" \t\r") for line in "".join(self._text).split("\n"))
+            self._found.append(" ".join(line for line in lines if line))
+            self._text = None
+        else:
             self._text.append(f"</{tag}>")
-        elif tag == "doc":
-            self._document_line = 0
 
     def handle_data(self, data: str) -> None:
         if self._text is not None:
@@ -196,31 +166,6 @@ class _SegmentParser(HTMLParser):
 
     def set_cdata_mode(self, *args: object, **options: object) -> None:
         """Does nothing, so that HTML's elements of raw text, such as <script>, are parsed like others."""
-
-    def _begin_segment(self, name: str) -> None:
-        self._segment_line = self.getpos()[0]
-        if not name:
-            raise ValueError(f"{self._place}: line {self._segment_line}: a segment without id: expected <seg id=...>")
-        if (self._document, name) in self._names:
-            raise ValueError(
-                f"{self._place}: line {self._segment_line}: segment {name} of document {self._document} appears "
-                "twice: expected each segment once, in files with one reference"
-            )
-        self._names.add((self._document, name))
-        self._text = []
-
-    def _end_segment(self) -> None:
-        assert self._text is not None
-        lines = (line.strip(" \t\r") for line in "".join(self._text).split("\n"))
-        self._found.append(" ".join(line for line in lines if line))
-        self._segments += 1
-        self._text = None
-
-    def _never_ended(self) -> ValueError:
-        return ValueError(
-            f"{self._place}: line {self._segment_line}: a segment that never ends (no </seg>): "
-            "the file is damaged: get the complete file again"
-        )
 
 
 _READERS: dict[Format, Callable[[TextFile], Iterator[str]]] = {

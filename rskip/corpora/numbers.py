@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-from array import array
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from itertools import islice
@@ -196,48 +195,15 @@ def _sentence(draw: random.Random) -> Pair:
 
 def _distinct(draw: random.Random) -> Iterator[Pair]:
     """Different sentences, until new ones become rare."""
-    seen = _Seen()
+    seen: set[int] = set()  # digests of 64 bits, of which two in five million are equal with a probability of 1e-6
     repeated = 0
     while repeated < 1_000:
         pair = _sentence(draw)
-        if not seen.add(pair[0]):
-            repeated += 1
-            continue
-        repeated = 0
-        yield pair
-
-
-class _Seen:
-    """A set of sentences, as digests of 64 bits in 16 to 32 bytes each.
-
-    The probability that two of five million sentences share a digest is about one in a million.
-    """
-
-    def __init__(self) -> None:
-        self._table = array("Q", bytes(8 << 10))  # 0 is an empty slot
-        self._count = 0
-
-    def add(self, sentence: str) -> bool:
-        """Adds a sentence and returns whether it is new."""
-        digest = int.from_bytes(hashlib.blake2b(sentence.encode(), digest_size=8).digest(), "little") or 1
-        place = self._place(digest)
-        if self._table[place]:
-            return False
-        self._table[place] = digest
-        self._count += 1
-        if 2 * self._count > len(self._table):
-            old, self._table = self._table, array("Q", bytes(16 * len(self._table)))
-            for each in filter(None, old):
-                self._table[self._place(each)] = each
-        return True
-
-    def _place(self, digest: int) -> int:
-        """The slot of the digest, or the empty slot for it."""
-        last = len(self._table) - 1
-        place = digest & last
-        while self._table[place] not in (0, digest):
-            place = (place + 1) & last
-        return place
+        digest = int.from_bytes(hashlib.blake2b(pair[0].encode(), digest_size=8).digest(), "little")
+        repeated = repeated + 1 if digest in seen else 0
+        if not repeated:
+            seen.add(digest)
+            yield pair
 
 
 def generate_numbers(*, pairs: int, seed: int, german_first: bool = False) -> Iterator[tuple[str, Pair]]:

@@ -227,7 +227,7 @@ def _listed(options: Any) -> str:
 
 
 class WorkFolder:
-    """The work folder `FOLDER.partial` beside FOLDER. state.json has its plan; the stages write their files atomically.
+    """The work folder `FOLDER.partial` beside FOLDER. state.json has its plan; the stages write their results atomically.
 
     :param output: the folder to make.
     """
@@ -254,32 +254,25 @@ class WorkFolder:
         :param force: start again if the folder has another plan.
         :raises OutputError: the folder has another plan, or rskip did not make it.
         """
+        self._clear()
         if self.path.exists():
-            state = self._state()
-            differs = None if state is None else record_difference(state, planned)
-            if differs is not None and not force:
+            if not (self.path / STATE_FILE).is_file():
+                problem = f"{self.path} was not made by rskip prepare"
+                raise OutputError(problem, advice="move it away, or choose another {output}")
+            state = read_state(self.path / STATE_FILE, State, advice=f"move {self.path} away to start again")
+            if (differs := record_difference(state, planned)) is not None and not force:
                 problem = f"{self.path} was left by an unfinished run and {differs}"
                 advice = "repeat that command, choose another {output}, or start again with {force}"
                 raise OutputError(problem, advice=advice)
             if differs is not None or not self.result.exists():
-                self.remove()  # without a result, the process was killed in `begin` or `finish`
+                self.remove()  # without a result, the process was killed in `finish`
         if not self.path.exists():
-            self.path.mkdir(parents=True)
-            write_json(self.path / STATE_FILE, planned)
-            self.result.mkdir()
-        for left in self.path.rglob(".*.partial*"):  # leftovers of a killed process
-            if left.is_file():
-                left.unlink()
-
-    def _state(self) -> State | None:
-        """:raises OutputError: rskip did not make the folder."""
-        path = self.path / STATE_FILE
-        if path.is_file():
-            return read_state(path, State, advice=f"move {self.path} away to start again")
-        if not self.path.is_dir() or any(not left.name.startswith(f".{STATE_FILE}.") for left in self.path.iterdir()):
-            problem = f"{self.path} was not made by rskip prepare"
-            raise OutputError(problem, advice="move it away, or choose another {output}")
-        return None
+            self._aside.mkdir(parents=True)
+            (self._aside / self.result.name).mkdir()
+            write_json(self._aside / STATE_FILE, planned)
+            self._aside.rename(self.path)
+        for left in self.path.rglob(".*.partial*"):  # of a killed `atomic_file`
+            left.unlink()
 
     def finish(self) -> None:
         """Moves the result to the output, which may exist, and removes the rest."""
@@ -287,18 +280,26 @@ class WorkFolder:
         self.remove()
 
     def remove(self) -> None:
-        """Removes the folder. The state is removed last."""
-        for path in self.path.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.name != STATE_FILE:
-                path.unlink()
-        shutil.rmtree(self.path)
+        """Removes the folder, if it exists."""
+        self._clear()
+        if self.path.exists():
+            self.path.rename(self._aside)  # a part of it would look like unfinished work
+            self._clear()
 
     def remove_finished(self) -> None:
-        """Removes the leftovers of a process that was killed while it removed the work folder of a complete output."""
+        """Removes what a process left that was killed in `finish`."""
+        self._clear()
         if (self.path / STATE_FILE).exists() and not self.result.exists():
             self.remove()
+
+    @property
+    def _aside(self) -> Path:
+        """Its name while it is made or removed."""
+        return self.path.with_name(f".{self.path.name}.aside")
+
+    def _clear(self) -> None:
+        if self._aside.exists():
+            shutil.rmtree(self._aside)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -114,6 +114,7 @@ def npz(*, compression=zipfile.ZIP_STORED, **named):
 
 
 def header(shape, dtype="<f4"):
+    """The beginning of a .npy file."""
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
     return file.getvalue()
@@ -130,24 +131,21 @@ def encrypted(content):
 
 VALUES = np.arange(72, dtype=np.float32).reshape(9, 8)
 NAN = np.where(VALUES == 30, np.nan, VALUES)
+UNREADABLE = "no array of numbers can be read"
 ODD = {
-    "bzip2": (npz(feat=VALUES, compression=zipfile.ZIP_BZIP2), "compressed by method 12"),
-    "LZMA": (npz(feat=VALUES, compression=zipfile.ZIP_LZMA), "compressed by method 14"),
     "encrypted": (encrypted(npz(feat=VALUES)), "encrypted"),
     "no dimension": (npz(feat=np.float32(3)), r"features of shape \(\), boxes of None"),
     "no regions": (npz(feat=VALUES[:0]), r"features of shape \(0, 8\), expected regions"),
     "no numbers": (npz(feat=VALUES[:, :0]), r"features of shape \(9, 0\), expected regions"),
-    "fields": (npz(feat=VALUES.view([("a", "f4"), ("b", "f4")])), "an array of .*'a'.*, expected real numbers"),
     "imaginary": (npz(feat=VALUES * 1j), "an array of complex64, expected real numbers"),
     "text": (npz(feat=VALUES.astype("U3")), "expected real numbers"),
-    "pickle": (npz(feat=b"\x93NUMPY\x01\x00" + header((1,), "|O")[8:] + b"cos\nsystem\n"), "an array of object"),
-    "giant shape": (npz(feat=header((1 << 40, 2048)) + bytes(64)), "64 bytes for an array of shape .1099511627776"),
-    "negative shape": (npz(feat=header((-9, -8)) + VALUES.tobytes()), r"288 bytes for an array of shape \(-9, -8\)"),
+    "pickle": (npz(feat=header((1,), "|O") + b"cos\nsystem\n"), "allow_pickle"),
+    "giant shape": (npz(feat=header((1 << 40, 2048)) + bytes(64)), UNREADABLE),
     "giant member": (npz(feat=bytes(1 << 25), compression=zipfile.ZIP_DEFLATED), "33,554,432 bytes, expected at most"),
-    "cut off": (npz(feat=header((9, 8)) + VALUES.tobytes()[:-1]), "287 bytes for an array of shape"),
-    "no header": (npz(feat=b"words"), "no array of numbers can be read"),
-    "later version": (npz(feat=b"\x93NUMPY\x03\x00" + header((1,))[8:]), "version 3.0, expected 1.0 or 2.0"),
-    "no zip": (b"PK words", "no array of numbers can be read"),
+    "cut off": (npz(feat=header((9, 8)) + VALUES.tobytes()[:-1]), UNREADABLE),
+    "no header": (npz(feat=b"words"), UNREADABLE),
+    "no zip": (b"PK words", UNREADABLE),
+    "an array": (header((9, 8)) + VALUES.tobytes(), UNREADABLE),
     "a bit": (npz(feat=VALUES).replace(VALUES.tobytes(), NAN[::-1].tobytes()[: VALUES.nbytes]), "Bad CRC-32"),
     "not a number": (npz(feat=NAN), "features that are not finite numbers of float16$"),
     "too large": (npz(feat=VALUES * 1e4), "not finite numbers of float16; float32 may hold them"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from rskip.captioning.features import FeatureStore
 from rskip.captioning.options import ImageBatchSettings
 from rskip.files.images import find_images
 from rskip.settings.errors import SettingError
+from tests.killing import killed_until_done
 
 
 def named(folder):
@@ -71,22 +73,18 @@ def test_a_picture_whose_features_are_not_finite_is_left_out(mean_colours, pictu
     assert FeatureStore(tmp_path / "store").names == ["b.jpg", "c.JPG", "d.webp"]
 
 
-def test_an_interrupted_extraction_goes_on(mean_colours, extract, pictures, tmp_path):
-    backbone, store = mean_colours(), tmp_path / "store"
+def test_killed_at_any_moment_and_repeated_it_leaves_the_same_bytes(mean_colours, pictures, tmp_path):
+    images = [(f"{number}.png", pictures / "a.png") for number in range(40)]
 
-    def interrupt(result):
-        if result.done == 4:
-            raise KeyboardInterrupt
+    def extract(store):
+        settings = ImageBatchSettings(batch_size=2)
+        extract_features(images, mean_colours(), store, settings=settings, report=lambda _: time.sleep(0.002))
 
-    with pytest.raises(KeyboardInterrupt):
-        extract_features(named(pictures), backbone, store, settings=ImageBatchSettings(batch_size=2), report=interrupt)
-    with pytest.raises(ValueError, match="is unfinished"):
-        FeatureStore(store)
-    result = extract(pictures, store)
-    assert (result.done, result.kept) == (1, 4)
-    extract(pictures, tmp_path / "whole")
+    extract(tmp_path / "whole")
+    kills = killed_until_done(lambda: extract(tmp_path / "store"), seed=1, longest=0.02)
+    assert kills > 2
     for name in ("features.bin", "pictures.jsonl"):
-        assert (store / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        assert (tmp_path / "store" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_what_makes_no_sense_is_refused(mean_colours, extract, pictures, tmp_path):

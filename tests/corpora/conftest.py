@@ -6,6 +6,7 @@ import gzip
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from multiprocessing import resource_tracker
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -104,7 +105,7 @@ import struct, sys
 from pathlib import Path
 after = dict(zip(sys.argv, sys.argv[1:]))
 source, target, out = after["--source-lang"], after["--target-lang"], Path(after["--destdir"])
-out.mkdir()
+out.mkdir(exist_ok=True)
 for kind in ("train", "valid", "test"):
     prefixes = after[f"--{{kind}}pref"].split(",") if f"--{{kind}}pref" in after else []
     for number, prefix in enumerate(prefixes):
@@ -117,6 +118,7 @@ for language in (source, target):
 """
     )
     command.chmod(0o755)
+    resource_tracker.ensure_running()  # which workers need, by the real Python
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python/python"))
     return command
 

@@ -16,7 +16,6 @@ from types import SimpleNamespace
 import pytest
 
 from rskip.cli.main import main
-from rskip.corpora import preparation
 from rskip.corpora.own_corpus import default_cleaning, default_size
 from rskip.files import packed
 from rskip.text.pipeline import TextPipeline
@@ -334,28 +333,6 @@ def test_languages_are_looked_at_where_langid_is_installed(
     assert f"{flags[1]} looks like fr, not en: check it" in capsys.readouterr().out.splitlines()
     prepare(*flags, "--languages", "fr", "gsw")  # a language that langid doesn't know
     assert "looks like" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "stage", ["split_texts", "tokenise_train", "deduplicate", "learn", "segment_train", "assemble"]
-)
-def test_interrupted_after_any_stage_and_repeated_it_ends_with_the_same_bytes(
-    stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
-) -> None:
-    arguments = ["prepare", *write_sides(tmp_path / "train", [*PAIRS, *PAIRS]), "--workers", "1", "--output"]
-    assert main([*arguments, str(tmp_path / "unbroken")]) == 0
-    done = getattr(preparation, stage)
-
-    def interrupted(*args: object, **options: object) -> None:
-        done(*args, **options)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(preparation, stage, interrupted)
-        assert main([*arguments, str(tmp_path / "own")]) == 130
-    assert not (tmp_path / "own").exists()
-    assert main([*arguments, str(tmp_path / "own")]) == 0
-    assert contents(tmp_path / "own") == contents(tmp_path / "unbroken")
 
 
 def test_report_says_what_was_read_split_off_and_dropped(

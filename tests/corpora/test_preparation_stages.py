@@ -5,10 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,7 @@ from rskip.corpora.stages.assemble import dictionary_entries
 from rskip.corpora.stages.tokenise import PairTokeniser
 from rskip.text import Dictionary, TextPipeline
 from rskip.text.pipeline import TextConfig
+from tests.killing import killed_until_done
 
 TRAIN = [
     ("A dog runs.", "Ein Hund läuft."),
@@ -203,45 +201,18 @@ def test_more_shards_than_pairs(corpus: Any, mirror: Path, output: Path) -> None
         made(corpus, mirror, output, shards=6)
 
 
-class Killed(BaseException):
-    pass
-
-
-@contextmanager
-def killed_after(renames: int) -> Iterator[None]:
-    """All that changes a folder fails once so many files were renamed, as nothing happens after a kill."""
-
-    def until_killed(name: str, change: Callable[..., None]) -> Callable[..., None]:
-        def changed(path: Any, *arguments: Any, **options: Any) -> None:
-            nonlocal renames
-            if not renames and not str(path).endswith(".lock"):
-                raise Killed
-            change(path, *arguments, **options)
-            renames -= name in ("rename", "replace")
-            if not renames:
-                raise Killed
-
-        return changed
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("rename", "replace", "unlink", "rmdir", "mkdir"):
-            patch.setattr(os, name, until_killed(name, getattr(os, name)))
-        yield
-
-
-def test_killed_again_and_again_it_ends_with_the_same_bytes(corpus: Any, mirror: Path, output: Path) -> None:
-    """Everything that a run leaves appears by a rename: the n-th run is killed after its n-th."""
+def test_killed_at_any_moment_and_repeated_it_ends_with_the_same_bytes(
+    corpus: Any, mirror: Path, output: Path
+) -> None:
     options = {"shards": 2, "bpe_dropout": 0.5}
     unbroken = made(corpus, mirror, output.with_name("unbroken"), **options)
-    kills = 0
-    while not output.exists() or output.with_name("tiny.partial").exists():
-        with suppress(Killed), killed_after(kills + 1):
-            made(corpus, mirror, output, **options)
-        kills += 1
-    assert kills > 5
-    assert not prepare(corpus, output, mirror=str(mirror), options=PrepareOptions(**options))
+
+    def job() -> None:
+        prepare(corpus, output, mirror=str(mirror), options=PrepareOptions(**options))
+
+    assert killed_until_done(job, seed=1, longest=0.1) > 3
     assert contents(output) == contents(unbroken)
-    assert {path.name for path in output.parent.iterdir()} == {"unbroken", "tiny"}
+    assert {path.name for path in output.parent.iterdir()} - {".tiny.lock", ".tiny.owner"} == {"unbroken", "tiny"}
 
 
 @pytest.mark.slow

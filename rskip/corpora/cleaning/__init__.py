@@ -15,37 +15,19 @@ Afterwards `find_duplicates` compares the digests of all chunks, `report.drop_du
 the chunks' reports are added up.
 """
 
-from rskip.corpora.cleaning.duplicates import DIGEST_BYTES, find_duplicates, pair_digest, read_rows
-from rskip.corpora.cleaning.pairs import (
-    DUPLICATE,
-    EMPTY,
-    LEAK,
-    LOPSIDED,
-    REASONS,
-    TOO_LONG,
-    WRONG_LANGUAGE,
-    HeldOut,
-    PairCleaner,
-)
+from rskip.corpora.cleaning.duplicates import find_duplicates, pair_digest
+from rskip.corpora.cleaning.pairs import DUPLICATE, HeldOut, PairCleaner
 from rskip.corpora.cleaning.report import CleaningReport
 from rskip.corpora.cleaning.sentence import SentenceCleaner, remove_non_printing, unescape_entities
 
 __all__ = [
-    "DIGEST_BYTES",
     "DUPLICATE",
-    "EMPTY",
-    "LEAK",
-    "LOPSIDED",
-    "REASONS",
-    "TOO_LONG",
-    "WRONG_LANGUAGE",
     "CleaningReport",
     "HeldOut",
     "PairCleaner",
     "SentenceCleaner",
     "find_duplicates",
     "pair_digest",
-    "read_rows",
     "remove_non_printing",
     "unescape_entities",
 ]

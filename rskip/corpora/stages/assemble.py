@@ -13,6 +13,7 @@ from rskip.corpora.stages.deduplicate import KeptChunk
 from rskip.corpora.stages.segment import COUNTS, TOKENS
 from rskip.corpora.stages.setting import Setting
 from rskip.files.state import read_state
+from rskip.files.whole import whole_folder
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Whole
 from rskip.text.dictionary import BOS, EOS, PAD, UNK
@@ -41,23 +42,20 @@ def assemble(
     pairs = sum(chunk.size for chunk in chunks)
     if pairs < setting.options.shards:
         raise SettingError.of_value("shards", setting.options.shards, f"at most the {pairs:,} training pairs")
-    building = setting.work.path / f"{ASSEMBLED}.new"
-    if building.exists():
-        shutil.rmtree(building)
-    shards = [building / f"shard{number}" for number in range(1, setting.options.shards + 1)]
-    for shard in shards:
-        shard.mkdir(parents=True)
     counts = setting.work.folder(COUNTS)
     always = pipeline.units() if setting.options.subwords == "sentencepiece-bytes" else []
-    write_dictionary(building / DICTIONARY, [counts / f"{chunk.name}.json" for chunk in chunks], always=always)
-    for language in setting.languages:
-        deal_lines(
-            [tokens / f"{chunk.name}.{language}" for chunk in chunks],
-            [shard / f"train.{language}" for shard in shards],
-        )
-        for split in splits:
-            shutil.copyfile(tokens / f"{split}.{language}", shards[0] / f"{split}.{language}")
-    building.rename(folder)
+    with whole_folder(folder) as building:
+        shards = [building / f"shard{number}" for number in range(1, setting.options.shards + 1)]
+        for shard in shards:
+            shard.mkdir()
+        write_dictionary(building / DICTIONARY, [counts / f"{chunk.name}.json" for chunk in chunks], always=always)
+        for language in setting.languages:
+            deal_lines(
+                [tokens / f"{chunk.name}.{language}" for chunk in chunks],
+                [shard / f"train.{language}" for shard in shards],
+            )
+            for split in splits:
+                shutil.copyfile(tokens / f"{split}.{language}", shards[0] / f"{split}.{language}")
     for chunk in chunks:
         for path in setting.sides(tokens, chunk.name):
             path.unlink()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import struct
 import subprocess
@@ -15,7 +14,7 @@ from pathlib import Path
 from rskip.corpora.record import RECORD_FILE
 from rskip.corpora.stages.assemble import DICTIONARY
 from rskip.corpora.stages.setting import Setting
-from rskip.files.whole import DiskFull
+from rskip.files.whole import DiskFull, whole_folder
 
 BINARISED = "binarised"
 
@@ -39,22 +38,19 @@ def binarise_shard(setting: Setting, texts: Path, shard: int, sentences: Mapping
     folder = setting.work.folder(BINARISED) / name
     if folder.exists() or (setting.work.result / RECORD_FILE).exists():
         return
-    building = folder.with_name(f"{name}.new")
-    if building.exists():
-        shutil.rmtree(building)
     source, target = setting.languages
     pairs = sum(sentences.values())
     print(f"binarise: {pairs:,} pairs, by fairseq-preprocess (no progress output)", file=sys.stderr)
-    binarise(
-        texts / name,
-        building,
-        source=source,
-        target=target,
-        sentences=sentences,
-        dictionary=texts / DICTIONARY,
-        workers=setting.workers,
-    )
-    building.rename(folder)
+    with whole_folder(folder) as building:
+        binarise(
+            texts / name,
+            building,
+            source=source,
+            target=target,
+            sentences=sentences,
+            dictionary=texts / DICTIONARY,
+            workers=setting.workers,
+        )
 
 
 def binarise(

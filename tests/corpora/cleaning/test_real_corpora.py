@@ -11,7 +11,6 @@ from rskip.corpora.cleaning import (
     SentenceCleaner,
     find_duplicates,
     pair_digest,
-    read_rows,
 )
 from rskip.corpora.corpus import CleaningOptions, Pair
 
@@ -43,8 +42,8 @@ def without_duplicates(training: list[Pair], folder: Path, *, chunk: int) -> tup
         paths.append(folder / f"{number}.digests")
         paths[-1].write_bytes(b"".join(map(pair_digest, part)))
     kept, dropped = [], 0
-    for part, answer in zip(chunks, find_duplicates(paths, folder / "rows", pairs_at_once=5_000), strict=True):
-        rows = set(read_rows(answer).tolist())
+    for part, answer in zip(chunks, find_duplicates(paths), strict=True):
+        rows = set(answer.tolist())
         dropped += len(rows)
         kept += [words for row, words in enumerate(part) if row not in rows]
     return kept, dropped
@@ -89,17 +88,6 @@ def test_duplicates_of_the_iwslt15_subset(shared: Path, tmp_path: Path) -> None:
     remaining, dropped = without_duplicates(train, tmp_path, chunk=7_001)
     assert remaining == list(dict.fromkeys(train))
     assert dropped == len(train) - len(set(train)) == 186
-
-
-def test_newstest2013_against_2014(shared: Path) -> None:
-    folder = shared / "data/wmt14"
-    old = pairs(folder, "newstest2013.en", "newstest2013.de")
-    new = pairs(folder, "newstest2014.en-de.en", "newstest2014.en-de.de")
-    _, report = clean(old, new, CleaningOptions(leaks=True))
-    assert report.dropped("leak") == len(set(old) & set(new)) == 0
-    # every pair of a set is held out from itself
-    kept, report = clean(new, new, CleaningOptions(leaks=True))
-    assert (kept, report.dropped("leak")) == ([], 3_003)
 
 
 def test_lengths_of_newstest2014(shared: Path) -> None:
