@@ -33,7 +33,7 @@ from rskip.checkpoint import untrained_language_model
 from rskip.connections import ConnectionSpec, Family, check_connection, list_connections, parse_connection
 from rskip.cpu.loss import cross_entropy_kernel
 from rskip.experiments.recipe import load_recipes
-from rskip.language_modeling.models import model_config
+from rskip.language_modeling.model_file import model_config
 from rskip.language_modeling.training import TrainingSettings
 from rskip.language_modeling.training.training_run import parameter_groups
 from rskip.settings.errors import SettingError

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rskip.records import Record
-from rskip.tasks.fairseq.recipe import VALID_LOSS, Recorded, architecture_changes, dataset
+from rskip.tasks.fairseq.recipe import VALID_LOSS, architecture_changes, dataset
 from rskip.tasks.task import Column, Task, imported
 
 
@@ -28,7 +28,6 @@ class CaptioningTask(Task[Any]):
     precisions = ("float32", "bfloat16", "int8")
     model_files = ("config.json", "dict.txt")
     published_dtype = "float16"
-    recorded = Recorded
     example = """\
 import rskip
 

@@ -104,7 +104,7 @@ def read_log(run: Run[CaptioningSettings], *, ended: bool) -> dict[str, TrainLog
                 stage = line.removeprefix(_STAGE).strip()
             elif stage in lines:
                 lines[stage].append(line)
-    read = {stage: read_train_log(each, log_file=log) for stage, each in lines.items()}
+    read = {stage: read_train_log(each) for stage, each in lines.items()}
     found = {stage: each for stage, each in read.items() if each.parameters is not None and (each.curve or not ended)}
     if not found or (ended and len(found) < len(read)):
         raise ValueError(f"{log} records no training session: move {run.folder.path} away and run again")

@@ -34,12 +34,8 @@ _DECIMALS = 4
 class Line:
     """One metric of a variant.
 
-    :param recipe: the variant.
-    :param metric: the metric's name in run records.
-    :param measure: the metric's name in the table.
+    :param metric: the metric's name in run records; `measure`: in the table.
     :param paper: the papers' scores for it in this table.
-    :param records: the run records of the variant, by seed.
-    :param baseline: the line of its baseline.
     :param missing: seeds without a record, of those asked for.
     """
 
@@ -103,11 +99,7 @@ def records_by_run(records: Iterable[Record]) -> dict[str, list[Record]]:
 
 
 class Comparisons:
-    """The tables of a project, from its recipes and the run records in results/.
-
-    :param recipes: all recipes.
-    :param records: all run records.
-    """
+    """The tables of a project, from all recipes and run records."""
 
     def __init__(self, recipes: Iterable[Recipe], records: Iterable[Record]) -> None:
         self.recipes = {recipe.address: recipe for recipe in recipes}
@@ -137,12 +129,7 @@ class Comparisons:
         return tuple(dict.fromkeys((*self.names, *self._of_table)))
 
     def table(self, name: str, *, seeds: Sequence[int] = SEEDS) -> ComparisonTable:
-        """The table of this name.
-
-        :param seeds: that every variant is to have.
-        :raises SettingError: there is none.
-        :raises ValueError: a record was made with other settings than its variant has now, or SciPy is missing.
-        """
+        """The table of this name; see `Results.table`."""
         if name not in self._of_table:
             raise no_table(name, self.known)
         if (made := self._made.get((name, tuple(seeds)))) is None:
@@ -179,10 +166,7 @@ class Comparisons:
         )
 
     def _lines(self, recipe: Recipe, title: str | None, seeds: Sequence[int], scored: Collection[str]) -> list[Line]:
-        """The lines of a variant.
-
-        :param scored: the metrics that some record of the table has; one of them is shown, if there are any.
-        """
+        """The lines of a variant, for one of the metrics that some record of the table has, if there are any."""
         records = tuple(self._records.get(recipe.address, ()))
         for record in records:
             recipe.check_record(record)
@@ -422,7 +406,10 @@ def _cells(lines: Sequence[Line]) -> dict[str, Sequence[str]]:
         "variant": [line.recipe.address for line in lines],
         "baseline": [line.baseline.recipe.address if line.baseline and len(baselines) > 1 else "" for line in lines],
         "measure": [line.measure if several else "" for line in lines],
-        f"paper's {measure}".rstrip(): [_papers(line) for line in lines],
+        f"paper's {measure}".rstrip(): [
+            "; ".join(f"{each.figure} ({each.note})" if each.note else f"{each.figure}" for each in line.paper)
+            for line in lines
+        ],
         "paper's difference": [_signed(line.of_the_paper) for line in lines],
         f"our {measure}" if measure else "ours": [_ours(line) for line in lines],
         **dict(zip(COMPARED, zip(*map(comparison_cells, lines), strict=True), strict=True)),
@@ -463,10 +450,6 @@ def plain_numbers(line: Line) -> dict[str, Any]:
         **{name: "" if value is None else round(value, _DECIMALS) for name, value in numbers.items()},
         "command": line.command,
     }
-
-
-def _papers(line: Line) -> str:
-    return "; ".join(f"{each.figure} ({each.note})" if each.note else f"{each.figure}" for each in line.paper)
 
 
 def _ours(line: Line) -> str:

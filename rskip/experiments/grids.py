@@ -39,12 +39,7 @@ RISEN = 1.0  # a training whose loss ends so much above its lowest counts as div
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One variant's records.
-
-    :param recipe: the variant.
-    :param ended: those that didn't diverge.
-    :param figures: theirs that the variant is ranked by.
-    """
+    """One variant's records. `ended`: those that didn't diverge; `figures`: their scores that rank the variant."""
 
     recipe: Recipe
     records: tuple[Record, ...]
@@ -72,22 +67,14 @@ class FurtherValues(Protocol):
     """Further values for the lines of a grid, such as the costs of their connections."""
 
     def figures(self, line: Recipe, grid: Recipe) -> Mapping[str, float | None]:
-        """The values by heading. The headings are the same for every line.
-
-        :param line: the first recipe of the line.
-        :param grid: the first recipe of the grid.
-        """
+        """The values by heading, for the first recipe of a line and of the grid. Every line has the same headings."""
 
     def note(self, grid: Recipe, headings: Collection[str]) -> str:
         """A note that explains the given headings, as far as they are its own."""
 
 
 class Grids:
-    """The grids of a project's recipes.
-
-    :param recipes: all.
-    :param records: all records; those with overrides are ignored.
-    """
+    """The grids of a project, from all recipes and run records. Records with overrides are ignored."""
 
     def __init__(
         self, recipes: Iterable[Recipe], records: Iterable[Record], further: FurtherValues | None = None
@@ -166,8 +153,6 @@ class Grids:
 
         A row without a value is a seed that diverged; without a seed too, it is a cell without records. Rows without a
         setting are further values of a line.
-
-        :raises ValueError: as `table`.
         """
         task, rows = self._of_table[name][0].task, list[tuple[Value, ...]]()
         metric = _ranked(task).metric

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -111,7 +111,12 @@ def publish_model(
     kept = entry.seed if entry is not None and any(record.seed == entry.seed for record in records) else None
     try:
         recipe, record = _run_to_publish(run, records, kept if seed is None else seed)
-        return _publish(recipe, record, mirror=mirror, name=name)
+        with one_at_a_time(FOLDER / recipe.run):
+            with _exported(recipe, record, mirror=mirror) as (building, record, score):
+                records = read_run_records(recipe.run, Path(recipe.own.results))
+                entry = plan_entry(building, record, records, score=score, **name)  # refuses invalid models
+            register(entry)
+        return entry
     except (ValueError, FileNotFoundError) as error:
         if wrong is None:
             raise
@@ -147,16 +152,6 @@ def _run_to_publish(run: str, records: Sequence[Record], seed: int | None) -> tu
         ) from None
     recipe.check_record(record)
     return recipe, record
-
-
-def _publish(recipe: Recipe, record: Record, *, mirror: str | None, name: Mapping[str, str | None]) -> ModelEntry:
-    """Writes the folder of the weights, then the entry. `plan_entry` refuses invalid models before that."""
-    with one_at_a_time(FOLDER / recipe.run):
-        with _exported(recipe, record, mirror=mirror) as (building, record, score):
-            records = read_run_records(recipe.run, Path(recipe.own.results))
-            entry = plan_entry(building, record, records, score=score, **name)
-        register(entry)
-    return entry
 
 
 @contextmanager

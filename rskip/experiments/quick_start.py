@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 import torch
+import yaml
 
 from rskip.checkpoint.config_file import WEIGHTS
 from rskip.corpora.prepared import find_pairs
@@ -131,8 +132,6 @@ def planned(request: Request) -> tuple[str, list[str]]:
 
 def _check_free(output: Path) -> None:
     """:raises ValueError: the folder holds other files."""
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"{output} is a file, expected a folder: choose another --output")
     held = sorted(each.name for each in output.iterdir()) if output.is_dir() else []
     if held and held != [RECIPE]:
         what = "another model" if WEIGHTS in held else held[0]
@@ -162,7 +161,8 @@ def _check_same(path: Path, request: Request) -> None:
 def _plan_recipe(request: Request, *, gpus: int) -> dict[str, Any]:
     """The content of the recipe."""
     data = find_pairs(request.data)
-    corpus, hardware = measure(data), _hardware(gpus)
+    device = torch.device("cuda", 0) if gpus else torch.device("cpu")
+    corpus, hardware = measure(data), Hardware(gpus=gpus, bfloat16=not bfloat16_is_slow(device))
     print(f"{data.path}: {corpus.pairs:,} pairs, {data.source} to {data.target}; {corpus.vocabulary:,} subwords")
     plan = make_plan(corpus, hardware, request.choices)
     content = _content(request, plan)
@@ -180,18 +180,9 @@ def _plan_recipe(request: Request, *, gpus: int) -> dict[str, Any]:
     changed = f"changed by --set: {shlex.join(request.overrides)}" if request.overrides else ""
     print("; ".join(part for part in (plan.described(settings.train), changed) if part), flush=True)
     for line in cautions(plan, corpus.pairs):
-        _warn(line)
+        print(f"warning: {line}", file=sys.stderr, flush=True)
     check_fairseq_flags(fairseq_flags(settings))
     return content
-
-
-def _warn(line: str) -> None:
-    print(f"warning: {line}", file=sys.stderr, flush=True)
-
-
-def _hardware(gpus: int) -> Hardware:
-    device = torch.device("cuda", 0) if gpus else torch.device("cpu")
-    return Hardware(gpus=gpus, bfloat16=not bfloat16_is_slow(device))
 
 
 def _content(request: Request, plan: Plan) -> dict[str, Any]:
@@ -223,8 +214,6 @@ def _settings(content: Mapping[str, Any]) -> TranslationSettings:
 
 
 def _write_recipe(path: Path, content: Mapping[str, Any]) -> None:
-    import yaml
-
     heading = (
         "# Written by `rskip train`. The same settings with other seeds: rskip run THIS_FILE --seeds 2 3\n"
         "# Add `variants:` to compare settings, such as connections (docs/recipes.md).\n"

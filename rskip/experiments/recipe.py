@@ -9,7 +9,6 @@ Overrides (`--set train.lr=0.003`) change settings, so they name another run.
 from __future__ import annotations
 
 import copy
-import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +19,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-from rskip.experiments.foreign import foreign_config
 from rskip.experiments.variants import Variant, choose_variants, merge, read_variants
 from rskip.records import RESULTS, Record, record_path
 from rskip.records.address import new_addresses, run_address, without_hash
@@ -150,10 +148,7 @@ class Recipe:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """Everything that determines the result, as plain JSON values, including defaults. Imports no user code.
-
-        :raises SettingError: as `settings`.
-        """
+        """Everything that determines the result, as plain JSON values, including defaults. Imports no user code."""
         try:
             self._check_keys()
             return {"kind": self.task.name, **self.task.variant_config(self.written)}
@@ -197,8 +192,7 @@ def load_recipe(name: str | os.PathLike[str], *, variant: str | None = None, ove
     :param name: as for `find_recipe`.
     :param overrides: texts `dotted.key=value`, with values in YAML.
     :raises FileNotFoundError: the file doesn't exist.
-    :raises SettingError: a key or value is wrong (names the file, the key, and the closest known key); the variant
-        doesn't exist; or the file has variants, and the name doesn't choose one.
+    :raises SettingError: a key or value is wrong, the variant doesn't exist, or the name doesn't choose one.
     """
     path, named = find_recipe(name)
     variant = variant or named
@@ -212,18 +206,14 @@ def load_recipe(name: str | os.PathLike[str], *, variant: str | None = None, ove
 def load_recipes(
     name: str | os.PathLike[str], *, variants: Sequence[str] | None = None, overrides: Sequence[str] = ()
 ) -> list[Recipe]:
-    """Reads and checks the variants of a file, in its order. A file without variants is one recipe.
+    """Reads and checks the variants of a file, in its order; see `load_recipe`. A file without variants is one recipe.
 
-    :param name: as for `find_recipe`.
     :param variants: names or shell patterns; None: the variant in `name`, or all.
-    :param overrides: as for `load_recipe`; applied to each variant.
-    :raises FileNotFoundError: as `load_recipe`.
-    :raises SettingError: as `load_recipe`, or no such variant.
     """
     path, named = find_recipe(name)
+    if named is not None and variants is not None:
+        raise SettingError("variants", "are given twice", expected=f"either {name} or --variants", source=str(path))
     if named is not None:
-        if variants is not None:
-            raise SettingError("variants", "are given twice", expected=f"either {name} or --variants", source=str(path))
         variants = [named]
     recipes = read_recipes(path, variants=variants, overrides=parse_overrides(overrides))
     for recipe in recipes:
@@ -234,10 +224,7 @@ def load_recipes(
 def read_recipes(
     path: Path, *, variants: Sequence[str] | None = None, overrides: Mapping[str, Any] | None = None
 ) -> list[Recipe]:
-    """A file's variants. Their settings are read on first use.
-
-    :raises SettingError: as `load_recipes`, but only for the recipe's own fields and its variants.
-    """
+    """A file's variants. Their settings are read, and checked, on first use."""
     content = _read_content(path)
     try:
         known = read_variants(content)
@@ -258,10 +245,7 @@ def read_recipes(
 
 
 def all_recipes(root: Path = Path()) -> list[Recipe]:
-    """The recipes of all files in recipes/.
-
-    :raises SettingError: as `read_recipes`.
-    """
+    """The recipes of all files in recipes/."""
     return [recipe for path in sorted((root / FOLDER).glob("*.yaml")) for recipe in read_recipes(path)]
 
 
@@ -271,10 +255,8 @@ def written_path(path: Path) -> str:
 
 
 def with_baseline(recipes: Sequence[Recipe], name: str, baseline: str) -> list[Recipe]:
-    """The recipes, with another baseline for the variants of one file.
+    """The recipes, with another baseline for the variants of the file `name`.yaml.
 
-    :param name: the file's name without `.yaml`.
-    :param baseline: the variant that tables compare the others with.
     :raises SettingError: no such file, or it has no such variant.
     """
     variants = [str(recipe.variant) for recipe in recipes if recipe.path.stem == name and recipe.variant]
@@ -313,17 +295,7 @@ def find_recipe(name: str | os.PathLike[str]) -> tuple[Path, str | None]:
 
 
 def _recipe_meant(name: Path, path: Path) -> str:
-    """The recipe that an unknown name may mean, in words that follow the name; "" if none is similar.
-
-    :param path: the file that the name would mean.
-    """
-    for parent in name.parents:  # a file's path that was joined with a variant
-        for file in (parent, Path(f"{parent}.yaml"), FOLDER / parent):
-            if file.suffix in _SUFFIXES and file.is_file():
-                variant = name.relative_to(parent).as_posix()
-                addressed = file.resolve() == (FOLDER / f"{file.stem}.yaml").resolve()
-                meant = f"{file.stem}/{variant}" if addressed else f"{file} --variants {variant}"
-                return f" (did you mean {meant!r}?)"
+    """The recipe that an unknown name of the file `path` may mean, in words that follow the name, or ""."""
     if new := new_addresses([path.stem], _addresses(path.parent)).get(path.stem):
         return f": {path.stem} is {new} now"
     file = next((each for each in name.parents if each.suffix in _SUFFIXES or each.parent == FOLDER), path)
@@ -364,11 +336,6 @@ def _read_content(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         kind = "nothing" if content is None else f"a {type(content).__name__}"
         raise SettingError("", f"it holds {kind}", expected="keys and values of a recipe", source=str(path))
-    if "kind" not in content and (other := foreign_config(content)) is not None:
-        program, command = other
-        how = f"`{command.format(folder=path.parent, name=path.stem, path=path)}` runs it"
-        expected = "a recipe, which has a `kind`"
-        raise SettingError("", f"is a configuration of {program}", expected=expected, advice=how, source=str(path))
     if "rows" in content:
         if "variants" in content:
             raise SettingError("rows", "is the former name of variants", expected="one of them", source=str(path))
@@ -419,22 +386,22 @@ def _own_fields(content: Mapping[str, Any], variants: Mapping[str, Any]) -> OwnF
 
 
 def _paper_score(content: Mapping[str, Any], task: Task[Any], name: str) -> PaperScore:
-    for key in content:
-        if key not in (*task.measures, "table", "note"):
-            raise SettingError.of_unknown_key(name, key, [*task.measures, "table", "note"])
-    figures = [(measure, content[measure]) for measure in task.measures if measure in content]
-    tables = content.get("table")
-    tables = tables if isinstance(tables, list) else [tables]
-    texts = all(isinstance(text, str) and text for text in (*tables, content.get("note", "-")))
-    numbers = [figure for _, figure in figures if type(figure) in (int, float) and math.isfinite(figure)]
-    if not len(figures) == len(numbers) == 1 or not tables or not texts:
-        measures = " or ".join(f"{{{measure}: 6.02, table: rSkip Table 1}}" for measure in task.measures)
-        raise SettingError.of_value(name, dict(content), measures)
-    key, figure = figures[0]
+    measures: list[Any] = [(measure, float | None, None) for measure in task.measures]
+    text: Any = Annotated[str, msgspec.Meta(min_length=1)]
+    fields: list[Any] = [
+        ("table", text | Annotated[list[text], msgspec.Meta(min_length=1)]),
+        ("note", str, ""),
+        *measures,
+    ]
+    read: Any = convert(content, msgspec.defstruct("paper", fields, kw_only=True), name=name)
+    scores = {measure: getattr(read, measure) for measure in task.measures if getattr(read, measure) is not None}
+    if len(scores) != 1:
+        raise SettingError(name, f"has {len(scores)} scores", expected=f"one of {' or '.join(task.measures)}")
+    ((key, figure),) = scores.items()
     return PaperScore(
-        tables=tuple(tables),
+        tables=(read.table,) if isinstance(read.table, str) else tuple(read.table),
         key=key,
         measure=task.measures[key],
-        figure=float(figure),
-        note=content.get("note", ""),
+        figure=figure,
+        note=read.note,
     )

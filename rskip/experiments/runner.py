@@ -51,14 +51,10 @@ def run_recipes(
 
 
 def check_mirror(recipes: Sequence[Recipe], mirror: str | None) -> None:
-    """Checks that the mirror, if there is one, holds the data of the recipes.
-
-    :raises SettingError: it does not.
-    """
-    if mirror is None:
-        return
-    for recipe in recipes:
-        recipe.task.check_mirror(recipe.settings, mirror=mirror)
+    """:raises SettingError: the mirror, if there is one, does not hold the data of the recipes."""
+    if mirror is not None:
+        for recipe in recipes:
+            recipe.task.check_mirror(recipe.settings, mirror=mirror)
 
 
 def check_flags(recipes: Sequence[Recipe]) -> None:

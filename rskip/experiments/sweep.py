@@ -46,16 +46,15 @@ def run_sweep(
     mirror: str | None = None,
     gpus: int | None = None,
 ) -> list[str]:
-    """Has Ray do each recipe with each seed that has no record yet; shows what they do, and returns what failed.
+    """Has Ray do each recipe with each seed that has no record yet, and shows the progress.
 
-    :param address: of a cluster's head node, HOST:PORT, or "auto" for the one that this machine is in; "": a Ray of
-        its own on this machine, or the cluster that $RAY_ADDRESS names.
-    :param overrides: with which the recipes were loaded.
-    :param gpus: how many train a run, 0 for the CPU; None: one where the cluster has any, or the part of one that the
-        recipe's `resources` say.
+    :param address: HOST:PORT of a cluster's head node, or "auto" for this machine's cluster; "": a new Ray on this
+        machine, or the cluster that $RAY_ADDRESS names.
+    :param overrides: the overrides of the loaded recipes.
+    :param gpus: GPUs per run, 0 for the CPU; None: one if the cluster has any, or the share in `resources`.
     :returns: one line for each run that failed.
-    :raises ValueError: likewise OSError: a mistake in the recipes, Ray isn't installed, its address is dead, no machine
-        has what a run needs, or one doesn't see this folder.
+    :raises ValueError, OSError: a recipe is wrong, Ray is missing or doesn't answer, no machine has what a run needs,
+        or one doesn't see this folder.
     """
     if gpus is not None and gpus < 0:
         raise SettingError.of_value("gpus", gpus, "0 (the CPU) or more")
@@ -85,17 +84,9 @@ def run_sweep(
                     log=str(_log(run)),
                     variables=_variables(job, cores=resources["num_cpus"]),
                 )
-                remote = ray.remote(max_retries=_ATTEMPTS, retry_exceptions=[RunKilled], **resources)(_run)
+                remote = ray.remote(max_retries=_ATTEMPTS, retry_exceptions=[RunKilled], **resources)(RayTask.run)
                 tasks[remote.remote(task)] = recipe, run
             return _watch(ray, tasks, job=job)
-
-
-def _run(task: RayTask) -> str:
-    return task.run()
-
-
-def _problem(task: RayTask) -> str:
-    return task.problem_here()
 
 
 def _watch(ray: Any, tasks: dict[Any, tuple[Recipe, Run[Any]]], *, job: str) -> list[str]:
@@ -157,10 +148,7 @@ def _variables(job: str, *, cores: int) -> dict[str, str]:
 
 
 def _needs(recipe: Recipe, gpus: int, nodes: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What a run of a recipe takes of a machine, in Ray's words.
-
-    Cores that the recipe doesn't name: of a machine with GPUs the part that goes with the run's GPUs, else all of the
-    machine with the fewest.
+    """The resources of a recipe's run. Default cores: the share of the run's GPUs, or all of the smallest machine.
 
     :raises ValueError: no machine has so much.
     """
@@ -171,9 +159,7 @@ def _needs(recipe: Recipe, gpus: int, nodes: Sequence[dict[str, Any]]) -> dict[s
         wanted = f"{share:g} GPUs and {own.cores or 1} cores" if share else f"{own.cores or 1} cores"
         has = "; ".join(f"{node.get('GPU', 0):g} GPUs, {node.get('CPU', 0):g} cores" for node in nodes)
         raise ValueError(f"a run of {recipe.address} needs {wanted} on one machine, but the cluster has: {has}")
-    cores = own.cores or min(
-        int(node["CPU"] * (share / node["GPU"] if share else 1)) or 1 for node in able
-    )
+    cores = own.cores or min(int(node["CPU"] * (share / node["GPU"] if share else 1)) or 1 for node in able)
     return {"num_cpus": cores, **({"num_gpus": share} if share else {})}
 
 
@@ -190,7 +176,7 @@ def _check_nodes(ray: Any, task: RayTask) -> None:
     for node in ray.nodes():
         if node["Alive"] and node["Resources"].get("CPU"):
             there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            remote = ray.remote(num_cpus=0, scheduling_strategy=there)(_problem)
+            remote = ray.remote(num_cpus=0, scheduling_strategy=there)(RayTask.problem_here)
             looks[remote.remote(task)] = node["NodeManagerHostname"]
     for reference, host in looks.items():
         try:

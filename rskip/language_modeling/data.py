@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rskip.corpora.inspection.binarised import MmapSentences
 from rskip.corpora.record import CorpusRecord, damage, describe_made, made_record, read_corpus_record
 from rskip.language_modeling.tokens import DICTIONARY, TextTokens
 from rskip.machine.extras import extra
@@ -53,22 +54,16 @@ class TextData:
 def load_data(folder: str | Path) -> TextData:
     """Reads a folder that `rskip prepare` made of a text.
 
-    :raises FileNotFoundError: no such folder.
-    :raises ValueError: the folder holds something else, or a file is missing or truncated.
+    :raises FileNotFoundError: no such folder, or it holds something else.
+    :raises ValueError: a file is missing or truncated.
     """
     folder = Path(folder)
-    captions = "captions" in (read_corpus_record(folder) or {})
-    if captions or not (folder / "corpus.json").is_file() or not (folder / DICTIONARY).is_file():
-        problem = "no such folder" if not folder.exists() else "is a file" if folder.is_file() else "holds no text"
-        kind = ValueError if folder.exists() else FileNotFoundError
-        raise kind(
-            f"{folder}: {problem}: expected a folder from `rskip prepare shakespeare-char` or "
-            "`rskip prepare --text FILE`"
-        )
+    if "captions" in (read_corpus_record(folder) or {}) or not (folder / DICTIONARY).is_file():
+        how = "expected a folder from `rskip prepare shakespeare-char` or `rskip prepare --text FILE`"
+        raise FileNotFoundError(f"{folder} holds no text: {how}")
     record = made_record(folder, TextRecord)
     if (wrong := damage(folder, record)) is not None:
         raise ValueError(f"{folder} {wrong}: prepare it again with `rskip prepare`")
-    check_parts(record["tokens"], source=str(folder))
     made: Any = record
     kept = ("corpus", "format", "options", "tokens", "characters", "dictionary_size")
     return TextData(
@@ -79,16 +74,6 @@ def load_data(folder: str | Path) -> TextData:
         characters=dict(record["characters"]),
         described=describe_made(made, kept),
     )
-
-
-def check_parts(counts: Mapping[str, int], *, source: str) -> None:
-    """:raises ValueError: a part of a text has less than 2 tokens, one for each half of the validation."""
-    for split, count in counts.items():
-        if count < 2:
-            raise ValueError(
-                f"{source}: the {split} part has {count} tokens: expected 2 or more; prepare a longer text, or another "
-                "--valid-share"
-            )
 
 
 def write_tokens(prefix: Path, lines: Sequence[Sequence[int]], *, vocabulary: int) -> None:
@@ -112,8 +97,6 @@ def write_tokens(prefix: Path, lines: Sequence[Sequence[int]], *, vocabulary: in
 
 def _read(prefix: Path) -> Tensor:
     import torch
-
-    from rskip.corpora.inspection.binarised import MmapSentences
 
     with extra("translation", what="a corpus of text"):
         import numpy as np

@@ -20,7 +20,7 @@ from rskip.language_modeling.evaluation import TextScore, text_loss
 from rskip.language_modeling.model_file import load_language_model
 from rskip.language_modeling.tokens import TextTokens
 from rskip.machine.device import usable_device
-from rskip.settings.check import Checked
+from rskip.settings.check import Checked, convert
 from rskip.settings.errors import SettingError
 from rskip.transformer import LanguageModel
 
@@ -130,11 +130,7 @@ class TextGenerator:
         :raises SettingError: an option is unknown or has a wrong value.
         :raises ValueError: the prompt has no tokens, is longer than the context, or has unknown characters.
         """
-        known = list(GenerationOptions.__dataclass_fields__)
-        for name in options:
-            if name not in known:
-                raise SettingError.of_unknown_key("", name, known)
-        settings = GenerationOptions(**options)
+        settings = convert(options, GenerationOptions)
         tokens = self._encoded(prompt, source="the prompt")
         if len(tokens) > self.context:
             raise ValueError(
@@ -144,8 +140,6 @@ class TextGenerator:
         return self._stream(tokens, settings, each_step or (lambda step: None))
 
     def _encoded(self, text: str, *, source: str) -> list[int]:
-        if not isinstance(text, str):
-            raise ValueError(f"{source} is a {type(text).__name__}: expected a str; give several texts one by one")
         if not text:
             raise ValueError(f"{source} is empty: give at least one character, such as a line end")
         tokens = self.tokens.encode(text, source=source)
@@ -181,9 +175,7 @@ class TextGenerator:
         if rest := self.tokens.decode(line)[told:]:
             yield rest
 
-    def _draw(
-        self, prompt: list[int], settings: GenerationOptions, each_step: Callable[[int], None]
-    ) -> Iterator[int]:
+    def _draw(self, prompt: list[int], settings: GenerationOptions, each_step: Callable[[int], None]) -> Iterator[int]:
         device, dictionary = self.model.device, self.tokens.dictionary
         never = torch.tensor([dictionary.bos_index, dictionary.pad_index, dictionary.unk_index], device=device)
         generator = torch.Generator(device).manual_seed(settings.seed)

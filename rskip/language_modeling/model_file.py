@@ -14,12 +14,14 @@ from rskip.checkpoint.checkpoint import of_other_task
 from rskip.checkpoint.config_file import CONFIG, WEIGHTS
 from rskip.checkpoint.language_model import language_model_of_fairseq
 from rskip.files.names import line_name
+from rskip.language_modeling.settings import TrainingSettings
 from rskip.language_modeling.tokens import DICTIONARY, SETTINGS, TextTokens
 from rskip.settings.errors import SettingError
 from rskip.tasks.registry import task_name
-from rskip.transformer import LanguageModel
+from rskip.transformer import LanguageModel, LanguageModelConfig
 
 TASK = "language_modeling"
+_INNER_MULTIPLE = 32  # Llama's FFN dimension is 8/3 of the features, rounded up to a multiple
 _PLACES = ("", "training")  # of a model in a folder: the second in a run's
 _OF_FAIRSEQ = ("checkpoint_best.pt", "checkpoint_last.pt")
 
@@ -118,3 +120,39 @@ def _tokens_of(checkpoint: Checkpoint, path: Path, given: str | Path | None) -> 
         f"{line_name(path)}: its tokens are not in {' or '.join(map(line_name, places))}: give the folder that "
         "`rskip prepare` made for its training"
     )
+
+
+def model_config(settings: TrainingSettings, vocabulary: int) -> dict[str, Any]:
+    """The config of a training's model, for `rskip.checkpoint.untrained_language_model`.
+
+    :param vocabulary: size of the dictionary.
+    """
+    common: dict[str, Any] = {
+        "decoder_embed_dim": settings.features,
+        "decoder_attention_heads": settings.heads,
+        "decoder_layers": settings.layers,
+        "decoder_connection": settings.connection,
+        "dropout": settings.dropout,
+        "attention_dropout": settings.dropout,
+        "share_decoder_input_output_embed": True,
+        "no_scale_embedding": True,
+        "max_target_positions": settings.context,
+        "initial_std": 0.02,
+    }
+    of_shape: dict[str, Any]
+    if settings.shape == "gpt2":
+        of_shape = {
+            "decoder_ffn_embed_dim": 4 * settings.features,
+            "activation_fn": "gelu",
+            "decoder_learned_pos": True,
+            "biases": settings.bias,
+        }
+    else:
+        of_shape = {
+            "decoder_ffn_embed_dim": -(-8 * settings.features // (3 * _INNER_MULTIPLE)) * _INNER_MULTIPLE,
+            "activation_fn": "swish",
+            "gated_ffn": True,
+            "rotary_theta": 10_000.0,
+            "biases": False,
+        }
+    return {"vocabulary": vocabulary, **LanguageModelConfig(**common, **of_shape).to_dict()}

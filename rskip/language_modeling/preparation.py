@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,8 +16,8 @@ from rskip.files.cache import expanded_path
 from rskip.files.checksum import sha256_file
 from rskip.files.lock import one_at_a_time
 from rskip.files.names import line_name
-from rskip.files.whole import disk_space, real_path, whole_folder
-from rskip.language_modeling.data import SPLITS, TextRecord, check_parts, write_tokens
+from rskip.files.whole import real_path, whole_folder
+from rskip.language_modeling.data import SPLITS, TextRecord, write_tokens
 from rskip.language_modeling.tokens import Kind, TextTokens
 from rskip.settings.check import check
 from rskip.settings.errors import SettingError
@@ -102,21 +101,26 @@ def prepare_text(
         path = fetch([text.file], folder=text.folder, mirror=mirror, offline=offline)[text.file].path
     parts = read_parts(path, valid_share=options.valid_share)
     try:
-        tokens = TextTokens.learn(options.tokens, "".join(_known(options, parts)), size=options.size)
+        # all characters are known, since an unknown one would have no loss
+        known = "".join(parts.values()) if options.tokens == "characters" else parts["train"]
+        tokens = TextTokens.learn(options.tokens, known, size=options.size)
     except ValueError as error:
         raise SettingError("text_size", f"is {options.size}: {error}") from None
-    elsewhere = "choose another output"
-    with disk_space(output, advice=f"free some space, or {elsewhere}", elsewhere=elsewhere), one_at_a_time(output):
+    with one_at_a_time(output):
         if not needs_build(output, planned, force=force):
             return False  # another process has just written it
         with whole_folder(output) as folder:
             tokens.save(folder)
             encoded = {split: _lines(tokens, parts[split]) for split in SPLITS}
-            check_parts({split: sum(map(len, lines)) for split, lines in encoded.items()}, source=line_name(path))
+            counted = {split: sum(map(len, lines)) for split, lines in encoded.items()}
+            if min(counted.values()) < 2:  # one token for each half of the validation
+                has = " and ".join(f"{split} has {count:,} tokens" for split, count in counted.items())
+                advice = "prepare a longer text, or another --valid-share"
+                raise ValueError(f"{line_name(path)}: {has}: expected 2 or more; {advice}")
             for split, lines in encoded.items():
                 write_tokens(folder / split, lines, vocabulary=len(tokens.dictionary))
             counts = {
-                "tokens": {split: sum(map(len, lines)) for split, lines in encoded.items()},
+                "tokens": counted,
                 "characters": {split: len(parts[split]) for split in SPLITS},
                 "dictionary_size": len(tokens.dictionary),
             }
@@ -140,11 +144,6 @@ def read_parts(path: Path, *, valid_share: float) -> dict[str, str]:
         problem = f"has {len(text):,} characters: expected enough for train and valid"
         raise ValueError(f"{line_name(path)} {problem}; give a longer text")
     return {"train": text[:count], "valid": text[count:]}
-
-
-def _known(options: TextOptions, parts: Mapping[str, str]) -> list[str]:
-    """The text that tokens are learnt from. All characters are known, since an unknown one would have no loss."""
-    return list(parts.values()) if options.tokens == "characters" else [parts["train"]]
 
 
 def _lines(tokens: TextTokens, text: str) -> list[list[int]]:

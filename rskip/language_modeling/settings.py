@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
-from rskip.settings.check import check, to_plain
+from rskip.settings.check import check, convert, to_plain
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Layers, Probability, Size
 
@@ -111,3 +113,32 @@ def learning_rate(settings: TrainingSettings, iteration: int) -> float:
         return settings.lr * (iteration + 1) / (warmup + 1)
     share = min(1.0, (iteration - warmup) / max(1, settings.iterations - warmup))
     return settings.final_lr + (settings.lr - settings.final_lr) * (1 + math.cos(math.pi * share)) / 2
+
+
+class LanguageModelingSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a language-model run. The last iterate is evaluated.
+
+    :param data: a text that `rskip prepare --list` shows, or a folder that `rskip prepare --text` made, relative to the
+        current folder.
+    :param train: settings of the training.
+    """
+
+    data: Annotated[str, msgspec.Meta(min_length=1, extra={"expected": "the name of a text, or a prepared folder"})]
+    train: TrainingSettings
+
+    def to_plain(self) -> dict[str, Any]:
+        """All settings that determine the result, as plain JSON values."""
+        return {"data": self.data, "train": self.train.to_dict()}
+
+
+def read_settings(content: Mapping[str, Any]) -> LanguageModelingSettings:
+    """See `Task.read_settings`."""
+    if isinstance(train := content.get("train"), Mapping) and "connection" not in train:
+        raise SettingError("train.connection", "is missing")
+    return convert(content, LanguageModelingSettings)
+
+
+def check_gpus(settings: LanguageModelingSettings, *, gpus: int) -> None:
+    """See `Task.check`."""
+    if gpus > (size := settings.train.batch_size):
+        raise SettingError("train.batch_size", f"is {size}", expected=f"at least one sequence for each of {gpus} GPUs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +14,7 @@ from torch import Tensor
 from rskip.checkpoint import untrained_language_model
 from rskip.connections import ConnectionSpec
 from rskip.language_modeling.data import SPLITS, TextData, load_data
-from rskip.language_modeling.model_file import load_language_model
-from rskip.language_modeling.models import model_config
+from rskip.language_modeling.model_file import load_language_model, model_config
 from rskip.language_modeling.settings import TrainingSettings
 from rskip.language_modeling.tokens import TextTokens
 from rskip.settings.errors import SettingError
@@ -41,10 +41,8 @@ def subject(model: ConnectionSpec | Path, *, depth: int | None, conditions: Cond
 
 
 def _at_initialisation(spec: ConnectionSpec, layers: int | None, conditions: Conditions) -> LanguageModel:
-    if layers is not None and layers < 1:
-        raise SettingError.of_value("depth", layers, "1 or more layers")
     default = TrainingSettings(connection=str(spec))
-    settings = default if layers is None else TrainingSettings(connection=str(spec), layers=layers)
+    settings = default if layers is None else replace(default, layers=layers)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(conditions.seed)
         return untrained_language_model(model_config(settings, len(_find_data(conditions).tokens.dictionary)))

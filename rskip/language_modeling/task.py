@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any
 
 from rskip.records import Record
 from rskip.tasks.task import Column, Task, imported
-
-
-class _Train(TypedDict):
-    connection: str
-
-
-class _Recorded(TypedDict):
-    data: str
-    train: _Train
 
 
 class LanguageModelingTask(Task[Any]):
@@ -30,7 +21,6 @@ class LanguageModelingTask(Task[Any]):
     precisions = ("float32", "bfloat16")
     model_files = ("config.json", "dict.txt", "tokens.json")
     reads_checkpoints = True
-    recorded = _Recorded
     example = """\
 import rskip
 
@@ -38,16 +28,16 @@ model = rskip.load("{name}")
 print(model.generate("ROMEO:", length=200, seed=1))
 model.score("To be, or not to be").bits_per_character"""
 
-    settings = imported("rskip.language_modeling.recipe:LanguageModelingSettings")
-    read_settings = imported("rskip.language_modeling.recipe")
-    check = imported("rskip.language_modeling.recipe")
+    settings = imported("rskip.language_modeling.settings:LanguageModelingSettings")
+    read_settings = imported("rskip.language_modeling.settings")
+    check = imported("rskip.language_modeling.settings:check_gpus")
     train = imported("rskip.language_modeling.run")
     scored_file = imported("rskip.language_modeling.run")
     commands = imported("rskip.language_modeling.run")
-    score = imported("rskip.language_modeling.scoring")
-    diverged = imported("rskip.language_modeling.scoring")
-    sample_outputs = imported("rskip.language_modeling.scoring")
-    artifacts = imported("rskip.language_modeling.scoring")
+    score = imported("rskip.language_modeling.run")
+    diverged = imported("rskip.language_modeling.run")
+    sample_outputs = imported("rskip.language_modeling.run")
+    artifacts = imported("rskip.language_modeling.run")
     check_publishable = imported("rskip.language_modeling.publishing")
     export_weights = imported("rskip.language_modeling.publishing")
     describe = imported("rskip.language_modeling.publishing")

@@ -7,12 +7,15 @@ dictionary of rskip and fairseq.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
+
+import msgspec
 
 from rskip.files.names import line_name
-from rskip.settings.errors import SettingError, shown
+from rskip.settings.check import convert
+from rskip.settings.errors import shown
 from rskip.settings.text import read_json
 from rskip.text.dictionary import Dictionary
 from rskip.text.subwords import SentencePieceBytes
@@ -23,43 +26,10 @@ SPACE = "\u2581"  # a space in the dictionary, whose tokens can't contain white 
 _ESCAPED = re.compile(r"<U\+([0-9A-F]{4,5}|10[0-9A-F]{4})>")
 
 
-class Units(Protocol):
-    """Splits a line of text, without its end, into the tokens of a dictionary, and joins them."""
+class _Settings(msgspec.Struct):
+    """The content of tokens.json."""
 
-    def split(self, line: str) -> list[str]: ...
-
-    def join(self, tokens: Iterable[str]) -> str: ...
-
-    def files(self) -> dict[str, bytes]: ...
-
-
-class Characters:
-    """Each character is a token. A space is `▁`, and other white space is `<U+0009>` and the like."""
-
-    def split(self, line: str) -> list[str]:
-        return [_escaped(character) for character in line]
-
-    def join(self, tokens: Iterable[str]) -> str:
-        return "".join(map(_unescaped, tokens))
-
-    def files(self) -> dict[str, bytes]:
-        return {}
-
-
-class Pieces:
-    """SentencePiece's units, with bytes for unknown characters."""
-
-    def __init__(self, pieces: SentencePieceBytes) -> None:
-        self._pieces = pieces
-
-    def split(self, line: str) -> list[str]:
-        return self._pieces.segment(line).split()
-
-    def join(self, tokens: Iterable[str]) -> str:
-        return self._pieces.join(" ".join(tokens))
-
-    def files(self) -> dict[str, bytes]:
-        return self._pieces.files()
+    tokens: Kind
 
 
 def _escaped(character: str) -> str:
@@ -80,11 +50,14 @@ def _unescaped(token: str) -> str:
 class TextTokens:
     """Converts text to tokens of a dictionary and back.
 
-    :param kind: "characters" or "subwords".
+    A character is a token by itself. A space is `▁`, and other white space is `<U+0009>` and the like.
+
+    :param pieces: SentencePiece's units, with bytes for unknown characters; None: characters.
     """
 
-    def __init__(self, kind: Kind, units: Units, dictionary: Dictionary) -> None:
-        self.kind, self.units, self.dictionary = kind, units, dictionary
+    def __init__(self, dictionary: Dictionary, pieces: SentencePieceBytes | None = None) -> None:
+        self.dictionary, self._pieces = dictionary, pieces
+        self.kind: Kind = "characters" if pieces is None else "subwords"
 
     @classmethod
     def learn(cls, kind: Kind, text: str, *, size: int) -> TextTokens:
@@ -95,10 +68,9 @@ class TextTokens:
         """
         lines = text.split("\n")
         if kind == "characters":
-            known = sorted({character for line in lines for character in line})
-            return cls(kind, Characters(), Dictionary(map(_escaped, known)))
+            return cls(Dictionary(map(_escaped, sorted({character for line in lines for character in line}))))
         pieces: Any = SentencePieceBytes.learn((line for line in lines if line.strip()), size=size)
-        return cls(kind, Pieces(pieces), Dictionary(pieces.units()))
+        return cls(Dictionary(pieces.units()), pieces)
 
     @classmethod
     def load(cls, folder: Path) -> TextTokens:
@@ -110,25 +82,28 @@ class TextTokens:
         path = folder / SETTINGS
         if not path.is_file():
             raise FileNotFoundError(f"{line_name(path)} is missing: expected the tokens of a language model")
-        content = read_json(path)
-        kind = content.get("tokens") if isinstance(content, Mapping) else None
-        dictionary = Dictionary.load(folder / DICTIONARY)
-        if kind == "characters":
-            return cls("characters", Characters(), dictionary)
+        kind = convert(read_json(path), _Settings, source=str(path)).tokens
+        pieces: Any = None
         if kind == "subwords":
-            pieces: Any = SentencePieceBytes.load(folder / SentencePieceBytes.file_name)
-            return cls("subwords", Pieces(pieces), dictionary)
-        raise SettingError.of_value("tokens", kind, "characters or subwords", source=str(path))
+            pieces = SentencePieceBytes.load(folder / SentencePieceBytes.file_name)
+        return cls(Dictionary.load(folder / DICTIONARY), pieces)
 
     def files(self) -> dict[str, bytes]:
         """The content of each file that `load` reads, except the dictionary's."""
-        return {SETTINGS: f'{{"tokens": "{self.kind}"}}\n'.encode(), **self.units.files()}
+        pieces = {} if self._pieces is None else self._pieces.files()
+        return {SETTINGS: f'{{"tokens": "{self.kind}"}}\n'.encode(), **pieces}
 
     def save(self, folder: Path) -> None:
         """Writes the files that `load` reads."""
         self.dictionary.save(folder / DICTIONARY)
         for name, content in self.files().items():
             (folder / name).write_bytes(content)
+
+    def _split(self, line: str) -> list[str]:
+        return list(map(_escaped, line)) if self._pieces is None else self._pieces.segment(line).split()
+
+    def _join(self, tokens: Iterable[str]) -> str:
+        return "".join(map(_unescaped, tokens)) if self._pieces is None else self._pieces.join(" ".join(tokens))
 
     @property
     def unit(self) -> str:
@@ -144,10 +119,10 @@ class TextTokens:
         indices: list[int] = []
         for number, line in enumerate(text.split("\n")):
             indices += [self.dictionary.eos_index] * (number > 0)
-            indices += [self.dictionary.index(token) for token in self.units.split(line)]
+            indices += [self.dictionary.index(token) for token in self._split(line)]
         if self.kind == "characters" and self.dictionary.unk_index in indices:
             unknown = text[indices.index(self.dictionary.unk_index)]
-            characters = self.units.join(self.dictionary.tokens[4:])
+            characters = self._join(self.dictionary.tokens[4:])
             known = characters.replace(" ", "")
             blanks = "line ends" if known == characters else "line ends, spaces"
             raise ValueError(
@@ -164,4 +139,4 @@ class TextTokens:
                 lines.append([])
             elif index not in (self.dictionary.bos_index, self.dictionary.pad_index):
                 lines[-1].append(self.dictionary.tokens[index])
-        return "\n".join(map(self.units.join, lines))
+        return "\n".join(map(self._join, lines))

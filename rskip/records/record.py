@@ -22,35 +22,23 @@ from rskip.settings.kinds import Count, Whole
 RESULTS = Path("results")  # the folder of records, unless a recipe names another one
 _SCHEMAS = (1, 2)  # versions of the format, of which the last is written; 1 has the old name as `recipe`, and `run`
 _ADVICE = "restore the file, or remove it and run again"
-_OF_MODELS = ("run.json", "model.safetensors")  # of a training's folder, and of a model's
 _FILES = "[!.]*.json"  # excludes temporary files of killed processes
 
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", extra={"expected": "64 hexadecimal digits"})]
 
 
-class CurvePoint(TypedDict, total=False):
+class _Point(TypedDict, total=False):
     """A point of a learning curve. Its other values are numbers or None, except the text `stage`."""
 
     epoch: Whole
     iteration: Whole
 
 
-class Training(TypedDict):
-    """The keys that every task records about a training run."""
+class _Training(TypedDict):
+    """The keys that every task records about a training run. It may have others."""
 
     seconds: float
     pieces: Count
-
-
-class _Environment(TypedDict, total=False):
-    git: Git | None
-    packages: dict[str, str]
-    machine: Machine
-
-
-class _Training(Training, total=False):
-    precision: str | dict[str, str | None] | None
-    earlier: list[_Environment]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,10 +90,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             known = " or ".join(map(str, _SCHEMAS))
             raise SettingError.of_value("schema", self.schema, f"{known}, which this version reads")
         check(self)
-        for field, kind in (("curve", list[CurvePoint]), ("training", _Training), ("machine", Machine)):
+        kinds: Any = {"curve": list[_Point], "training": _Training, "machine": Machine, "git": Git | None}
+        for field, kind in kinds.items():
             convert(getattr(self, field), kind, name=field)
-        if self.git is not None:
-            convert(self.git, Git, name="git")
         if not (self.metrics or self.diverged):
             raise SettingError("metrics", "is empty", expected="at least one score")
         if self.metrics and self.diverged:
@@ -158,8 +145,6 @@ def read_record(path: Path) -> Record:
     content = read_state(path, dict[str, Any], advice=_ADVICE)
     if "recipe" not in content:
         advice = f"move it out of the folder of records, or give another folder, such as {RESULTS}"
-        if any((path.parent / name).exists() for name in _OF_MODELS):
-            advice = f"its folder holds a training run or a model: give a folder of records, such as {RESULTS}"
         raise SettingError("", "this is not a run record from `rskip run`", advice=advice, source=str(path))
     if content.get("schema") == _SCHEMAS[0]:
         content.pop("run", None)

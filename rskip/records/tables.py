@@ -7,7 +7,6 @@ import io
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
@@ -33,12 +32,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """The summary of one value per seed.
-
-    :raises ValueError: there are no values, or one is not finite.
-    """
-    if not values or not all(map(isfinite, values)):
-        raise ValueError(f"the values over seeds are {list(values)}: expected at least one, and only finite numbers")
+    """The summary of one value per seed."""
     return Summary(fmean(values), stdev(values) if len(values) > 1 else None)
 
 
@@ -149,31 +143,18 @@ def fill_in(text: str, command: str, table: Callable[[str], str], *, source: str
     :param command: the command, such as `rskip report`.
     :param table: returns the table NAME, with a final line end.
     :param source: the name of the text in errors.
-    :raises ValueError: a marker has another form or lacks its counterpart. Names the line.
+    :raises ValueError: a marker has another form or lacks its counterpart.
     """
-    beginning, marker = f"<!-- {command}:", re.compile(rf"^<!-- {re.escape(command)}: (begin|end) (\S+) -->$")
-    if not any(line.strip().startswith(beginning) for line in text.splitlines()):
-        return text
-    lines: list[str] = []
-    open_name = None
-    for number, line in enumerate(text.splitlines(), start=1):
-        match = marker.match(line.strip())
-        if match is None:
-            if line.strip().startswith(beginning):
-                raise ValueError(f"{source}, line {number}: expected {beginning} begin NAME --> or end NAME")
-            if open_name is None:
-                lines.append(line)
-            continue
-        edge, name = match.groups()
-        if (edge == "begin") != (open_name is None) or (edge == "end" and name != open_name):
-            raise ValueError(f"{source}, line {number}: {line.strip()} doesn't match the marker before it")
-        if edge == "end":
-            lines += ["", *table(name).rstrip("\n").split("\n"), ""]
-        lines.append(line)
-        open_name = name if edge == "begin" else None
-    if open_name is not None:
-        raise ValueError(f"{source}: the table {open_name} has no end marker")
-    return "\n".join(lines) + "\n"
+    mark = re.escape(command)
+    whole = re.compile(rf"^<!-- {mark}: begin (\S+) -->\n.*?^(?=<!-- {mark}: end \1 -->$)", re.MULTILINE | re.DOTALL)
+
+    def fill(match: re.Match[str]) -> str:
+        return f"<!-- {command}: begin {match[1]} -->\n\n{table(match[1]).rstrip(chr(10))}\n\n"
+
+    filled, count = whole.subn(fill, text)
+    if len(re.findall(rf"^\s*<!-- {mark}:", text, re.MULTILINE)) != 2 * count:
+        raise ValueError(f"{source}: a marker of {command} lacks its counterpart, or has another form")
+    return filled
 
 
 def outdated_documents(root: Path, filled: Callable[[str, str], str]) -> dict[Path, str]:

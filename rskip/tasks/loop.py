@@ -28,9 +28,7 @@ class Diverged(ValueError):
 class Observer(Protocol):
     """Probes a training before every iteration. It must not change the training or draw random numbers."""
 
-    def __call__(
-        self, iteration: int, model: nn.Module, loss_of: Callable[[nn.Module], Tensor], *, count: int
-    ) -> None:
+    def __call__(self, iteration: int, model: nn.Module, loss_of: Callable[[nn.Module], Tensor], *, count: int) -> None:
         """Probes the training. All processes call it.
 
         :param iteration: number of the next iteration, from 1.

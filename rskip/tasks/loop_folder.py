@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 from rskip.files.folder_lock import FolderLock, folder_lock
 from rskip.files.state import as_state, read_state_lines, state_line
 from rskip.files.torch_file import read_torch_file
-from rskip.files.whole import atomic_file, naming
+from rskip.files.whole import atomic_file
 from rskip.settings.differences import differences
 from rskip.settings.kinds import Count, Whole
 
@@ -53,9 +53,6 @@ class LoopFolder:
             self._lock.check()
 
 
-Session = TypedDict("Session", {"from": Whole, "device": str, "torch": str, "seconds": float})
-
-
 @dataclass(frozen=True, kw_only=True)
 class LoopCheckpoint:
     """A training's state after an iteration. The fields have the names of the file's keys; absent ones are None.
@@ -85,15 +82,6 @@ State = TypeVar("State", bound=LoopCheckpoint)
 Point = TypeVar("Point")
 
 
-def write_checkpoint(path: Path, checkpoint: LoopCheckpoint) -> None:
-    """Writes the file atomically.
-
-    :raises OSError: the disk is full, or there is no permission. The earlier file stays.
-    """
-    kept = "the previous checkpoint is kept" if path.exists() else "there is no earlier checkpoint"
-    save_whole(path, checkpoint.content(), consequence=f"{kept}: free some space and repeat the command to resume")
-
-
 def read_checkpoint(path: Path, kind: type[State], *, written_by: str) -> State | None:
     """The checkpoint on the CPU; None if it does not exist. It runs no pickle.
 
@@ -117,13 +105,8 @@ def check_same_training(path: Path, there: Mapping[str, Any], now: Mapping[str, 
 
 
 def write_curve(path: Path, points: Sequence[Any]) -> None:
-    """Writes all points of a learning curve, one per line, atomically.
-
-    :raises OSError: the disk is full.
-    """
-    advice = "free some space and repeat the command to resume"
-    consequence = f"the training stops, but its last checkpoint is complete: {advice}"
-    with naming(path, consequence=consequence), atomic_file(path) as temporary:
+    """Writes all points of a learning curve, one per line, atomically."""
+    with atomic_file(path) as temporary:
         temporary.write_text("".join(map(state_line, points)))
 
 
@@ -137,12 +120,12 @@ def read_points(path: Path, kind: type[Point], *, finished: bool) -> list[Point]
     return [point for point, _ in read_state_lines(path, kind, advice=advice, finished=finished)]
 
 
-def save_whole(path: Path, content: object, *, consequence: str) -> None:
+def save_whole(path: Path, content: object) -> None:
     """Calls torch.save, atomically.
 
-    :raises OSError: the file can't be written. The error names the file and the consequence.
+    :raises OSError: the file can't be written. An earlier file stays.
     """
     memory = io.BytesIO()  # on a full disk, torch.save would raise a RuntimeError about its archive
     torch.save(content, memory)
-    with naming(path, consequence=consequence), atomic_file(path) as temporary:
+    with atomic_file(path) as temporary:
         temporary.write_bytes(memory.getbuffer())

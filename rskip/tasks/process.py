@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rskip.files.folder_lock import FolderLock, LockLost
-from rskip.files.whole import disk_space
 from rskip.machine.environment import training_threads
 from rskip.machine.workers import ending_with_this
 
@@ -111,7 +111,10 @@ def end_of(
             preexec_fn=ending_with_this(),
         )
         try:
-            while _still_running(process):
+            while process.poll() is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=_POLL_SECONDS)
+                    break
                 if lock:
                     lock.check()
                 on_poll()
@@ -126,8 +129,10 @@ def end_of(
     with log.open("rb") as log_file:
         log_file.seek(start)
         printed = log_file.read().decode(errors="replace")
-    status = _exit_status(process.returncode, printed)
-    with disk_space(log.parent, advice="free some space and repeat the command to resume"), log.open("a") as log_file:
+    status = process.returncode
+    if _TORCHRUN_FAILED in printed and (statuses := _TORCHRUN_STATUS.findall(printed)):
+        status = int(statuses[-1])  # of the process that failed first
+    with log.open("a") as log_file:
         # fails if the disk is full, which the command could not report
         log_file.write(f"{command[0]} ended with status {status}\n")
     return status, last_error_line(printed)
@@ -153,21 +158,6 @@ def child_environment(*, processes: int) -> dict[str, str]:
     """
     threads = max(training_threads() // processes, 1)
     return {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
-
-
-def _exit_status(returned: int, printed: str) -> int:
-    """The exit status of the command, or under torchrun that of the process that failed first."""
-    if _TORCHRUN_FAILED in printed and (statuses := _TORCHRUN_STATUS.findall(printed)):
-        return int(statuses[-1])
-    return returned
-
-
-def _still_running(process: subprocess.Popen[bytes]) -> bool:
-    try:
-        process.wait(timeout=_POLL_SECONDS)
-    except subprocess.TimeoutExpired:
-        return True
-    return False
 
 
 def _in_foreground() -> bool:

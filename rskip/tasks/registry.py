@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, nearest
 from rskip.tasks.task import Task
 
@@ -26,19 +24,9 @@ _FORMER = {"image-classification": "vision", "image-captioning": "captioning", "
 _tasks: dict[str, Task[Any]] = {}
 
 
-def register_task(task: Task[Any], *, former: Sequence[str] = ()) -> None:
-    """Registers a task under its name.
-
-    :param former: its earlier names, which recipes, records and registries may contain.
-    :raises ValueError: the task has a `kind` that is not its name.
-    """
-    if (kind := getattr(task, "kind", task.name)) != task.name:
-        raise ValueError(
-            f"the task {task.name!r} has the kind {kind!r}, but a task has one name: delete `kind`, set "
-            f"name = {kind!r}, and call register_task(task, former=[{task.name!r}])"
-        )
+def register_task(task: Task[Any]) -> None:
+    """Registers a task under its name."""
     _tasks[task.name] = task
-    _FORMER.update(dict.fromkeys(former, task.name))
 
 
 def task_name(name: Any) -> Any:
@@ -80,10 +68,5 @@ def task_of_record(record: Record) -> Task[Any]:
 
 
 def dataset_of_record(record: Record) -> str:
-    """The dataset on which a run was scored; see `Task.dataset`.
-
-    :raises SettingError: the config of the record doesn't name a dataset. Names the record.
-    """
-    task = task_of_record(record)
-    convert(record.config, task.recorded, name="config", source=str(record.path))
-    return task.dataset(record.config)
+    """The dataset on which a run was scored; see `Task.dataset`."""
+    return task_of_record(record).dataset(record.config)

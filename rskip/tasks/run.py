@@ -8,24 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypedDict, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
 from rskip.files.folder_lock import FolderLock, folder_lock
-from rskip.files.state import as_state, parse_state, read_state
+from rskip.files.state import parse_state, read_state
 from rskip.files.whole import atomic_file
-from rskip.machine.environment import Git, Machine, describe_environment
+from rskip.machine.environment import describe_environment
 from rskip.records.address import run_path
 from rskip.settings.differences import differences
 from rskip.settings.errors import SettingError
-from rskip.settings.kinds import Count
-from rskip.settings.text import read_text
 from rskip.tasks.process import child_environment, run_logged
 
 SettingsT = TypeVar("SettingsT")
 
-_Precision = Literal["float32", "bfloat16", "float16"]
 RUNS = Path("runs")  # unless a recipe names another folder
 FIRST_STAGE = "train"  # the only or first training stage of a run
 SESSION = "rskip run | "  # begins the line of train.log with the environment of a session
@@ -91,7 +88,7 @@ class Run(Generic[SettingsT]):
         :raises ValueError: the number of GPUs differs from that at the start, or the command refuses its arguments.
         :raises CommandFailed: the command failed.
         """
-        precision = self.begin_session(stage=stage, asked=asked, resumed=resumed)
+        precision = self.begin_session(stage=stage, asked=asked)
         words, notes = command(precision), NewNotes(self.folder.train_log)
 
         def on_poll() -> None:
@@ -111,18 +108,13 @@ class Run(Generic[SettingsT]):
             on_poll=on_poll,
         )
 
-    def begin_session(self, *, stage: str = FIRST_STAGE, asked: str = "float32", resumed: bool = False) -> str:
-        """Logs the environment of a training session, and returns its precision.
+    def begin_session(self, *, stage: str = FIRST_STAGE, asked: str = "float32") -> str:
+        """Logs the environment of a training session, and returns its precision; see `train`, which calls it.
 
-        `train` calls it. A task that trains in this process must call it too.
-
-        :param stage: the training stage.
-        :param asked: the precision in the settings.
-        :param resumed: whether the session starts from a checkpoint.
-        :raises ValueError: the number of GPUs differs from that at the start.
+        A task that trains in this process must call it too.
         """
         self.folder.keep_processes(max(self.gpus, 1))
-        precision = self.folder.keep_precision(precision_here(asked, gpus=self.gpus), stage=stage, resumed=resumed)
+        precision = self.folder.keep_precision(precision_here(asked, gpus=self.gpus), stage=stage)
         session = {**describe_environment(), "precision": precision}
         if stage != FIRST_STAGE:
             session["stage"] = stage
@@ -136,19 +128,6 @@ class Run(Generic[SettingsT]):
         return precision
 
 
-class _Session(TypedDict):
-    git: Git | None
-    packages: dict[str, str]
-    machine: Machine
-
-
-class Session(_Session, total=False):
-    """The environment of a training session. Older logs lack `precision`; sessions of the first stage lack `stage`."""
-
-    precision: str
-    stage: str
-
-
 class RunFolder:
     """The folder of one run, `runs/<run name>/<seed>/`, with its lock and its config."""
 
@@ -158,10 +137,7 @@ class RunFolder:
         self.probe = path / "probe.jsonl"
 
     def lock(self) -> AbstractContextManager[FolderLock]:
-        """Locks the folder for this process and the trainings that inherit the lock, and returns the lock.
-
-        :raises ValueError: another process holds the folder.
-        """
+        """Locks the folder for this process and the trainings that inherit the lock, and returns the lock."""
         return folder_lock(
             self.path,
             busy=f"{self.path} is in use by another `rskip run` or its training process "
@@ -171,10 +147,8 @@ class RunFolder:
     def bind(
         self, config: Mapping[str, Any], *, given: Mapping[str, Any] | None = None, removed: Sequence[str] = ()
     ) -> None:
-        """Writes the config into a new folder.
+        """Writes the config into a new folder. `given` and `removed` are as for `config_difference`.
 
-        :param given: as for `config_difference`.
-        :param removed: likewise.
         :raises ValueError: the folder belongs to another config.
         """
         file = self.path / "run.json"
@@ -195,28 +169,22 @@ class RunFolder:
 
         :raises SettingError: the number differs from that at the start.
         """
-        file = self.path / "processes"
-        if not file.exists():
-            _write(file, str(count))
-        elif (before := read_state(file, Count, advice=self._anew)) != count:
+        if (before := self._keep("processes", str(count))) != str(count):
             expected = f"{before}, as at the start of {self.path}"
             raise SettingError.of_value("gpus", count, expected, advice="use that number, or move the folder away")
 
-    def keep_precision(self, chosen: str, *, stage: str = FIRST_STAGE, resumed: bool = False) -> str:
+    def keep_precision(self, chosen: str, *, stage: str = FIRST_STAGE) -> str:
         """The precision in which a training started, which its checkpoints need; `chosen` if it starts now."""
-        first = self.path / "precision"
-        file = first if stage == FIRST_STAGE else first.with_name(f"precision-{stage}")
+        return self._keep("precision" if stage == FIRST_STAGE else f"precision-{stage}", chosen)
+
+    def _keep(self, name: str, text: str) -> str:
+        """The text in a file of the folder, which is written if it does not exist."""
+        file = self.path / name
         if not file.exists():
-            if resumed and first.exists():  # started by an earlier version, which trained all stages in one precision
-                chosen = self._read_precision(first)
-            _write(file, chosen)
-        return self._read_precision(file)
+            _write(file, text)
+        return file.read_text(encoding="utf-8").strip()
 
-    def _read_precision(self, file: Path) -> str:
-        kind: Any = _Precision
-        return as_state(read_text(file).strip(), kind, source=str(file), advice=self._anew)
-
-    def sessions(self) -> list[Session]:
+    def sessions(self) -> list[dict[str, Any]]:
         """The environment of each session of the training, in order: git, packages, machine, precision.
 
         :raises ValueError: the folder has no training log.
@@ -225,7 +193,7 @@ class RunFolder:
             with self.train_log.open(encoding="utf-8", errors="replace") as lines:
                 sessions = [line.removeprefix(SESSION).encode() for line in lines if line.startswith(SESSION)]
             found = [
-                parse_state(line, Session, source=f"{self.train_log}, session {number}", advice=self._anew)
+                parse_state(line, dict[str, Any], source=f"{self.train_log}, session {number}", advice=self._anew)
                 for number, line in enumerate(sessions, start=1)
             ]
             if found:
@@ -301,13 +269,13 @@ def precision_here(asked: str, *, gpus: int) -> str:
     return "float32" if any(map(bfloat16_is_slow, devices)) else asked
 
 
-def trained_in(sessions: Sequence[Session]) -> str | dict[str, str | None] | None:
+def trained_in(sessions: Sequence[Mapping[str, Any]]) -> str | dict[str, str | None] | None:
     """The precision of a run's training: one for all stages, or one per stage if they differ. None: not recorded."""
     found = {each.get("stage", FIRST_STAGE): each.get("precision") for each in sessions}
     return found if len({*found.values()}) > 1 else next(iter(found.values()))
 
 
-def earlier_environments(sessions: Sequence[Session]) -> list[dict[str, Any]]:
+def earlier_environments(sessions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What differs from the last session in earlier ones (of git, packages and machine), each difference once.
 
     Sessions with other code or another machine can have other numerics.

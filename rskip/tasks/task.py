@@ -10,7 +10,6 @@ the module that does the work.
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -113,7 +112,6 @@ class Task(ABC, Generic[SettingsT]):
     :cvar precisions: number formats in which a loaded model can compute.
     :cvar model_files: files of a published model in addition to its weights, as shell patterns.
     :cvar published_dtype: number format of published weights.
-    :cvar recorded: the type of a run record's config, with the keys that rskip reads. A record may have others.
     :cvar reads_checkpoints: whether `load` also reads a checkpoint of fairseq, given its path.
     :cvar removed: dotted keys of settings of earlier versions, none of which changed a result.
     :cvar example: Python code that uses a loaded model; `example_of` replaces `{name}` by the model's name.
@@ -129,7 +127,6 @@ class Task(ABC, Generic[SettingsT]):
     precisions: ClassVar[tuple[str, ...]] = ("float32",)
     model_files: ClassVar[tuple[str, ...]] = ()
     published_dtype: ClassVar[str] = "float32"
-    recorded: ClassVar[Any] = dict[str, Any]
     reads_checkpoints: ClassVar[bool] = False
     removed: ClassVar[tuple[str, ...]] = ()
     example: ClassVar[str] = 'import rskip\n\nmodel = rskip.load("{name}")'
@@ -137,16 +134,6 @@ class Task(ABC, Generic[SettingsT]):
     def example_of(self, name: str) -> str:
         """Python code that loads and uses the published model of this name."""
         return self.example.format(name=name)
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        own = vars(cls)
-        if "variant_config" in own:
-            cls.row_config = own["variant_config"]
-        elif "row_config" in own:
-            text = f"{cls.__name__}.row_config is the former name of variant_config: rename the method"
-            warnings.warn(text, DeprecationWarning, stacklevel=3)  # the class statement, one frame above ABCMeta
-            cls.variant_config = own["row_config"]  # type: ignore[method-assign]
 
     @property
     @abstractmethod
@@ -168,8 +155,6 @@ class Task(ABC, Generic[SettingsT]):
         :raises SettingError: as `read_settings` does.
         """
         return self.config(self.read_settings(written))
-
-    row_config = variant_config  # the former name, for older classes that override it
 
     def dataset(self, config: Mapping[str, Any]) -> str:
         """The name of the dataset of a run record's scores, which is the heading of its table."""
@@ -275,7 +260,4 @@ class Task(ABC, Generic[SettingsT]):
         :raises OSError, ValueError: the depth is not possible, or the path holds no model of this task. By default,
             every model is an error.
         """
-        from rskip.tasks.registry import tasks
-
-        able = " or ".join(name for name, task in tasks().items() if type(task).subject is not Task.subject)
-        raise ValueError(f"a model for {self.name} can't be analysed: expected one for {able}")
+        raise ValueError(f"a model for {self.name} can't be analysed: expected one of another task")

@@ -113,7 +113,7 @@ def diverged(run: Run[TranslationSettings]) -> Outcome:
 def _outcome(run: Run[TranslationSettings], scores: Mapping[str, Score]) -> Outcome:
     """The run's outcome from its scores and its log. A diverged training has no scores."""
     with run.folder.train_log.open(encoding="utf-8", errors="replace") as lines:
-        log_read = read_train_log(lines, log_file=run.folder.train_log)
+        log_read = read_train_log(lines)
     if log_read.parameters is None or (scores and not log_read.curve):
         problem = f"{run.folder.train_log} records no training session"
         raise ValueError(f"{problem}: move {run.folder.path} away and run again")

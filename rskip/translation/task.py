@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rskip.records import Record
-from rskip.tasks.fairseq.recipe import VALID_LOSS, Recorded, architecture_changes, dataset
+from rskip.tasks.fairseq.recipe import VALID_LOSS, architecture_changes, dataset
 from rskip.tasks.task import Column, Task, imported
 from rskip.translation.metric_table import METRICS
 
@@ -33,7 +33,6 @@ class TranslationTask(Task[Any]):
     precisions = ("float32", "bfloat16", "int8")
     model_files = ("text/pipeline.json", "dict.*.txt")
     published_dtype = "float16"
-    recorded = Recorded
     example = """\
 import rskip
 

@@ -11,10 +11,9 @@ import math
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rskip.connections import Connection, ConnectionSpec, Place, parse_connection
+from rskip.connections import Connection, ConnectionSpec, Place
 from rskip.connections.norms import BatchNorm
 from rskip.nn.image_blocks import image_connection
-from rskip.settings.errors import SettingError, did_you_mean, shown
 
 
 class PreActivationBlock(nn.Module):
@@ -146,42 +145,13 @@ class Projection(nn.Conv2d):
 
 
 SHORTCUTS: dict[str, type[ZeroPad | Projection]] = {"zero_pad": ZeroPad, "projection": Projection}
-SHORTCUT_INPUTS = ("raw", "activated")
 
 
 def build_shortcut(name: str, inputs: int, outputs: int, *, stride: int) -> nn.Module:
-    """The shortcut `name` ("zero_pad" or "projection") if width or resolution change, else the identity.
-
-    :raises ValueError: the name is unknown.
-    """
-    if name not in tuple(SHORTCUTS):
-        known = " and ".join(SHORTCUTS)
-        raise ValueError(f"unknown shortcut {shown(name)}{did_you_mean(name, SHORTCUTS)}; known: {known}")
+    """The shortcut `name` ("zero_pad" or "projection") if width or resolution change, else the identity."""
     if inputs == outputs and stride == 1:
         return nn.Identity()
     return SHORTCUTS[name](inputs, outputs, stride=stride)
-
-
-def check_shortcut_input(shortcut_input: str, shortcut: str) -> None:
-    """:raises SettingError: it is neither "raw" nor "activated", or "activated" for a shortcut without this choice."""
-    if shortcut_input not in SHORTCUT_INPUTS:
-        known = " or ".join(SHORTCUT_INPUTS) + did_you_mean(shortcut_input, SHORTCUT_INPUTS)
-        raise SettingError.of_value("shortcut_input", shortcut_input, known)
-    if shortcut_input == "activated" and shortcut != "zero_pad":
-        problem = f"is for zero_pad, but the shortcut is a {shortcut}, which always reads the activated input"
-        raise SettingError("shortcut_input", problem, advice="leave it out")
-
-
-def read_connection(connection: str | ConnectionSpec) -> ConnectionSpec:
-    """The spec, from a spec or its text.
-
-    :raises ValueError: the text is not a spec.
-    """
-    if isinstance(connection, ConnectionSpec):
-        return connection
-    if not isinstance(connection, str):
-        raise ValueError(f"connection must be a spec such as '2rskip+ln', not {shown(connection)}")
-    return parse_connection(connection)
 
 
 def reset_connections(model: nn.Module) -> None:

@@ -5,32 +5,42 @@ N batch, C channels, H, W.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import torch
+import msgspec
 from torch import Tensor, nn
 
-from rskip.connections import ConnectionSpec
-from rskip.connections.norms import BatchNorm, under_autocast
+from rskip.connections import ConnectionSpec, parse_connection
+from rskip.connections.norms import BatchNorm
 from rskip.nn.image_blocks import image_place
-from rskip.settings.errors import SettingError, did_you_mean, shown
-from rskip.vision.blocks import (
-    BasicBlock,
-    Bottleneck,
-    activate,
-    check_shortcut_input,
-    convolution,
-    fill_as_linear,
-    read_connection,
-    reset_connections,
-)
+from rskip.settings.check import check, to_plain
+from rskip.settings.errors import SettingError
+from rskip.vision.blocks import BasicBlock, Bottleneck, activate, convolution, fill_as_linear, reset_connections
+from rskip.vision.settings import blocks_per_stage_of
 
 SIZE = 32  # pixels per side of CIFAR's images
 Spec = str | ConnectionSpec
 BLOCKS: dict[str, type[BasicBlock | Bottleneck]] = {"basic": BasicBlock, "bottleneck": Bottleneck}
-LAYERS = {"basic": 6, "bottleneck": 9}  # convolutions in three blocks, one of each stage
-AUTOCAST_TYPES = (torch.float32, torch.bfloat16, torch.float16)  # types that autocast converts
-_DEEPEST = 2000  # He et al. (2016b) have 1001 layers
+
+
+class PreActConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The arguments of `preact_resnet`, checked. Older configs lack those with defaults."""
+
+    depth: int
+    connection: str
+    num_classes: Annotated[int, msgspec.Meta(ge=1, le=10**6)]
+    shortcut: Literal["zero_pad", "projection"]
+    block: Literal["basic", "bottleneck"]
+    shortcut_input: Literal["raw", "activated"] = "raw"
+    size: Annotated[int, msgspec.Meta(ge=8, le=1024)] = SIZE
+
+    def __post_init__(self) -> None:
+        """:raises SettingError: a value is wrong."""
+        check(self)
+        blocks_per_stage_of(self.depth, self.block)
+        if self.shortcut_input == "activated" and self.shortcut != "zero_pad":
+            problem = f"is for zero_pad, but the shortcut is a {self.shortcut}, which always reads the activated input"
+            raise SettingError("shortcut_input", problem, advice="leave it out")
 
 
 class PreActResNet(nn.Module):
@@ -67,27 +77,11 @@ class PreActResNet(nn.Module):
         size: int = SIZE,
     ) -> None:
         super().__init__()
+        spec = connection if isinstance(connection, ConnectionSpec) else parse_connection(connection)
+        values: Any = {"shortcut": shortcut, "block": block, "shortcut_input": shortcut_input}
+        config = PreActConfig(depth=depth, connection=str(spec), num_classes=num_classes, size=size, **values)
+        self._config: dict[str, Any] = to_plain(config)
         blocks_per_stage = blocks_per_stage_of(depth, block)
-        if isinstance(size, bool) or not isinstance(size, int) or not 8 <= size <= 1024:
-            raise SettingError.of_value("size", size, "a whole number from 8 to 1024")
-        if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
-            raise ValueError(f"num_classes must be a whole number of at least 1, not {shown(num_classes)}")
-        if num_classes > 10**6:
-            raise ValueError(f"num_classes must be at most 1,000,000, not {shown(num_classes)}")
-        check_shortcut_input(shortcut_input, shortcut)
-        spec = read_connection(connection)
-        self._config: dict[str, Any] = {
-            "depth": depth,
-            "connection": str(spec),
-            "num_classes": num_classes,
-            "shortcut": shortcut,
-            "block": block,
-        }
-        if shortcut_input != "raw":  # older configs lack it
-            self._config["shortcut_input"] = shortcut_input
-        if size != SIZE:
-            self._config["size"] = size
-        self._size = size
         kind = BLOCKS[block]
 
         places = (image_place(block, 3 * blocks_per_stage) for block in range(1, 3 * blocks_per_stage + 1))
@@ -129,28 +123,11 @@ class PreActResNet(nn.Module):
 
         :param images: normalised images (see rskip.vision.CifarClassification) in the parameters' type, or under
             autocast.
-        :raises ValueError: the images have another shape or type.
         """
-        self._check(images)
         x = self.layer1(self.conv1(images))  # (N, C, size, size)
         x = self.layer3(self.layer2(x))  # (N, 4C, size / 4, size / 4)
         x = activate(self.bn, x).mean(dim=(2, 3))  # (N, 4C)
         return self.fc(x)
-
-    def _check(self, images: Tensor) -> None:
-        size = self._size
-        if not isinstance(images, Tensor):
-            raise ValueError(f"images must be a tensor (N, 3, {size}, {size}), not a {type(images).__name__}")
-        if images.dim() != 4 or images.shape[1:] != (3, size, size):
-            one = "; one image as a batch: images[None]" if images.shape == (3, size, size) else ""
-            raise ValueError(f"images of shape {tuple(images.shape)}: expected (N, 3, {size}, {size}){one}")
-        expected = self.conv1.weight.dtype
-        if images.dtype != expected and not (images.dtype in AUTOCAST_TYPES and under_autocast(images.device)):
-            cast = f"; cast them with .to({expected})" if images.is_floating_point() else ""
-            raise ValueError(
-                f"images of {images.dtype}: expected normalised images of {expected} (rskip.vision.CifarClassification "
-                f"makes them, in float32{cast})"
-            )
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self._config.items())
@@ -165,18 +142,11 @@ def preact_resnet(
     shortcut_input: str = "raw",
     block: str = "basic",
     size: int = SIZE,
-    weights: None = None,
 ) -> PreActResNet:
-    """Builds a `PreActResNet`, which describes the arguments.
+    """Builds a `PreActResNet`, which describes the arguments. `rskip.load` returns trained models.
 
-    :param weights: must be None. `rskip.load` returns trained models.
     :raises ValueError: an argument is not valid.
     """
-    if weights is not None:
-        raise ValueError(
-            f"weights is {weights!r}: trained models are loaded by name, such as "
-            "rskip.load('preact_resnet20_2rskip_ln.cifar10'); rskip.zoo.list_models() has them"
-        )
     return PreActResNet(
         depth, connection, num_classes, shortcut=shortcut, shortcut_input=shortcut_input, block=block, size=size
     )
@@ -210,25 +180,3 @@ def preact_resnet110(connection: Spec = "1xskip", num_classes: int = 10, **optio
 def preact_resnet164(connection: Spec = "1xskip", num_classes: int = 10, **options: Any) -> PreActResNet:
     """PreAct-ResNet-164: 54 bottlenecks, with projections as in He's code. `options` as for `preact_resnet`."""
     return preact_resnet(164, connection, num_classes, **{"block": "bottleneck", "shortcut": "projection", **options})
-
-
-def blocks_per_stage_of(depth: int, block: str) -> int:
-    """The number of blocks in each of the three stages.
-
-    :raises ValueError: the block is unknown, or the depth is not possible with such blocks.
-    """
-    if block not in tuple(BLOCKS):
-        raise ValueError(f"unknown block {shown(block)}{did_you_mean(block, BLOCKS)}; known: {' and '.join(BLOCKS)}")
-    layers = LAYERS[block]
-    form = f"{layers}n+2 with {block} blocks"
-    if isinstance(depth, bool) or not isinstance(depth, int):
-        raise SettingError.of_value("depth", depth, f"a whole number, {form}")
-    if depth > _DEEPEST:
-        raise SettingError.of_value("depth", depth, f"at most {_DEEPEST}, {form}")
-    blocks, rest = divmod(depth - 2, layers)
-    if blocks < 1:
-        raise SettingError.of_value("depth", depth, form, advice=f"the smallest is {layers + 2}")
-    if rest:
-        lower = depth - rest
-        raise SettingError.of_value("depth", depth, form, advice=f"the nearest are {lower} and {lower + layers}")
-    return blocks

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from rskip.checkpoint.config_file import CONFIG
 from rskip.files.images import read_image
 from rskip.machine.device import usable_device
 from rskip.vision.cifar_resnet import SIZE
@@ -48,6 +47,7 @@ class Classifier:
     :param model: a model in evaluation mode, on its device.
     :param classes: names of the classes, in the order of the logits.
     :param dataset: a name such as "cifar10", which determines mean and standard deviation, or "images".
+    :param config: the arguments from which `preact_resnet` or `torchvision_resnet` builds the model.
     :param images: description of your own images that the model was trained on; None for a dataset.
     """
 
@@ -67,7 +67,7 @@ class Classifier:
         self.dataset = dataset
         self.images = images
         known: Any = config or self.model.config
-        self._config: dict[str, Any] = dict(known)
+        self.config: dict[str, Any] = dict(known)
 
     @classmethod
     def from_pretrained(
@@ -90,15 +90,14 @@ class Classifier:
             raise ValueError(f"unknown precision {precision!r}: expected one of {', '.join(cls.precisions)}")
         device = usable_device("cpu" if device is None else device)
         model, description = load_model(Path(path))
-        classes, logits = description.classes, description.config["num_classes"]
-        if classes is None or len(classes) != logits:
-            file = description.path
-            if file.suffix == ".safetensors":
-                file = file.with_name(CONFIG)
-            shown = None if classes is None else list(classes)
-            raise ValueError(f"{file} is damaged: its classes are {shown}, expected {logits} names")
         model.to(device, getattr(torch, precision))
-        return cls(model, classes, dataset=description.dataset, config=description.config, images=description.images)
+        return cls(
+            model,
+            description.classes,
+            dataset=description.dataset,
+            config=description.config,
+            images=description.images,
+        )
 
     def __call__(self, images: Tensor) -> Tensor:
         """Logits of normalised images. Shape: (N, 3, 32, 32), or your own size -> (N, K)."""
@@ -115,28 +114,21 @@ class Classifier:
         :raises ValueError: something is not an image, or an image for a model of CIFAR does not have 32 × 32 pixels.
         """
         each = images if isinstance(images, (list, tuple)) else [images]
-        prepared = [self._prepared(image) for image in each]
+        transforms, prepared = self.transforms(), []
+        for image in each:
+            pixels = transforms(read_image(image) if isinstance(image, (str, os.PathLike)) else image)
+            prepared.append(pixels if pixels.dim() == 4 else pixels[None])
         predictions: list[Prediction] = []
-        if batch_size is None:
-            batch_size = evaluation_batch(SIZE if self.images is None else self.images.size)
+        batch_size = batch_size or evaluation_batch(SIZE if self.images is None else self.images.size)
         with torch.inference_mode():
             for batch in torch.cat(prepared).split(batch_size) if prepared else ():
                 weight = self.model.fc.weight
                 logits = self.model(batch.to(weight.device, weight.dtype))  # (N, K)
-                predictions.extend(self._predictions(logits.float().softmax(dim=1)))
+                values, order = logits.float().softmax(dim=1).sort(dim=1, descending=True, stable=True)
+                for row, numbers in zip(values.tolist(), order.tolist(), strict=True):
+                    scores = {self.classes[number]: value for number, value in zip(numbers, row, strict=True)}
+                    predictions.append(Prediction(name=self.classes[numbers[0]], score=row[0], scores=scores))
         return predictions
-
-    def _prepared(self, image: Any) -> Tensor:
-        """Shape: (N, 3, H, W)."""
-        pixels = self.transforms()(read_image(image) if isinstance(image, (str, os.PathLike)) else image)
-        return pixels if pixels.dim() == 4 else pixels[None]
-
-    def _predictions(self, probabilities: Tensor) -> Iterator[Prediction]:
-        """Predictions from probabilities (N, K)."""
-        values, order = probabilities.sort(dim=1, descending=True, stable=True)
-        for row, numbers in zip(values.tolist(), order.tolist(), strict=True):
-            scores = {self.classes[number]: value for number, value in zip(numbers, row, strict=True)}
-            yield Prediction(name=self.classes[numbers[0]], score=row[0], scores=scores)
 
     def transforms(self) -> CifarClassification | ImageClassification:
         """The preprocessing of images, in float32."""
@@ -144,11 +136,6 @@ class Classifier:
             return CifarClassification(self.dataset)
         images = self.images
         return ImageClassification(size=images.size, stored_size=images.stored_size, mean=images.mean, std=images.std)
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The arguments from which `preact_resnet` or `torchvision_resnet` builds the model."""
-        return dict(self._config)
 
     @property
     def training(self) -> bool:

@@ -19,7 +19,6 @@ from torch.optim.swa_utils import update_bn
 from rskip.machine.device import usable_device
 from rskip.vision.data import ImageSet, TrainingBatches, evaluation_batches
 
-PRECISIONS = ("float32", "bfloat16")
 TOP = 5
 
 
@@ -115,7 +114,7 @@ def evaluate(
     :param batch_size: images per batch, which changes only speed and memory. None: `evaluation_batch`.
     :param device: the device to which the model is moved; None: the model's device.
     :param precision: float32, or bfloat16 (autocast).
-    :raises ValueError: there are no images, an argument is not possible, or the model has another number of classes.
+    :raises ValueError: there are no images, or the batch size or device is not possible.
     :raises OutputsNotFinite: the outputs are not finite.
     """
     if not len(images):
@@ -124,8 +123,6 @@ def evaluate(
         batch_size = evaluation_batch(images.images.shape[-1])
     if batch_size < 1:
         raise ValueError(f"the batch size is {batch_size}: expected 1 or more")
-    if precision not in PRECISIONS:
-        raise ValueError(f"unknown precision {precision!r}: expected {' or '.join(PRECISIONS)}")
     device = _device_of(model) if device is None else usable_device(device)
     model.to(device)
     images = images.to(device)
@@ -200,7 +197,6 @@ def _run(
         logits = model(pixels).float()  # (N, K)
         ended = _clock(device)
         rates.append(len(labels) / (ended - began))
-        _check_classes(logits, number)
         finite &= logits.isfinite().all()
         predicted, place = ranked(logits, labels)
         confusion.scatter_add_(0, labels * number + predicted, torch.ones_like(labels))
@@ -263,8 +259,3 @@ def _clock(device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
-
-
-def _check_classes(logits: Tensor, classes: int) -> None:
-    if logits.shape[1] != classes:
-        raise ValueError(f"the model has {logits.shape[1]} classes, but the images have {classes}: give its dataset")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rskip.files.plot import plot_file
 from rskip.machine.extras import extra
 from rskip.machine.terminal import columns
-from rskip.vision.evaluation import ClassMetrics, Evaluation
+from rskip.vision.evaluation import Evaluation
 
 with extra("vision"):
     import numpy as np
@@ -41,14 +41,11 @@ def _figures(evaluation: Evaluation) -> str:
 
 def _classes(evaluation: Evaluation) -> str:
     rows = [["class", "images", "error", "precision", "most often confused with"]]
-    rows += [_class(figures) for figures in evaluation.per_class]
+    for figures in evaluation.per_class:
+        confusion = f"{figures.top_confusion} ({figures.confused:,})" if figures.top_confusion else ""
+        shares = [_NOTHING if share is None else f"{share:.2f} %" for share in (figures.error, figures.precision)]
+        rows.append([figures.name, f"{figures.count:,}", *shares, confusion])
     return columns(rows, left=(0, 4), indent="  ")
-
-
-def _class(figures: ClassMetrics) -> list[str]:
-    confusion = f"{figures.top_confusion} ({figures.confused:,})" if figures.top_confusion else ""
-    shares = [_NOTHING if share is None else f"{share:.2f} %" for share in (figures.error, figures.precision)]
-    return [figures.name, f"{figures.count:,}", *shares, confusion]
 
 
 def _matrix(evaluation: Evaluation) -> str:

@@ -6,28 +6,18 @@ such a model is built. N batch, H, W.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from torch import nn
 
-from rskip.connections import ConnectionSpec
+from rskip.connections import ConnectionSpec, parse_connection
 from rskip.machine.extras import extra
 from rskip.nn import adapt
 from rskip.settings.errors import did_you_mean
-from rskip.vision.blocks import read_connection, reset_connections
+from rskip.vision.blocks import reset_connections
+from rskip.vision.settings import ModelName
 
-NAMES = (
-    "resnet18",
-    "resnet34",
-    "resnet50",
-    "resnet101",
-    "resnet152",
-    "resnext50_32x4d",
-    "resnext101_32x8d",
-    "resnext101_64x4d",
-    "wide_resnet50_2",
-    "wide_resnet101_2",
-)
+NAMES = get_args(ModelName)[1:]  # without preact_resnet
 
 
 def torchvision_resnet(
@@ -51,8 +41,8 @@ def torchvision_resnet(
     :raises ValueError: an argument is not valid, or torchvision is missing or has other blocks.
     """
     if name not in NAMES:
-        raise ValueError(f"unknown model {name!r}{did_you_mean(str(name), NAMES)}; known: {', '.join(NAMES)}")
-    spec = read_connection(connection)
+        raise ValueError(f"unknown model {name!r}{did_you_mean(name, NAMES)}; known: {', '.join(NAMES)}")
+    spec = connection if isinstance(connection, ConnectionSpec) else parse_connection(connection)
     if weights is not None and str(spec) != "1xskip":
         raise ValueError(f"torchvision's weights of {name} were trained with 1xskip, not {spec}: leave weights out")
     with extra("vision", what=name):

@@ -26,26 +26,14 @@ from rskip.settings.check import convert, field_names, to_plain
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
 from rskip.tasks.registry import task_name
-from rskip.vision.cifar_resnet import SIZE
+from rskip.vision.cifar_resnet import SIZE, PreActConfig, preact_resnet
 from rskip.vision.data.own_images import ImageDescription
 from rskip.vision.datasets import DATASETS
-from rskip.vision.models import build_model, model_name
-from rskip.vision.settings import OWN, DatasetName, ModelName
+from rskip.vision.imagenet_resnet import torchvision_resnet
+from rskip.vision.settings import OWN, DatasetName, ModelName, TrainingSettings
 
 FILES = ("model.pt", "checkpoint.pt", "model.safetensors")  # the first one in a folder is read
 TASK = "vision"
-
-
-class PreActConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The arguments of `preact_resnet`, as in `PreActResNet.config`."""
-
-    depth: int
-    connection: str
-    num_classes: int
-    shortcut: str
-    block: str
-    shortcut_input: str = "raw"
-    size: Count = SIZE
 
 
 class TorchvisionConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,24 +55,13 @@ class _LastIterate(msgspec.Struct, frozen=True, kw_only=True):
     images: ImageDescription | None = None
 
 
-class _Settings(TypedDict):
-    dataset: DatasetName
-
-
 _Weights = TypedDict("_Weights", {"fc.bias": Tensor})
 
 
-class _TrainingOfOwnImages(TypedDict, total=False):
-    config: dict[str, Any]
-    classes: tuple[str, ...]
-    images: ImageDescription
+class _Training(TypedDict):
+    """The content of checkpoint.pt. For your own images it also has `config`, `classes` and `images`."""
 
-
-class _Training(_TrainingOfOwnImages):
-    """The content of checkpoint.pt. Only the keys that this module reads are declared."""
-
-    settings: _Settings
-    iteration: Whole
+    settings: dict[str, Any]
     iterations: Count
     model: _Weights
 
@@ -94,7 +71,7 @@ class PublishedConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     model: dict[str, Any]
     dataset: DatasetName
-    classes: tuple[str, ...] | None = None  # names of the classes, in the order of the logits
+    classes: tuple[str, ...]  # names of the classes, in the order of the logits
     images: ImageDescription | None = None  # only for your own images
 
 
@@ -106,14 +83,14 @@ class ModelDescription:
     config: the argument of `build_model`.
     dataset: the dataset of its training, such as `cifar10`, or `images` for your own.
     images: description of your own images; None for a dataset.
-    classes: names of the classes, from published weights or else from the dataset; None if config.json has none.
+    classes: names of the classes, in the order of the logits.
     iteration, iterations: the iteration of the file and the length of the training; None if the file lacks them.
     """
 
     path: Path
     config: Mapping[str, Any]
     dataset: str
-    classes: tuple[str, ...] | None
+    classes: tuple[str, ...]
     iteration: int | None = None
     iterations: int | None = None
     images: ImageDescription | None = None
@@ -197,30 +174,22 @@ def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
     source, advice = str(path), "give a file from `rskip vision train`"
     if (task := task_of_training_file(content)) not in (None, TASK):
         raise of_other_task({"task": task}, TASK).within(source=source)
+    iterations = content.get("iteration")
     if "settings" in content:
         training = as_state(content, _Training, source=source, advice=advice)
-        settings, weights, iterations = training["settings"], training["model"], training["iterations"]
-        if (config := training.get("config")) is None:
-            config = {name: settings.get(name) for name in field_names(PreActConfig) if name in settings}
-            config["num_classes"] = weights["fc.bias"].numel()
-        last = _LastIterate(
-            config=config,
-            dataset=settings["dataset"],
-            iteration=training["iteration"],
-            model=content["model"],
-            classes=training.get("classes"),
-            images=training.get("images"),
-        )
-    else:
-        last = as_state(content, _LastIterate, source=source, advice=advice)
-        iterations = last.iteration
-    config = _config(last.config, "config", source=source, advice=advice)
-    own = _own_images(last.dataset, last.images, config, source=source, advice=advice)
+        settings, iterations = training["settings"], training["iterations"]
+        config = {name: settings[name] for name in field_names(PreActConfig) if name in settings}
+        config["num_classes"] = training["model"]["fc.bias"].numel()
+        kept = {name: content[name] for name in _LastIterate.__struct_fields__ if name in content}
+        content = {"config": config, "dataset": settings.get("dataset"), **kept}
+    last = as_state(content, _LastIterate, source=source, advice=advice)
+    config = _config(last.config, "config", source=source)
+    own = _own_images(last.dataset, last.images, config, source=source)
     description = ModelDescription(
         path=path,
         config=config,
         dataset=last.dataset,
-        classes=DATASETS[last.dataset].classes if own is None else last.classes,
+        classes=DATASETS[last.dataset].classes if own is None else last.classes or (),
         iteration=last.iteration,
         iterations=iterations,
         images=own,
@@ -246,21 +215,17 @@ def _read_published(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
     return description, checkpoint.model
 
 
-def _config(config: Mapping[str, Any], name: str, *, source: str, advice: str = "") -> dict[str, Any]:
+def _config(config: Mapping[str, Any], name: str, *, source: str) -> dict[str, Any]:
     """Checks the types of a model's config.
 
     :raises SettingError: a key or value is wrong.
     """
-    kind = TorchvisionConfig if "name" in config else PreActConfig
-    try:
-        return dict(to_plain(convert(config, kind, name=name)))
-    except SettingError as error:
-        further = {"expected": error.expected, "advice": advice or error.advice, "source": source}
-        raise SettingError(error.name, error.problem, **further) from None
+    kind: Any = TorchvisionConfig if "name" in config else PreActConfig
+    return dict(to_plain(convert(config, kind, name=name, source=source)))
 
 
 def _own_images(
-    dataset: str, images: ImageDescription | None, config: Mapping[str, Any], *, source: str, advice: str = ""
+    dataset: str, images: ImageDescription | None, config: Mapping[str, Any], *, source: str
 ) -> ImageDescription | None:
     """The description of your own images that the model was trained on; None for a dataset.
 
@@ -269,9 +234,9 @@ def _own_images(
     if dataset != OWN:
         return None
     if images is None:
-        raise SettingError("images", "is missing", expected="keys and values", advice=advice, source=source)
+        raise SettingError("images", "is missing", expected="keys and values", source=source)
     if "name" not in config and (size := config.get("size", SIZE)) != images.size:
-        raise SettingError.of_value("images.size", images.size, f"the model's {size}", advice=advice, source=source)
+        raise SettingError.of_value("images.size", images.size, f"the model's {size}", source=source)
     return images
 
 
@@ -289,3 +254,30 @@ def _check_expected(description: ModelDescription, expected: Mapping[str, Any]) 
 
 def _listed(values: Mapping[str, Any], keys: list[str]) -> str:
     return ", ".join(f"{key} {values.get(key)}" for key in keys)
+
+
+def model_config(settings: TrainingSettings, num_classes: int, *, size: int | None = None) -> dict[str, Any]:
+    """The config of the model that these settings train.
+
+    :param size: pixels per side of its images; None: those of a dataset.
+    """
+    if settings.model != "preact_resnet":
+        return {"name": settings.model, "connection": settings.connection, "num_classes": num_classes}
+    fields = ("depth", "connection", "shortcut", "block", "shortcut_input")
+    values: Any = {name: getattr(settings, name) for name in fields}
+    plain: dict[str, Any] = to_plain(PreActConfig(num_classes=num_classes, size=size or SIZE, **values))
+    return plain
+
+
+def build_model(config: Mapping[str, Any]) -> nn.Module:
+    """Builds the model of a config, with initial weights.
+
+    :raises ValueError: a value is not valid, or torchvision is missing.
+    """
+    return torchvision_resnet(**config) if "name" in config else preact_resnet(**config)
+
+
+def model_name(config: Mapping[str, Any]) -> str:
+    """The model's name, such as `PreAct-ResNet-20, 2rskip+ln`."""
+    name = config["name"] if "name" in config else f"PreAct-ResNet-{config['depth']}"
+    return f"{name}, {config['connection']}"

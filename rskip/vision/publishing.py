@@ -17,9 +17,8 @@ from rskip.tasks.task import ModelDescription
 from rskip.vision.data.run_images import ensure_images
 from rskip.vision.datasets import DATASETS
 from rskip.vision.model_file import TASK, load_model
-from rskip.vision.recipe import VisionSettings
-from rskip.vision.run import scored_file
-from rskip.vision.scoring import DECIMALS, evaluate_model
+from rskip.vision.run import DECIMALS, evaluate_model, scored_file
+from rskip.vision.settings import VisionSettings
 
 _BASELINE = ConnectionSpec("xskip", 1)  # the PreAct-ResNet's original connection, of this paper
 _PREACT_RESNET = Paper(
@@ -57,19 +56,12 @@ def export_weights(run: Run[VisionSettings], record: Record, folder: Path) -> di
 
 def describe(folder: Path, record: Record) -> ModelDescription:
     """Describes the model in a published folder, from its config.json."""
-    path = folder / WEIGHTS
-    config = read_config(path)
-    try:
-        dataset, model = config["dataset"], config["model"]
-        name = model["name"] if "name" in model else _preact_name(model)
-        connection = model["connection"]
-    except KeyError as error:
-        raise ValueError(f"{path} doesn't describe a model ({error!r}): publish the run again") from None
-    if (trained_on := record.config["train"]["dataset"]) != dataset:
-        raise ValueError(f"{path} says {dataset}, the record of {record.run} says {trained_on}: publish the run again")
+    config = read_config(folder / WEIGHTS)
+    dataset, model = config["dataset"], config["model"]
+    connection = model["connection"]
     spec = parse_connection(connection)
     return ModelDescription(
-        architecture=name,
+        architecture=model["name"] if "name" in model else _preact_name(model),
         connection=connection,
         dataset=dataset,
         measured_on=dataset,

@@ -1,17 +1,29 @@
-"""Trains a vision run with `rskip vision train` in a separate process, and lists the run's commands."""
+"""Trains a vision run with `rskip vision train` in a separate process, and scores its last iterate in float32."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
+import msgspec
+import torch
+from torch import nn
+
+from rskip.files.state import read_state
+from rskip.files.whole import atomic_file
+from rskip.machine.device import set_gpu_arithmetic
 from rskip.tasks.process import launched
 from rskip.tasks.run import EpochLines, Run, epoch_line, precision_here
-from rskip.vision.data import run_images
+from rskip.tasks.task import Outcome
+from rskip.vision.data import ImageSet, run_images
 from rskip.vision.data.labelled_files import find_labelled_files
-from rskip.vision.data.run_images import ensure_dataset, image_folder
-from rskip.vision.recipe import VisionSettings
-from rskip.vision.settings import TrainingSettings
+from rskip.vision.data.run_images import RunImages, ensure_dataset, ensure_images, image_folder
+from rskip.vision.evaluation import evaluate
+from rskip.vision.model_file import build_model, load_model, model_config
+from rskip.vision.settings import TrainingSettings, VisionSettings
 from rskip.vision.training.curve import CurvePoint, read_curve
 from rskip.vision.training.training_folder import TrainingFolder
 
@@ -81,14 +93,13 @@ def train_command(run: Run[VisionSettings], *, precision: str) -> list[str]:
 
 def epoch_lines(curve: Path) -> list[str]:
     """One line per epoch of a curve."""
-    return [_epoch_line(point) for point in read_curve(curve)]
-
-
-def _epoch_line(point: CurvePoint) -> str:
-    figures = [f"train loss {point.train_loss:.3f}", f"error {point.train_error:5.2f} %"]
-    if point.test_loss is not None:
-        figures += [f"test loss {point.test_loss:.3f}", f"error {point.test_error:5.2f} %"]
-    return epoch_line(point.epoch, figures, point.seconds)
+    lines = []
+    for point in read_curve(curve):
+        figures = [f"train loss {point.train_loss:.3f}", f"error {point.train_error:5.2f} %"]
+        if point.test_loss is not None:
+            figures += [f"test loss {point.test_loss:.3f}", f"error {point.test_error:5.2f} %"]
+        lines.append(epoch_line(point.epoch, figures, point.seconds))
+    return lines
 
 
 def _data(run: Run[VisionSettings]) -> list[str]:
@@ -101,3 +112,113 @@ def _data(run: Run[VisionSettings]) -> list[str]:
 def _device(gpus: int) -> list[str]:
     """The flag for the CPU. On GPUs it is not needed, since each process chooses its own GPU."""
     return ["--device", "cpu"] if gpus == 0 else []
+
+
+DECIMALS = 4
+
+
+def score(run: Run[VisionSettings]) -> Outcome:
+    """Evaluates the last iterate in float32, unless that is done already.
+
+    Metrics: error, accuracy and top5_error (%) and test_loss of the last iterate on the test images. train_loss is the
+    mean over the augmented training images of the last epoch.
+    """
+    settings, folder, file = run.settings.train, training_folder(run), evaluation_file(run)
+    images = ensure_images(settings, mirror=run.mirror)
+    if not file.exists():
+        print(f"evaluating in float32 for the run record, on {len(images.test):,} {images.split} images", flush=True)
+        found = evaluate_model(folder.model, dataset=settings.dataset, images=images.test, gpus=run.gpus)
+        with atomic_file(file) as temporary:
+            temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    evaluation = _read_evaluation(file)
+    model, _ = load_model(folder.model)
+    curve = read_curve(folder.curve, finished=True)
+    figures = {
+        "error": evaluation["error"],
+        "accuracy": evaluation["accuracy"],
+        "top5_error": evaluation["top5_error"],
+        "test_loss": evaluation["loss"],
+        "train_loss": curve[-1].train_loss,
+    }
+    return _outcome(run, figures, curve, model, images)
+
+
+def diverged(run: Run[VisionSettings]) -> Outcome:
+    """The outcome of a diverged training: its curve until then."""
+    train = run.settings.train
+    images = ensure_images(train, mirror=run.mirror)
+    with torch.device("meta"):
+        model = build_model(model_config(train, len(images.classes), size=images.size))
+    curve = training_folder(run).curve
+    return _outcome(run, {}, read_curve(curve) if curve.exists() else [], model, images)
+
+
+def _outcome(
+    run: Run[VisionSettings],
+    figures: Mapping[str, float],
+    curve: Sequence[CurvePoint],
+    model: nn.Module,
+    images: RunImages,
+) -> Outcome:
+    last = curve[-1] if curve else None
+    training: dict[str, Any] = {"seconds": 0.0, "epochs": 0, "iterations": None}
+    if last is not None:
+        training = {
+            "seconds": last.seconds,
+            "epochs": last.epoch,
+            "iterations": last.iteration,
+            "images_per_second": round(fmean(point.images_per_second for point in curve), 1),
+        }
+    return Outcome(
+        metrics={name: round(value, DECIMALS) for name, value in figures.items()},
+        signatures={},
+        curve=[msgspec.to_builtins(point) for point in curve],
+        training=training,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        data=images.described,
+    )
+
+
+def evaluate_model(path: Path, *, dataset: str, images: ImageSet, gpus: int) -> dict[str, Any]:
+    """Evaluates the model in a file in float32, and returns `Evaluation.to_dict()`.
+
+    :param gpus: 0 for the CPU. With any other number, one GPU is used.
+    """
+    model, _ = load_model(path, expected={"dataset": dataset})
+    device = torch.device("cuda" if gpus > 0 else "cpu")
+    set_gpu_arithmetic(device, training=False, same_shapes=True)
+    return evaluate(model, images, dataset=dataset, device=device).to_dict()
+
+
+def evaluation_file(run: Run[VisionSettings]) -> Path:
+    """The file with the evaluation of the last iterate on the test images (`Evaluation.to_dict`)."""
+    return run.folder.path / "evaluation.json"
+
+
+def sample_outputs(run: Run[VisionSettings], count: int) -> str:
+    """The classes with the highest error and their most frequent confusions; empty if the file is missing."""
+    if not evaluation_file(run).exists():
+        return ""
+    classes = _read_evaluation(evaluation_file(run))["per_class"]
+    worst = sorted(classes, key=lambda each: each["error"] or 0.0, reverse=True)[:count]
+    return "\n".join(["", *map(_class_line, worst)])
+
+
+def _read_evaluation(file: Path) -> dict[str, Any]:
+    return read_state(file, dict[str, Any], advice="delete it to evaluate again")
+
+
+def _class_line(figures: Mapping[str, Any]) -> str:
+    line = f"  {figures['name']:<18}error {figures['error']:5.2f} %"
+    if figures["taken_for"]:
+        line += f"   most often confused with {figures['taken_for']} ({figures['taken']} of {figures['count']})"
+    return line
+
+
+def artifacts(run: Run[VisionSettings]) -> dict[str, str]:
+    """See `Task.artifacts`."""
+    return {
+        str(run.folder.train_log): "output of the training",
+        str(evaluation_file(run)): "error per class, and the confusion matrix",
+        str(scored_file(run)): "the model, for `rskip vision evaluate`",
+    }

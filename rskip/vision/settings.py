@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
-from rskip.settings.check import check, to_plain
+from rskip.files.names import shown_name
+from rskip.settings.check import check, convert, to_plain
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
 from rskip.vision.datasets import DATASETS
 
 PAPER_ITERATIONS = 64_000
+LAYERS = {"basic": 6, "bottleneck": 9}  # convolutions in three blocks, one of each stage
+_DEEPEST = 2000  # He et al. (2016b) have 1001 layers
 
 Precision = Literal["float32", "bfloat16"]
 Positive = Annotated[float, Meta(gt=0)]
@@ -31,6 +37,8 @@ else:
 MIN_TORCHVISION_SIZE = 64  # pixels; the models divide it by 32, and batch normalisation needs several values
 _LATER = ("shortcut_input", "decay", "data", "model", "size", "flip")
 _ONLY_OWN = ("model", "size")
+_REQUIRED = ("dataset", "depth", "connection")  # required in a recipe, although TrainingSettings has defaults
+_REQUIRED_OWN = ("connection",)  # required in addition to `data`
 REMOVED = ("cuda_graph",)  # settings of earlier versions that changed only the speed of a training
 _ONLY_FOR = {
     ("model", "preact_resnet"): ("depth", "shortcut", "shortcut_input", "block"),
@@ -147,7 +155,6 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         from rskip.connections import check_connection, parse_connection  # imports PyTorch
-        from rskip.vision.cifar_resnet import blocks_per_stage_of
 
         check(self)
         self._check_images()
@@ -219,6 +226,31 @@ class TrainingSettings:
         return dataclasses.replace(self, epochs=None, iterations=self.epochs * batches_per_epoch)
 
 
+def images_name(path: str | os.PathLike[str]) -> str:
+    """The name of your own images: the folder's or the file's, without .npz."""
+    whole = Path(os.path.abspath(path))
+    return shown_name(whole.stem if whole.suffix.lower() == ".npz" else whole.name) or "images"
+
+
+def blocks_per_stage_of(depth: int, block: str) -> int:
+    """The number of blocks in each of the three stages of a PreAct-ResNet.
+
+    :param block: "basic" or "bottleneck".
+    :raises SettingError: the depth is not possible with such blocks.
+    """
+    layers = LAYERS[block]
+    form = f"{layers}n+2 with {block} blocks"
+    if depth > _DEEPEST:
+        raise SettingError.of_value("depth", depth, f"at most {_DEEPEST}, {form}")
+    blocks, rest = divmod(depth - 2, layers)
+    if blocks < 1:
+        raise SettingError.of_value("depth", depth, form, advice=f"the smallest is {layers + 2}")
+    if rest:
+        lower = depth - rest
+        raise SettingError.of_value("depth", depth, form, advice=f"the nearest are {lower} and {lower + layers}")
+    return blocks
+
+
 def without_removed(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a recipe or checkpoint, without removed ones."""
     return {name: value for name, value in settings.items() if name not in REMOVED}
@@ -245,3 +277,29 @@ def learning_rate(settings: TrainingSettings, iteration: int) -> float:
         return settings.warmup_lr + (settings.lr - settings.warmup_lr) * iteration / peak
     left = (settings.iterations - iteration) / (settings.iterations - peak)
     return settings.final_lr + (settings.lr - settings.final_lr) * left
+
+
+class VisionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a vision run. `train` has the settings of `rskip vision train`. The last iterate is evaluated."""
+
+    train: TrainingSettings
+
+    def to_plain(self) -> dict[str, Any]:
+        """All settings that determine the result, as plain JSON values."""
+        return {"train": self.train.to_dict()}
+
+
+def read_settings(content: Mapping[str, Any]) -> VisionSettings:
+    """See `Task.read_settings`."""
+    if isinstance(train := content.get("train"), Mapping):
+        required = _REQUIRED if train.get("data") is None else _REQUIRED_OWN
+        if missing := [name for name in required if name not in train]:
+            raise SettingError(f"train.{missing[0]}", "is missing")
+        content = {**content, "train": without_removed(train)}
+    return convert(content, VisionSettings)
+
+
+def check_gpus(settings: VisionSettings, *, gpus: int) -> None:
+    """See `Task.check`."""
+    if gpus > (size := settings.train.batch_size):
+        raise SettingError("train.batch_size", f"is {size}", expected=f"at least one image for each of {gpus} GPUs")

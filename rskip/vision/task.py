@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any
 
 from rskip.records import Record
 from rskip.tasks.task import Column, Task, imported
-from rskip.vision.settings import REMOVED
-
-
-class _OwnImages(TypedDict, total=False):
-    data: str
-
-
-class _Train(_OwnImages):
-    dataset: str
-
-
-class _Recorded(TypedDict):
-    train: _Train
+from rskip.vision.settings import REMOVED, images_name
 
 
 class VisionTask(Task[Any]):
@@ -33,7 +21,6 @@ class VisionTask(Task[Any]):
     measures = {"error": "error, %", "accuracy": "accuracy, %"}
     precisions = ("float32", "bfloat16", "float16")
     model_files = ("config.json",)
-    recorded = _Recorded
     removed = tuple(f"train.{name}" for name in REMOVED)
     example = """\
 import rskip
@@ -43,17 +30,17 @@ model = rskip.load("{name}")
 image = model.transforms()(Image.open("image.png").resize((32, 32)))  # (3, 32, 32), normalised
 model.classes[model(image[None]).argmax().item()]"""
 
-    settings = imported("rskip.vision.recipe:VisionSettings")
-    read_settings = imported("rskip.vision.recipe")
-    check = imported("rskip.vision.recipe")
+    settings = imported("rskip.vision.settings:VisionSettings")
+    read_settings = imported("rskip.vision.settings")
+    check = imported("rskip.vision.settings:check_gpus")
     check_mirror = imported("rskip.vision.run")
     train = imported("rskip.vision.run")
     scored_file = imported("rskip.vision.run")
     commands = imported("rskip.vision.run")
-    score = imported("rskip.vision.scoring")
-    diverged = imported("rskip.vision.scoring")
-    sample_outputs = imported("rskip.vision.scoring")
-    artifacts = imported("rskip.vision.scoring")
+    score = imported("rskip.vision.run")
+    diverged = imported("rskip.vision.run")
+    sample_outputs = imported("rskip.vision.run")
+    artifacts = imported("rskip.vision.run")
     check_publishable = imported("rskip.vision.publishing")
     export_weights = imported("rskip.vision.publishing")
     describe = imported("rskip.vision.publishing")
@@ -64,8 +51,6 @@ model.classes[model(image[None]).argmax().item()]"""
         train = config["train"]
         if train.get("data") is None:
             return str(train["dataset"])
-        from rskip.vision.data.labelled_files import images_name
-
         return images_name(train["data"])
 
     def implied_figures(self, record: Record) -> dict[str, float | None]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rskip.files.decoding import decoding, rgb
 from rskip.files.images import read_image
 from rskip.machine.extras import extra
 from rskip.settings.errors import did_you_mean
@@ -17,9 +16,7 @@ from rskip.vision.datasets import DATASETS
 
 with extra("vision"):
     import numpy as np
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+    from PIL import Image, ImageOps
 
 
 class CifarClassification(nn.Module):
@@ -68,14 +65,6 @@ class CifarClassification(nn.Module):
         mean, std = (torch.tensor(numbers, device=values.device).view(3, 1, 1) for numbers in (self.mean, self.std))
         return (values - mean) / std
 
-    def describe(self) -> str:
-        """Describes what it accepts and does."""
-        return (
-            f"Accepts PIL images, tensors (3, {SIZE}, {SIZE}) or (N, 3, {SIZE}, {SIZE}) and arrays ({SIZE}, {SIZE}, 3) "
-            f"or (N, {SIZE}, {SIZE}, 3), of uint8 or of floating point in [0, 1]. Values are scaled to [0, 1] and "
-            f"normalised with mean={self.mean} and std={self.std} ({self.dataset})."
-        )
-
     def extra_repr(self) -> str:
         return f"dataset={self.dataset!r}, mean={self.mean}, std={self.std}"
 
@@ -106,13 +95,9 @@ class ImageClassification(nn.Module):
         """
         if isinstance(image, (Tensor, np.ndarray)):
             return self._of_pixels(image)
-        if not hasattr(image, "convert"):
-            raise ValueError(f"a {type(image).__name__} is not an image: expected a PIL image, a tensor or an array")
         return self._normalised(torch.from_numpy(np.array(square(read_image(image, least_side=1), self.stored_size))))
 
     def _of_pixels(self, image: Tensor | np.ndarray) -> Tensor:
-        from PIL import Image
-
         pixels = image.movedim(-3, -1).cpu().numpy() if isinstance(image, Tensor) and image.dim() > 2 else image
         if pixels.ndim not in (3, 4) or pixels.shape[-1] != 3 or str(pixels.dtype) != "uint8":
             raise ValueError(
@@ -135,29 +120,17 @@ class ImageClassification(nn.Module):
         return f"size={self.size}, stored_size={self.stored_size}, mean={self.mean}, std={self.std}"
 
 
-def square(image: Image, side: int) -> Image:
+def square(image: Image.Image, side: int) -> Image.Image:
     """The image's middle square, resized to `side` by `side` pixels, bilinear with antialiasing."""
-    from PIL import Image as Images
-    from PIL import ImageOps
-
-    return image if image.size == (side, side) else ImageOps.fit(image, (side, side), Images.Resampling.BILINEAR)
+    return image if image.size == (side, side) else ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR)
 
 
 def _read(image: Any) -> Tensor:
     """The pixels of a PIL image or an array, channels first. Shape: (3, H, W), or (N, 3, H, W) for arrays."""
-    if isinstance(image, np.ndarray):
-        if image.ndim not in (3, 4) or image.shape[-1] != 3:
-            raise ValueError(f"an array of shape {image.shape}: expected ({SIZE}, {SIZE}, 3) or (N, {SIZE}, {SIZE}, 3)")
-        pixels = image
-    elif hasattr(image, "convert"):
-        from PIL import ImageOps
-
-        if image.size != (SIZE, SIZE):  # checked before decoding
-            size = f"{image.width:,} x {image.height:,} pixels"
-            raise ValueError(f"an image of {size}: resize it to {SIZE} x {SIZE} first")
-        with decoding("an image"):
-            pixels = np.array(rgb(ImageOps.exif_transpose(image)))
-    else:
-        kind = type(image).__name__
-        raise ValueError(f"a {kind} is not an image: expected a PIL image, a tensor or an array")
-    return torch.from_numpy(np.ascontiguousarray(pixels)).movedim(-1, -3)  # (..., H, W, 3) -> (..., 3, H, W)
+    if not isinstance(image, np.ndarray):
+        if not hasattr(image, "convert"):
+            raise ValueError(f"a {type(image).__name__} is not an image: expected a PIL image, a tensor or an array")
+        image = np.array(read_image(image, least_side=1))
+    if image.ndim not in (3, 4) or image.shape[-1] != 3:
+        raise ValueError(f"an array of shape {image.shape}: expected ({SIZE}, {SIZE}, 3) or (N, {SIZE}, {SIZE}, 3)")
+    return torch.from_numpy(np.ascontiguousarray(image)).movedim(-1, -3)  # (..., H, W, 3) -> (..., 3, H, W)

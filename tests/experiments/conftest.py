@@ -35,7 +35,6 @@ def line_fitting(monkeypatch: pytest.MonkeyPatch) -> Task[Any]:
     monkeypatch.setitem(sys.modules, "toy_task", module)  # msgspec looks there for a type's annotations
     spec.loader.exec_module(module)
     monkeypatch.setattr(rskip.tasks.registry, "_tasks", rskip.tasks.tasks())
-    monkeypatch.setattr(rskip.tasks.registry, "_FORMER", {**rskip.tasks.registry._FORMER})
     task: Task[Any] = module.LineFitting()
     register_task(task)
     return task

@@ -9,8 +9,7 @@ import pytest
 
 from rskip.cli.main import main
 from rskip.experiments.comparisons import Comparisons
-from rskip.experiments.recipe import all_recipes, load_recipe, read_recipes
-from rskip.experiments.variants import merge
+from rskip.experiments.recipe import all_recipes, load_recipe
 from rskip.records import Record
 
 MakeRecord = Callable[..., Record]
@@ -97,9 +96,7 @@ def test_another_baseline_is_chosen_on_the_command_line(
     for arguments, message in (
         (["mine", "--baseline", "twic"], "--baseline is 'twic': expected a variant of mine (did you mean 'twice'?)"),
         (["some-table-1", "--baseline", "twice"], "some-table-1 has no variants to compare; leave out --baseline, or"),
-        (["--baseline", "twice"], "--baseline is given without NAME: expected the name of a recipe"),
         (["--format", "csv"], "--format is given without NAME: expected the name of a recipe"),
-        (["all", "--format", "csv"], "--format is csv: expected one table, not 3; give one NAME"),
     ):
         assert main(["report", *arguments]) == 2
         assert message in capsys.readouterr().err
@@ -117,27 +114,6 @@ def test_without_a_baseline_the_scores_of_each_variant_are_shown(
         "| variant | our sacreBLEU |\n| --- | --- |\n"
         "| mine/plain |  |\n| mine/twice | 38.50 ± 0.71 (2) |\n| mine/thrice |  |\n"
     )
-
-
-def test_a_recipe_without_variants_is_a_table_of_its_seeds_beside_its_file(
-    tmp_path: Path, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("model").mkdir()
-    common = RECIPE.partition("baseline")[0]
-    Path("model/alone.yaml").write_text(f"{common}results: model/results\n")
-    assert main(["report", "model/alone.yaml"]) == 0
-    assert "    rskip run model/alone.yaml --seeds 1 2 3\n" in capsys.readouterr().out
-    config = load_recipe("model/alone.yaml").config
-    for seed, bleu in ((1, 38.0), (2, 39.0)):
-        record = make_record(recipe="alone", config=config, seed=seed, metrics={"sacrebleu": bleu})
-        record.write("model" / record.path)
-    for form, row in (
-        ("text", "\nalone    38.50 ± 0.71 (2)\n"),
-        ("csv", "\nalone,,sacrebleu,,1 2,,,38.5,0.7071,,,,,,,rskip run model/alone.yaml --seeds 3\n"),
-    ):
-        assert main(["report", "model/alone.yaml", "--format", form]) == 0
-        assert row in capsys.readouterr().out
 
 
 def test_tokenised_bleu_is_shown_if_no_record_has_sacrebleu(project: Path, record: Callable[..., Record]) -> None:
@@ -252,57 +228,6 @@ def test_what_is_wrong_is_one_line(
     (project / "recipes" / "mine.yaml").write_text(RECIPE.replace("baseline: plain", "baseline: plane"))
     said = "mine.yaml, variant plain: baseline is 'plane': expected a variant of the file (did you mean 'plain'?)"
     assert said in error_of(capsys, "mine")
-
-
-@pytest.mark.parametrize(
-    ("settings", "change", "said"),
-    [
-        (
-            {"kind": "vision"},
-            {"train": {"dataset": "cifar10", "depth": 20, "connection": "1xskip", "label_smoothing": 0.1}},
-            "train.label_smoothing: 0.1",
-        ),
-        (
-            {"kind": "translation", "corpus": "numbers-en-de"},
-            {"train": {"arch": "x", "max-tokens": 4000, "max-epoch": 12, "user-dir": "gone", "clip-norm": 1.0}},
-            "train.clip-norm: 1.0",
-        ),
-    ],
-)
-def test_a_setting_that_the_variant_has_no_more_is_seen(
-    project: Path, make_record: MakeRecord, settings: dict, change: dict, said: str
-) -> None:
-    """Holds for flags and typed settings with any default, and runs no user code."""
-    import yaml
-
-    path, written = project / "recipes" / "other.yaml", merge(settings, change)
-    path.write_text(yaml.safe_dump(written))
-    (recipe,) = read_recipes(path)
-    record = make_record(recipe="other", kind=written["kind"], config=dict(recipe.config))
-    recipe.check_record(record)
-    del written["train"][said.partition(":")[0].removeprefix("train.")]
-    path.write_text(yaml.safe_dump(written))
-    (now,) = read_recipes(path)
-    with pytest.raises(ValueError, match=rf"^results/other/1.json was made with other settings \({said}, now "):
-        now.check_record(record)
-
-
-def test_the_note_of_a_recipe_is_above_its_tables(project: Path) -> None:
-    path = project / "recipes" / "mine.yaml"
-    path.write_text(RECIPE + "note: Not to be compared.\n")
-    table = Comparisons(all_recipes(), []).table("mine")
-    for form, begin in (
-        ("text", "mine\n\nNot to be compared.\n\nvariant"),
-        ("markdown", "Not to be compared.\n\n| variant"),
-    ):
-        assert table.render(form).startswith(begin)
-    assert "\n% Not to be compared.\n" in table.render("latex")
-    assert "\nWith the papers' scores: rskip report some-table-1 some-section-2.\n" in table.render("text")
-
-
-def test_a_variant_is_not_a_table(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = "no table mine/twice; try `rskip report mine`, which has the recipe's variants"
-    assert said in error_of(capsys, "mine/twice")
 
 
 def test_a_run_that_has_begun_is_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

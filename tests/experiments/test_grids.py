@@ -13,7 +13,6 @@ import pytest
 
 from rskip.cli.main import main
 from rskip.experiments.recipe import load_recipe
-from rskip.experiments.results import read_results
 from rskip.records import Record
 
 MakeRecord = Callable[..., Record]
@@ -84,22 +83,6 @@ def test_without_records_a_grid_has_its_lines_and_the_commands_that_fill_it(
     ]
 
 
-def test_a_row_or_column_without_run_records_is_left_out(
-    record: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    record("twice", 1, 4.2, lr=2)
-    assert main(["report", "mine/small", "--format", "markdown"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[:5] == [
-        "| variant | lr2 | sacreBLEU there |",
-        "| --- | --- | --- |",
-        "| twice | **4.20 (1)** | 30.00 |",
-        "| plain |  |  |",  # the baseline
-        "",
-    ]
-    assert "No run record yet: gates." in map(str.strip, lines)
-
-
 def test_cells_are_compared_with_the_first_lines_where_both_have_seeds(
     record: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,14 +119,6 @@ def test_a_record_of_other_settings_and_a_bad_line_are_refused(
     assert "no table mine/smal (did you mean 'mine/small'?)" in capsys.readouterr().err
 
 
-def test_the_command_in_latex_names_the_given_file(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = project / "my grid.yaml"
-    path.write_text(RECIPE.replace("  - {small: {}, large: {train: {encoder-layers: 18, decoder-layers: 18}}}\n", ""))
-    assert main(["report", str(path), "--format", "latex"]) == 0
-    head = f"% my grid: made by `rskip report '{path}' --format latex`; \\usepackage{{booktabs}}"
-    assert capsys.readouterr().out.splitlines()[0] == head
-
-
 def test_a_grid_of_three_mappings_is_named_by_its_file_and_first_name(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,18 +129,3 @@ def test_a_grid_of_three_mappings_is_named_by_its_file_and_first_name(
     tables = "rskip report: grid.yaml is a grid; as tables with columns: grid.yaml/small, grid.yaml/large\n"
     assert capsys.readouterr().err == tables
 
-
-def test_another_baseline_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = project / "grid.yaml"
-    path.write_text(RECIPE.replace("  - {small: {}, large: {train: {encoder-layers: 18, decoder-layers: 18}}}\n", ""))
-    assert main(["report", "grid.yaml", "--baseline", "twice_lr1"]) == 2
-    assert capsys.readouterr().err == (
-        "rskip report: error: --baseline doesn't work for the grid grid, which always compares with its first line; "
-        "leave it out\n"
-    )
-
-
-def test_variants_of_two_files_are_two_grids(project: Path) -> None:
-    other = "kind: translation\nvariants: [{one: {}, two: {}}, {lr3: {}}]\n"
-    (project / "recipes" / "mine_small.yaml").write_text(other)
-    assert {"mine/small", "mine/large", "mine_small"} <= set(read_results(project).names)

@@ -12,7 +12,7 @@ from rskip.cli.main import main
 from rskip.experiments.recipe import load_recipes
 from rskip.records import read_record
 from rskip.settings.errors import SettingError
-from rskip.tasks import Task, find_task, register_task
+from rskip.tasks import Task, find_task
 from rskip.zoo.model_card import describe
 from rskip.zoo.registry import list_models, read_registry
 
@@ -81,14 +81,3 @@ def test_a_task_that_is_not_registered_is_named_with_what_to_do(project: Path, m
     assert list_models(task="line", models=models) == [NAME]
     with pytest.raises(SettingError, match="kind is 'line': expected translation or vision"):
         find_task("line", setting="kind")
-
-
-def test_a_task_has_one_name_and_former_ones_are_read(line_fitting: Task[Any]) -> None:
-    class WithKind(type(line_fitting)):  # type: ignore[misc]
-        name, kind = "line-fitting", "line"
-
-    advice = r"delete `kind`, set name = 'line', and call register_task\(task, former=\['line-fitting'\]\)$"
-    with pytest.raises(ValueError, match=f"the task 'line-fitting' has the kind 'line', .*: {advice}"):
-        register_task(WithKind())
-    register_task(line_fitting, former=["line-fitting"])
-    assert find_task("line") is find_task("line-fitting") is line_fitting

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -79,60 +76,6 @@ def test_the_tasks_choice_is_published_unless_a_seed_is(runs: Path, line_fitting
     assert snapshot() == before
 
 
-def test_a_run_of_before_is_published_under_its_address(runs: Path) -> None:
-    recipe = Path("recipes/mine.yaml")
-    recipe.rename("recipes/mine_a.yaml")
-    assert main(["run", "mine_a"]) == 0
-    Path("recipes/mine_a.yaml").rename(recipe)
-    recipe.write_text(recipe.read_text() + "variants: {a: {}}\n")
-    assert main(["run", "mine/a", "--publish"]) == 0
-    for run in ("mine/a", "mine_a"):
-        assert main(["zoo", "publish", run, "--variant", "before"]) == 0
-        entry = read_registry(Path("checkpoints.json"))[f"{NAME}.before"]
-        assert (entry.recipe, entry.folder) == ("mine/a", "checkpoints/mine/a")
-
-
-def test_a_registry_of_the_first_format_keeps_its_models_and_one_under_an_old_name_says_what_to_do(
-    runs: Path, capsys: Capture
-) -> None:
-    """As earlier versions left it: recipes by path, no seed, record.json beside the weights, the run's old name."""
-    shutil.copy("recipes/mine.yaml", "recipes/lines_a.yaml")
-    assert main(["run", "lines_a", "--seeds", "1", "2"]) == 0
-    assert main(["zoo", "publish", "lines_a", "--seed", "2", "--variant", "a", "--url", "https://example.org"]) == 0
-    models = json.loads(Path("checkpoints.json").read_text())["models"]
-    for entry in models.values():
-        run = entry["folder"].removeprefix("checkpoints/")
-        entry |= {"recipe": f"recipes/{run}.yaml", "records": [f"results/{run}/{seed}.json" for seed in (1, 2)]}
-        del entry["seed"], entry["checkpoint_sha256"]
-        shutil.copy(f"results/{run}/2.json", f"checkpoints/{run}/record.json")
-    Path("checkpoints.json").write_text(json.dumps({"format": 1, "models": models}))
-    shutil.rmtree("runs")
-    assert main(["zoo", "publish", "mine"]) == 0, "neither record.json nor the format is a reason to export again"
-    assert {name: each.folder for name, each in read_registry(Path("checkpoints.json")).items()} == {
-        NAME: "checkpoints/mine", f"{NAME}.a": "checkpoints/lines_a"
-    }  # fmt: skip
-
-    recipe = Path("recipes/lines_a.yaml")
-    Path("recipes/lines.yaml").write_text(recipe.read_text() + "variants: {a: {}}\n")
-    recipe.unlink()
-    before, listed = snapshot(), sorted(Path("checkpoints").iterdir())
-    said = (
-        f"{NAME}.a is the model of lines/a, but its folder is checkpoints/lines_a: rename the folder to "
-        "checkpoints/lines/a, change the model's folder in checkpoints.json, and repeat the command\n"
-    )
-    for run in ("lines/a", "lines_a"):
-        assert said in fails(["zoo", "publish", run], capsys)
-    assert said in fails(["run", "lines/a", "--seeds", "1", "2", "--publish"], capsys)
-    assert (snapshot(), sorted(Path("checkpoints").iterdir())) == (before, listed)
-    Path("checkpoints/lines").mkdir()
-    Path("checkpoints/lines_a").rename("checkpoints/lines/a")
-    text = Path("checkpoints.json").read_text()
-    Path("checkpoints.json").write_text(text.replace("checkpoints/lines_a", "checkpoints/lines/a"))
-    assert main(["zoo", "publish", "lines/a"]) == 0
-    entry = read_registry(Path("checkpoints.json"))[f"{NAME}.a"]
-    assert (entry.recipe, entry.seed, entry.url) == ("lines/a", 2, "https://example.org")
-
-
 def train_again() -> None:
     record = read_record(record_path("mine", 2))
     trained = Path("runs/mine/2/trained.safetensors")
@@ -164,30 +107,6 @@ def test_what_the_entry_does_not_tell_of_is_published_again_of_the_same_seed(run
     record_path("mine", 2).unlink()
     assert main(["zoo", "publish", "mine"]) == 0
     assert published() == 1, "without its record a seed gives way"
-
-
-def test_what_cannot_be_published_again_says_what_to_do_and_stays(runs: Path, capsys: Capture) -> None:
-    Path("runs").rename("runs_elsewhere")
-    for name in ("line.json", "notes.txt"):
-        path = Path("checkpoints/mine", name)
-        kept = path.read_bytes() if path.exists() else None
-        path.write_text("changed")
-        before = snapshot()
-        message = r"rskip zoo publish: error: checkpoints/mine/[a-z.]+ differs from checkpoints\.json: restore "
-        assert re.match(message, fails(["zoo", "publish", "mine"], capsys))
-        assert snapshot() == before
-        path.write_bytes(kept) if kept else path.unlink()
-    Path("runs_elsewhere").rename("runs")
-    train_again()
-    Path("runs").rename("runs_elsewhere")
-    before = snapshot()
-    assert fails(["zoo", "publish", "mine"], capsys) == (
-        "rskip zoo publish: error: results/mine/2.json is from another training run than the weights in "
-        "checkpoints/mine: restore checkpoints/mine and results/mine from version control, or publish the run again, "
-        "which fails now: "
-        "runs/mine/2/trained.safetensors is missing: remove results/mine/2.json and run the recipe again\n"
-    )
-    assert snapshot() == before
 
 
 def test_what_is_refused_leaves_every_byte(
@@ -294,22 +213,6 @@ def test_killed_anywhere_one_of_the_two_seeds_is_whole_and_publishing_again_ends
         shutil.copytree("../before", ".", dirs_exist_ok=True)
     assert at > 4, "the folder's two renames, card, registry"
     assert published() == 1
-
-
-def test_weights_that_are_not_replaced_come_back(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, rename = snapshot(), os.rename
-    for error, status in ((OSError("no"), 2), (KeyboardInterrupt(), 130)):
-
-        def fail(source: Any, target: Any, error: BaseException = error, **options: Any) -> None:
-            if Path(source).name == ".mine.building":
-                raise error
-            rename(source, target, **options)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "rename", fail)
-            assert main(["zoo", "publish", "mine", "--seed", "1"]) == status
-        assert snapshot() == before
-    assert published() == 2
 
 
 def test_records_that_a_network_does_not_show_yet_are_named_and_nothing_is_published(

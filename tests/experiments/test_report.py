@@ -10,11 +10,8 @@ import pytest
 
 from rskip.cli.main import main
 from rskip.experiments.overview import overview, results_table
-from rskip.experiments.recipe import load_recipe
 from rskip.experiments.results import check_agreement, read_results
 from rskip.records import Record
-from rskip.settings.errors import SettingError
-from rskip.tasks import dataset_of_record
 
 MakeRecord = Callable[..., Record]
 HEADINGS = "| run | parameters | seeds | sacreBLEU | chrF | training, minutes | machine |\n" + "| --- " * 7 + "|\n"
@@ -27,12 +24,6 @@ def test_several_seeds_give_mean_and_sample_deviation_with_their_number(make_rec
         "| Zuse Z4, 2 threads |\n"
         "\n± is the sample standard deviation over seeds.  \nsacreBLEU: `nrefs:1|tok:13a`.\n"
     )
-
-
-def test_one_seed_is_said_to_be_one_and_has_no_deviation(make_record: MakeRecord) -> None:
-    table = results_table([make_record()])
-    assert "| 38.00 (one seed) | 60.00 (one seed) |" in table
-    assert "±" not in table
 
 
 def test_seeds_that_diverged_are_counted(make_record: MakeRecord) -> None:
@@ -49,12 +40,6 @@ def test_seeds_that_diverged_are_counted(make_record: MakeRecord) -> None:
     assert "| other | 1,037,568 | 1 | diverged | diverged |" in table and "`nrefs:1|tok:13a`" in table
 
 
-def test_a_metric_that_a_run_lacks_is_left_blank_and_one_that_all_lack_has_no_column(make_record: MakeRecord) -> None:
-    table = results_table([make_record(recipe="a", metrics={"chrf": 1.0}, signatures={}), make_record(recipe="b")])
-    assert "| a | 1,037,568 | 1 |  | 1.00 (one seed) |" in table
-    assert "exactly right" not in table
-
-
 def test_a_metric_that_only_some_seeds_have_tells_their_number(make_record: MakeRecord) -> None:
     metrics, signatures = {"sacrebleu": 38.0}, {"sacrebleu": "nrefs:1|tok:13a"}
     more = {"metrics": {**metrics, "chrf": 60.0}, "signatures": {**signatures, "chrf": "nc:6"}}
@@ -65,16 +50,6 @@ def test_a_metric_that_only_some_seeds_have_tells_their_number(make_record: Make
     other = make_record(seed=3, **{**more, "signatures": {**signatures, "chrf": "nc:4"}})
     with pytest.raises(ValueError, match=r"numbers/2.json and .*numbers/3.json were scored differently"):
         results_table([old, make_record(seed=2, **more), other])
-
-
-def test_signatures_that_differ_name_their_runs(make_record: MakeRecord) -> None:
-    table = results_table([make_record(recipe="a"), make_record(recipe="b", signatures={"sacrebleu": "other"})])
-    assert "sacreBLEU of a: `nrefs:1|tok:13a`.  \nsacreBLEU of b: `other`.\n" in table
-
-
-def test_an_overridden_run_is_a_row_that_says_what_was_changed(make_record: MakeRecord) -> None:
-    changed = make_record(overrides={"train.lr": 0.003})
-    assert "| numbers with train.lr=0.003 |" in results_table([make_record(), changed])
 
 
 def test_a_gpu_is_named_in_place_of_the_cpu(make_record: MakeRecord) -> None:
@@ -92,20 +67,6 @@ def test_seeds_that_can_not_be_averaged_are_an_error(make_record: MakeRecord) ->
     ):
         with pytest.raises(ValueError, match=message):
             results_table([make_record(), make_record(seed=2, **change)])
-
-
-@pytest.mark.parametrize(
-    ("kind", "config", "said"),
-    [
-        ("vision", {"train": {}}, "config.train.dataset is missing: expected text"),
-        ("vision", {}, "config.train is missing: expected keys and values"),
-        ("translation", {"corpus": None}, "config.corpus is None: expected text"),
-        ("captioning", {"corpus": "flickr8k", "evaluate": []}, r"config.evaluate is \[\]: expected keys and values"),
-    ],
-)
-def test_a_config_that_says_no_dataset_is_one_line(kind, config, said, make_record: MakeRecord) -> None:
-    with pytest.raises(SettingError, match=rf"^results/numbers/1.json: {said}$"):
-        dataset_of_record(make_record(kind=kind, config=config))
 
 
 def test_each_task_has_its_own_columns_and_each_dataset_its_heading(make_record: MakeRecord, tmp_path: Path) -> None:
@@ -172,42 +133,6 @@ def test_without_a_name_all_runs_are_printed(
     assert [line.split(" | ")[0] for line in printed.splitlines() if "Zuse" in line] == [
         "| numbers", "| numbers with train.lr=1", "| other"
     ]  # fmt: skip
-
-
-def test_a_record_under_a_runs_old_name_counts_for_its_address(
-    project: Path, make_record: MakeRecord, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (project / "recipes").mkdir()
-    (project / "recipes/mine.yaml").write_text(
-        "kind: translation\ncorpus: numbers-en-de\ntrain: {arch: x, max-tokens: 4000, max-epoch: 12}\n"
-        "baseline: a\nvariants: {a: {}, b: {train: {lr: 1.0}}}\n"
-    )
-    for variant in ("a", "b"):
-        record = make_record(recipe=f"mine_{variant}", config=load_recipe(f"mine/{variant}").config)
-        record.write(record.path)
-        content = json.loads(record.path.read_text()) | {"schema": 1, "run": f"mine_{variant}"}
-        del content["variant"]
-        record.path.write_text(json.dumps(content))
-    assert [record.run for record in read_results(project).records] == ["mine/a", "mine/b"]
-    assert main(["report", "mine"]) == 0
-    printed = capsys.readouterr().out
-    assert "mine/a" in printed and printed.count("38.00 (one seed)") == 2
-    assert main(["run", "mine/a", "--commands"]) == 0 and capsys.readouterr().out == ""
-    assert main(["analyse", "curves", "mine_a"]) == 0 and "mine/a" in capsys.readouterr().out
-    Path("runs/mine_a/2").mkdir(parents=True)
-    Path("runs/mine_a/2/train.log").touch()
-    assert main(["report", "mine"]) == 0
-    assert "runs/mine_a/2 is unfinished" in capsys.readouterr().err
-
-
-def test_two_recipes_of_one_name_are_not_reported_together(project: Path) -> None:
-    files = [project / folder / "recipe.yaml" for folder in ("one", "two")]
-    for file in files:
-        file.parent.mkdir()
-        file.write_text("kind: translation\n")
-    with pytest.raises(SettingError, match="recipe.yaml and .*recipe.yaml have the same name; report one of them at a"):
-        read_results(project, files=files)
-    read_results(project, files=[files[0], files[0]])
 
 
 def test_what_can_not_be_made_into_tables_is_one_line(

@@ -16,7 +16,6 @@ from rskip.cli.main import main
 from rskip.files.checksum import sha256_file
 from rskip.records import read_record
 from rskip.tasks import Task
-from rskip.tasks.run import RunFolder
 
 MINE = "recipes/mine.yaml"
 SWEEP = """
@@ -78,7 +77,13 @@ def test_overrides_are_another_run(project: Path) -> None:
     assert names("runs/mine") == [
         f"1/{name}"
         for name in (
-            "owner.json", "precision", "processes", "run.json", "state.json", "train.log", "trained.safetensors"
+            "owner.json",
+            "precision",
+            "processes",
+            "run.json",
+            "state.json",
+            "train.log",
+            "trained.safetensors",
         )  # fmt: skip
     ]
 
@@ -141,13 +146,6 @@ def test_killed_at_any_rename_a_run_ends_in_the_same_record_when_it_is_repeated(
     assert at == 8, "owner.json, run.json, processes, precision, two steps, the record"
 
 
-def test_a_folder_that_is_in_use_is_left_alone(project: Path, capsys: Capture) -> None:
-    with RunFolder(Path("runs/mine/1")).lock():
-        assert main(["run", MINE]) == 2
-    assert "runs/mine/1 is in use by another `rskip run`" in capsys.readouterr().err
-    assert names("runs") == ["mine/1/owner.json"]
-
-
 def test_mistakes_come_before_any_work(project: Path, line_fitting: Task[Any], capsys: Capture) -> None:
     Path("recipes/sweep.yaml").write_text(SWEEP)
     line_fitting.programs = ("absent-program",)  # type: ignore[misc]
@@ -192,41 +190,6 @@ def test_without_variants_they_are_listed_with_what_is_done_and_what_is_missing(
     assert names(".") == before
 
 
-def test_variants_are_run_seed_by_seed(project: Path, capsys: Capture) -> None:
-    Path("recipes/sweep.yaml").write_text(SWEEP)
-    assert main(["run", "recipes/sweep.yaml", "--variants", "fast*", "--seeds", "2", "1"]) == 0
-    printed = capsys.readouterr().out
-    assert re.findall(r"^(sweep/\w+, seed \d)$", printed, re.MULTILINE) == [
-        "sweep/fast, seed 2", "sweep/faster, seed 2", "sweep/fast, seed 1", "sweep/faster, seed 1"
-    ]  # fmt: skip
-    assert printed.count("see also") == 1 and "runs/sweep/faster/1/trained" in printed
-
-
-def test_the_last_lines_name_the_reports_that_show_the_run(project: Path, capsys: Capture) -> None:
-    def reports(*arguments: str) -> list[str]:
-        assert main(["run", *arguments]) == 0
-        lines = map(str.strip, capsys.readouterr().out.splitlines())
-        return [line.split("  ")[0] for line in lines if line.startswith("rskip report")]
-
-    Path("model").mkdir()
-    Path("model/alone.yaml").write_text(Path("recipes/mine.yaml").read_text() + "results: model/results\n")
-    assert reports("mine") == ["rskip report recipes/mine.yaml", "rskip report"]
-    assert reports("mine", "--set", "train.lr=0.2") == ["rskip report"]
-    assert reports("model/alone.yaml") == ["rskip report model/alone.yaml"]
-    assert reports("model/alone.yaml", "--set", "train.lr=0.2") == []
-
-
-def test_a_dry_run_prints_each_command_once_and_does_nothing(project: Path, capsys: Capture) -> None:
-    Path("recipes/sweep.yaml").write_text(SWEEP)
-    arguments = ["--variants", "fast", "slow", "--seeds", "1", "2", "--gpus", "4", "--mirror", "a b", "--dry-run"]
-    assert main(["run", "recipes/sweep.yaml", *arguments]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "points --slope 3.0 --from 'a b'",
-        *(f"fit sweep/{variant} --seed {seed} --gpus 4" for seed in (1, 2) for variant in ("fast", "slow")),
-    ]
-    assert names(".") == ["recipes/mine.yaml", "recipes/sweep.yaml"]
-
-
 def test_commands_are_those_of_the_missing_runs_and_a_slurm_array_runs_one_each(
     project: Path, root: Path, capsys: Capture
 ) -> None:
@@ -254,12 +217,3 @@ def test_commands_are_those_of_the_missing_runs_and_a_slurm_array_runs_one_each(
         )  # fmt: skip
         assert (process.stdout, process.returncode) == (output, status)
     assert process.stderr == "slurm-array.sh: error: commands.txt has no line 4: give --array=1-3\n"
-
-
-def test_publish_is_of_each_variant(project: Path, capsys: Capture) -> None:
-    Path("recipes/sweep.yaml").write_text(SWEEP)
-    assert main(["run", "recipes/sweep.yaml", "--variants", "*", "--seeds", "2", "1", "--publish"]) == 0
-    said = capsys.readouterr().out
-    for variant in ("fast", "faster", "slow"):
-        assert f"checkpoints/sweep/{variant}: seed 2, in float32" in said
-        assert Path("checkpoints/sweep", variant, "model.safetensors").is_file()

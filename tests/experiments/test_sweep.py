@@ -16,7 +16,6 @@ import venv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,11 +24,9 @@ from rskip.cli.main import main
 from rskip.experiments import ray_task, sweep, sweep_view
 from rskip.experiments.ray_task import RayTask, RunKilled
 from rskip.experiments.recipe import load_recipe, load_recipes
-from rskip.experiments.sweep_view import SweepView, now_doing
+from rskip.experiments.sweep_view import SweepView
 from rskip.files.folder_lock import read_owner
 from rskip.machine.extras import advice
-from rskip.tasks import find_task
-from rskip.tasks.run import Run, RunFolder
 from rskip.translation.data import data_folder
 from tests.translation.conftest import RUN_BY_PYTHON
 
@@ -215,17 +212,6 @@ def test_mistakes_are_one_line(project: Path, monkeypatch: pytest.MonkeyPatch, c
     assert capsys.readouterr().out == "all runs are finished\n"
 
 
-def test_what_ray_and_its_native_code_say_goes_to_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "ray.log").write_text("before\n")
-    with sweep._errors_in(tmp_path / "ray.log") as said:
-        os.write(2, b"native\n")
-        print("python", file=sys.stderr)
-        assert said() == "native\npython\n"
-    os.write(2, b"ours\n")
-    print("too", file=sys.stderr)
-    assert capfd.readouterr().err == "ours\ntoo\n"
-
-
 def test_a_run_gets_the_gpus_and_cores_that_it_needs(project: Path) -> None:
     def needs(gpus: int, *nodes: dict[str, float], resources: str = "gpus=1") -> dict[str, float]:
         (recipe,) = load_recipes(MINE, overrides=[f"resources.{each}" for each in resources.split()])
@@ -241,20 +227,8 @@ def test_a_run_gets_the_gpus_and_cores_that_it_needs(project: Path) -> None:
     with pytest.raises(ValueError) as error:
         needs(8, cpu, large)
     assert str(error.value) == (
-        "a run of mine needs 8 GPUs and 1 cores on one machine, but the cluster has: "
-        "0 GPUs, 48 cores; 4 GPUs, 64 cores"
+        "a run of mine needs 8 GPUs and 1 cores on one machine, but the cluster has: 0 GPUs, 48 cores; 4 GPUs, 64 cores"
     )
-
-
-@pytest.mark.parametrize(
-    ("metrics", "score"), [({"tokenised_bleu": 38.0}, ": tokenised BLEU 38.00,"), ({"other": 1.0}, ":")]
-)
-def test_the_score_of_a_finished_run_is_the_first_that_its_record_has(
-    metrics: dict[str, float], score: str, make_record: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sweep, "read_record", lambda path: make_record(metrics=metrics, signatures={}))
-    recipe: Any = SimpleNamespace(task=find_task("translation"), record_path=lambda seed: Path(__file__))
-    assert sweep._result(recipe, Run(name="mine", seed=1, settings=None)) == f"done{score} 10.0 min of training"
 
 
 @pytest.fixture
@@ -302,22 +276,6 @@ def test_a_machine_that_does_not_see_the_folder_runs_nothing(
     problem = task.run()
     assert f" doesn't see {tmp_path}, or sees other files in it than this machine: put the project's" in problem
     assert not (tmp_path / "ran").exists() and "\n" not in problem
-
-
-def test_what_a_run_does_is_the_last_line_that_it_printed_and_where(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, log = RunFolder(tmp_path), tmp_path / "run.log"
-    monkeypatch.setenv("RSKIP_JOB", "sweep")
-    assert now_doing(folder, log, job="sweep") is None
-    host = os.uname().nodename
-    for attempt, place in ((1, host), (2, f"{host}, attempt 2")):
-        with folder.lock():
-            assert now_doing(folder, log, job="another") is None
-            if attempt == 1:
-                assert now_doing(folder, log, job="sweep") == f"begins  ({place})"
-            log.write_text("training\n  epoch   1   loss 2.5\n\n")
-            assert now_doing(folder, log, job="sweep") == f"epoch 1 loss 2.5  ({place})"
 
 
 class Terminal(io.StringIO):

@@ -26,10 +26,9 @@ from rskip.files.folder_lock import Owner, read_owner
 from rskip.files.resumable import Entry, ResumableFile
 from rskip.files.state import state_line
 from rskip.settings.errors import SettingError
-from rskip.tasks.fairseq.log import epoch_lines
 from rskip.tasks.loop_folder import read_checkpoint
 from rskip.tasks.run import SESSION, RunFolder
-from rskip.vision.scoring import _read_evaluation
+from rskip.vision.run import _read_evaluation
 from rskip.vision.training.curve import CurvePoint, read_curve
 from rskip.vision.training.training_folder import TrainingCheckpoint, TrainingFolder
 from tests.fuzz.contract import holds
@@ -41,7 +40,6 @@ POINT = CurvePoint(
     images_per_second=50.0, seconds=1.0,
 )  # fmt: skip
 MACHINE = {"system": "Linux", "cpu": "x", "cores": 2, "threads": 2, "gpu": None}
-FIGURES = {"epoch": 1, "train_loss": "5.5", "train_num_updates": "100", "train_lr": "2e-05", "train_wall": "3"}
 PREPARED = {
     "format": 1, "corpus": "a-en-de", "options": {"shards": 1}, "inputs": {"a": {"sha256": "1"}}, "files": {"a": "1"},
     "sizes": {"a": 3}, "sentences": {"train": 9}, "dictionary_size": 8, "tools": {"a": "1"},
@@ -95,11 +93,8 @@ STATES = [
     State("run.json", [{"settings": {"precision": "float32", "compile": False}}],
           lambda path: TrainingFolder(path.parent).begun_with(), dict),
     State("run.json", [{"train": {"lr": 0.1}}], lambda path: RunFolder(path.parent).bind({"train": {"lr": 0.1}})),
-    State("processes", [2], lambda path: RunFolder(path.parent).keep_processes(2)),
-    State("precision", ["x"], lambda path: RunFolder(path.parent).keep_precision("float32"), str, "float32\n"),
     State("train.log", [{"git": None, "packages": {"torch": "2"}, "machine": MACHINE}],
           lambda path: RunFolder(path.parent).sessions(), list, SESSION + "{}\n"),
-    State("train.log", [FIGURES], epoch_lines, list, "2026-01-01 | INFO | train | {}\n"),
     State("evaluation.json", [{"error": 9.0, "accuracy": 91.0, "top5_error": 1.0, "loss": 0.3, "per_class": [
         {"name": "cat", "count": 3, "error": 9.0, "taken_for": None, "taken": 0}]}], _read_evaluation, dict),
     State("owner.json", [asdict(Owner(attempt=3, host="h", process=1, since="2026"))],

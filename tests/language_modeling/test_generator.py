@@ -97,7 +97,6 @@ def test_subwords_report_each_step_and_count_the_characters_that_they_encode(sub
 
 def test_what_a_model_cant_take_is_told(model: TextGenerator) -> None:
     for prompt, told in (
-        (["the"], "the prompt is a list: expected a str; give several texts one by one"),
         ("", "the prompt is empty: give at least one character"),
         ("Zebra", "the prompt has the character 'Z', which the model doesn't know: expected line ends, spaces and"),
         ("the cat sat", "the prompt has 11 characters: expected at most 8, which the model reads at once; shorten it"),
@@ -107,7 +106,6 @@ def test_what_a_model_cant_take_is_told(model: TextGenerator) -> None:
     for options, told in (
         ({"lenght": 3}, "unknown key lenght; did you mean length"),
         ({"top_p": 0.0}, "top_p is 0.0: expected a number, more than 0"),
-        ({"temperature": -1.0}, "temperature is -1.0: expected"),
     ):
         with pytest.raises(ValueError, match=told):
             model.generate("the", **options)
@@ -151,27 +149,16 @@ def test_what_is_not_a_language_model_is_told_in_one_line(
     translation = next((root / "checkpoints/multi30k_en_de").iterdir())
     for model, told in (
         (tmp_path / "nowhere", "nowhere: no such file or folder: expected the folder of a language model"),
-        (tmp_path, "holds no model: expected the folder of a language model, of its run, or a checkpoint of fairseq"),
         (translation, "not of language_modeling; use `rskip translate`"),
         (tmp_path / "dict.txt", "no dictionary"),
         (tmp_path / "tokens.json", "tokens.json is missing: expected the tokens of a language model"),
         (tmp_path / "unfinished", "checkpoint.pt belongs to an unfinished training run: repeat its command to"),
-        ("gpt2_4x128_frak.shakespeare_char", "(did you mean 'gpt2_4x128_frac.shakespeare_char'?): expected a path, or"),
-        ("transformer_tiny_2rskip_ln.multi30k.en-de", "is a model for translation: expected one for language_modeling"),
     ):
         assert main(["generate", "--model", str(model)]) == 2
         printed = capsys.readouterr().err
         assert told in printed and printed.count("\n") == 1, printed
-    for words, told in (
-        (["--length", str(10**10)], "--length is 10000000000: expected a whole number, 1 or more and at most"),
-        (["--top-p", "2"], "--top-p is 2.0: expected"),
-        (["--prompt", "Zebra"], "the prompt has the character 'Z'"),
-        (["--score", "text", "--top-k", "2"], "--top-k can't be combined with --score"),
-        (["--tokens", "data"], "has its own tokens: --tokens is only for a checkpoint of fairseq"),
-    ):
-        assert main(["generate", "--model", str(trained), *words]) == 2
-        printed = capsys.readouterr()
-        assert told in printed.err and not printed.out
+    assert main(["generate", "--model", str(trained), "--tokens", "data"]) == 2
+    assert "has its own tokens" in capsys.readouterr().err
 
 
 def test_subwords_are_told_as_soon_as_they_are_certain(subwords: TextGenerator, monkeypatch) -> None:

@@ -21,20 +21,17 @@ import torch
 import torch.distributed as distributed
 
 from rskip.analysis.observer import TraceObserver
-from rskip.analysis.trace import read_updates
 from rskip.checkpoint import read_checkpoint, untrained_language_model
 from rskip.cli.main import main as rskip_command
 from rskip.connections import list_connections
 from rskip.language_modeling.data import load_data
 from rskip.language_modeling.evaluation import text_loss
-from rskip.language_modeling.model_file import load_language_model
-from rskip.language_modeling.models import model_config
+from rskip.language_modeling.model_file import load_language_model, model_config
 from rskip.language_modeling.settings import TrainingSettings, learning_rate
 from rskip.language_modeling.training import read_curve, train
 from rskip.language_modeling.training.batches import TrainingBatches, iteration_seed
 from rskip.language_modeling.training.training_run import TrainingRun, parameter_groups
 from rskip.machine.ranks import Ranks
-from rskip.settings.errors import SettingError
 from rskip.tasks.loop import Diverged, Interrupted
 from tests.language_modeling.conftest import SETTINGS
 
@@ -155,14 +152,6 @@ def test_a_training_on_another_text_is_refused(trained: Path, prepared: Path) ->
         train(settings, data=data, folder=trained, seed=5, device="cpu")
 
 
-def test_a_probe_changes_nothing(trained: Path, train_here: Callable[..., None], tmp_path: Path) -> None:
-    observer = TraceObserver(tmp_path / "probe.jsonl", every=5, writes=True)
-    train_here(tmp_path / "probed", dropout=0.1, observer=observer)
-    assert (tmp_path / "probed/model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()
-    lines = list(read_updates(tmp_path / "probe.jsonl"))
-    assert [line["update"] for line in lines] == [1, 5, 10] and lines[0]["loss"] == pytest.approx(math.log(24), abs=1)
-
-
 @pytest.mark.slow
 def test_two_processes_train_as_one(
     prepared: Path, tmp_path: Path, forked: Callable[..., subprocess.CompletedProcess[str]]
@@ -238,32 +227,21 @@ def test_a_training_that_diverges_says_so(train_here: Callable[..., None], tmp_p
 def test_wrong_settings_are_told(train_here: Callable[..., None], prepared: Path, tmp_path: Path) -> None:
     for changes, told in (
         ({"heads": 3}, "features is 16: expected a multiple of heads, 3"),
-        ({"final_lr": 0.1}, "final_lr is 0.1: expected at most lr, 0.001; give a lower one, such as 0.0001"),
+        ({"final_lr": 0.1}, "final_lr is 0.1: expected at most lr, 0.001"),
         ({"shape": "llama", "bias": True}, "bias is True: expected no biases with shape llama"),
-        ({"connection": "2rskp+ln"}, "did you mean"),
+        ({"connection": "admin"}, "connection is 'admin': expected one without a pass over data"),
         ({"context": 600}, "the training text has .* tokens: expected more than the context, 600"),
-        ({"context": 200_000}, "context is 200000: expected 1 to 32,768"),
         ({"seed": -1}, "the seed is -1: expected 0 to"),
     ):
         with pytest.raises(ValueError, match=told):
             train_here(tmp_path, **changes)
-    for inside in (prepared, prepared / "model"):
-        with pytest.raises(ValueError, match="is in the folder of the data"):
-            train_here(inside)
+    with pytest.raises(ValueError, match="is in the folder of the data"):
+        train_here(prepared / "model")
     (tmp_path / "dict.txt").touch()
     (tmp_path / "corpus.json").write_text('{"captions": {"train": 9}, "files": {}}')
-    for bad, told in (
-        ("nowhere", "no such folder: expected a folder from `rskip prepare"),
-        (".", "holds no text"),
-        (tmp_path, "holds no text: expected a folder from `rskip prepare"),
-    ):
-        with pytest.raises((ValueError, FileNotFoundError), match=told):
+    for bad in ("nowhere", tmp_path):
+        with pytest.raises(FileNotFoundError, match="holds no text: expected a folder from `rskip prepare"):
             load_data(bad)
-
-
-def test_a_connection_that_needs_a_pass_over_data_is_refused() -> None:
-    with pytest.raises(SettingError, match="connection is 'admin': expected one without a pass over data"):
-        TrainingSettings(connection="admin")
 
 
 def test_a_connection_that_cannot_be_probed_is_refused_before_anything_is_written(
@@ -292,17 +270,6 @@ def test_every_family_takes_a_step(family: Any, prepared: Path) -> None:
     loss = torch.nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
     loss.backward()
     assert loss.isfinite() and all(each.grad is None or each.grad.isfinite().all() for each in model.parameters())
-
-
-def test_a_batch_that_does_not_fit_into_memory_is_told(
-    train_here: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def batch(self: TrainingBatches, iteration: int) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(TrainingBatches, "batch", batch)
-    with pytest.raises(ValueError, match="not enough memory for 4 sequences of 8 tokens: give a smaller batch_size"):
-        train_here(tmp_path)
 
 
 if __name__ == "__main__":

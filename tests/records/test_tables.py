@@ -33,25 +33,20 @@ def fill(text: str) -> str:
 
 def test_tables_stand_between_their_markers_and_the_rest_of_the_text_stays() -> None:
     filled = fill("before\n<!-- rskip x: begin a_* -->\nold\n<!-- rskip x: end a_* -->\nafter\n")
-    assert filled == (
-        "before\n<!-- rskip x: begin a_* -->\n\ntable of a_*\n\n<!-- rskip x: end a_* -->\nafter\n"
-    )
+    assert filled == ("before\n<!-- rskip x: begin a_* -->\n\ntable of a_*\n\n<!-- rskip x: end a_* -->\nafter\n")
     assert fill(filled) == filled
     for text in ("no markers,\n no last line end", "<!-- rskip y: begin a -->\n"):
         assert fill(text) == text
 
 
-def test_wrong_markers_are_named_by_line() -> None:
-    for text, message in {
-        "<!-- rskip x: begin a -->\n": "README.md: the table a has no end marker",
-        "x\n<!-- rskip x: end a -->\n": "README.md, line 2: ",
-        "<!-- rskip x: begin a -->\n<!-- rskip x: end b -->\n": "README.md, line 2: ",
-        "<!-- rskip x: begin a -->\n<!-- rskip x: begin a -->\n": "README.md, line 2: ",
-        "<!-- rskip x: bgin a -->\n": "README.md, line 1: expected <!-- rskip x: begin NAME --> or end NAME",
-    }.items():
-        with pytest.raises(ValueError) as error:
+def test_wrong_markers_are_refused() -> None:
+    for text in (
+        "<!-- rskip x: begin a -->\n",
+        "<!-- rskip x: begin a -->\n<!-- rskip x: end b -->\n",
+        "<!-- rskip x: bgin a -->\n",
+    ):
+        with pytest.raises(ValueError, match=r"^README\.md: a marker of rskip x"):
             fill(text)
-        assert str(error.value).startswith(message)
 
 
 def test_outdated_documents_are_those_of_the_readme_and_of_docs(tmp_path: Path) -> None:

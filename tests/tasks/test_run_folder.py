@@ -32,32 +32,12 @@ def test_bound_to_the_config_that_it_was_started_with(tmp_path: Path) -> None:
     assert str(tmp_path) in str(error.value)
 
 
-def test_locked_for_others_until_left(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "new")
-    with folder.lock(), pytest.raises(ValueError, match="is in use by another `rskip run`"), folder.lock():
-        pass
-    with folder.lock():
-        pass
-
-
-def test_a_training_is_resumed_in_the_precision_that_it_was_started_in(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    assert folder.keep_precision("float32") == "float32"
-    assert folder.keep_precision("bfloat16") == "float32"
-
-
 def test_each_stage_has_its_own_precision(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     assert folder.keep_precision("float32") == "float32"
     assert folder.keep_precision("bfloat16", stage="self_critical") == "bfloat16"
-    assert folder.keep_precision("float32", stage="self_critical", resumed=True) == "bfloat16"
+    assert folder.keep_precision("float32", stage="self_critical") == "bfloat16"
     assert folder.keep_precision("bfloat16") == "float32"
-
-
-def test_a_stage_that_an_earlier_version_began_goes_on_in_the_precision_of_the_run(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    folder.keep_precision("float32")
-    assert folder.keep_precision("bfloat16", stage="self_critical", resumed=True) == "float32"
 
 
 def test_a_record_has_one_precision_or_one_per_stage() -> None:
@@ -97,40 +77,6 @@ def test_the_log_tells_of_every_session_and_of_none_where_there_is_none(tmp_path
     lines = [SESSION + json.dumps({**session, "precision": "float32"}), "\xff", SESSION + json.dumps(session), ""]
     folder.train_log.write_bytes("\n".join(lines).encode("latin1"))
     assert folder.sessions() == [{**session, "precision": "float32"}, session]
-    for text, said in (
-        ("{", "not valid JSON: .*"),
-        ("{}", "git is missing: expected keys and values, or null"),
-        (json.dumps({**session, "packages": {"torch": 2}}), "packages.torch is 2: expected text"),
-        (json.dumps({**session, "machine": None}), "machine is None: expected keys and values"),
-    ):
-        folder.train_log.write_text(f"{lines[0]}\n{SESSION}{text}\n")
-        with pytest.raises(SettingError, match=rf"train\.log, session 2: {said}; move .* away and run again$"):
-            folder.sessions()
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        ("processes", "", "not valid JSON: .*; move .* away and run again"),
-        ("processes", "four", "not valid JSON: .*; move .* away and run again"),
-        ("processes", "0", "it is 0: expected a whole number, 1 or more; move .* away and run again"),
-        ("precision", "", "it is '': expected bfloat16, float16 or float32; move .* away and run again"),
-        ("precision", "--lr=3", "it is '--lr=3': expected bfloat16, float16 or float32; move .* away and run again"),
-        ("run.json", "[]", "it holds a list: expected keys and values; move .* away and run again"),
-        ("run.json", "[" * 10_000, "nested more than 100 levels deep; move .* away and run again"),
-    ],
-)
-def test_what_a_folder_was_started_with_is_refused_where_it_is_damaged(name, text, said, tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    (tmp_path / name).write_text(text)
-    resume = {
-        "processes": lambda: folder.keep_processes(1),
-        "precision": lambda: folder.keep_precision("float32"),
-        "run.json": lambda: folder.bind({"a": 1}),
-    }
-    with pytest.raises(SettingError, match=rf"^{tmp_path / name}: {said}"):
-        resume[name]()
-    assert (tmp_path / name).read_text() == text
 
 
 def test_a_session_has_a_line_of_its_own_where_the_one_before_was_killed_in_one(tmp_path, monkeypatch) -> None:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import rskip
-from rskip.experiments.recipe import read_recipes
 from rskip.settings.errors import SettingError
 from rskip.tasks import Task, find_task, imported, task_name, tasks
 
 TASKS = tasks()
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -40,22 +36,6 @@ def test_imported_methods_are_there_with_the_parameters_of_the_interface(name: s
 def test_former_names_are_read() -> None:
     assert find_task("image-classification") is TASKS["vision"] and task_name("image-captioning") == "captioning"
     assert task_name("vision") == "vision" and task_name("unknown") == "unknown" and task_name(None) is None
-
-
-@pytest.mark.parametrize("recipe", ["numbers_en_de_demo", "cifar10_fast"])  # translation has its own `variant_config`
-def test_a_class_may_override_row_config_the_former_name_of_variant_config(recipe: str) -> None:
-    """As your own tasks did until November 2026."""
-    read = read_recipes(ROOT / "recipes" / f"{recipe}.yaml")[0]
-    task, written = read.task, read.written
-
-    def row_config(self: Task, written: Mapping[str, Any]) -> dict[str, Any]:
-        return {**super(type(self), self).row_config(written), "mine": True}
-
-    with pytest.warns(DeprecationWarning, match=r"^Older\.row_config is the former name of variant_config") as warned:
-        older = type("Older", (type(task),), {"row_config": row_config})()
-    assert [each.filename for each in warned] == [__file__]
-    assert older.variant_config(written) == {**task.variant_config(written), "mine": True}
-    assert task.row_config(written) == task.variant_config(written)
 
 
 @pytest.mark.parametrize("name", ["visoin", None, 3, [], {}])

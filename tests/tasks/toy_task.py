@@ -1,8 +1,8 @@
 """Your own task in one file: y = x + wx is fitted to points of a line, in milliseconds and without PyTorch.
 
-    kind: line
-    slope: 3.0
-    train: {steps: 20, lr: 0.1}
+kind: line
+slope: 3.0
+train: {steps: 20, lr: 0.1}
 """
 
 from __future__ import annotations

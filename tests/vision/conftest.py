@@ -1,11 +1,13 @@
-"""What tests of image models share: every connection that images take."""
+"""What tests of image models share: random images, and every connection that images take."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 
 from rskip.connections import list_connections
 from rskip.connections.spec import works_on
+from rskip.vision.data import ImageSet
 
 OPTIONS = [
     "0.5xskip",
@@ -20,6 +22,13 @@ OPTIONS = [
     "highway:gate=single",
     "highway:gate=full",
 ]
+
+
+def noise(count: int) -> ImageSet:
+    """Random images of random classes."""
+    generator = torch.Generator().manual_seed(count)
+    images = torch.randint(256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    return ImageSet(images, torch.randint(10, (count,), generator=generator), tuple("abcdefghij"))
 
 
 def image_specs() -> list[str]:

@@ -13,7 +13,6 @@ from torch import Tensor
 from rskip.vision.data import ImageSet, TrainingBatches, evaluation_batches
 from rskip.vision.data.loader import crop_and_flip, normalise
 from rskip.vision.datasets import DATASETS
-from rskip.vision.transforms import CifarClassification
 
 COUNT, BATCH = 300, 64  # five batches an epoch, 44 images in the last
 EVERY_CROP = list(itertools.product(range(9), range(9), (False, True)))  # top, left, flipped
@@ -56,13 +55,6 @@ def test_every_crop_and_flip_is_torchvisions_to_the_bit():
     assert torch.equal(normalise(crops, MEAN_10, STD_10), torch.stack(expected))
 
 
-def test_channels_last_images_are_cropped_alike():
-    images = random_images(len(EVERY_CROP))
-    offsets, flips = offsets_and_flips(EVERY_CROP)
-    crops = crop_and_flip(images.contiguous(memory_format=torch.channels_last), offsets, flips)
-    assert torch.equal(crops, crop_and_flip(images, offsets, flips))
-
-
 def test_an_image_of_other_size_and_padding_by_hand():
     image = torch.arange(1, 7, dtype=torch.uint8).view(1, 1, 2, 3)
     corners, flips = offsets_and_flips([(0, 0, False), (2, 2, False), (1, 1, True), (0, 2, True)])
@@ -73,13 +65,6 @@ def test_an_image_of_other_size_and_padding_by_hand():
         [[3, 2, 1], [6, 5, 4]],
         [[0, 0, 0], [0, 3, 2]],
     ]
-
-
-def test_normalise_is_the_models_own_transform():
-    images = random_images(5)
-    for dataset in ("cifar10", "cifar100"):
-        pixels = normalise(images, torch.tensor(DATASETS[dataset].mean), torch.tensor(DATASETS[dataset].std))
-        assert torch.equal(pixels, CifarClassification(dataset)(images))
 
 
 def place_of(image: Tensor) -> tuple[int, int, bool]:
@@ -112,14 +97,6 @@ def test_every_crop_is_drawn_as_often():
     assert 111 < float(((counts - uniform) ** 2 / uniform).sum()) < 222
 
 
-def test_an_epoch_of_cifar_has_391_batches_of_128_and_the_last_has_80():
-    image = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
-    cifar = ImageSet(image.expand(50_000, 3, 32, 32), torch.arange(50_000), ("image",))
-    batches = batches_of(cifar, batch_size=128)
-    assert batches.batches_per_epoch == 391
-    assert [batches.batch(number)[2] for number in (0, 389, 390, 391, 781)] == [128, 128, 80, 128, 80]
-
-
 @pytest.mark.parametrize("augment", [True, False])
 def test_every_epoch_shows_every_image_once_in_a_new_order(images, augment):
     batches = batches_of(images, augment=augment)
@@ -130,11 +107,6 @@ def test_every_epoch_shows_every_image_once_in_a_new_order(images, augment):
         orders.append(torch.cat([labels for _, labels, _ in parts]).tolist())
         assert sorted(orders[-1]) == list(range(COUNT))
     assert orders[0] != orders[1] != orders[2] != orders[0]
-
-
-def test_without_augmentation_images_are_as_they_are(images):
-    pixels, labels, _ = batches_of(images, augment=False).batch(7)
-    assert torch.equal(pixels, normalise(images.images[labels], MEAN_10, STD_10))
 
 
 @pytest.mark.parametrize(("seed", "iteration"), [(0, 0), (1, 4), (1, 13), (2**40, 5)])
@@ -162,12 +134,6 @@ def test_a_batch_depends_on_seed_and_iteration_alone(images):
         assert same(mixed.batch(iteration), expected[iteration])
     resumed = batches_of(images)
     assert all(same(resumed.batch(iteration), expected[iteration]) for iteration in range(8, 15))
-
-
-def test_drawing_batches_leaves_torchs_own_generator_alone(images):
-    before = torch.get_rng_state()
-    batches_of(images).batch(0)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_seeds_and_epochs_do_not_repeat_each_other(images):
@@ -200,25 +166,6 @@ def test_a_rank_may_get_nothing_of_a_short_batch(images):
     assert [(len(labels), count) for _, labels, count in parts] == [(1, 1), (0, 1), (0, 1), (0, 1)]
 
 
-def test_layout_and_type_as_asked_for(images):
-    plain = batches_of(images).batch(3)[0]
-    pixels = batches_of(images, dtype=torch.bfloat16, channels_last=True).batch(3)[0]
-    assert pixels.is_contiguous(memory_format=torch.channels_last)
-    assert torch.equal(pixels, plain.bfloat16())
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_batches_are_the_same_on_a_gpu(images):
-    here = batches_of(images)
-    there = TrainingBatches(images, batch_size=BATCH, seed=1, device="cuda")
-    for iteration in (0, 4, 7):
-        pixels, labels, count = here.batch(iteration)
-        gpu_pixels, gpu_labels, gpu_count = there.batch(iteration)
-        assert gpu_pixels.is_cuda and count == gpu_count
-        assert torch.equal(gpu_labels.cpu(), labels)
-        torch.testing.assert_close(gpu_pixels.cpu(), pixels, rtol=1e-6, atol=1e-6)  # CUDA divides by 255 otherwise
-
-
 def test_evaluation_shows_every_image_in_order(images):
     parts = list(evaluation_batches(images, batch_size=128, device="cpu"))
     assert [len(labels) for _, labels in parts] == [128, 128, 44]
@@ -235,22 +182,3 @@ def test_the_sets_own_mean_and_std_are_used(images):
     assert torch.equal(next(evaluation_batches(other, batch_size=COUNT, device="cpu"))[0], expected)
     pixels, labels, _ = batches_of(other, batch_size=COUNT, augment=False).batch(0)
     assert torch.equal(pixels, expected[labels])
-
-
-def test_what_is_refused(images):
-    for options, message in (({"batch_size": 0}, "the batch size is 0: expected 1 or more"),
-                             ({"seed": -1}, "the seed is -1: expected 0 or more")):  # fmt: skip
-        with pytest.raises(ValueError, match=f"^{message}$"):
-            batches_of(images, **options)
-    with pytest.raises(ValueError, match="^there are no images to train on: expected at least one$"):
-        batches_of(dataclasses.replace(images, images=images.images[:0], labels=images.labels[:0]))
-    content = {"images": torch.zeros(2, 3, 8, 8, dtype=torch.uint8), "labels": torch.zeros(2, dtype=torch.int64)}
-    for changes, message in (
-        ({"images": torch.zeros(2, 3, 8, 8)}, r"images are torch.float32 of shape \(2, 3, 8, 8\): expected torch.uint"),
-        ({"images": torch.zeros(2, 8, 8, 3, dtype=torch.uint8)}, r"of shape \(2, 8, 8, 3\): expected .*\(N, 3, height"),
-        ({"images": torch.zeros(2, 3, 8, dtype=torch.uint8)}, r"of shape \(2, 3, 8\): expected .*\(N, 3, height"),
-        ({"labels": torch.zeros(2)}, r"labels are torch.float32 of shape \(2,\): expected torch.int64 of shape \(2,\)"),
-        ({"labels": torch.zeros(3, dtype=torch.int64)}, r"of shape \(3,\): expected torch.int64 of shape \(2,\)"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            ImageSet(**{**content, **changes}, classes=("one",))

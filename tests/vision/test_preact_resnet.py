@@ -11,16 +11,14 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 import rskip.vision
-from rskip.connections import Connection, ConnectionSpec, build_connection, find_family, list_connections
+from rskip.connections import Connection, build_connection
 from rskip.connections.norms import LayerNorm
 from rskip.vision import (
     CifarClassification,
     PreActResNet,
     preact_resnet,
-    preact_resnet110,
     preact_resnet164,
     torchvision_resnet,
 )
@@ -60,17 +58,6 @@ def test_parameter_counts():
                 assert count(build(num_classes=100)) == others[0]
                 extra = [count(build(spec)) - baseline for spec in ("1xskip+ln", "2rskip+ln", "wskip+ln", "sas")]
                 assert extra == others[1:]
-
-
-def test_the_meta_device_counts_operations_without_computing_them():
-    for depth in (8, 20):
-        with torch.device("meta"):
-            model, batch = preact_resnet(depth), torch.empty(2, 3, 32, 32)
-        with FlopCounterMode(display=False) as counter:
-            model(batch)
-        # stages have twice the channels and a quarter of the pixels of the one before: two convolutions are halves
-        convolutions = 3 * 9 * 16 * 32**2 + (depth - 2 - 1) * 9 * 16**2 * 32**2
-        assert counter.get_total_flops() == 2 * 2 * (convolutions + 64 * 10)
 
 
 def test_parameters_of_bottlenecks_and_projections():
@@ -159,17 +146,6 @@ def test_only_the_first_and_the_last_activation_lie_on_the_way_of_the_identity()
     torch.testing.assert_close(model(x), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_an_activated_shortcut_input_is_for_the_first_blocks_of_stages():
-    model = preact_resnet(20, shortcut_input="activated")
-    activated = [name for name, module in model.named_modules() if getattr(module, "activated_shortcut", False)]
-    assert activated == ["layer1.0", "layer2.0", "layer3.0"]
-    raw = preact_resnet(20)
-    assert raw.config == {name: value for name, value in model.config.items() if name != "shortcut_input"}
-    assert model.config["shortcut_input"] == "activated"
-    model.load_state_dict(raw.state_dict())
-    assert not torch.allclose(model(images()), raw(images()), atol=0.01)
-
-
 def test_each_block_joins_shortcut_and_branch_by_the_connection():
     model = preact_resnet(8, "2rskip+ln").double()
     step_block = model.layer2[0]
@@ -195,25 +171,6 @@ def test_every_connection_gives_every_parameter_a_finite_gradient(connection):
         assert parameter.grad.abs().max() > 0, name
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [each.name for each in list_connections() if "images" in each.works_on])
-def test_forty_updates_of_every_family_stay_finite_and_learn(name):
-    torch.manual_seed(0)
-    family = find_family(name)
-    norm = "" if None in family.norms else "+ln"
-    model = preact_resnet(8, f"{'' if family.factor is None else 2}{family.name}{norm}").train()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    losses = []
-    for _ in range(40):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(images()), torch.tensor([3, 7]))
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert all(each.isfinite().all() for each in (*model.parameters(), *model.buffers()))
-    assert sum(losses[-5:]) < sum(losses[:5])
-
-
 def test_every_connection_is_built_again_from_a_file_and_takes_each_image_by_itself(connection, tmp_path):
     torch.manual_seed(0)
     model = preact_resnet(8, connection, 7, shortcut="projection")
@@ -235,28 +192,6 @@ def test_every_connection_is_built_again_from_a_file_and_takes_each_image_by_its
     torch.testing.assert_close(again(x[1:2]), y[1:2], rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(again(x.flip(0)), y.flip(0), rtol=1e-10, atol=1e-10)
     assert all(torch.equal(tensor, state[name]) for name, tensor in again.state_dict().items())
-
-
-def test_config_is_plain_and_canonical():
-    model = preact_resnet(11, "2.0RSKIP+ln", 5, block="bottleneck")
-    expected = {"depth": 11, "connection": "2rskip+ln", "num_classes": 5, "shortcut": "zero_pad", "block": "bottleneck"}
-    assert model.config == expected
-    model.config["depth"] = 20
-    assert model.config == expected
-    assert "connection='2rskip+ln'" in repr(model)
-    assert preact_resnet(8, ConnectionSpec("rskip", 2, "ln")).config["connection"] == "2rskip+ln"
-
-
-def test_channels_last_computes_the_same(connection):
-    torch.manual_seed(0)
-    model = preact_resnet(8, connection).double()
-    contiguous = model(images(dtype=torch.float64))
-    kept = []
-    model.layer3.register_forward_hook(lambda module, inputs, y: kept.append(y))
-    model = model.to(memory_format=torch.channels_last)
-    y = model(images(dtype=torch.float64).contiguous(memory_format=torch.channels_last))
-    torch.testing.assert_close(y, contiguous, rtol=1e-9, atol=1e-9)
-    assert kept[0].is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("spec", ["1xskip", "2rskip+ln", "2rskip+rms", "2rskip+bn", "sas", "highway"])
@@ -322,64 +257,21 @@ def test_a_seed_gives_one_model_and_baseline_and_norms_start_alike():
     assert all(torch.equal(tensor, recursive[name]) for name, tensor in baseline.items())
 
 
-def test_reset_parameters_makes_a_trained_model_new():
-    model = preact_resnet(8, "wskip+ln")
-    step(model)
-    new = preact_resnet(8, "wskip+ln")
-    for either in (model, new):
-        torch.manual_seed(3)
-        either.reset_parameters()
-    assert all(torch.equal(tensor, new.state_dict()[name]) for name, tensor in model.state_dict().items())
-
-
-def test_what_is_not_finite_reaches_the_logits():
-    model = preact_resnet(110, "3xskip")
-    with torch.no_grad():
-        model.conv1.weight[3] = math.nan
-    assert not torch.isfinite(model.eval()(images(1))).any()
-
-
 def test_mistakes_are_errors_of_one_line():
     for arguments, options, message in (
         ((21,), {}, "depth is 21: expected 6n+2 with basic blocks; the nearest are 20 and 26"),
-        ((109,), {}, "depth is 109: expected 6n+2 with basic blocks; the nearest are 104 and 110"),
         ((2,), {}, "depth is 2: expected 6n+2 with basic blocks; the smallest is 8"),
-        ((-4,), {}, "depth is -4: expected 6n+2 with basic blocks; the smallest is 8"),
-        ((20.0,), {}, "depth is 20.0: expected a whole number, 6n+2 with basic blocks"),
+        ((20.0,), {}, "depth is 20.0: expected a whole number"),
         ((20, "2rskp+ln"), {}, "(did you mean '2rskip+ln'?)"),
-        ((20, "2rskip"), {}, "2rskip without one equals 2xskip"),
         ((20, "prenorm+ln"), {}, "prenorm works only on sequences"),
-        ((20, 2), {}, "connection must be a spec such as '2rskip+ln', not 2"),
-        ((20, "1xskip", 0), {}, "num_classes must be a whole number of at least 1, not 0"),
-        ((20, "1xskip", "10"), {}, "num_classes must be a whole number of at least 1, not '10'"),
-        ((32,), {"block": "bottleneck"}, "depth is 32: expected 9n+2 with bottleneck blocks; the nearest are 29"),
-        ((164,), {"block": "bottlenek"}, "unknown block 'bottlenek' (did you mean 'bottleneck'?)"),
-        ((20,), {"shortcut": "zeropad"}, "unknown shortcut 'zeropad' (did you mean 'zero_pad'?); known: zero_pad and"),
-        ((20,), {"shortcut_input": "row"}, "shortcut_input is 'row': expected raw or activated (did you mean 'raw'?)"),
-        ((20,), {"weights": "DEFAULT"}, "weights is 'DEFAULT': trained models are loaded by name, such as rskip.load("),
+        ((20, "1xskip", 0), {}, "num_classes is 0: expected"),
+        ((164,), {"block": "bottlenek"}, "block is 'bottlenek': expected basic or bottleneck (did you mean"),
+        ((20,), {"shortcut": "projection", "shortcut_input": "activated"}, "shortcut_input is for zero_pad"),
     ):
         with pytest.raises(ValueError) as error:
             preact_resnet(*arguments, **options)
         assert message in str(error.value)
         assert "\n" not in str(error.value)
-    with pytest.raises(ValueError, match=r"rskip\.load\('preact_resnet20_2rskip_ln\.cifar10'\)"):
-        preact_resnet110(weights="CIFAR10_2RSKIP_LN")
-
-
-def test_images_of_another_shape_or_type_are_an_error():
-    model = preact_resnet(8)
-    ours = "expected normalised images of torch.float32"
-    for batch, message in [
-        (torch.zeros(3, 32, 32), r"images of shape \(3, 32, 32\): expected \(N, 3, 32, 32\); .* images\[None\]$"),
-        (torch.zeros(2, 1, 32, 32), r"images of shape \(2, 1, 32, 32\): expected"),
-        (torch.zeros(2, 3, 28, 28), r"images of shape \(2, 3, 28, 28\): expected"),
-        (torch.zeros(2, 3, 32, 32, dtype=torch.uint8), rf"images of torch.uint8: {ours} .*, in float32\)$"),
-        (torch.zeros(2, 3, 32, 32, dtype=torch.float64), f"images of torch.float64: {ours} .*; cast them with"),
-        ([[0.0]], r"images must be a tensor \(N, 3, 32, 32\), not a list"),
-    ]:
-        for enabled in (False, True):
-            with torch.autocast("cpu", torch.bfloat16, enabled), pytest.raises(ValueError, match=f"^{message}"):
-                model(batch)
 
 
 def test_models_and_transforms_need_no_torchvision(monkeypatch):
@@ -388,3 +280,15 @@ def test_models_and_transforms_need_no_torchvision(monkeypatch):
     assert preact_resnet(8, "sas")(x).shape == (2, 10)
     with pytest.raises(ValueError, match="^resnet18 needs torchvision: install the extra vision with"):
         torchvision_resnet("resnet18")
+
+
+def test_channels_last_computes_the_same(connection):
+    torch.manual_seed(0)
+    model = preact_resnet(8, connection).double()
+    contiguous = model(images(dtype=torch.float64))
+    kept = []
+    model.layer3.register_forward_hook(lambda module, inputs, y: kept.append(y))
+    model = model.to(memory_format=torch.channels_last)
+    y = model(images(dtype=torch.float64).contiguous(memory_format=torch.channels_last))
+    torch.testing.assert_close(y, contiguous, rtol=1e-9, atol=1e-9)
+    assert kept[0].is_contiguous(memory_format=torch.channels_last)

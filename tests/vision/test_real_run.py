@@ -1,7 +1,6 @@
 """A vision recipe through the real programs on the real CIFAR-10: killed in mid-training and repeated.
 
-The second attempt is faster: it trains in the test's process, and tests on a tenth of the images. test_training_loop.py
-shows that such a training learns.
+The second attempt is faster: it trains in the test's process, and tests on a tenth of the images.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +29,7 @@ from rskip.machine.ranks import Ranks
 from rskip.vision.data import ImageSet, TrainingBatches
 from rskip.vision.training import Interrupted, Observer, TrainingFolder, TrainingSettings, read_curve, train
 from rskip.vision.training.training_run import TrainingRun
+from tests.vision.conftest import noise
 
 LOOP = sys.modules["rskip.vision.training.train"]
 RUN = sys.modules["rskip.vision.training.training_run"]
@@ -44,13 +44,9 @@ SETTINGS: dict[str, Any] = {
 CONNECTIONS = ("1xskip", "2rskip+ln")
 
 
-def noise(name: str, root: object, *, train: bool, download: bool = False) -> ImageSet:
+def load_noise(name: str, root: object, *, train: bool, download: bool = False) -> ImageSet:
     """An epoch has batches of 16, 16 and 5: of the last one a process has three images, the other two."""
-    count = 37 if train else 20
-    generator = torch.Generator().manual_seed(count)
-    images = torch.randint(256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)
-    labels = torch.randint(10, (count,), generator=generator)
-    return ImageSet(images=images, labels=labels, classes=tuple("abcdefghij"))
+    return noise(37 if train else 20)
 
 
 def fixed_statistics(norm: BatchNorm, z: Tensor) -> Tensor:
@@ -60,7 +56,7 @@ def fixed_statistics(norm: BatchNorm, z: Tensor) -> Tensor:
 
 def prepare(patch: pytest.MonkeyPatch) -> None:
     """Synthetic images; parameters and images in float64, so that only a mistake makes a difference."""
-    patch.setattr(LOOP, "load_dataset", noise)
+    patch.setattr(LOOP, "load_dataset", load_noise)
     patch.setattr(BatchNorm, "forward", fixed_statistics)
     patch.setattr(RUN, "TrainingBatches", functools.partial(TrainingBatches, dtype=torch.float64))
     patch.setattr(RUN, "evaluate", lambda *_, **__: SimpleNamespace(loss=0.0, error=0.0))
@@ -168,7 +164,7 @@ def test_a_signal_to_one_process_stops_both_and_they_go_on(one, two, monkeypatch
         for each in (folder / "stopped/curve.jsonl", one / "1xskip/curve.jsonl")
     )
     assert losses == pytest.approx(expected, rel=1e-9)
-    monkeypatch.setattr(LOOP, "load_dataset", noise)
+    monkeypatch.setattr(LOOP, "load_dataset", load_noise)
     with pytest.raises(ValueError, match="processes: 2, now 1"):
         train(TrainingSettings(**SETTINGS), folder=folder / "stopped", seed=5, device="cpu")
 
@@ -189,23 +185,13 @@ def test_a_mistake_is_reported_once_and_before_work(two):
     assert not (folder / "synced").exists()
 
 
-def test_synchronised_batch_norm_of_processes_on_a_cpu_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(LOOP, "process_group", lambda ranks, device: nullcontext())
-    monkeypatch.setattr(Ranks, "from_environment", lambda: Ranks(rank=0, count=2))
-    monkeypatch.setattr(Ranks, "together", lambda self: nullcontext())
-    settings = TrainingSettings(**{**SETTINGS, "sync_batch_norm": True})
-    with pytest.raises(ValueError, match="^sync_batch_norm is true for 2 processes on a CPU: expected GPUs"):
-        train(settings, folder=tmp_path / "out", seed=1, device="cpu")
-    assert not list(tmp_path.iterdir())
-
-
 def test_on_gpus_batch_norm_is_pytorchs_synchronised_one(tmp_path, monkeypatch):
     monkeypatch.setattr(TrainingRun, "_wrapped", lambda self: self.model)
     runs = [
         TrainingRun(
             TrainingSettings(**{**SETTINGS, "connection": "2rskip+bn", "sync_batch_norm": synced}),
-            images=noise("", None, train=True),
-            test_images=noise("", None, train=False),
+            images=noise(37),
+            test_images=noise(20),
             files=TrainingFolder(tmp_path),
             seed=5,
             device=torch.device("cpu"),

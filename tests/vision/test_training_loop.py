@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import lzma
-import pickle
 import re
 import sys
 from pathlib import Path
@@ -15,12 +12,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from rskip.settings.check import convert
 from rskip.vision.cifar_resnet import preact_resnet
 from rskip.vision.data import ImageSet, TrainingBatches
 from rskip.vision.evaluation import evaluate
-from rskip.vision.training import CurvePoint, Diverged, TrainingResult, TrainingSettings, read_curve, train
-from rskip.vision.training.train import point_line
+from rskip.vision.training import Diverged, TrainingResult, TrainingSettings, read_curve, train
 from rskip.vision.training.training_run import parameter_groups
 
 LOOP = sys.modules["rskip.vision.training.train"]  # the package's `train` is the function
@@ -156,72 +151,6 @@ def test_the_curve_has_a_point_an_epoch_and_one_at_the_end(tmp_path):
     assert (result.test_error, result.test_loss) == (evaluation.error, pytest.approx(evaluation.loss, rel=1e-6))
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ("{", "not valid JSON: .*"),
-        ("[1]", "it holds a list: expected keys and values"),
-        ({"epoch": "1"}, "epoch is '1': expected a whole number, 1 or more"),
-        ({"train_loss": float("nan")}, "train_loss is nan: expected a number"),
-        ({"test_error": "x"}, "test_error is 'x': expected a number, or null"),
-        ({"speed": 1}, "unknown key speed"),
-    ],
-)
-def test_a_damaged_line_of_a_curve(tmp_path, change, said):
-    """It is an error, except at the end of a killed training's curve, where it is skipped."""
-    point = CurvePoint(
-        epoch=1, iteration=3, lr=0.1, train_loss=2.0, train_error=90.0, test_loss=None, test_error=None,
-        images_per_second=50.0, seconds=1.0,
-    )  # fmt: skip
-    whole = json.dumps(dataclasses.asdict(point)) + "\n"
-    damaged = (change if isinstance(change, str) else json.dumps({**dataclasses.asdict(point), **change})) + "\n"
-    path = tmp_path / "curve.jsonl"
-    path.write_text(whole + damaged)
-    assert read_curve(path) == [point]
-    with pytest.raises(ValueError, match=rf"curve\.jsonl, line 2: {said}; move the folder away to start again$"):
-        read_curve(path, finished=True)
-    path.write_text(damaged + whole)
-    with pytest.raises(ValueError, match=rf"curve\.jsonl, line 1: {said}; move the folder away to start again$"):
-        read_curve(path)
-
-
-def test_run_json_says_what_was_trained(tmp_path):
-    run(tmp_path, connection="2RSKIP+LN")
-    content = json.loads((tmp_path / "run.json").read_text())
-    assert convert(content["settings"], TrainingSettings).connection == "2rskip+ln"
-    parameters = sum(tensor.numel() for name, tensor in model_of(tmp_path).items() if not _statistic(name))
-    assert (content["seed"], content["processes"], content["iterations"]) == (3, 1, 7)
-    assert content["parameters"] == parameters
-
-
-def _statistic(name: str) -> bool:
-    return "running" in name or "num_batches" in name
-
-
-def test_epochs_are_iterations(tmp_path):
-    assert run(tmp_path, iterations=None, epochs=1, milestones=()).iteration == 3
-
-
-def test_channels_last_changes_nothing_but_rounding(tmp_path):
-    run(tmp_path / "first", iterations=1, lr=0.1, warmup_iterations=0)
-    run(tmp_path / "last", iterations=1, lr=0.1, warmup_iterations=0, channels_last=True)
-    first, last = (model_of(tmp_path / name) for name in ("first", "last"))
-    for name, tensor in first.items():
-        torch.testing.assert_close(last[name], tensor, rtol=0, atol=1e-4)  # a ReLU may flip
-
-
-def test_the_seed_decides(tmp_path):
-    settings = TrainingSettings(**{**SHORT, "iterations": 2})
-    first, again, other = (
-        train(settings, folder=tmp_path / name, seed=seed, device="cpu")
-        for name, seed in (("first", 1), ("again", 1), ("other", 2))
-    )
-    bytes_of = [{name: tensor.numpy().tobytes() for name, tensor in model_of(result.model_file.parent).items()}
-                for result in (first, again, other)]  # fmt: skip
-    assert bytes_of[0] == bytes_of[1]
-    assert bytes_of[0]["fc.weight"] != bytes_of[2]["fc.weight"]
-
-
 def test_bfloat16_keeps_parameters_and_statistics_in_float32(tmp_path):
     run(tmp_path / "bfloat16", precision="bfloat16", iterations=2)
     run(tmp_path / "float32", iterations=2)
@@ -229,29 +158,6 @@ def test_bfloat16_keeps_parameters_and_statistics_in_float32(tmp_path):
     assert {tensor.dtype for tensor in low.values()} == {torch.float32, torch.int64}
     assert not torch.equal(low["conv1.weight"], high["conv1.weight"])
     torch.testing.assert_close(low["conv1.weight"], high["conv1.weight"], rtol=0, atol=0.01)
-
-
-@pytest.mark.slow
-def test_a_compiled_model_trains_alike(tmp_path, monkeypatch):
-    """Two sizes of batch are compiled, up to the code that a C++ compiler would get; the files are the same model's."""
-    asked = []
-
-    def compile_model(model: Any, *, dynamic: bool) -> Any:
-        assert not dynamic
-        asked.append(model)
-        return torch_compile(model, dynamic=dynamic, backend="aot_eager")
-
-    torch_compile = torch.compile
-    monkeypatch.setattr(torch, "compile", compile_model)
-    values = {"connection": "2rskip+ln", "iterations": 4, "warmup_iterations": 4}
-    run(tmp_path / "plain", **values)
-    assert not asked
-    run(tmp_path / "compiled", **values, compile=True)
-    assert len(asked) == 1
-    plain, compiled = (model_of(tmp_path / name) for name in ("plain", "compiled"))
-    assert list(compiled) == list(plain)
-    for name, tensor in plain.items():
-        torch.testing.assert_close(compiled[name], tensor, rtol=0, atol=1e-4)
 
 
 def test_what_compiling_begins_with_leaves_no_trace(tmp_path, monkeypatch):
@@ -292,47 +198,6 @@ def test_what_cannot_be_compiled_trains_as_it_is(tmp_path, monkeypatch, capsys):
     assert all(torch.equal(plain[name], compiled[name]) for name in plain)
 
 
-@pytest.mark.slow
-def test_it_learns_real_images(shared, tmp_path, monkeypatch):
-    images = {True: cifar10(shared, "data_batch_1", 1000), False: cifar10(shared, "test_batch", 500)}
-    monkeypatch.setattr(LOOP, "load_dataset", lambda name, root, *, train, download: images[train])
-    values = {"batch_size": 32, "iterations": 64, "warmup_iterations": 8, "milestones": (48,)}
-    settings = TrainingSettings(depth=8, connection="2rskip+ln", **values)
-    result = train(settings, folder=tmp_path, seed=1, device="cpu")
-    assert result.points[-1].train_loss < result.points[0].train_loss - 0.1
-    assert result.test_error < 80  # 90 without learning; on one processor 71.4
-
-
-def cifar10(shared: Path, batch: str, count: int) -> ImageSet:
-    """The first images of one of CIFAR-10's files."""
-    with lzma.open(shared / "data" / "cifar10" / f"{batch}.xz") as file:
-        content = pickle.load(file, encoding="latin1")
-    images = torch.from_numpy(content["data"][:count]).view(count, 3, 32, 32)
-    return ImageSet(images=images, labels=torch.tensor(content["labels"][:count]), classes=tuple("abcdefghij"))
-
-
-@pytest.mark.parametrize(
-    ("connection", "advice"),
-    [
-        ("2xskip", "try a connection with a normalisation, such as 2rskip+ln, or a lower lr or clip_norm; "),
-        ("2rskip+ln", "try a lower lr or clip_norm; "),
-    ],
-)
-def test_divergence_ends_in_one_line_and_saves_nothing(connection, advice, tmp_path):
-    with pytest.raises(Diverged) as error:
-        run(tmp_path, connection=connection, lr=1e30, warmup_iterations=0, save_every=1, iterations=20)
-    message = str(error.value)
-    assert "is not finite after" in message and "lr 1e+30" in message and f"connection {connection}" in message
-    assert f"): {advice}" in message and "\n" not in message
-    checkpoint = tmp_path / "checkpoint.pt"
-    if checkpoint.exists():  # the first steps may still be finite
-        state = torch.load(checkpoint, weights_only=True)
-        assert all(tensor.isfinite().all() for tensor in state["model"].values())
-        assert f"holds iteration {state['iteration']}" in message
-    assert not (tmp_path / "model.pt").exists()
-    assert "NaN" not in (tmp_path / "curve.jsonl").read_text()
-
-
 def test_a_deep_network_without_normalisation_diverges_cleanly(tmp_path):
     """Each of the 54 blocks multiplies the variance by 9 or more: 9^54 is above the largest float32."""
     with pytest.raises(Diverged) as error:
@@ -351,15 +216,6 @@ def test_with_activated_shortcuts_it_stays_finite(tmp_path):
     run(tmp_path, depth=110, connection="3xskip", batch_size=4, **settings)
     variances = [tensor.max() for name, tensor in model_of(tmp_path).items() if name.endswith("running_var")]
     assert 1e12 < max(variances) < 1e20
-
-
-def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
-    with pytest.raises(Diverged, match=r"checkpoint.pt holds iteration 4$"):
-        run(tmp_path, lr=1e30, warmup_iterations=4, milestones=(), save_every=2, iterations=20)
-    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
-    assert state["iteration"] == 4
-    assert all(tensor.isfinite().all() for tensor in state["model"].values())
-    assert [point.iteration for point in read_curve(tmp_path / "curve.jsonl")] == [3]
 
 
 def test_the_loss_is_looked_at_between_points_too(tmp_path, monkeypatch):
@@ -387,24 +243,6 @@ def test_a_training_that_ends_before_its_first_milestone_says_so(tmp_path, capsy
         run(tmp_path / str(number), iterations=2, milestones=milestones)
         note = "note: the learning rate never falls: the training ends after 2 iterations, and the first of its"
         assert capsys.readouterr().err.startswith(note) == said
-
-
-def test_the_line_of_a_point_has_rate_and_time_left():
-    point = CurvePoint(
-        epoch=2, iteration=5, lr=0.1, train_loss=1.5, train_error=50.0, test_loss=None, test_error=None,
-        images_per_second=1234.5, seconds=250.0,
-    )  # fmt: skip
-    line = "epoch 2/4   iteration 5   lr 0.1   training loss 1.5000, error 50.00 %   1,234 images/s"
-    assert point_line(point, epochs=4, iterations=10) == line + "   4 min 10 s left"
-    tested = dataclasses.replace(point, test_loss=2.25, test_error=40.0)
-    expected = line.replace("   1,234", "   test loss 2.2500, error 40.00 %   1,234")
-    assert point_line(tested, epochs=4, iterations=5) == expected
-
-
-def test_a_device_that_is_not_there(tmp_path):
-    for device, words in (("gpu", "cpu, cuda"), ("cuda:x", "cpu, cuda"), ("cuda:99", "no GPU for 'cuda:99'")):
-        with pytest.raises(ValueError, match=words):
-            train(TrainingSettings(**SHORT), folder=tmp_path, seed=1, device=device)
 
 
 def test_tensorboard_has_the_curve_without_the_points_after_the_checkpoint(tmp_path, monkeypatch):
@@ -436,8 +274,10 @@ def test_tensorboard_has_the_curve_without_the_points_after_the_checkpoint(tmp_p
     ]
 
 
-def test_tensorboard_that_is_missing_is_named(tmp_path, monkeypatch):
-    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(ValueError, match="needs tensorboard: install the extra tensorboard with"):
-        train(TrainingSettings(**SHORT), folder=tmp_path, seed=1, device="cpu", tensorboard=True)
+def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
+    with pytest.raises(Diverged, match=r"checkpoint.pt holds iteration 4$"):
+        run(tmp_path, lr=1e30, warmup_iterations=4, milestones=(), save_every=2, iterations=20)
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert state["iteration"] == 4
+    assert all(tensor.isfinite().all() for tensor in state["model"].values())
+    assert [point.iteration for point in read_curve(tmp_path / "curve.jsonl")] == [3]

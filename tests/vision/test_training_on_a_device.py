@@ -10,18 +10,12 @@ import pytest
 import torch
 
 from rskip.machine.ranks import Ranks
-from rskip.vision.data import ImageSet
 from rskip.vision.training import TrainingFolder, TrainingSettings, read_curve, train
 from rskip.vision.training.training_run import TrainingRun
+from tests.vision.conftest import noise
 
 LOOP = sys.modules["rskip.vision.training.train"]
 SETTINGS: dict[str, Any] = {"depth": 8, "batch_size": 4, "milestones": (), "warmup_iterations": 2}
-
-
-def noise(count: int) -> ImageSet:
-    generator = torch.Generator().manual_seed(count)
-    images = torch.randint(256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)
-    return ImageSet(images, torch.randint(10, (count,), generator=generator), tuple("abcdefghij"))
 
 
 def training(folder: Path, **settings: Any) -> TrainingRun:
@@ -69,14 +63,6 @@ def test_a_check_is_few_calls_and_one_wait_and_a_checkpoint_is_on_the_cpu(tmp_pa
     run.save()
     content = torch.load(run.files.checkpoint, weights_only=True)
     assert all(tensor.device.type == "cpu" for tensor in content["model"].values())
-
-
-def test_test_images_are_copied_to_the_device_once(tmp_path, emulated_cuda):
-    run = training(tmp_path)
-    run._evaluate()
-    emulated_cuda.clear()
-    run._evaluate()
-    assert emulated_cuda.synchronisations.total() == 3 + 4 + 2  # the clock's, the figures', mean and deviation
 
 
 def killed(iteration: int, *_: Any, **__: Any) -> None:

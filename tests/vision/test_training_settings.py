@@ -60,30 +60,6 @@ def test_committed_records_hold_the_settings_byte_for_byte(root: Path):
     assert found
 
 
-def test_later_settings_are_written_where_they_are_not_the_default():
-    """Records and folders of before they existed don't have them, and mean the default."""
-    written = TrainingSettings(shortcut_input="activated", decay="weights").to_dict()
-    assert list(written)[3:6] == ["shortcut", "shortcut_input", "block"] and written["decay"] == "weights"
-    assert {name: written[name] for name in TrainingSettings().to_dict()} == TrainingSettings().to_dict()
-    assert convert(written, TrainingSettings).to_dict() == written
-    given = {**TrainingSettings().to_dict(), "shortcut_input": "raw", "decay": "all"}
-    assert convert(given, TrainingSettings) == TrainingSettings()
-
-
-def test_equal_settings_are_equal_however_they_are_written():
-    one = TrainingSettings(connection="2.0RSKIP+LN", lr=1, milestones=[3, 5])
-    assert one == convert({"connection": "2rskip+ln", "lr": 1.0, "milestones": [3, 5]}, TrainingSettings)
-    assert (one.connection, one.milestones) == ("2rskip+ln", (3, 5))
-    assert '"lr": 1.0' in json.dumps(one.to_dict())
-    for values in (
-        {"dataset": "cifar100", "depth": 164, "block": "bottleneck", "milestones": [10, 20], "clip_norm": 1},
-        {"schedule": "one_cycle", "epochs": 30, "lr": 1, "warmup_share": 0.25, "nesterov": True, "final_lr": 0.001},
-    ):
-        settings = convert(values, TrainingSettings)
-        again = convert(json.loads(json.dumps(settings.to_dict())), TrainingSettings)
-        assert again == settings and json.dumps(again.to_dict()) == json.dumps(settings.to_dict())
-
-
 def test_epochs_become_iterations():
     settings = TrainingSettings(epochs=30)
     assert settings.iterations is None
@@ -93,60 +69,34 @@ def test_epochs_become_iterations():
     assert TrainingSettings(iterations=7).in_iterations(391).iterations == 7
 
 
-def test_wrong_settings_are_named():
-    for values, name, words in (
+@pytest.mark.parametrize(
+    ("values", "name", "words"),
+    [
         ({"weigth_decay": 1e-4}, "weigth_decay", "did you mean weight_decay?"),
         ({"dataset": "cifar1"}, "dataset", "did you mean cifar10?"),
         ({"depth": 21}, "depth", "6n+2 with basic blocks; the nearest are 20 and 26"),
-        ({"depth": 32, "block": "bottleneck"}, "depth", "9n+2 with bottleneck blocks"),
-        ({"depth": "20"}, "depth", "a whole number"),
-        ({"depth": 20.0}, "depth", "a whole number"),
-        ({"depth": True}, "depth", "a whole number"),
         ({"depth": None}, "depth", "a whole number"),
         ({"connection": "2rskipp+ln"}, "connection", "did you mean '2rskip+ln'?"),
-        ({"connection": 2}, "connection", "expected text"),
-        ({"connection": "prenorm+ln"}, "connection", "prenorm works only on sequences"),
-        ({"shortcut": "zero"}, "shortcut", "did you mean zero_pad?"),
-        ({"shortcut_input": "row"}, "shortcut_input", "did you mean raw?"),
         ({"shortcut_input": "activated", "shortcut": "projection"}, "shortcut_input", "is for shortcut zero_pad"),
-        ({"decay": "norms"}, "decay", "all or weights"),
-        ({"block": "big"}, "block", "basic or bottleneck"),
-        ({"batch_size": 0}, "batch_size", "1 or more"),
-        ({"iterations": 0}, "iterations", "1 or more"),
         ({"iterations": 10, "epochs": 1}, "iterations", "is 10 and epochs is 1: expected one of them"),
-        ({"epochs": 0}, "epochs", "1 or more"),
-        ({"schedule": "cosine"}, "schedule", "one_cycle or step"),
         ({"schedule": "one_cycle", "milestones": [5]}, "milestones", "schedule step, but schedule is one_cycle"),
-        ({"schedule": "one_cycle", "warmup_iterations": 5}, "warmup_iterations", "schedule step"),
-        ({"warmup_share": 0.5}, "warmup_share", "schedule one_cycle, but schedule is step"),
         ({"final_lr": 0.5}, "final_lr", "schedule one_cycle"),
         ({"milestones": [5, 5]}, "milestones", "is [5, 5]: expected rising"),
-        ({"milestones": [0, 5]}, "milestones", "rising"),
-        ({"milestones": "5"}, "milestones", "a list of whole numbers"),
-        ({"milestones": [1.5]}, "milestones[0]", "a whole number"),
-        ({"lr": 0}, "lr", "more than 0"),
-        ({"lr": float("nan")}, "lr", "a number"),
-        ({"lr": float("inf")}, "lr", "a number"),
-        ({"lr": "1e-1"}, "lr", "a number"),
-        ({"warmup_lr": 0}, "warmup_lr", "more than 0"),
-        ({"warmup_iterations": -1}, "warmup_iterations", "0 or more"),
-        ({"schedule": "one_cycle", "final_lr": -0.1}, "final_lr", "0 or more"),
-        ({"momentum": 1}, "momentum", "0 or more and below 1"),
         ({"momentum": 0, "nesterov": True}, "nesterov", "needs a momentum above 0"),
-        ({"nesterov": 1}, "nesterov", "true or false"),
-        ({"weight_decay": -1e-4}, "weight_decay", "0 or more"),
-        ({"label_smoothing": 1.0}, "label_smoothing", "below 1"),
-        ({"clip_norm": 0}, "clip_norm", "more than 0"),
-        ({"precision": "bf16"}, "precision", "bfloat16 or float32"),
-        ({"save_every": 0}, "save_every", "1 or more"),
-        ({"evaluate_every": 0}, "evaluate_every", "1 or more"),
-    ):
-        with pytest.raises(SettingError) as error:
-            convert(values, TrainingSettings)
-        assert (error.value.name, "\n" in str(error.value)) == (name, False)
-        assert name in str(error.value) and words in str(error.value), str(error.value)
-    with pytest.raises(SettingError, match="momentum is 2.0: expected"):
-        TrainingSettings(momentum=2)
+        ({"data": "photos"}, "epochs", "epochs or iterations, for your own images"),
+    ],
+)
+def test_wrong_settings_are_named(values, name, words):
+    with pytest.raises(SettingError) as error:
+        convert(values, TrainingSettings)
+    assert error.value.name == name and words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_equal_settings_are_equal_however_they_are_written():
+    one = TrainingSettings(connection="2.0RSKIP+LN", lr=1, milestones=[3, 5])
+    assert one == convert({"connection": "2rskip+ln", "lr": 1.0, "milestones": [3, 5]}, TrainingSettings)
+    assert (one.connection, one.milestones) == ("2rskip+ln", (3, 5))
+    assert convert(json.loads(json.dumps(one.to_dict())), TrainingSettings) == one
 
 
 def test_the_papers_schedule():

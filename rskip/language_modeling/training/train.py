@@ -10,9 +10,8 @@ from rskip.checkpoint.config_file import WEIGHTS
 from rskip.files.whole import check_apart
 from rskip.language_modeling.data import TextData
 from rskip.language_modeling.settings import TrainingSettings
-from rskip.language_modeling.training.checkpoint import TrainingCheckpoint
 from rskip.language_modeling.training.curve import CurvePoint
-from rskip.language_modeling.training.training_run import TrainingRun
+from rskip.language_modeling.training.training_run import TrainingCheckpoint, TrainingRun
 from rskip.machine.device import bfloat16_is_slow, choose_device, set_gpu_arithmetic
 from rskip.machine.ranks import Ranks
 from rskip.machine.terminal import duration
@@ -60,7 +59,6 @@ def train(
     :raises Interrupted: SIGTERM or SIGINT stopped the training, which was saved.
     :raises Diverged: the loss or a weight is not finite. Earlier checkpoints stay.
     :raises ValueError: an argument is wrong, the checkpoint has other settings, or the folder is in use.
-    :raises OSError: the disk is full.
     """
     ranks = Ranks.from_environment()
     files = LoopFolder(folder)
@@ -81,9 +79,7 @@ def train(
         with ranks.together():
             check_shared(files, 0 if checkpoint is None else checkpoint.iteration, ranks)
         with ranks.together():
-            run = TrainingRun(
-                settings, data=data, files=files, seed=seed, device=place, ranks=ranks, observer=observer
-            )
+            run = TrainingRun(settings, data=data, files=files, seed=seed, device=place, ranks=ranks, observer=observer)
             if checkpoint is not None:
                 run.restore(checkpoint)
             run.begin_files()
@@ -100,11 +96,7 @@ def train(
 
 
 def point_line(point: CurvePoint, *, iterations: int, unit: str) -> str:
-    """A line of text for a point of the curve.
-
-    :param iterations: number of iterations of the training.
-    :param unit: the name of a token.
-    """
+    """A line of text for a point of the curve of a training of so many iterations; `unit` is the name of a token."""
     parts = [
         f"iteration {point.iteration:,}/{iterations:,}",
         f"lr {point.lr:.4g}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,27 +13,40 @@ from torch import Tensor, nn
 
 from rskip.checkpoint import untrained_language_model
 from rskip.connections.norms import at_least_float32
-from rskip.files.whole import naming
 from rskip.language_modeling.data import TextData
 from rskip.language_modeling.evaluation import OutputsNotFinite, text_loss
-from rskip.language_modeling.model_file import write_language_model
-from rskip.language_modeling.models import model_config
+from rskip.language_modeling.model_file import model_config, write_language_model
 from rskip.language_modeling.settings import TrainingSettings, learning_rate
 from rskip.language_modeling.training.batches import TrainingBatches, iteration_seed
-from rskip.language_modeling.training.checkpoint import TrainingCheckpoint
 from rskip.language_modeling.training.curve import CurvePoint
 from rskip.machine.ranks import Ranks
+from rskip.settings.kinds import Whole
 from rskip.tasks.loop import Diverged, Observer, largest_value
-from rskip.tasks.loop_folder import LoopFolder, check_same_training, write_curve
+from rskip.tasks.loop_folder import LoopCheckpoint, LoopFolder, check_same_training, write_curve
 from rskip.tasks.loop_run import LoopRun
 
 
-class TrainingRun(LoopRun[CurvePoint]):
-    """The model, its optimiser, and all other state that changes during training.
+@dataclass(frozen=True, kw_only=True)
+class TrainingCheckpoint(LoopCheckpoint):
+    """A training's state after an iteration. The random numbers of an iteration depend on seed and iteration only.
 
-    :param files: the output folder.
-    :param seed: random seed for the initial weights, the batches and dropout.
-    :param observer: probes the training; None: no probe.
+    text: checksum of the data.
+    loss, tokens, seconds: sums since the last point of the curve: loss of the training tokens, their number, and the
+    time without evaluations.
+    sessions: one entry per session: "from" (iteration), "device", "torch" (version), "seconds".
+    """
+
+    text: str
+    loss: float
+    tokens: Whole
+    seconds: float
+    curve: list[CurvePoint]
+    sessions: list[dict[str, Any]]
+
+
+class TrainingRun(LoopRun[CurvePoint]):
+    """The model, its optimiser, and all other state that changes during training; see `LoopRun`.
+
     :raises ValueError: the settings don't fit this text or these processes.
     """
 
@@ -91,20 +105,13 @@ class TrainingRun(LoopRun[CurvePoint]):
         """
         of_run = {"seed": checkpoint.seed, "processes": checkpoint.processes, "text_sha256": checkpoint.text}
         check_same_training(self.files.checkpoint, {**checkpoint.settings, **of_run}, self._identity)
-        have = checkpoint.optimiser["state"].keys()  # a parameter without gradient has no moments
-        self._restore(
-            checkpoint, difference=self._difference(checkpoint, {"exp_avg": have, "exp_avg_sq": have}),
-            sessions=checkpoint.sessions, point_seconds=checkpoint.seconds,
-        )  # fmt: skip
+        self._restore(checkpoint, sessions=checkpoint.sessions, point_seconds=checkpoint.seconds)
         if self.ranks.first:
             self._loss.fill_(checkpoint.loss)
         self._tokens = checkpoint.tokens
 
     def begin_files(self) -> None:
-        """Writes run.json and the curve so far, in the first rank only.
-
-        :raises OSError: the disk is full, or there is no permission.
-        """
+        """Writes run.json and the curve so far, in the first rank only."""
         if self.ranks.first:
             self._write_settings(text=self.data.described)
 
@@ -222,17 +229,13 @@ class TrainingRun(LoopRun[CurvePoint]):
         )
 
     def finish(self) -> None:
-        """Writes the last iterate as a folder that `rskip.load` reads: model.safetensors, config.json, the tokens.
-
-        :raises OSError: the disk is full.
-        """
+        """Writes the last iterate as a folder that `rskip.load` reads: model.safetensors, config.json, the tokens."""
         with self.ranks.together():
             if self.ranks.first:
                 self.files.check_lock()
-                with naming(self.files.path, consequence="free some space and repeat the command"):
-                    write_language_model(
-                        self.files.path, self._config, self._weights(), tokens=self.data.tokens, corpus=self.data.name
-                    )
+                write_language_model(
+                    self.files.path, self._config, self._weights(), tokens=self.data.tokens, corpus=self.data.name
+                )
 
 
 def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rskip.files.state import parse_state_line
 from rskip.machine.terminal import duration
-from rskip.settings.errors import SettingError
 from rskip.tasks.run import SESSION, epoch_line
 
 JSON_LINE = re.compile(r"\| INFO \| (train|valid|train_inner) \| (\{.*\})$")
 """A line of metrics: which kind, and the metrics as a JSON object."""
 
 _MORE = ("valid_cider", "valid_reward")  # of captioning
-_FIGURES = {
-    "train_inner": ("wall", "num_updates"),
-    "train": ("epoch", "train_wall", "train_num_updates", "train_loss", "train_lr", "train_wps"),
-    "valid": ("epoch", "wall", "valid_num_updates", "valid_loss", "valid_nll_loss", "valid_ppl", *_MORE),
-}
-_ADVICE = "remove the line, or move the run's folder away and run again"
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 
 
@@ -49,8 +42,7 @@ class Epoch:
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         plain = asdict(self)
-        more = plain.pop("more")
-        return {**plain, **more}
+        return plain | plain.pop("more")
 
 
 @dataclass
@@ -69,12 +61,8 @@ class TrainLog:
     target_tokens_per_second: float | None = None
 
 
-def read_train_log(lines: Iterable[str], *, log_file: Path = Path("train.log")) -> TrainLog:
-    """Reads one train.log. If an epoch was repeated after an interruption, the last repetition counts.
-
-    :param log_file: the log's name in errors.
-    :raises SettingError: a line of metrics is damaged.
-    """
+def read_train_log(lines: Iterable[str]) -> TrainLog:
+    """Reads one train.log. If an epoch was repeated after an interruption, the last repetition counts."""
     log = TrainLog()
     epochs: dict[int, Epoch] = {}
     rates: dict[int, float] = {}
@@ -86,54 +74,41 @@ def read_train_log(lines: Iterable[str], *, log_file: Path = Path("train.log")) 
         elif match := _PARAMETERS.search(line):
             log.parameters = int(match[1].replace(",", ""))
         elif match := JSON_LINE.search(line):
-            tag, figures = match[1], _read_figures(match[1], match[2], source=f"{log_file}, {line[:40]} ...")
-            wall = figures["train_wall" if tag == "train" else "wall"]
+            tag, figures = match[1], {name: _number(value) for name, value in json.loads(match[2]).items()}
+            wall = figures.get("train_wall" if tag == "train" else "wall")
             session = wall if wall is not None else session
-            updates = figures["num_updates" if tag == "train_inner" else f"{tag}_num_updates"]
+            updates = figures.get("num_updates" if tag == "train_inner" else f"{tag}_num_updates")
             log.updates = int(updates) if updates is not None else log.updates
             if tag == "train_inner":
                 continue
-            assert figures["epoch"] is not None and updates is not None
-            number = int(figures["epoch"])
+            assert updates is not None
+            number = int(figures["epoch"] or 0)
             epoch = epochs.setdefault(number, Epoch(epoch=number))
             epoch.update = int(updates)
             if tag == "valid":
-                _add_validation(epoch, figures)
                 validation = Epoch(epoch=number, update=int(updates), seconds=finished + session)
-                _add_validation(validation, figures)
                 log.validations.append(validation)
+                for each in (epoch, validation):
+                    each.valid_loss, each.valid_ppl = figures.get("valid_loss"), figures.get("valid_ppl")
+                    each.valid_nll_loss = figures.get("valid_nll_loss")
+                    each.more = {name: value for name in _MORE if (value := figures.get(name)) is not None}
             else:
-                epoch.train_loss, epoch.lr = figures["train_loss"], figures["train_lr"]
+                epoch.train_loss, epoch.lr = figures.get("train_loss"), figures.get("train_lr")
                 epoch.seconds = finished + session
-                rates[number] = figures["train_wps"] or 0.0
+                rates[number] = figures.get("train_wps") or 0.0
     log.seconds = finished + session
     log.curve = [epochs[number] for number in sorted(epochs)]
     log.target_tokens_per_second = round(fmean(rates.values()), 1) if any(rates.values()) else None
     return log
 
 
-def _add_validation(epoch: Epoch, figures: Mapping[str, float | None]) -> None:
-    epoch.valid_loss = figures["valid_loss"]
-    epoch.valid_nll_loss = figures["valid_nll_loss"]
-    epoch.valid_ppl = figures["valid_ppl"]
-    epoch.more = {name: value for name in _MORE if (value := figures[name]) is not None}
-
-
-def _read_figures(tag: str, text: str, *, source: str) -> dict[str, float | None]:
-    """The metrics of a line, which fairseq writes as text. A missing or non-finite metric becomes None."""
-    values = parse_state_line(f"{text}\n".encode(), dict[str, Any], source=source, advice=_ADVICE)
-    figures: dict[str, float | None] = {}
-    for name in _FIGURES[tag]:
-        value = values.get(name)
-        try:
-            number = None if value is None else float(value)
-        except (TypeError, ValueError, OverflowError):
-            raise SettingError.of_value(name, value, "a number", advice=_ADVICE, source=source) from None
-        figures[name] = number if number is not None and math.isfinite(number) else None
-    for name in ("epoch", f"{tag}_num_updates") if tag != "train_inner" else ():
-        if figures[name] is None:
-            raise SettingError(name, "is missing", expected="a number", advice=_ADVICE, source=source)
-    return figures
+def _number(value: Any) -> float | None:
+    """The number, which fairseq writes as text; None if it is not finite."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):  # other values of fairseq's line, such as texts
+        return None
+    return number if math.isfinite(number) else None
 
 
 def epoch_lines(log: Path, *, epochs: int = 0, updates: int = 0, by_update: bool = False) -> list[str]:
@@ -144,7 +119,7 @@ def epoch_lines(log: Path, *, epochs: int = 0, updates: int = 0, by_update: bool
     :param by_update: one line per validation instead, if the training validates and saves within epochs.
     """
     with log.open(encoding="utf-8", errors="replace") as lines:
-        read = read_train_log(lines, log_file=log)
+        read = read_train_log(lines)
     found = read.validations if by_update else [epoch for epoch in read.curve if epoch.seconds is not None]
     return [_line(each, by_update=by_update) + _left(each, epochs, updates) for each in found]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from rskip.settings.errors import SettingError, nearest
 from rskip.tasks.fairseq.flags import Flag
@@ -65,21 +65,6 @@ def _refuse_misspelt(section: str, flags: Mapping[str, Flag], missing: Sequence[
     for name in flags:
         if name not in missing and nearest(name, missing, similarity=_MISSPELT):
             raise SettingError.of_unknown_key(section, name, missing)
-
-
-class _Evaluated(TypedDict, total=False):
-    split: str
-
-
-class _Required(TypedDict):
-    corpus: str
-
-
-class Recorded(_Required, total=False):
-    """The config of a run record, with the keys that tables read."""
-
-    train: dict[str, Any]
-    evaluate: _Evaluated
 
 
 def dataset(config: Mapping[str, Any]) -> str:

@@ -18,10 +18,9 @@ import torch
 from rskip.files.archives import extract
 from rskip.files.cache import cache_folder, expanded_path, file_or_packed, unpack, unpacking_folder
 from rskip.files.checksum import file_difference
+from rskip.files.download import download as download_file
 from rskip.files.lock import one_at_a_time
-from rskip.files.whole import disk_space
 from rskip.machine.extras import extra
-from rskip.settings.errors import did_you_mean
 from rskip.vision.data.loader import ImageSet
 from rskip.vision.datasets import DATASETS
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from torchvision.datasets import CIFAR10
 
 _TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100"}  # its classes
-_ELSEWHERE = "set RSKIP_DATA to another folder"
 
 
 def load_cifar(
@@ -48,7 +46,7 @@ def load_cifar(
         folder is used instead of a download. A downloaded archive is removed after unpacking. Other processes that
         need the folder wait.
     :raises FileNotFoundError: the folder or a file in it is missing.
-    :raises ValueError: the name is unknown, a file is damaged, or torchvision is missing.
+    :raises ValueError: a file is damaged, or torchvision is missing.
     :raises OSError: the download failed, or the disk is full.
     """
     dataset = _torchvision_class(name)
@@ -81,9 +79,6 @@ def checksums(name: str) -> dict[str, str]:
 
 
 def _torchvision_class(name: str) -> type[CIFAR10]:
-    if name not in tuple(_TORCHVISION):
-        known = " and ".join(_TORCHVISION)
-        raise ValueError(f"unknown dataset {name!r}{did_you_mean(name, _TORCHVISION)}; known: {known}")
     with extra("vision", what=name):
         from torchvision import datasets
     found: type[CIFAR10] = getattr(datasets, _TORCHVISION[name])
@@ -110,12 +105,11 @@ def _unpacked(folder: Path, dataset: type[CIFAR10], cache: Path) -> Path:
     if any(path is not None and path.name == name for name, path in found.items()) or not any(found.values()):
         return folder
     unpacked = unpacking_folder(cache, folder)
-    with disk_space(unpacked, advice="CIFAR needs about 180 MB when unpacked: free that much", elsewhere=_ELSEWHERE):
-        for name, md5 in _files(dataset):
-            if (packed := found[name]) is None:
-                missing = f"{folder / name} is missing, and so is a compressed copy"
-                raise FileNotFoundError(f"{missing}: get it from {dataset.url}")
-            unpack(packed, unpacked / name, url=dataset.url, md5=md5)
+    for name, md5 in _files(dataset):
+        if (packed := found[name]) is None:
+            missing = f"{folder / name} is missing, and so is a compressed copy"
+            raise FileNotFoundError(f"{missing}: get it from {dataset.url}")
+        unpack(packed, unpacked / name, url=dataset.url, md5=md5)
     return unpacked
 
 
@@ -137,19 +131,16 @@ def _verify(folder: Path, dataset: type[CIFAR10]) -> None:
 
 def _fetch(folder: Path, dataset: type[CIFAR10]) -> None:
     """Downloads and unpacks the dataset. Its files are moved to `folder` after all of them were unpacked."""
-    from rskip.files.download import download
-
     parent = folder.parent
     members = [f"{dataset.base_folder}/{name}" for name, _ in _files(dataset)]
-    advice = "CIFAR needs about 360 MB to unpack: free that much, or give a folder on another disk"
-    with disk_space(parent, advice=advice, elsewhere="give a writable folder"), one_at_a_time(folder):
+    with one_at_a_time(folder):
         with suppress(FileNotFoundError, ValueError):
             _verify(folder, dataset)
             return  # another process was faster
         archive = parent / dataset.filename
         present = archive.exists()
         otherwise = f"put the archive {archive.name} into {parent}"
-        download(dataset.url, archive, md5=dataset.tgz_md5, otherwise=otherwise)
+        download_file(dataset.url, archive, md5=dataset.tgz_md5, otherwise=otherwise)
         unpacking = folder.with_name(f".{folder.name}.unpacking")
         try:
             shutil.rmtree(unpacking, ignore_errors=True)  # leftovers of a killed process

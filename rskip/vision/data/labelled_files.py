@@ -2,7 +2,7 @@
 
 FOLDER/train/CLASS/cat1.jpg     with FOLDER/valid and FOLDER/test, or one of them; see SPLIT_NAMES
 FOLDER/CLASS/cat1.jpg           validation images are split off
-FILE.npz                        arrays of images and labels
+FILE.npz                        arrays of images and labels, under the usual names and those of medmnist and keras
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from rskip.files.decoding import ImageError
 from rskip.files.images import SUFFIXES, image_size, read_image
 from rskip.files.names import line_name, shown_name
 from rskip.machine.extras import extra
+from rskip.settings.errors import shown
 from rskip.vision.datasets import DATASETS
+from rskip.vision.settings import images_name
 
 with extra("vision"):
     import numpy as np
+    from PIL import Image
 
 SPLITS = ("train", "valid", "test")
 ALL = "all"  # the name of the only part if the images are not split
@@ -34,6 +37,19 @@ SPLIT_NAMES = {
     **dict.fromkeys(("test", "testing"), "test"),
 }
 LAYOUT = "FOLDER/CLASS/IMAGE.jpg, or FOLDER/train/CLASS/IMAGE.jpg with FOLDER/valid and FOLDER/test"
+PAIRS = {
+    "train": (("train_images", "train_labels"), ("x_train", "y_train")),
+    "valid": (
+        ("val_images", "val_labels"), ("valid_images", "valid_labels"), ("x_val", "y_val"), ("x_valid", "y_valid"),
+    ),
+    "test": (("test_images", "test_labels"), ("x_test", "y_test")),
+    ALL: (("images", "labels"), ("x", "y")),
+}  # fmt: skip
+CLASS_NAMES = ("classes", "class_names")
+EXPECTED = (
+    "images and labels, train_images and train_labels (with val_ and test_), or x_train and y_train (with x_test, "
+    "y_test); optionally classes, the names of the classes"
+)
 _LISTED = 3  # number of names that an error lists
 
 
@@ -68,8 +84,6 @@ class Part:
         image = self.images[row]
         if isinstance(image, Path):
             return read_image(image, least_side=1)
-        from PIL import Image
-
         return read_image(Image.fromarray(np.ascontiguousarray(image)), least_side=1)
 
     def checksum_and_size(self, row: int) -> tuple[str, tuple[int, int] | None]:
@@ -112,12 +126,6 @@ class LabelledFiles:
         return len(self.parts.get("train") or self.parts[ALL])
 
 
-def images_name(path: str | os.PathLike[str]) -> str:
-    """The name of your own images: the folder's or the file's, without .npz."""
-    whole = Path(os.path.abspath(path))
-    return shown_name(whole.stem if whole.suffix.lower() == ".npz" else whole.name) or "images"
-
-
 def find_labelled_files(path: Path, *, classes: Sequence[str] | None = None) -> LabelledFiles:
     """The images of a folder or an .npz file.
 
@@ -134,9 +142,7 @@ def find_labelled_files(path: Path, *, classes: Sequence[str] | None = None) -> 
         return _class_folders(path, classes)
     if path.suffix.lower() != ".npz":
         raise ValueError(f"{line_name(path)}: expected a folder ({LAYOUT}) or an .npz file")
-    from rskip.vision.data.npz_images import read_npz
-
-    return read_npz(path, classes=classes)
+    return _read_npz(path, classes)
 
 
 def kind_of_images(path: Path) -> Literal["own", "dataset"] | None:
@@ -298,3 +304,106 @@ def _has_images(folder: Path) -> bool:
 def _ignored(path: Path) -> bool:
     """Whether a file or folder is hidden, or one that macOS or Windows creates."""
     return path.name.startswith(".") or path.name in ("__MACOSX", "Thumbs.db", "desktop.ini")
+
+
+def _read_npz(path: Path, classes: Sequence[str] | None) -> LabelledFiles:
+    """The images of an .npz file.
+
+    :param classes: the classes of a model, in its order; None: the file's.
+    :raises ValueError: the file is damaged, or has arrays with unexpected names, types or shapes.
+    """
+    name = line_name(path)
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            keys = list(content.files)
+            wanted = {key for pairs in PAIRS.values() for pair in pairs for key in pair} | {*CLASS_NAMES}
+            arrays = {key: content[key] for key in keys if key in wanted}
+    except MemoryError:
+        raise ValueError(f"{name}: not enough memory for its arrays: use fewer or smaller images") from None
+    except Exception as error:  # zipfile, zlib and NumPy raise errors of any type for a damaged file
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"{name}: no arrays can be read ({reason}): expected {EXPECTED}") from None
+    found = {part: pair for part in PAIRS for pair in PAIRS[part] if pair[0] in arrays or pair[1] in arrays}
+    if "train" not in found and ALL not in found and classes is None:
+        given = listed([shown(key) for key in keys]) or "nothing"
+        raise ValueError(f"{name} holds {given}: expected {EXPECTED}")
+    if ALL in found and len(found) > 1:
+        raise ValueError(
+            f"{name} holds {found[ALL][0]} and {listed([found[each][0] for each in found if each != ALL])}: expected "
+            "images of splits, or all images together"
+        )
+    parts = {part: _arrays_of(name, arrays, *found[part]) for part in (*SPLITS, ALL) if part in found}
+    names = _npz_class_names(name, arrays, parts, classes)
+    for part, content in parts.items():
+        if wrong := sorted({label for label in content.labels if not 0 <= label < len(names)}):
+            raise ValueError(
+                f"{name}: {found[part][1]} has the label {wrong[0]}: expected 0 to {len(names) - 1}, "
+                f"the numbers of {len(names)} classes"
+            )
+    if classes is None:
+        first = parts.get("train") or parts[ALL]
+        counts = np.bincount(np.array(first.labels, dtype=np.int64), minlength=len(names)).tolist()
+        check_classes(path, names, counts)
+    elif not {*names} <= {*classes}:
+        raise ValueError(f"{name}: its classes are {listed(names)}: expected the model's, {listed(classes)}")
+    else:
+        numbers = [list(classes).index(each) for each in names]
+        parts = {
+            part: Part(content.images, content.names, [numbers[label] for label in content.labels])
+            for part, content in parts.items()
+        }
+        names = tuple(classes)
+    return LabelledFiles(path, names, parts)
+
+
+def _arrays_of(name: str, arrays: Mapping[str, np.ndarray], images_key: str, labels_key: str) -> Part:
+    for key, other in ((images_key, labels_key), (labels_key, images_key)):
+        if key not in arrays:
+            raise ValueError(f"{name} holds {other} without {key}: expected both")
+    images, labels = arrays[images_key], arrays[labels_key]
+    channels = images.shape[3] if images.ndim == 4 else 1
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or channels not in (1, 3, 4) or 0 in images.shape[1:]:
+        raise ValueError(
+            f"{name}: {images_key} is {images.dtype} of shape {images.shape}: expected uint8 of shape "
+            "(N, height, width) or (N, height, width, 1, 3 or 4)"
+        )
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.dtype.kind not in "iub" or labels.shape != images.shape[:1]:
+        raise ValueError(
+            f"{name}: {labels_key} is {labels.dtype} of shape {labels.shape}: expected whole numbers of shape "
+            f"({len(images)},), one class per image"
+        )
+    if images.ndim == 4 and channels == 1:
+        images = images[..., 0]
+    names = [f"{images_key}[{row}]" for row in range(len(images))]
+    return Part(images, names, labels.astype(np.int64).tolist())
+
+
+def _npz_class_names(
+    name: str, arrays: Mapping[str, np.ndarray], parts: Mapping[str, Part], known: Sequence[str] | None
+) -> tuple[str, ...]:
+    """The class names of the file, else of the model, else numbers up to the highest training label."""
+    given: Any = next((arrays[key] for key in CLASS_NAMES if key in arrays), None)
+    if given is not None:
+        if given.ndim != 1 or given.dtype.kind not in "US":
+            raise ValueError(
+                f"{name}: the classes are {given.dtype} of shape {given.shape}: expected a 1-D array of names"
+            )
+        names = [each.decode("utf-8", "replace") if isinstance(each, bytes) else each for each in given.tolist()]
+        for each in names:
+            check_class_name(each, f"{name}: {each!r}")
+        if len({*names}) < len(names):
+            raise ValueError(f"{name}: two classes have the same name: expected different names")
+        return tuple(names)
+    if known is not None:
+        return tuple(known)
+    first = next(iter(parts.values()))
+    labels = {*first.labels}
+    highest = max(labels, default=-1)
+    if highest >= len(labels) and min(labels) >= 0:  # some number is missing
+        missing = next(number for number in range(highest) if number not in labels)
+        raise ValueError(
+            f"{name}: the labels go up to {highest}, but {missing} is missing: number the classes from 0, without gaps"
+        )
+    return tuple(map(str, range(highest + 1)))

@@ -29,25 +29,21 @@ MIN_AREA = 0.25  # minimum share of the image in a random resized crop, whose si
 class Pixels(Protocol):
     """Images of one size: a tensor (N, 3, H, W) of uint8, or images that are decoded when they are used."""
 
-    dtype: torch.dtype
     device: torch.device
 
     @property
     def shape(self) -> torch.Size: ...
 
-    def to(self, device: torch.device | str, /) -> Pixels:
-        """The same images on a device. Images that are not in memory are not moved."""
+    def to(self, device: torch.device | str, /) -> Pixels: ...
 
-    def index_select(self, dim: int, index: Tensor, /) -> Tensor:
-        """The images of these rows. Shape: (n, 3, H, W)."""
+    def index_select(self, dim: int, index: Tensor, /) -> Tensor: ...
 
 
 @runtime_checkable
 class ReadsAhead(Protocol):
     """Images that are decoded faster when the next rows are known."""
 
-    def read_ahead(self, index: Tensor) -> None:
-        """Begins to decode the images of these rows, which are used next. Shape: (n,)."""
+    def read_ahead(self, index: Tensor) -> None: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +58,6 @@ class ImageSet:
     :param padding: number of black pixels that training adds at each edge before it crops an image to its size.
     :param size: S. Training resizes a random part of each image to it, without padding. Evaluation uses the centre.
         None: a model's input has the size of the images.
-    :raises ValueError: a tensor has another shape or type.
     """
 
     images: Pixels
@@ -72,18 +67,6 @@ class ImageSet:
     std: tuple[float, float, float] = DATASETS["cifar10"].std
     padding: int = PADDING
     size: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.images.dtype != torch.uint8 or len(self.images.shape) != 4 or self.images.shape[1] != 3:
-            raise ValueError(
-                f"images are {self.images.dtype} of shape {tuple(self.images.shape)}: "
-                "expected torch.uint8 of shape (N, 3, height, width)"
-            )
-        if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
-            raise ValueError(
-                f"labels are {self.labels.dtype} of shape {tuple(self.labels.shape)}: "
-                f"expected torch.int64 of shape ({self.images.shape[0]},), one for each image"
-            )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -100,12 +83,7 @@ class ImageSet:
 
 @dataclass(frozen=True, eq=False)
 class _Epoch:
-    """The random numbers of an epoch, one for every position in its order.
-
-    :param order: a permutation of the images. Shape: (N,).
-    :param crops: arguments of `crop_and_flip`, shape (N, 2), or of `resized_crops`, shape (N, 4).
-    :param flips: whether images are flipped. Shape: (N,).
-    """
+    """The random numbers of an epoch: a permutation of the images (N,), and for every position its crop and flip."""
 
     number: int
     order: Tensor
@@ -117,9 +95,8 @@ class _Epoch:
 class BatchPlan:
     """The plan of a rank's part of a batch, from which `TrainingBatches.make` computes it.
 
-    :param rows: rows of the images in their set. Shape: (n,).
-    :param crops: Shape: (n, 2), or (n, 4) for random resized crops.
-    :param flips: Shape: (n,).
+    :param rows: rows of the images in their set (n,).
+    :param crops: arguments of `crop_and_flip` (n, 2), or of `resized_crops` (n, 4); `flips` (n,) likewise.
     :param count: number of images in the batch, over all ranks.
     """
 
@@ -147,7 +124,6 @@ class TrainingBatches:
     :param world_size: number of processes that share each batch.
     :param dtype: type of the result, which is computed in float32.
     :param channels_last: use the channels-last memory format.
-    :raises ValueError: there are no images, the batch size is below 1, or the seed is negative.
     """
 
     def __init__(
@@ -164,13 +140,6 @@ class TrainingBatches:
         dtype: torch.dtype = torch.float32,
         channels_last: bool = False,
     ) -> None:
-        if not len(images):
-            raise ValueError("there are no images to train on: expected at least one")
-        if batch_size < 1:
-            raise ValueError(f"the batch size is {batch_size}: expected 1 or more")
-        if seed < 0:
-            raise ValueError(f"the seed is {seed}: expected 0 or more")
-        assert 0 <= rank < world_size
         self._images = images.to(device)
         self._mean, self._std = _mean_and_std(images, device)
         self._batch_size = batch_size
@@ -187,9 +156,7 @@ class TrainingBatches:
         return -(-len(self._images) // self._batch_size)
 
     def batch(self, iteration: int) -> tuple[Tensor, Tensor, int]:
-        """This rank's part of a batch.
-
-        Calls in order are fast, since changing the epoch draws its random numbers again.
+        """This rank's part of a batch. Changing the epoch draws its random numbers again.
 
         :param iteration: number of the iteration over all epochs, from 0.
         :returns: normalised images (n, 3, H, W), their labels (n,), and the number of images of all ranks. n is 0 if a
@@ -200,7 +167,6 @@ class TrainingBatches:
 
     def plan(self, iteration: int) -> BatchPlan:
         """The plan from which `batch` makes this rank's part."""
-        assert iteration >= 0
         number, place = divmod(iteration, self.batches_per_epoch)
         epoch = self._draw(number)
         part, end = self._part(place)
@@ -218,24 +184,22 @@ class TrainingBatches:
     def make(self, plan: BatchPlan) -> tuple[Tensor, Tensor]:
         """The images and labels of a plan. Images in memory are computed only on the device."""
         images = self._images.images.index_select(0, plan.rows)  # several times as fast as images[rows] on a CPU
-        images = self._cropped(images.to(self._device), plan)
+        images, size = images.to(self._device), self._images.size
+        if not self._augment:
+            images = centre(images, size)
+        elif size is None:
+            images = crop_and_flip(images, plan.crops, plan.flips, padding=self._images.padding)
+        else:
+            images = resized_crops(images, plan.crops, plan.flips, size=size)
         pixels = normalise(images, self._mean, self._std, dtype=self._dtype, channels_last=self._channels_last)
         return pixels, self._images.labels[plan.rows].to(self._device)
-
-    def _cropped(self, images: Tensor, plan: BatchPlan) -> Tensor:
-        """Shape: (n, 3, H, W) -> (n, 3, S, S)."""
-        size = self._images.size
-        if not self._augment:
-            return centre(images, size)
-        if size is None:
-            return crop_and_flip(images, plan.crops, plan.flips, padding=self._images.padding)
-        return resized_crops(images, plan.crops, plan.flips, size=size)
 
     def _draw(self, number: int) -> _Epoch:
         """The random numbers of an epoch, which are cached until another epoch is requested."""
         if self._epoch is None or self._epoch.number != number:
             count, images = len(self._images), self._images
-            generator = torch.Generator().manual_seed(_epoch_seed(self._seed, number))
+            sequence = np.random.SeedSequence(self._seed, spawn_key=(number,))  # seeds and epochs rarely share a state
+            generator = torch.Generator().manual_seed(int(sequence.generate_state(1)[0]))
             order = torch.randperm(count, generator=generator)
             if images.size is None:
                 crops = torch.randint(2 * images.padding + 1, (count, 2), generator=generator).to(self._device)
@@ -246,11 +210,6 @@ class TrainingBatches:
         return self._epoch
 
 
-def _epoch_seed(seed: int, epoch: int) -> int:
-    """A seed of 32 bits, as torch's generator needs. Different seeds and epochs rarely share one."""
-    return int(np.random.SeedSequence(seed, spawn_key=(epoch,)).generate_state(1)[0])
-
-
 def evaluation_batches(
     images: ImageSet,
     *,
@@ -259,11 +218,9 @@ def evaluation_batches(
     dtype: torch.dtype = torch.float32,
     channels_last: bool = False,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields every image once, in order, normalised and without augmentation.
+    """Yields every image once, in order, normalised and without augmentation, with labels: (n, 3, H, W) and (n,).
 
     :param images: images on any device. They are moved to `device` batch by batch.
-    :param batch_size: images per batch. The last batch may be smaller.
-    :yields: images (n, 3, H, W) and their labels (n,).
     """
     mean, std = _mean_and_std(images, device)
     parts = torch.arange(len(images), device=images.images.device).split(batch_size)
@@ -289,12 +246,9 @@ def crop_and_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, padding: in
     :param images: Shape: (n, C, H, W).
     :param offsets: the window's top and left edge in the padded image, integers from 0 to 2 * padding. Shape: (n, 2).
     :param flips: whether the window is mirrored, bool. Shape: (n,).
-    :param padding: pixels added at each edge.
-    :returns: images with the shape and type of `images`.
     """
     count, channels, height, width = images.shape
     padded = F.pad(images, (padding,) * 4).contiguous()
-    assert padded.numel() < 2**31
     # the position of each pixel in `padded`; on a CPU int32 and index_select are faster than int64 and `padded[...]`
     numbers = partial(torch.arange, dtype=torch.int32, device=images.device)
     top, left = offsets.int().unbind(1)
@@ -330,7 +284,6 @@ def resized_crops(images: Tensor, boxes: Tensor, flips: Tensor, *, size: int) ->
 
     :param images: uint8. Shape: (n, C, H, W).
     :param boxes: top, left, height and width of each part. Shape: (n, 4).
-    :param flips: whether the part is mirrored, bool. Shape: (n,).
     :returns: uint8. Shape: (n, C, size, size).
     """
     from torchvision.transforms.v2.functional import resized_crop
@@ -354,13 +307,8 @@ def normalise(
     """(images / 255 - mean) / std for each channel in float32, with the same operations as torchvision.
 
     :param images: uint8. Shape: (n, C, H, W).
-    :param mean: float32. Shape: (C,).
-    :param std: float32. Shape: (C,).
-    :param dtype: type of the output.
-    :param channels_last: use the channels-last memory format for the output.
-    :returns: Shape: (n, C, H, W).
+    :param mean: float32; `std` likewise. Shape: (C,).
     """
-    assert images.dtype == torch.uint8
     layout = torch.channels_last if channels_last else torch.contiguous_format
     pixels = images.to(torch.float32).div_(255).sub_(mean[:, None, None]).div_(std[:, None, None])
     return pixels.to(dtype, memory_format=layout)  # last, since the layout of float32 is changed faster

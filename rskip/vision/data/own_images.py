@@ -13,7 +13,6 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -206,11 +205,10 @@ class DecodedOnDemand:
     :param side: pixels per side that they are resized to.
     """
 
-    dtype = torch.uint8
     device = torch.device("cpu")
 
-    def __init__(self, part: Part, side: int, readers: _Readers) -> None:
-        self._part, self._side, self._readers = part, side, readers
+    def __init__(self, part: Part, side: int) -> None:
+        self._part, self._side, self._readers = part, side, _readers()
         self._ahead: dict[tuple[int, ...], list[Future[np.ndarray]]] = {}
 
     @property
@@ -224,7 +222,6 @@ class DecodedOnDemand:
 
     def index_select(self, dim: int, index: Tensor) -> Tensor:
         """The images of these rows. Shape: (n, 3, side, side)."""
-        assert dim == 0
         futures = self._ahead.pop(tuple(index.tolist()), None) or self._begin(index)
         images = np.empty((len(futures), *self.shape[1:]), np.uint8)
         for place, future in enumerate(futures):
@@ -232,49 +229,34 @@ class DecodedOnDemand:
         return torch.from_numpy(images)
 
     def read_ahead(self, index: Tensor) -> None:
-        """Begins to decode the images of these rows, which are used next. Shape: (n,)."""
+        """Begins to decode the images of these rows (n,), which are used next."""
         self._ahead = {**dict([*self._ahead.items()][-1:]), tuple(index.tolist()): self._begin(index)}
 
     def _begin(self, index: Tensor) -> list[Future[np.ndarray]]:
-        return [self._readers.submit(partial(_pixels, self._part, row, self._side)) for row in index.tolist()]
+        return [self._readers.submit(_pixels, self._part, row, self._side) for row in index.tolist()]
 
 
-class _Readers:
+def _readers() -> ThreadPoolExecutor:
     """Threads that read images. Pillow releases Python's lock while it decodes and resizes."""
+    return ThreadPoolExecutor(min(16, available_cores()), thread_name_prefix="image reader")
 
-    def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
 
-    def __enter__(self) -> _Readers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-            self._pool = None
-
-    def submit(self, work: Callable[[], Result]) -> Future[Result]:
-        """Has a thread do the work, and returns its future result."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(min(16, available_cores()), thread_name_prefix="image reader")
-        return self._pool.submit(work)
-
-    def each(self, function: Callable[[int], Result], rows: Sequence[int]) -> Iterator[Result]:
-        """The function's results in the order of the rows, computed up to 256 rows ahead."""
-        waiting: list[Future[Result]] = []
-        for row in rows:
-            waiting.append(self.submit(partial(function, row)))
-            if len(waiting) > 256:
-                yield waiting.pop(0).result()
-        for future in waiting:
-            yield future.result()
+def _each(readers: ThreadPoolExecutor, function: Callable[[int], Result], count: int) -> Iterator[Result]:
+    """The function's results for 0 to count - 1, computed up to 256 ahead."""
+    waiting: list[Future[Result]] = []
+    for row in range(count):
+        waiting.append(readers.submit(function, row))
+        if len(waiting) > 256:
+            yield waiting.pop(0).result()
+    for future in waiting:
+        yield future.result()
 
 
 def _checksums_and_sizes(part: Part, name: str, *, shown: bool) -> list[tuple[str, tuple[int, int] | None]]:
     """Checksum and size of every image."""
-    with _Readers() as readers, Progress(f"checking {name}", total=len(part), unit="image", shown=shown) as progress:
+    with _readers() as readers, Progress(f"checking {name}", total=len(part), unit="image", shown=shown) as progress:
         found = []
-        for each in readers.each(part.checksum_and_size, range(len(part))):
+        for each in _each(readers, part.checksum_and_size, len(part)):
             found.append(each)
             progress.update()
         return found
@@ -314,8 +296,8 @@ def _decode(part: Part, name: str, side: int, *, shown: bool, memory: int | None
     sums, squares = np.zeros(3, np.int64), np.zeros(3, np.int64)
     wrong: list[str] = []
     brightest = 0
-    with _Readers() as readers, Progress(f"reading {name}", total=count, unit="image", shown=shown) as progress:
-        for row, pixels in enumerate(readers.each(lambda row: _try_pixels(part, row, side), range(count))):
+    with _readers() as readers, Progress(f"reading {name}", total=count, unit="image", shown=shown) as progress:
+        for row, pixels in enumerate(_each(readers, lambda row: _try_pixels(part, row, side), count)):
             progress.update()
             if isinstance(pixels, str):
                 wrong.append(pixels)
@@ -326,7 +308,7 @@ def _decode(part: Part, name: str, side: int, *, shown: bool, memory: int | None
             brightest = max(brightest, int(values.max()))
             if kept is not None:
                 kept[row] = pixels.transpose(2, 0, 1)
-    images: Pixels = DecodedOnDemand(part, side, _Readers()) if kept is None else torch.from_numpy(kept)
+    images: Pixels = DecodedOnDemand(part, side) if kept is None else torch.from_numpy(kept)
     return _Decoded(part, images, wrong, sums, squares, brightest)
 
 

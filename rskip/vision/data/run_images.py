@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,12 @@ def ensure_images(settings: TrainingSettings, *, mirror: str | None) -> RunImage
     """
     if settings.data is None:
         images = ensure_dataset(settings.dataset, mirror=mirror)
-        described = describe_images(settings.dataset, images)
+        described = {
+            "dataset": settings.dataset,
+            "images": {split: len(each) for split, each in images.items()},
+            "classes": len(images["train"].classes),
+            "md5": dict(sorted(checksums(settings.dataset).items())),
+        }
         return RunImages(test=images["test"], classes=images["train"].classes, described=described)
     preact = settings.model == "preact_resnet"
     own = load_own_images(find_labelled_files(Path(settings.data)), size=settings.size, preact=preact, scored=True)
@@ -61,10 +65,8 @@ def ensure_dataset(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
 
     :param mirror: as for `image_folder`; None: the cache, to which a missing dataset is downloaded.
     :raises FileNotFoundError: a file is missing.
-    :raises SettingError: the mirror does not hold the dataset.
     :raises ValueError: a file is damaged.
     """
-    check_mirror(dataset, mirror)
     folder = image_folder(dataset, mirror)
     return {
         split: load_dataset(dataset, folder, train=split == "train", download=mirror is None)
@@ -103,13 +105,3 @@ def image_folder(dataset: str, mirror: str | None) -> Path | None:
         raise SettingError.of_value("mirror", mirror, f"a folder, such as one with {named.folder} in it")
     folder = expanded_path(mirror, "mirror")
     return folder / dataset if not named.is_in(folder) and named.is_in(folder / dataset) else folder
-
-
-def describe_images(dataset: str, images: Mapping[str, ImageSet]) -> dict[str, Any]:
-    """Numbers of images, and the MD5 checksum of every file of the dataset."""
-    return {
-        "dataset": dataset,
-        "images": {split: len(each.labels) for split, each in images.items()},
-        "classes": len(images["train"].classes),
-        "md5": dict(sorted(checksums(dataset).items())),
-    }

@@ -12,7 +12,7 @@ import torch
 
 from rskip.machine import device as devices
 from rskip.machine.ranks import Ranks
-from rskip.vision.settings import Precision, TrainingSettings
+from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.training_folder import TrainingFolder
 
 CHOSEN = ("precision", "compile")
@@ -43,12 +43,6 @@ def own_schedule(images: int, said: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in rule.items() if name not in said or said[name] is None}
 
 
-def begun_with(folder: Path) -> dict[str, Any]:
-    """The choices of the training in this folder when it began; empty without a training."""
-    settings: Any = TrainingFolder(folder).begun_with()
-    return {} if settings is None else {name: settings[name] for name in CHOSEN}
-
-
 def slow_rank(device: torch.device, ranks: Ranks) -> int | None:
     """The first rank whose device has no bfloat16 instructions, if any. All ranks compute in the same precision."""
     first = int(ranks.min(torch.tensor(ranks.rank if devices.bfloat16_is_slow(device) else ranks.count)))
@@ -72,22 +66,13 @@ def choose(
     :param folder: the training's folder.
     :param slow: see `slow_rank`.
     """
-    begun = {} if {*CHOSEN} <= {*said} else begun_with(folder)
-    kept = {name: value for name, value in begun.items() if name not in said}
+    unsaid = [name for name in CHOSEN if name not in said]
+    begun = TrainingFolder(folder).begun_with() if unsaid else None
+    kept: dict[str, Any] = {} if begun is None else {name: begun[name] for name in unsaid}
     settings = replace(settings, **kept)
-    notes: list[str] = []
-    if "precision" not in {*said, *kept}:
-        precision, notes = _precision(settings.precision, device, ranks, slow=slow)
-        settings = replace(settings, precision=precision)
-    return settings, notes
-
-
-def _precision(
-    asked: Precision, device: torch.device, ranks: Ranks, *, slow: int | None
-) -> tuple[Precision, list[str]]:
-    """The requested precision if every rank's device supports it, otherwise another one, with a note."""
-    if asked != "bfloat16" or slow is None:
-        return asked, []
+    if "precision" in {*said, *kept} or settings.precision != "bfloat16" or slow is None:
+        return settings, []
     kind = "CPU" if device.type == "cpu" else "GPU"
     which = f"this {kind}" if ranks.count == 1 else f"process {slow}'s {kind}"
-    return "float32", [f"computing in float32: {which} has no bfloat16 instructions"]
+    note = f"computing in float32: {which} has no bfloat16 instructions"
+    return replace(settings, precision="float32"), [note]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rskip.machine.extras import extra
 from rskip.machine.ranks import Ranks
-from rskip.settings.kinds import Count, Whole
+from rskip.settings.kinds import Count
 from rskip.tasks.loop_folder import read_points
 
 _NEVER = torch.iinfo(torch.int64).max
@@ -73,15 +74,6 @@ class TensorBoardCurve:
         self._writer.close()
 
 
-class MeterState(TypedDict):
-    """The state of a `Meter`: sums, and the seconds over which they were computed."""
-
-    loss: float
-    wrong: float
-    images: Whole
-    seconds: float
-
-
 class Meter:
     """Loss and error of the training images since the last point, on the device, so that no iteration waits for it.
 
@@ -128,8 +120,8 @@ class Meter:
         loss, wrong = self._ranks.sum(self._sums).tolist()
         return {"loss": loss, "wrong": wrong, "images": self.images}
 
-    def load(self, state: MeterState) -> None:
-        """Restores a state in the first rank. The other ranks start with 0."""
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restores a `state` in the first rank. The other ranks start with 0."""
         share = [state["loss"], state["wrong"]] if self._ranks.first else [0.0, 0.0]
         self._sums.copy_(torch.tensor(share, dtype=torch.float64))
         self.images = state["images"]

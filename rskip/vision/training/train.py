@@ -86,7 +86,7 @@ def train(
     :raises Interrupted: SIGTERM or SIGINT stopped the training, which was saved.
     :raises Diverged: the loss or a weight is not finite. Earlier checkpoints stay.
     :raises ValueError: an argument is wrong, the checkpoint has other settings, or the folder is in use.
-    :raises OSError: the data can't be read, or the disk is full.
+    :raises OSError: the data can't be read.
     """
     ranks = Ranks.from_environment()
     files = TrainingFolder(folder)
@@ -181,12 +181,7 @@ def _check_device(settings: TrainingSettings, place: torch.device) -> None:
 
 
 def point_line(point: CurvePoint, *, epochs: int, iterations: int, evaluated_on: str = "test") -> str:
-    """A line of text for a point of the curve.
-
-    :param epochs: number of epochs of the training.
-    :param iterations: number of iterations of the training.
-    :param evaluated_on: name of the images of the test error.
-    """
+    """A line of text for a point of the curve of a training of so many epochs and iterations."""
     parts = [
         f"epoch {point.epoch}/{epochs}",
         f"iteration {point.iteration:,}",

@@ -7,30 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-from torch import Tensor
-
 from rskip.files.state import read_state
 from rskip.settings.check import to_plain
 from rskip.settings.kinds import Count
-from rskip.tasks.loop_folder import LoopCheckpoint, LoopFolder, Session
+from rskip.tasks.loop_folder import LoopCheckpoint, LoopFolder
 from rskip.vision.data.own_images import ImageDescription
 from rskip.vision.settings import Precision, without_removed
-from rskip.vision.training.curve import CurvePoint, MeterState
+from rskip.vision.training.curve import CurvePoint
 
 
-class _LaterSettings(TypedDict, total=False):
-    flip: bool
-
-
-class BegunWith(_LaterSettings):
-    """The settings with which a training began. Only the keys that rskip reads are declared."""
-
+class _Settings(TypedDict):
     precision: Precision
     compile: bool
 
 
 class _Begun(TypedDict):
-    settings: BegunWith
+    settings: _Settings
 
 
 class TrainingFolder(LoopFolder):
@@ -45,40 +37,15 @@ class TrainingFolder(LoopFolder):
         self.model = path / "model.pt"
         self.tensorboard = path / "tensorboard"
 
-    def begun_with(self) -> BegunWith | None:
-        """The settings in run.json; None if the file doesn't exist.
+    def begun_with(self) -> Mapping[str, Any] | None:
+        """The settings in run.json, with which the training began; None if the file doesn't exist.
 
-        :raises SettingError: the file is damaged.
+        :raises SettingError: the file is not a training's.
         """
         if not self.settings.is_file():
             return None
         advice = f"move {self.path} away to start again"
         return read_state(self.settings, _Begun, advice=advice)["settings"]
-
-
-class _Buffers(TypedDict):
-    momentum_buffer: Tensor
-
-
-class _Group(TypedDict):
-    params: list[int]
-
-
-class Optimiser(TypedDict):
-    """The state dict of SGD. Only the keys that rskip reads are declared."""
-
-    state: dict[int, _Buffers]
-    param_groups: list[_Group]
-
-
-class _Generators(TypedDict, total=False):
-    cuda: Tensor
-
-
-class Generators(_Generators):
-    """The states of the random number generators."""
-
-    cpu: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,12 +61,11 @@ class TrainingCheckpoint(LoopCheckpoint):
     """
 
     iterations: Count
-    optimiser: Optimiser
-    rng: Generators
-    meter: MeterState
+    rng: dict[str, Any]
+    meter: dict[str, Any]
     curve: list[CurvePoint]
     seconds: float
-    pieces: list[Session]
+    pieces: list[dict[str, Any]]
     config: dict[str, Any] | None = None
     classes: tuple[str, ...] | None = None
     images: ImageDescription | None = None

@@ -11,10 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rskip.checkpoint import Checkpoint, write_model
-from rskip.checkpoint.config_file import WEIGHTS
 from rskip.connections import parse_connection
 from rskip.connections.norms import at_least_float32, take_batch_counts
-from rskip.files.whole import naming
 from rskip.machine.ranks import Ranks
 from rskip.settings.check import to_plain
 from rskip.tasks.loop import Diverged, Observer, largest_value
@@ -24,22 +22,18 @@ from rskip.vision.data import ImageSet, TrainingBatches
 from rskip.vision.data.own_images import OwnImages
 from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import Evaluation, OutputsNotFinite, device_name, evaluate
-from rskip.vision.model_file import TASK
-from rskip.vision.models import build_model, model_config, model_name
+from rskip.vision.model_file import TASK, build_model, model_config, model_name
 from rskip.vision.settings import TrainingSettings, learning_rate
 from rskip.vision.training.curve import CurvePoint, Meter, TensorBoardCurve
-from rskip.vision.training.training_folder import Generators, TrainingCheckpoint, TrainingFolder
+from rskip.vision.training.training_folder import TrainingCheckpoint, TrainingFolder
 
 
 class TrainingRun(LoopRun[CurvePoint]):
-    """The model, its optimiser, and all other state that changes during training.
+    """The model, its optimiser, and all other state that changes during training; see `LoopRun`.
 
     compile_error: the reason why the model is not compiled although the settings ask for it.
 
     :param own: your own images, from which `images` and `test_images` were made; None for a dataset.
-    :param files: the output folder.
-    :param seed: random seed for torch and the batches.
-    :param observer: probes the training; None: no probe.
     :raises ValueError: the settings don't fit these images or processes.
     """
 
@@ -138,42 +132,17 @@ class TrainingRun(LoopRun[CurvePoint]):
         return learning_rate(self._schedule, iteration)
 
     def restore(self, checkpoint: TrainingCheckpoint) -> None:
-        """Restores the training's state from an earlier session's checkpoint.
-
-        :raises ValueError: the checkpoint doesn't belong to this training.
-        """
-        has_momentum = checkpoint.iteration > 0 and self.settings.momentum > 0
-        moments = {"momentum_buffer": range(len(list(self.model.parameters())) if has_momentum else 0)}
-        self._restore(
-            checkpoint,
-            difference=self._length_difference(checkpoint)
-            or self._difference(checkpoint, moments)
-            or self._restore_generators(checkpoint.rng),
-            sessions=checkpoint.pieces,
-            point_seconds=checkpoint.meter["seconds"],
-        )
+        """Restores the training's state from an earlier session's checkpoint."""
+        self._restore(checkpoint, sessions=checkpoint.pieces, point_seconds=checkpoint.meter["seconds"])
+        torch.set_rng_state(checkpoint.rng["cpu"])
+        if self.device.type == "cuda" and "cuda" in checkpoint.rng:
+            torch.cuda.set_rng_state(checkpoint.rng["cuda"], self.device)
         self.meter.load(checkpoint.meter)
-
-    def _length_difference(self, checkpoint: TrainingCheckpoint) -> str | None:
-        if checkpoint.iterations == self.iterations:
-            return None
-        return f"its training has {checkpoint.iterations:,} iterations, expected {self.iterations:,}"
-
-    def _restore_generators(self, states: Generators) -> str | None:
-        """Restores the generators. Returns the reason if that fails, else None."""
-        try:
-            torch.set_rng_state(states["cpu"])
-            if self.device.type == "cuda" and "cuda" in states:
-                torch.cuda.set_rng_state(states["cuda"], self.device)
-        except (RuntimeError, TypeError) as error:
-            return f"rng: {str(error).splitlines()[0]}"
-        return None
 
     def begin_files(self, *, tensorboard: bool) -> None:
         """Writes run.json and the curve so far, in the first rank only.
 
         :raises ValueError: TensorBoard was requested but is not installed.
-        :raises OSError: the disk is full, or there is no permission.
         """
         if not self.ranks.first:
             return
@@ -299,7 +268,7 @@ class TrainingRun(LoopRun[CurvePoint]):
         return {**self.meter.state(), "seconds": time.monotonic() - self._point_began}
 
     def _checkpoint(self, sums: Any) -> TrainingCheckpoint:
-        rng: Generators = {"cpu": torch.get_rng_state()}
+        rng = {"cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
             rng["cuda"] = torch.cuda.get_rng_state(self.device)
         sessions = self._sessions()
@@ -340,10 +309,7 @@ class TrainingRun(LoopRun[CurvePoint]):
         return "validation" if self._own is not None and self._own.split == "valid" else "test"
 
     def finish(self) -> None:
-        """Writes the last iterate as model.pt, and as model.safetensors with config.json.
-
-        :raises OSError: the disk is full.
-        """
+        """Writes the last iterate as model.pt, and as model.safetensors with config.json."""
         with self.ranks.together():
             if self.ranks.first:
                 dataset, weights, own = self.settings.dataset, self._weights(), {}
@@ -353,10 +319,8 @@ class TrainingRun(LoopRun[CurvePoint]):
                 about = own or {"classes": list(DATASETS[dataset].classes)}
                 config = {"task": TASK, "model": self._config, "dataset": dataset, **about}
                 self.files.check_lock()
-                with naming(self.files.path / WEIGHTS, consequence="free some space and repeat the command"):
-                    write_model(self.files.path, Checkpoint(model=weights, config=config))
-                content |= own
-                save_whole(self.files.model, content, consequence="free some space and repeat the command")
+                write_model(self.files.path, Checkpoint(model=weights, config=config))
+                save_whole(self.files.model, content | own)
         if self._tensorboard is not None:
             self._tensorboard.close()
 

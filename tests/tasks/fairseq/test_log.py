@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.log import epoch_lines, read_train_log
 from rskip.tasks.run import SESSION
 
@@ -59,26 +56,6 @@ def test_curve_of_an_unbroken_run() -> None:
         "lr": 2e-05,
         "seconds": 21.0,
     }
-
-
-@pytest.mark.parametrize(
-    ("tag", "values", "said"),
-    [
-        ("valid", '{"epoch": 1, "epoch": 2}', "not valid JSON: key epoch is given twice: expected once"),
-        ("train", "{" * 10_000 + "}", "not valid JSON: .*"),
-        ("valid", '{"a": ' + "[" * 5000 + "]" * 5000 + "}", "nested more than 100 levels deep"),
-        ("valid", {"valid_num_updates": "3"}, "epoch is missing: expected a number"),
-        ("train", {"epoch": 1}, "train_num_updates is missing: expected a number"),
-        ("train", {"epoch": [1], "train_num_updates": "3"}, r"epoch is \[1\]: expected a number"),
-        ("train", {"epoch": 1, "train_num_updates": "3", "train_loss": "x"}, "train_loss is 'x': expected a number"),
-        ("train_inner", {"num_updates": {}}, r"num_updates is {}: expected a number"),
-    ],
-)
-def test_damaged_figures_are_refused_in_one_line(tag, values, said):
-    line = f"2026-01-01 00:00:00 | INFO | {tag} | {values}\n" if isinstance(values, str) else _line(tag, values)
-    message = rf"^train\.log, 2026-01-01 00:00:00 \| INFO \| \w+.* \.\.\.: {said}; remove the line, or move "
-    with pytest.raises(SettingError, match=message):
-        read_train_log([*_epoch(1, 10), line])
 
 
 def test_what_a_task_logs_beside_losses_is_in_its_curve_alone() -> None:
