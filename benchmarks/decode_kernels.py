@@ -19,10 +19,9 @@ from measuring.pairs import compare
 from measuring.record import append_record
 from torch import Tensor, nn
 
-from rskip.cpu import CpuTransformer, find_library, for_inference
+from rskip.cpu import CpuTransformer, for_inference
 from rskip.cpu.int8 import Int8Linear
 from rskip.cpu.linear import PackedLinear
-from rskip.generation.candidates import Candidates, NativeScan, Scan
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.encoder import Memory
 
@@ -55,31 +54,6 @@ def linears() -> list[Part]:
                 eight = Int8Linear(plain)
                 label = f"{name}: packed float32, int8"
                 parts.append((label, lambda x=x, packed=packed: packed(x), lambda x=x, eight=eight: eight(x)))
-    return parts
-
-
-def vocabulary() -> list[Part]:
-    """Normalising and ranking the logits, with PyTorch's functions and with the kernel."""
-    logits, offsets = torch.randn(SENTENCES, BEAM, VOCABULARY), torch.randn(SENTENCES, BEAM)
-    library = find_library().library
-    assert library is not None, find_library().problem
-
-    def best(scan: Scan | NativeScan) -> Candidates:
-        return scan.best(offsets - scan.normaliser, 2 * BEAM)
-
-    parts: list[Part] = []
-    for dtype in (torch.float32, torch.bfloat16):
-        given = logits.to(dtype)
-
-        def pytorch(given: Tensor = given) -> Candidates:
-            return best(Scan(given.float()))
-
-        def kernel(given: Tensor = given) -> Candidates:
-            return best(NativeScan(given, library))
-
-        torch.testing.assert_close(kernel().scores, pytorch().scores)
-        name = str(dtype).removeprefix("torch.")
-        parts.append((f"the search over the vocabulary, {name}: PyTorch, kernel", pytorch, kernel))
     return parts
 
 
@@ -125,7 +99,7 @@ def main() -> None:
     args = parser.parse_args()
 
     types = (torch.float32, torch.bfloat16)
-    parts = [*linears(), *vocabulary(), *map(compiled, types)]
+    parts = [*linears(), *map(compiled, types)]
     parts += [kernels(dtype, sentences) for sentences in (SENTENCES, 1) for dtype in types]
     rows = []
     print("| part: one way, the other | one, ms | other, ms | one / other |\n|---|---|---|---|")

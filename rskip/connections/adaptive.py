@@ -118,6 +118,3 @@ class ASkip(Connection):
             return NormalisedSum(norms=(self.norm,), scale=self.scale)
         shares = torch.softmax(at_least_float32(self.logits), 0) if self.form == "mixture" else None
         return NormalisedSum(norms=tuple(self.norms), shares=shares)
-
-    def extra_repr(self) -> str:
-        return f"form={self.form}, first={self.first:g}, {super().extra_repr()}"

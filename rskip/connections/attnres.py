@@ -101,7 +101,6 @@ class AttnRes(Connection):
         feature_dim: int = -1,
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)
-        self.blocks = blocks
         sums = _block(place.sublayer - 1, place, blocks)  # number of sums that earlier branches contribute to
         self.begins = _block(place.sublayer, place, blocks) != sums
         self.values = 1 + sums  # number of tensors in its state
@@ -125,9 +124,6 @@ class AttnRes(Connection):
         reads = values.new_ones(1) if self.attention is None else self.attention.weights(values)
         kept = torch.eye(self.values + self.begins)
         return Mixing(reads=reads, carries=kept[:, : self.values], adds=kept[-1])
-
-    def extra_repr(self) -> str:
-        return f"blocks={self.blocks}, {super().extra_repr()}"
 
 
 def _block(sublayer: int, place: Place, blocks: int) -> int:

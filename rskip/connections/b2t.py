@@ -45,6 +45,3 @@ class B2T(Connection):
         if self.ends_layer:
             return self.norm(x + f + bottom).to(x.dtype)
         return self.norm(x + f).to(x.dtype), bottom
-
-    def extra_repr(self) -> str:
-        return f"ends_layer={self.ends_layer}, {super().extra_repr()}"

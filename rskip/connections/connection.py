@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,7 @@ class Connection(SelfInitialised):
     """
 
     needs_profile = False  # whether a pass over data sets its initial values (see `admin_profiling`)
+    spec = ""  # the spec that `build_connection` built it from, for readers
     warns_unprofiled = False  # whether its first training step warns if that pass did not run; `Residuals` sets it
 
     def __init__(self, features: int, *, feature_dim: int = -1) -> None:
@@ -161,7 +162,7 @@ class Connection(SelfInitialised):
                 module.reset_parameters()
 
     def extra_repr(self) -> str:
-        return f"features={self.features}, feature_dim={self.feature_dim}"
+        return f"{self.spec and self.spec + ', '}features={self.features}, feature_dim={self.feature_dim}"
 
 
 def passes_x(kind: type[Connection]) -> bool:
@@ -180,6 +181,9 @@ class StackConnection(SelfInitialised):
     A family may derive its own class. It is built once per stack, with the same settings as the family's connections.
     C is the number of features. Names of members are checkpoint API.
     """
+
+    def __init__(self, features: int = 0, **settings: Any) -> None:
+        super().__init__()
 
     def enter(self, x: Tensor) -> State:
         """The first block's state from the stack's input x (..., C)."""

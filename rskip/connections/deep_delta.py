@@ -47,7 +47,6 @@ class DeepDelta(PreNorm):
         self, features: int, *, norm: str, init: Annotated[float, Bounds(1e-6, 2 - 1e-6)] = 1, feature_dim: int = -1
     ) -> None:
         super().__init__(features, norm=norm, feature_dim=feature_dim)
-        self.init = init
         bias = math.log(init / (2 - init))  # 2σ(bias) = init
         self.step = LinearMap(features, 1, first_weight=nn.init.xavier_uniform_, first_bias=bias)
         self.target = LinearMap(features, 1, first_weight=nn.init.xavier_uniform_, first_bias=0)
@@ -68,6 +67,3 @@ class DeepDelta(PreNorm):
         k = output * torch.rsqrt(output.square().sum(-1, keepdim=True) + EPS**2)
         along = (k * x).sum(-1, keepdim=True)
         return torch.addcmul(x, beta * (target - along), k)
-
-    def extra_repr(self) -> str:
-        return f"init={self.init}, {super().extra_repr()}"

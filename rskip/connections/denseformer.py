@@ -28,9 +28,6 @@ def averaged(outputs: Sequence[Tensor], weights: Sequence[Tensor]) -> State:
 class DenseFormerStack(StackConnection):
     """The state holds x and the outputs so far, beginning with the embedding."""
 
-    def __init__(self, features: int, *, norm: str) -> None:
-        super().__init__()
-
     def enter(self, x: Tensor) -> State:
         return opened(x, x)
 

@@ -110,6 +110,3 @@ class FracConnection(Connection):
         with without_autocast(x.device):
             mixed = weights.to(dtype).transpose(-1, -2) @ parts.to(dtype)
         return mixed.to(x.dtype).flatten(-2)
-
-    def extra_repr(self) -> str:
-        return f"parts={self.count}, form={self.form}, {super().extra_repr()}"

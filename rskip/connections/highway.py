@@ -62,6 +62,3 @@ class Highway(Connection):
         if self.form == "shortcut":
             return f + (1 - t) * x
         return t * f + (1 - t) * x
-
-    def extra_repr(self) -> str:
-        return f"gate={self.form}, {super().extra_repr()}"

@@ -66,6 +66,3 @@ class HybridNorm(Connection):
         if self.norm is None:
             return NormalisedSum()
         return NormalisedSum(branch_norm=self.norm) if self.prenorm else NormalisedSum(norms=(self.norm,))
-
-    def extra_repr(self) -> str:
-        return f"prenorm={self.prenorm}, {super().extra_repr()}"

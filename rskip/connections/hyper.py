@@ -35,9 +35,6 @@ class CopiedStreams(StackConnection):
     def leave(self, state: State) -> Tensor:
         return streams_of(state, self).sum(-2)
 
-    def extra_repr(self) -> str:
-        return f"streams={self.streams}"
-
 
 class StreamsConnection(Connection):
     """x = norm(Σ_j α_j·h_j) and h_k ← Σ_j R_jk·h_j + β_k·f. A class defines `weights`. Members: `norm`."""
@@ -189,9 +186,6 @@ class HyperConnection(StreamsConnection):
             outputs = outputs + self.output_scale * torch.tanh(normalised @ self.output_mixing).squeeze(-1)
         return weights, outputs
 
-    def extra_repr(self) -> str:
-        return f"streams={self.streams}, form={self.form}, {super().extra_repr()}"
-
 
 class ManifoldStreams(StreamsConnection):
     """hyper's formula with α = σ(u), β = 2σ(v) and R from w, where (u, v, w) = a·RMS(h_1, ..., h_n)·φ + b.
@@ -281,7 +275,3 @@ class ManifoldHyperConnection(ManifoldStreams):
 
     def residual_weights(self, w: Tensor) -> Tensor:
         return sinkhorn(w.unflatten(-1, (self.streams, self.streams)), self.iterations)
-
-    def extra_repr(self) -> str:
-        mixing = f"iterations={self.iterations}" if self.logits else "residual=identity"
-        return f"streams={self.streams}, {mixing}, {super().extra_repr()}"

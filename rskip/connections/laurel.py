@@ -101,6 +101,3 @@ class Laurel(Connection):
             alpha, beta = self.weights
             return NormalisedSum(scale=beta, branch_scale=alpha, branch_norm=self.norm)
         return NormalisedSum(added=(self.down, self.up), branch_norm=self.norm)
-
-    def extra_repr(self) -> str:
-        return f"form={self.form}, {super().extra_repr()}"

@@ -84,6 +84,3 @@ class MHCLite(ManifoldStreams):
 
     def residual_weights(self, w: Tensor) -> Tensor:
         return (w.softmax(-1) @ self.matrices.to(w.dtype)).unflatten(-1, (self.streams, self.streams))
-
-    def extra_repr(self) -> str:
-        return f"streams={self.streams}, {super().extra_repr()}"

@@ -52,6 +52,3 @@ class NGPT(Connection):
     def _normalised(self, z: Tensor) -> Tensor:
         z = at_least_float32(z)
         return z * torch.rsqrt(z.square().mean(-1, keepdim=True) + self.eps)
-
-    def extra_repr(self) -> str:
-        return f"init={self.init}, {super().extra_repr()}"

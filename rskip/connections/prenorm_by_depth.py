@@ -44,9 +44,6 @@ class LayerNormScaling(PreNorm):
     def as_norms(self) -> NormalisedSum:
         return NormalisedSum(branch_norm=self.norm, input_scale=self.scale)
 
-    def extra_repr(self) -> str:
-        return f"scale={self.scale:g}, {super().extra_repr()}"
-
 
 @register_connection(
     "mixln",
@@ -89,9 +86,6 @@ class MixLN(Connection):
     def as_norms(self) -> NormalisedSum:
         return NormalisedSum(norms=(self.norm,)) if self.postnorm else NormalisedSum(branch_norm=self.norm)
 
-    def extra_repr(self) -> str:
-        return f"postnorm={self.postnorm}, {super().extra_repr()}"
-
 
 @register_connection(
     "keel",
@@ -126,6 +120,3 @@ class Keel(Connection):
 
     def as_norms(self) -> NormalisedSum:
         return NormalisedSum(norms=(self.output_norm,), scale=self.scale, branch_norm=self.norm)
-
-    def extra_repr(self) -> str:
-        return f"scale={self.scale}, {super().extra_repr()}"

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from rskip.connections.connection import Connection, StackConnection, overrides, passes_x
@@ -79,22 +80,16 @@ class Family:
     :param without_norm: why a normalisation is required; `{factor}` in it is the spec's λ.
     :param closing_norm: whether a stack of such blocks ends with one more normalisation, or a function of the spec that
         decides it.
-    :param stack: the class that opens and closes the stack, built as `stack(features, **settings)`, or None.
+    :param stack: the class that opens and closes the stack, built as `stack(features, **settings)`.
     :param only_with: options that have an effect only if another option has a value: name to (other, value).
     :param check: raises ValueError for a spec whose parts contradict each other in another way.
     :param fold: maps a spec to the simpler connection that it becomes for inference, or to None.
 
     `register_connection` reads the following from the class, unless the caller passes them:
 
-    :param options: its options by name: the annotated parameters of the class (see `options_of`).
     :param passes: what blocks pass on: "x" (one tensor), or "streams" (several tensors of x's shape) if the class
         overrides `before` or `after`. The caller must pass "history" for dense (cross-layer) blocks, which also read
         the outputs of all earlier layers.
-    :param needs_place: whether the class takes `place`, a Place: true if its constructor has that parameter
-        without a default.
-    :param needs_branch: whether a model must build the modules that `inner_norms` and `scales_heads` describe: true if
-        the class overrides them.
-    :param needs_profile: whether a pass over data sets its initial values: the class's `needs_profile`.
     :param text_only: whether features must come last, or a function of the spec that decides it. True if blocks pass on
         more than x or need a profiling pass, or if the class overrides `branch_input` and its stacks have a closing
         normalisation.
@@ -110,15 +105,11 @@ class Family:
     default_norm: str | None = None
     without_norm: str = ""
     closing_norm: bool | Callable[[ConnectionSpec], bool] = False
-    stack: type[StackConnection] | None = None
+    stack: type[StackConnection] = StackConnection
     only_with: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     check: Callable[[ConnectionSpec], None] = lambda spec: None
     fold: Callable[[ConnectionSpec], Fold | None] = lambda spec: None
-    options: Mapping[str, Option] = field(default_factory=dict)
     passes: Passed = "x"
-    needs_place: bool = False
-    needs_branch: bool = False
-    needs_profile: bool = False
     text_only: bool | Callable[[ConnectionSpec], bool] = False
 
     def __post_init__(self) -> None:
@@ -127,6 +118,28 @@ class Family:
         if not re.fullmatch(r"(?!e\d)[a-z][a-z0-9_]*" if self.factor else "[a-z][a-z0-9_]*", self.name):
             expected = "lower-case letters, digits and underscores, a letter first; with a factor not e and a digit"
             raise SettingError.of_value("name of the connection", self.name, expected)
+
+    @cached_property
+    def options(self) -> Mapping[str, Option]:
+        """Its options by name: the annotated parameters of the class (see `options_of`)."""
+        factor = self.factor.word if self.factor else ""
+        return options_of(self.connection, {"features", "feature_dim", "norm", "place", factor})
+
+    @cached_property
+    def needs_place(self) -> bool:
+        """Whether the class takes `place`, a Place: its constructor has that parameter without a default."""
+        place = inspect.signature(self.connection).parameters.get("place")
+        return place is not None and place.default is place.empty
+
+    @property
+    def needs_branch(self) -> bool:
+        """Whether a model must build the modules that `inner_norms` and `scales_heads` describe."""
+        return overrides(self.connection, "inner_norms", "scales_heads")
+
+    @property
+    def needs_profile(self) -> bool:
+        """Whether a pass over data sets its initial values."""
+        return self.connection.needs_profile
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -146,21 +159,9 @@ class Family:
 
 def _read_class(cls: type[Connection], fields: dict[str, Any]) -> dict[str, Any]:
     """The fields of Family: the caller's, completed by those read from the class."""
-    factor: Factor | None = fields.get("factor")
-    place = inspect.signature(cls).parameters.get("place")
-    read: dict[str, Any] = {
-        "passes": "x" if passes_x(cls) else "streams",
-        "needs_place": place is not None and place.default is place.empty,
-        "needs_branch": overrides(cls, "inner_norms", "scales_heads"),
-        "needs_profile": cls.needs_profile,
-        **fields,
-    }
-    if "options" not in fields:
-        read["options"] = options_of(cls, {"features", "feature_dim", "norm", "place", factor.word if factor else ""})
-    if "text_only" not in fields:
-        changes_input = overrides(cls, "branch_input") and fields.get("closing_norm", False)
-        read["text_only"] = True if read["passes"] != "x" or read["needs_profile"] else changes_input
-    return read
+    passes = fields.get("passes", "x" if passes_x(cls) else "streams")
+    changes_input = overrides(cls, "branch_input") and fields.get("closing_norm", False)
+    return {"passes": passes, "text_only": passes != "x" or cls.needs_profile or changes_input, **fields}
 
 
 _families: dict[str, Family] = {}

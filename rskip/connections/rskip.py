@@ -35,7 +35,7 @@ def _fold_xskip(spec: ConnectionSpec) -> Fold | None:
 
 
 def _fold_rskip(spec: ConnectionSpec) -> Fold | None:
-    return Fold(f"1xskip+{spec.norm}", renamed={"norms.0": "norm"}) if spec.recursion == 1 else None
+    return Fold(f"1xskip+{spec.norm}", renamed={"norms.0": "norm"}) if spec.factor == 1 else None
 
 
 @register_connection(
@@ -69,9 +69,6 @@ class XSkip(Connection):
         norms = () if self.norm is None else (self.norm,)
         return NormalisedSum(norms=norms, scale=self.scale, branch_scale=self.branch_scale)
 
-    def extra_repr(self) -> str:
-        return f"scale={self.scale}, branch_scale={self.branch_scale}, {super().extra_repr()}"
-
 
 @register_connection(
     "rskip",
@@ -102,9 +99,6 @@ class RSkip(Connection):
 
     def as_norms(self) -> NormalisedSum:
         return NormalisedSum(norms=tuple(self.norms))
-
-    def extra_repr(self) -> str:
-        return f"recursion={self.recursion}, {super().extra_repr()}"
 
 
 def _check_wskip(spec: ConnectionSpec) -> None:
@@ -164,9 +158,6 @@ class WSkip(Connection):
 
     def as_norms(self) -> NormalisedSum:
         return NormalisedSum(norms=(self.norm,), scale=self.weight)
-
-    def extra_repr(self) -> str:
-        return f"init={self.init}, rate={self.rate}, floor={self.floor}, {super().extra_repr()}"
 
 
 def softplus_inverse(y: float) -> float:

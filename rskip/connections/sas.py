@@ -131,7 +131,3 @@ class SAS(Connection):
         names = "hidden.weight", "hidden.bias", "output.weight", "output.bias"
         gates = [torch.cat([alpha[name], beta[name]]) for name in names]
         return SASFunction.apply(x, f, *gates, norm.weight, norm.bias, norm.eps)
-
-    def extra_repr(self) -> str:
-        norm_term = self.norm is not None
-        return f"gate={self.gate}, gamma={self.gamma}, norm_term={norm_term}, {super().extra_repr()}"

@@ -43,9 +43,6 @@ class ReZero(Connection):
     def as_norms(self) -> NormalisedSum:
         return NormalisedSum(branch_scale=self.alpha)
 
-    def extra_repr(self) -> str:
-        return f"init={self.init}, {super().extra_repr()}"
-
 
 def _fold_layer_scale(spec: ConnectionSpec) -> Fold | None:
     def factor(connection: Connection) -> Tensor:
@@ -97,6 +94,3 @@ class LayerScale(Connection):
 
     def as_norms(self) -> NormalisedSum:
         return NormalisedSum(branch_scale=self.branch_weight, branch_norm=self.norm)
-
-    def extra_repr(self) -> str:
-        return f"init={self.init}, {super().extra_repr()}"

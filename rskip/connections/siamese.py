@@ -68,6 +68,3 @@ class Siamese(Connection):
     def after(self, kept: State, f: Tensor) -> State:
         post, pre = kept
         return post + self.scale * f, pre + f
-
-    def extra_repr(self) -> str:
-        return f"scale={self.scale:g}, {super().extra_repr()}"

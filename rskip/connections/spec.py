@@ -96,16 +96,6 @@ class ConnectionSpec:
         return settings
 
     @property
-    def scale(self) -> float | None:
-        """xskip's λ, which multiplies x; None for other families."""
-        return self.settings.get("scale")
-
-    @property
-    def recursion(self) -> int | None:
-        """rskip's λ, the number of times that x is added; None for other families."""
-        return self.settings.get("recursion")
-
-    @property
     def closing_norm(self) -> str | None:
         """The normalisation that closes a stack of such blocks (see `build_norm`), or None."""
         closes = find_family(self.family).closing_norm
@@ -199,6 +189,7 @@ def build_connection(
             raise _wrong(str(spec), expected, advice=f"pass place={example}")
         settings["place"] = place
     connection = family.connection(features, feature_dim=feature_dim, **settings)
+    connection.spec = str(spec)
     if eps is not None:
         set_eps(connection, eps)
     supplied = read_supplies(host_supplies)
@@ -236,8 +227,7 @@ def build_stack_connection(spec: str | ConnectionSpec, features: int, *, eps: fl
     if not isinstance(spec, ConnectionSpec):
         spec = parse_connection(spec)
     check_features(features, -1)
-    stack = find_family(spec.family).stack
-    built = StackConnection() if stack is None else stack(features, **spec.settings)
+    built = find_family(spec.family).stack(features, **spec.settings)
     if eps is not None:
         set_eps(built, eps)
     return built

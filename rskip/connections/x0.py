@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from rskip.connections.connection import Connection, StackConnection, State, opened, tensors
+from rskip.connections.connection import Connection, State, tensors
+from rskip.connections.denseformer import DenseFormerStack
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import build_norm
 from rskip.connections.options import Positive
@@ -20,19 +21,6 @@ _LAMBDA = (1.15, 1.05)
 _MU = (0.20, 0.05)
 
 
-class X0Stack(StackConnection):
-    """The state is x and the stack's input x_0."""
-
-    def __init__(self, features: int, *, norm: str, rate: float) -> None:
-        super().__init__()
-
-    def enter(self, x: Tensor) -> State:
-        return opened(x, x)
-
-    def leave(self, state: State) -> Tensor:
-        return tensors(state, self, 2)[0]
-
-
 @register_connection(
     "x0",
     formula="x + F(norm(x)), before each layer x ← λx + μx_0 with the stack's input x_0, λ and μ learned; "
@@ -41,7 +29,7 @@ class X0Stack(StackConnection):
     norms=("ln", "rms"),
     default_norm="ln",
     closing_norm=True,
-    stack=X0Stack,
+    stack=DenseFormerStack,
     paper=Paper(title="nanochat", authors="Andrej Karpathy", url="https://github.com/karpathy/nanochat"),
 )
 class X0(Connection):
@@ -50,6 +38,7 @@ class X0(Connection):
     λ falls from 1.15 in the first layer to 1.05 in the last, μ from 0.20 to 0.05, both linearly. Let p be
     `skip_weight`, p₀ its initial value and c `rate`. Then λ = p₀ + c(p - p₀), so λ = p with c = 1. Adam moves λ at c
     times the learning rate, and SGD at c² times.
+    The state is x and x_0.
     Members: `norm`, and in a layer's first block `skip_weight` (p) and `input_weight` (μ), each (1).
     """
 
@@ -98,6 +87,3 @@ class X0(Connection):
             reads = torch.cat(weights)
         carries = torch.stack([reads, reads.new_tensor([0.0, 1.0])])
         return Mixing(reads=reads, carries=carries, adds=reads.new_tensor([1.0, 0.0]))
-
-    def extra_repr(self) -> str:
-        return f"rate={self.rate}, {super().extra_repr()}"

@@ -74,13 +74,9 @@ class CpuDecoder(CpuStack["_Step"]):
     """
 
     def __init__(self, decoder: Decoder, library: Library) -> None:
-        super().__init__(decoder, library)
+        super().__init__(decoder, library, lambda rows: _Step(decoder, library, rows))
         self.decoder = decoder
         self._projection = _MemoryStack(decoder, library)
-
-    def build(self, rows: int) -> _Step:
-        """A step with this number of rows."""
-        return _Step(self.decoder, self.library, rows)
 
     @torch.no_grad()
     def start(self, memory: Memory, *, attention: bool = False) -> CpuState:
@@ -125,13 +121,11 @@ class _MemoryStack(CpuStack[Projection]):
     """Computes each layer's keys and values of the memory."""
 
     def __init__(self, decoder: Decoder, library: Library) -> None:
-        super().__init__(decoder, library)
+        like = decoder.embed_tokens.weight
+        super().__init__(
+            decoder, library, lambda rows: Projection(ModuleProgram(library, like, rows), decoder, like, rows)
+        )
         self.decoder = decoder
-
-    def build(self, rows: int) -> Projection:
-        """The maps of this number of positions."""
-        weight = self.decoder.embed_tokens.weight
-        return Projection(ModuleProgram(self.library, weight, rows), self.decoder, weight, rows)
 
     def compute(self, states: Tensor) -> list[KeysValues]:
         """Keys and values (B, S, C) of each layer, from the memory's states (B, S, C)."""

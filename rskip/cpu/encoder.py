@@ -18,12 +18,9 @@ class CpuEncoder(CpuStack[Encoding]):
     """Computes `Encoder`'s memories up to rounding: sums are in float32 even in bfloat16."""
 
     def __init__(self, encoder: Encoder, library: Library) -> None:
-        super().__init__(encoder, library)
+        like = encoder.embed_tokens.weight
+        super().__init__(encoder, library, lambda rows: Encoding(ModuleProgram(library, like, rows), encoder))
         self.encoder = encoder
-
-    def build(self, rows: int) -> Encoding:
-        """The encoding of this number of tokens."""
-        return Encoding(ModuleProgram(self.library, self.encoder.embed_tokens.weight, rows), self.encoder)
 
     @torch.no_grad()
     def encode(self, source: Tensor) -> Memory:

@@ -5,7 +5,7 @@ B sentences, K beams, S source length, C features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from rskip.cpu.decoding import CpuDecoding, Step
 from rskip.cpu.encoding import Encoding, Projection, Sources, sentences_at_once
 from rskip.cpu.library import Library, find_library, library_for_int8
-from rskip.cpu.program import Program, Programs, Steps
+from rskip.cpu.program import Program, Programs
 from rskip.cpu.structures import room
 from rskip.cpu.weights import Parameters, read_stacks
 from rskip.kernel_forms import NoKernelForm
@@ -47,9 +47,9 @@ class KernelTransformer:
         self._vocabulary, self._features = encoder.embed_tokens.weight.shape
         self._like = np.empty(0, encoder.embed_tokens.weight.dtype)
         library, like = self.library, self._like
-        self._encodings = _Programs(lambda rows: Encoding(Program(library, like, rows), encoder))
-        self._projections = _Programs(lambda rows: Projection(Program(library, like, rows), decoder, like, rows))
-        self._steps = _Programs(lambda rows: Step(Program(library, like, rows), decoder))
+        self._encodings = Programs(lambda rows: Encoding(Program(library, like, rows), encoder))
+        self._projections = Programs(lambda rows: Projection(Program(library, like, rows), decoder, like, rows))
+        self._steps = Programs(lambda rows: Step(Program(library, like, rows), decoder))
         for each in (self._encodings, self._projections, self._steps):
             each.program(1)  # what the kernels can't compute shows here
 
@@ -114,13 +114,3 @@ def _library() -> Library:
         return found.library
     reason = f"needs the compiled kernels or torch: {found.problem}"
     raise NoKernelForm(reason, without_torch=SettingError("", reason, advice=f"or {advice('torch')}"))
-
-
-class _Programs(Programs[Steps]):
-    def __init__(self, build: Callable[[int], Steps]) -> None:
-        super().__init__()
-        self._build = build
-
-    def build(self, rows: int) -> Steps:
-        """See `Programs`."""
-        return self._build(rows)

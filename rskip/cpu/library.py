@@ -17,11 +17,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from rskip.cpu.binary import check_binary
 from rskip.cpu.structures import (
     Arguments,
     Attention,
-    Best,
     CrossEntropy,
     Decoding,
     FoundHypothesis,
@@ -34,7 +32,6 @@ from rskip.cpu.structures import (
     Residual,
     SearchSettings,
     SearchView,
-    Vocabulary,
     layout,
 )
 from rskip.cpu.threads import threads
@@ -54,16 +51,13 @@ class Library:
     """
 
     def __init__(self, path: Path, most: int) -> None:
-        check_binary(path)
         functions = ctypes.CDLL(str(path))
-        if not hasattr(functions, "rskip_layout") or _compiled_layout(functions) != layout():
+        if not hasattr(functions, "rskip_layout") or not layout().items() <= _compiled_layout(functions).items():
             raise OSError("it was compiled from the source of another version")
         functions.rskip_instructions.restype = c_char_p
         self.attend = _kernel(functions, "attend", Attention)
         self.residual = _kernel(functions, "residual", Residual)
         self.map = _kernel(functions, "map", Linear)
-        self.normalise = _kernel(functions, "normalise", Vocabulary)
-        self.best = _kernel(functions, "best", Best)
         self.cross_entropy = _kernel(functions, "cross_entropy", CrossEntropy)
         self.log_softmax = _kernel(functions, "log_softmax", LogSoftmax)
         self.log_softmax_gradient = _kernel(functions, "log_softmax_gradient", LogSoftmax)

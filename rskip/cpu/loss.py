@@ -27,8 +27,7 @@ def cross_entropy_(
 
     `logits` (N, V) must be contiguous. With a gradient they become softmax, minus confidence at the label.
     """
-    if labels.shape != logits.shape[:1]:
-        raise ValueError(f"labels are {tuple(labels.shape)}: expected one label for each of the {len(logits)} rows")
+    assert labels.shape == logits.shape[:1], "one label per row"
     labels = checked_indices(library, labels, logits.size(1), "labels")
     nll, normalisers = torch.empty(2, len(logits), dtype=torch.float32)
     arguments = CrossEntropy(

@@ -166,8 +166,8 @@ class CpuStack(Programs[Steps]):
     If modules or parameters of the stack are replaced or packed again, build a new one.
     """
 
-    def __init__(self, stack: nn.Module, library: Library) -> None:
-        super().__init__()
+    def __init__(self, stack: nn.Module, library: Library, build: Callable[[int], Steps]) -> None:
+        super().__init__(build)
         self.library = library
         self._parts = _parts(stack)
         self._values = [(each, each.data_ptr(), _version(each)) for each in stack.parameters()]

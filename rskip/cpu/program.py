@@ -7,7 +7,7 @@ A stack is any object with the members of `rskip.transformer`'s stacks: a module
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -309,21 +309,17 @@ class Program:
         self._work += work
 
 
-class Programs(ABC, Generic[Steps]):
-    """Builds programs for a number of rows. Each thread keeps one."""
+class Programs(Generic[Steps]):
+    """Programs for a number of rows, one per thread. `build` makes one for up to this number."""
 
-    def __init__(self) -> None:
-        self._programs = threading.local()
-
-    @abstractmethod
-    def build(self, rows: int) -> Steps:
-        """A program for up to this number of rows."""
+    def __init__(self, build: Callable[[int], Steps]) -> None:
+        self._build, self._programs = build, threading.local()
 
     def program(self, rows: int) -> Steps:
         """This thread's program."""
         most, program = getattr(self._programs, "kept", (0, None))
         if program is None or not most >= rows >= most // _FEWEST_ROWS:
             most = max(rows, _FEWEST_ROWS)
-            program = self.build(most)
+            program = self._build(most)
             self._programs.kept = most, program
         return program

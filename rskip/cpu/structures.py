@@ -12,7 +12,6 @@ from ctypes import c_double, c_int64, c_void_p
 from typing import Any, ClassVar
 
 TYPES = {"float32": 0, "bfloat16": 1}
-BLOCK = 64  # logits per block; the kernel stores each block's maximum
 _CTYPES = (ctypes.Structure, ctypes.Array)
 
 
@@ -165,24 +164,6 @@ class Embedding(Arguments):
     _fields_ = _fields(_pointers, "features packed", "scale")
 
 
-class Vocabulary(Arguments):
-    """The pass over the logits, which gives maxima and normalisers."""
-
-    _structure = "vocabulary"
-    _pointers = _pointers("logits") | _pointers("maxima normalisers", "float32")
-    _fields_ = _fields(_pointers, "words")
-
-
-class Best(Arguments):
-    """The search for the best continuations."""
-
-    _structure = "candidates"
-    _pointers = (
-        _pointers("logits") | _pointers("maxima offsets scores", "float32") | _pointers("beams tokens", "int64")
-    )
-    _fields_ = _fields(_pointers, "count width words")
-
-
 class CrossEntropy(Arguments):
     """Cross-entropy, with its gradient if `with_gradient` is set."""
 
@@ -226,7 +207,7 @@ IDENTITY, RELU, TANH = range(3)  # activations of linear maps
 SCALING, HIGHWAY, SHORTCUT, ORTHOGONAL, DELTA = range(5)  # forms of `Gating`
 GOES_ON, FINISHED, NOT_NUMBERS, NO_MEMORY = range(4)  # results of a search's step
 _CONSTANTS = {
-    "FLOAT32": TYPES["float32"], "BFLOAT16": TYPES["bfloat16"], "BLOCK": BLOCK,
+    "FLOAT32": TYPES["float32"], "BFLOAT16": TYPES["bfloat16"],
     "GOES_ON": GOES_ON, "FINISHED": FINISHED, "NOT_NUMBERS": NOT_NUMBERS, "NO_MEMORY": NO_MEMORY,
     "ATTEND": ATTEND, "RESIDUAL": RESIDUAL, "MAP": MAP, "EMBED": EMBED, "MAP8": MAP8,
     "JOIN": JOIN, "GATE": GATE, "IDENTITY": IDENTITY, "RELU": RELU, "TANH": TANH,
@@ -320,7 +301,7 @@ Layout = dict[tuple[str, str], tuple[int, int]]  # (structure, field) -> (offset
 
 
 def layout() -> Layout:
-    """The sizes and offsets of the structures, and the constants. A library that has others is refused."""
+    """The sizes and offsets of the structures, and the constants. A library in which they differ is refused."""
     found = {("", name): (value, 0) for name, value in _CONSTANTS.items()}
     for kind in Arguments.__subclasses__():
         found[kind._structure, ""] = 0, ctypes.sizeof(kind)

@@ -43,6 +43,14 @@ class CpuTransformer:
     :param model: the Transformer.
     """
 
+    config: Any  # these are the model's, by `__getattr__`
+    device: torch.device
+    connection: str
+    max_positions: int | None
+    max_source_positions: int | None
+    target_start: Literal["end", "begin"]
+    trained_source_positions: int
+
     def __init__(self, model: EncoderDecoder) -> None:
         self.model: Any = model
         self._encoder: CpuEncoder | None = None
@@ -64,45 +72,9 @@ class CpuTransformer:
         return self.model(*inputs)
 
     @property
-    def config(self) -> Any:
-        """Its model's."""
-        return self.model.config
-
-    @property
-    def device(self) -> torch.device:
-        """The model's device."""
-        return self.model.device
-
-    @property
     def precision(self) -> str:
         """The number format of its computations: "float32", "bfloat16", ..., or "int8"."""
         return "int8" if in_int8(self.model) else self.model.precision
-
-    @property
-    def connection(self) -> str:
-        """The spec of its connections; if they differ, "encoder's / decoder's"."""
-        return self.model.connection
-
-    @property
-    def max_positions(self) -> int | None:
-        """The maximum target length in tokens, including the end symbol; None without a limit."""
-        return self.model.max_positions
-
-    @property
-    def max_source_positions(self) -> int | None:
-        """The maximum source length in tokens, including the end symbol; None without a limit."""
-        return self.model.max_source_positions
-
-    @property
-    def target_start(self) -> Literal["end", "begin"]:
-        """The token of the dictionary that targets start with."""
-        start: Literal["end", "begin"] = self.model.target_start
-        return start
-
-    @property
-    def trained_source_positions(self) -> int:
-        """The longest source that fairseq would have trained on."""
-        return self.model.trained_source_positions
 
     def move(self, device: torch.device) -> None:
         """Moves the model to the device, where PyTorch computes.

@@ -7,11 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rskip.cpu.library import Library
-from rskip.cpu.structures import BLOCK, Best, Vocabulary
-
-MAX_CANDIDATES = 64  # limit of the native search, which inserts each candidate into a list
-
 
 class Candidates(NamedTuple):
     """Continuations of a sentence's beams, best first, each (B, N): total log-probability, beam, token."""
@@ -32,43 +27,12 @@ def on_host(*tensors: Tensor) -> tuple[Tensor, ...]:
     return copies
 
 
-class NativeScan:
-    """A pass of the native kernels over logits (B, K, V) in float32 or bfloat16.
+class Scan:
+    """A pass over float32 logits (B, K, V).
 
     normaliser: (B, K), log Σ exp(logits) over the vocabulary. `best` reads the logits again. Until then, the caller may
     decrease some of them.
     """
-
-    def __init__(self, logits: Tensor, library: Library) -> None:
-        *shape, vocabulary = logits.shape
-        self.logits, self.library = logits, library
-        self.maxima = torch.empty(*shape, -(-vocabulary // BLOCK))
-        self.normaliser = torch.empty(shape)
-        arguments = Vocabulary(logits=logits, maxima=self.maxima, normalisers=self.normaliser, words=vocabulary)
-        library.normalise(arguments, self.normaliser.numel(), work=logits.numel())
-
-    def best(self, offsets: Tensor, count: int) -> Candidates:
-        """The `count` best of logits + offsets (B, K), over all beams of each sentence; of equals the first."""
-        sentences, beams, vocabulary = self.logits.shape
-        if offsets.shape != (sentences, beams) or count < 1:
-            raise ValueError(
-                f"offsets are {tuple(offsets.shape)} and the count is {count}: "
-                f"expected ({sentences}, {beams}), one per beam, and 1 or more"
-            )
-        offsets = offsets.contiguous()
-        found = Candidates(
-            torch.empty(sentences, count), *(torch.empty(sentences, count, dtype=torch.long) for _ in range(2))
-        )
-        arguments = Best(
-            logits=self.logits, maxima=self.maxima, offsets=offsets, scores=found.scores, beams=found.beams,
-            tokens=found.tokens, count=count, width=beams, words=vocabulary,
-        )  # fmt: skip
-        self.library.best(arguments, sentences)
-        return found
-
-
-class Scan:
-    """Like `NativeScan`, computed by PyTorch from float32 logits."""
 
     def __init__(self, logits: Tensor) -> None:
         self.logits = logits

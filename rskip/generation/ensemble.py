@@ -28,15 +28,10 @@ class EnsembleDecoder:
     must have the same source tokens too. `temperature` divides each model's logits before the mean, as in fairseq. It
     replaces `SearchOptions.temperature`, which would divide the logarithm of the mean.
 
-    :raises ValueError: there is no model, or later: the number of memories is not that of the models, or target
-        vocabularies have different sizes.
+    :raises ValueError: a step's target vocabularies have different sizes.
     """
 
     def __init__(self, decoders: Sequence[StepDecoder], *, temperature: float = 1.0) -> None:
-        if not decoders:
-            raise ValueError("the ensemble has no models: give at least one")
-        if temperature <= 0:
-            raise ValueError(f"temperature={temperature!r}: expected more than 0")
         self.decoders = list(decoders)
         self.temperature = temperature
 
@@ -48,8 +43,6 @@ class EnsembleDecoder:
 
     def start(self, memory: Sequence[Any], *, attention: bool = False) -> EnsembleState:
         """The state before the first token, from one memory per model."""
-        if len(memory) != len(self.decoders):
-            raise ValueError(f"{len(memory)} memories for {len(self.decoders)} models: give one per model")
         return EnsembleState(
             [decoder.start(each, attention=attention) for decoder, each in zip(self.decoders, memory, strict=True)]
         )

@@ -150,5 +150,3 @@ class SearchOptions(Checked):
         """
         length = int(self.max_length_a * source_length + self.max_length_b)
         return max(length if max_positions is None else min(length, max_positions - 1), 1)
-
-    greatest_length = max_length  # former name

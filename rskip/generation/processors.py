@@ -6,8 +6,9 @@ B sentences, K beams, T tokens so far, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,69 +32,39 @@ class Step(NamedTuple):
     limits: Sequence[int]
 
 
-class StepProcessor(Protocol):
-    """Changes the logits (B, K, V) of a step in place. Only a negative `UnknownPenalty` may increase a logit."""
-
-    def __call__(self, logits: Tensor, step: Step) -> None: ...
+# Changes the logits (B, K, V) of a step in place. Only a negative penalty of the unknown token may increase a logit.
+StepProcessor = Callable[[Tensor, Step], None]
 
 
 def build_processors(options: SearchOptions, special: SpecialTokens) -> list[StepProcessor]:
     """The processors of these options, in the order in which they are called."""
-    rules: list[StepProcessor] = [Forbidden(special.padding)]
+    rules: list[StepProcessor] = [lambda logits, step: _forbid(logits, special.padding)]
     if options.unknown_penalty == math.inf:
-        rules.append(Forbidden(special.unknown))
+        rules.append(lambda logits, step: _forbid(logits, special.unknown))
     if options.min_length:
-        rules.append(MinLength(options.min_length, special.end))
+        rules.append(lambda logits, step: _forbid(logits, special.end) if step.length < options.min_length else None)
     if options.no_repeat_ngram:
-        rules.append(NoRepeatedNgrams(options.no_repeat_ngram, special.padding))
+        rules.append(partial(_forbid_repeated_ngrams, size=options.no_repeat_ngram, padding=special.padding))
     forced = ForcedTokens(rules, special)
     if options.unknown_penalty in (0, math.inf):
         return [forced]
-    return [UnknownPenalty(options.unknown_penalty, special.unknown), forced]
+    return [partial(_penalise, token=special.unknown, penalty=options.unknown_penalty), forced]
 
 
-class UnknownPenalty:
-    """Makes the unknown token less probable, or more probable if the penalty is negative."""
-
-    def __init__(self, penalty: float, unknown: int) -> None:
-        self.penalty, self.unknown = penalty, unknown
-
-    def __call__(self, logits: Tensor, step: Step) -> None:
-        logits[:, :, self.unknown] -= self.penalty
+def _forbid(logits: Tensor, token: int) -> None:
+    logits.select(2, token).fill_(-math.inf)
 
 
-class Forbidden:
-    """Forbids a token everywhere."""
-
-    def __init__(self, token: int) -> None:
-        self.token = token
-
-    def __call__(self, logits: Tensor, step: Step) -> None:
-        logits.select(2, self.token).fill_(-math.inf)
+def _penalise(logits: Tensor, step: Step, *, token: int, penalty: float) -> None:
+    logits[:, :, token] -= penalty
 
 
-class MinLength:
-    """Forbids the end before `length` tokens."""
-
-    def __init__(self, length: int, end: int) -> None:
-        self.length, self.end = length, end
-
-    def __call__(self, logits: Tensor, step: Step) -> None:
-        if step.length < self.length:
-            logits.select(2, self.end).fill_(-math.inf)
-
-
-class NoRepeatedNgrams:
+def _forbid_repeated_ngrams(logits: Tensor, step: Step, *, size: int, padding: int) -> None:
     """Forbids a second occurrence of an n-gram of `size` tokens in a hypothesis."""
-
-    def __init__(self, size: int, padding: int) -> None:
-        self.size, self.padding = size, padding
-
-    def __call__(self, logits: Tensor, step: Step) -> None:
-        if step.length:
-            hypotheses = step.tokens[:, :, 1:].flatten(0, 1)
-            repeated = repeated_ngram_tokens(_beside(logits, hypotheses), self.size, filler=self.padding)
-            logits.view(-1, logits.size(2)).scatter_(1, repeated, -math.inf)
+    if step.length:
+        hypotheses = step.tokens[:, :, 1:].flatten(0, 1)
+        repeated = repeated_ngram_tokens(_beside(logits, hypotheses), size, filler=padding)
+        logits.view(-1, logits.size(2)).scatter_(1, repeated, -math.inf)
 
 
 class ForcedTokens:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from rskip.checkpoint.arrays import arrays_of
 from rskip.checkpoint.checkpoint import LANGUAGES, PAIRS
@@ -28,7 +28,7 @@ class CpuDevice(str):
     index: ClassVar[None] = None  # type: ignore[assignment]
 
 
-class RuntimeModel:
+class RuntimeModel(KernelTransformer):
     """The translation model of a .safetensors file, on the CPU. It can be pickled. Unpickling reads the file again, and
     raises an error if the file was replaced.
 
@@ -62,7 +62,7 @@ class RuntimeModel:
             settings[f"{side}_connection"] = settings.get(f"{side}_connection") or settings.get("connection")
         self._made_of = file.absolute(), precision, source_words, target_words
         with arrays_of(file, header) as parameters:
-            self._model = KernelTransformer(settings, parameters, precision)
+            super().__init__(settings, parameters, precision)
             self._fingerprint = parameters.fingerprint(header.config)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -75,36 +75,6 @@ class RuntimeModel:
     def file(self) -> Path:
         """The .safetensors file."""
         return self._made_of[0]
-
-    @property
-    def precision(self) -> str:
-        """The number format of its computations."""
-        return self._model.precision
-
-    @property
-    def connection(self) -> str:
-        """The spec of its connections; if they differ, "encoder's / decoder's"."""
-        return self._model.connection
-
-    @property
-    def max_positions(self) -> int | None:
-        """The maximum target length in tokens, including the end; None without a limit."""
-        return self._model.max_positions
-
-    @property
-    def max_source_positions(self) -> int | None:
-        """The maximum source length in tokens, including the end; None without a limit."""
-        return self._model.max_source_positions
-
-    @property
-    def trained_source_positions(self) -> int:
-        """The longest source that fairseq would have trained on."""
-        return self._model.trained_source_positions
-
-    @property
-    def target_start(self) -> Literal["end", "begin"]:
-        """The token of the dictionary that targets start with."""
-        return self._model.target_start
 
     def search(
         self,
@@ -124,9 +94,8 @@ class RuntimeModel:
         if not sources:
             return []
         limits = [options.max_length(len(source), self.max_positions) for source in sources]
-        library = self._model.library
-        with CompiledSearch(library, options, limits=limits, prefixes=prefixes, special=special) as search:
-            search.run(self._model.decoding(self._model.encode(sources), options.beam), each_step)
+        with CompiledSearch(self.library, options, limits=limits, prefixes=prefixes, special=special) as search:
+            search.run(self.decoding(self.encode(sources), options.beam), each_step)
             return search.hypotheses()
 
 

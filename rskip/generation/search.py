@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rskip.cpu import find_library, native_library
+from rskip.cpu import find_library
 from rskip.cpu.search import NOT_A_NUMBER
-from rskip.generation.candidates import MAX_CANDIDATES, Candidates, NativeScan, Scan, on_host
+from rskip.generation.candidates import Candidates, Scan, on_host
 from rskip.generation.compiled_steps import compiled_search
 from rskip.generation.decoder import StepDecoder
 from rskip.generation.hypothesis import Hypothesis
@@ -156,7 +156,7 @@ class _Search:
     def _candidates(self, logits: Tensor, length: int) -> Candidates:
         if self.options.temperature != 1:
             logits = logits.float() / self.options.temperature
-        scan = self._scan(logits.contiguous())
+        scan = Scan(logits.float().contiguous())
         logits, normaliser, scores = scan.logits, scan.normaliser, self._on_device(self.beams.scores)
         step = Step(length, self.beams.tokens, self.prefix, self.max_lengths)
         for process in self.processors:
@@ -171,12 +171,6 @@ class _Search:
             return self._sampled(*drawn, scores)
         count = min(2 * width, logits.size(1) * logits.size(2) - 1)
         return scan.best(scores - normaliser, count)
-
-    def _scan(self, logits: Tensor) -> NativeScan | Scan:
-        library = native_library(logits) if self.options.unknown_penalty >= 0 and self.generator is None else None
-        if library is not None and 2 * self.options.beam <= MAX_CANDIDATES:
-            return NativeScan(logits, library)
-        return Scan(logits.float())
 
     def _sampled(self, tokens: Tensor, log_probabilities: Tensor, scores: Tensor) -> Candidates:
         beams = torch.arange(self.beams.scores.size(1), device=tokens.device).expand_as(tokens)

@@ -17,7 +17,6 @@ from rskip.connections import ConnectionSpec, MixLN, StackConnection, build_norm
 from rskip.connections.connection import Connection, HostNeed
 from rskip.connections.norms import LayerNorm
 from rskip.connections.spec import read_supplies
-from rskip.nn.hosts.cut_stack import warn_of_cuts
 from rskip.nn.hosts.host import YOURSELF, AdaptedBlock, Host, Member, adapted_class, as_in, find_host, has_hooks
 from rskip.nn.image_blocks import image_connections, join_images
 from rskip.nn.residuals import REFERENCE, Residual, Residuals
@@ -157,7 +156,6 @@ class _Stack:
             raise SettingError("model", problem, expected=expected)
         path, _, container = name.rpartition(".")
         owner = model.get_submodule(path)
-        self.container: Member = owner, container
         final = host.final_norm(owner, container)
         self.final_norm: Member | None = None if final is None else (owner, final)
 
@@ -229,7 +227,6 @@ class _Stack:
             block.register_module("closing_norm", residuals.closing_norm if block is last else None)
         if self.final_norm is not None:
             _close(self.final_norm, spec, last, self.features, post_norm=self.post_norm)
-        warn_of_cuts(*self.container, residuals.stack, closes=residuals.closing_norm is not None)
 
 
 def _find_blocks(model: nn.Module) -> list[tuple[str, Host, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from rskip.settings.check import Checked, convert
 from rskip.settings.errors import SettingError
@@ -14,6 +14,7 @@ from rskip.settings.kinds import Index, Layers, Positions, Positive, Probability
 if TYPE_CHECKING:
     from torch import Tensor
 
+Config = TypeVar("Config", bound="DecoderConfig")
 ACTIVATIONS = ("relu", "gelu", "gelu_accurate", "gelu_fast", "tanh", "linear", "swish")
 
 
@@ -104,6 +105,14 @@ class DecoderConfig(Checked):
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain values, ready for JSON."""
         return asdict(self)
+
+    @classmethod
+    def from_dict(cls: type[Config], values: Mapping[str, Any]) -> Config:
+        """The configuration from a result of `to_dict`.
+
+        :raises SettingError: a value has the wrong type, or a key is unknown; the nearest known key is suggested.
+        """
+        return convert(values, cls)
 
     def _check_stack(self, side: str) -> None:
         """Checks the sizes and the connection of the stack `side`."""
@@ -199,14 +208,6 @@ class LanguageModelConfig(DecoderConfig):
         """The number of heads of keys and values."""
         return self.decoder_key_value_heads or self.decoder_attention_heads
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> LanguageModelConfig:
-        """The configuration from a result of `to_dict`.
-
-        :raises SettingError: a value has the wrong type, or a key is unknown; the nearest known key is suggested.
-        """
-        return convert(values, cls)
-
 
 @dataclass(frozen=True)
 class TransformerConfig(StackConfig):
@@ -247,10 +248,3 @@ class TransformerConfig(StackConfig):
     def output_has_bias(self) -> bool:
         return self.output_bias
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> TransformerConfig:
-        """The configuration from a result of `to_dict`.
-
-        :raises SettingError: a value has the wrong type, or a key is unknown; the nearest known key is suggested.
-        """
-        return convert(values, cls)

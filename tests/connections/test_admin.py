@@ -104,10 +104,3 @@ def test_training_without_the_pass_is_no_pass_and_loaded_weights_are(x):
     for connection in loaded.connections:
         connection.reset_parameters()
     assert not is_profiled(loaded)
-
-
-def test_a_stack_of_others_needs_none(x):
-    model = Blocks("wskip+ln").double()
-    with admin_profiling(model):
-        model(x)
-    assert weights_of(model) == [1, 1, 1, 1] and is_profiled(model)

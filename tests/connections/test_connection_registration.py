@@ -187,10 +187,8 @@ def test_most_of_a_family_is_read_from_its_class():
             parse_connection(f"2all_of_it+ln:{text}")
     register_connection("all_of_it", **own)(Everything)
     assert find_family("all_of_it").works_on == ("text", "images"), "nothing closes its stack"
-    stated = {"text_only": True, "needs_place": True, "needs_branch": False, "options": {}}
-    register_connection("all_of_it", **own, **stated)(Everything)
-    family = find_family("all_of_it")
-    assert (family.works_on, family.needs, family.options) == (("text",), ("place",), {})
+    register_connection("all_of_it", **own, text_only=True)(Everything)
+    assert find_family("all_of_it").works_on == ("text",)
 
 
 def test_a_class_with_its_own_before_and_after_passes_on_streams_unless_it_says_history():

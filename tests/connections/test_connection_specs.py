@@ -61,21 +61,14 @@ def test_canonical_form_and_slug():
 def test_parts_of_a_spec():
     rskip = parse_connection("2rskip+ln")
     assert (rskip.family, rskip.factor, rskip.norm, rskip.options) == ("rskip", 2, "ln", ())
-    assert (rskip.recursion, rskip.scale) == (2, None)
     xskip = parse_connection("0.5xskip:branch_scale=2")
-    assert (xskip.scale, xskip.recursion, xskip.norm) == (0.5, None, None)
+    assert (xskip.factor, xskip.norm) == (0.5, None)
     assert xskip.settings == {"scale": 0.5, "branch_scale": 2, "norm": None}
     assert parse_connection("sas:gate=single").settings == {
         "norm": "ln", "gate": "single", "gamma": "tied", "norm_term": True, "alpha_bias": 0, "beta_bias": 0,
         "host": "postnorm",
     }  # fmt: skip
     assert parse_connection("highway").settings == {"gate": "transform", "bias": -3}
-
-
-def test_closing_norm():
-    closing = {"prenorm+ln": "ln", "prenorm+rms": "rms", "1xskip+ln": None, "1xskip": None, "sas": None,
-               "sas:host=prenorm": "ln", "sas+rms:host=prenorm": "rms"}  # fmt: skip
-    assert {spec: parse_connection(spec).closing_norm for spec in closing} == closing
 
 
 def test_a_spec_built_from_parts_is_the_parsed_one():
@@ -123,13 +116,6 @@ def test_every_spec_is_read_back_from_its_text(spec):
 @given(specs(), specs())
 def test_different_specs_have_different_slugs(one, other):
     assert (one == other) == (str(one) == str(other)) == (one.slug == other.slug)
-
-
-def test_slugs_tell_signs_and_exponents_apart():
-    written = ["1.5xskip", "15xskip", "1e-05xskip", "1e5xskip:branch_scale=2", "highway:bias=-6.5"]
-    assert [parse_connection(text).slug for text in written] == [
-        "1p5xskip", "15xskip", "1em05xskip", "100000xskip-branch_scale_2", "highway-bias_m6p5",
-    ]  # fmt: skip
 
 
 FORM = "[λ]family[+norm][:option=value,...], such as 2rskip+ln or sas:gate=single"
@@ -231,27 +217,11 @@ def test_features_are_counted_and_lie_last_or_second():
         assert refusal(build_connection, "1xskip", 8, feature_dim=feature_dim).name == "feature_dim"
 
 
-PAPERS = {  # where each family is from
-    "highway": ("Highway Networks", "https://arxiv.org/abs/1505.00387", None),
-    "prenorm": ("On Layer Normalization in the Transformer Architecture", "https://arxiv.org/abs/2002.04745", None),
-    "rskip": ("Rethinking Skip Connection with Layer", "https://arxiv.org/abs/2105.07205", "Eq. 4"),
-    "sas": ("Self-Adaptive Scaling Approach", "https://aclanthology.org/K19-1080", "Eq. 4"),
-    "wskip": ("Rethinking Skip Connection with Layer", "https://arxiv.org/abs/2105.07205", "section 4.3"),
-    "xskip": ("Rethinking Skip Connection with Layer", "https://arxiv.org/abs/2105.07205", "Eq. 2 and 3"),
-}
-
-
 def test_families_describe_themselves():
-    families = {family.name: family for family in list_connections()}
-    assert list(families) == sorted(families)
+    names = [family.name for family in list_connections()]
+    assert names == sorted(names)
     for family in OWN_FAMILIES:
         assert family.formula and family.source, family.name
+        assert inspect.signature(family.connection).parameters["feature_dim"].default == -1, "text"
         if family.paper.url is not None:
             assert family.paper.url.startswith("https://") and family.paper.authors, family.name
-    for name, (title, url, part) in PAPERS.items():
-        paper = families[name].paper
-        assert paper.title.startswith(title) and (paper.url, paper.part) == (url, part)
-        assert inspect.signature(families[name].connection).parameters["feature_dim"].default == -1, "text"
-    assert "(1-α)(1-β)" in families["sas"].formula and "Eq. 4" in families["sas"].source
-    assert "y_{k-1}" in families["rskip"].formula and "Eq. 4" in families["rskip"].source
-    assert "Table 6" in families["highway"].source

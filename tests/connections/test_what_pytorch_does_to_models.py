@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from rskip.connections import build_connection
 from tests.connections.every_connection import FAMILIES, specs_on_text
 from tests.connections.stack import FEATURES, Run, Stack
 
@@ -92,13 +91,6 @@ def test_recomputed_reentrantly_a_layer_gives_the_same_gradients_or_is_refused(f
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_without_gradients_nothing_is_refused(family):
-    model, x = drawn(specs_on_text(family)[0])
-    with torch.no_grad():
-        assert torch.equal(model(x.requires_grad_()), model(x.detach()))
-
-
-@pytest.mark.parametrize("family", FAMILIES)
 def test_vectorised_over_examples_it_gives_the_same_with_gradients(family):
     for spec in specs_on_text(family):
         model, x = drawn(spec)
@@ -106,13 +98,6 @@ def test_vectorised_over_examples_it_gives_the_same_with_gradients(family):
         gradient, value = per_example(x)
         torch.testing.assert_close(value, model(x).square().sum((1, 2)))
         torch.testing.assert_close(gradient, gradients(model, x)[0])
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_it_runs_on_the_meta_device(family):
-    with torch.device("meta"):
-        y = Stack(specs_on_text(family)[0], layers=1)(torch.empty(2, 3, FEATURES, dtype=torch.float64))
-    assert y.shape == (2, 3, FEATURES) and y.is_meta
 
 
 @pytest.mark.parametrize("assign", [False, True])
@@ -139,17 +124,6 @@ def test_compiled_and_exported_it_gives_the_same(family):
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(x), model(x))
     torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), model(x))
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize("spec", ["2rskip+ln", "sas", "highway"])
-def test_on_images_the_former_onnx_exporter_writes_a_valid_file(spec):
-    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is an optional library")
-    connection, x, f = build_connection(spec, FEATURES, feature_dim=1), *torch.randn(2, 2, FEATURES, 3, 5)
-    file = io.BytesIO()
-    torch.onnx.export(connection, (x, f), file, input_names=["x", "f"], dynamo=False)
-    (found,) = runtime.InferenceSession(file.getvalue()).run(None, {"x": x.numpy(), "f": f.numpy()})
-    torch.testing.assert_close(torch.from_numpy(found), connection(x, f), rtol=1e-4, atol=1e-5)
 
 
 class Block(nn.Module):

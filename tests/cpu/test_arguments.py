@@ -30,14 +30,6 @@ def test_arguments_hold_what_they_point_to():
     assert all(each() is None for each in held)
 
 
-def test_arguments_let_go_of_what_they_no_longer_point_to():
-    first, second = torch.zeros(2), torch.zeros(2)
-    arguments, held = Linear(x=first), weakref.ref(first)
-    arguments.point("x", second)
-    del first
-    assert held() is None and arguments.x == second.data_ptr()
-
-
 def test_parameters_may_get_another_storage():
     """`Module.to` may replace the storage while a program waits for its next run."""
     parameter = torch.nn.Parameter(torch.arange(3.0))

@@ -95,17 +95,6 @@ def test_a_target_that_outgrows_its_slots(build, source, sentences):
     assert [len(set(row)) for row in state.slots[:, :, 1 : state.length].flatten(1).tolist()] == [5 * 39] * 3
 
 
-@pytest.mark.parametrize("output_bias", [False, True])
-def test_bfloat16_and_int8(build, source, output_bias):
-    build = partial(build, output_bias=output_bias)
-    assert_equal_decoding(for_inference(build("2rskip+ln"), "bfloat16"), source, beams=2, steps=3, tolerance=0.05)
-    try:
-        model = for_inference(build("2rskip+ln"), "int8")
-    except ValueError:
-        pytest.skip("this processor has no exact 8-bit products")
-    assert_equal_decoding(model, source, beams=2, steps=3, tolerance=0.05)
-
-
 def test_models_that_the_kernels_dont_suit(build, source):
     changes = (lambda model: model, lambda model: model.float().train(), lambda model: model.float())
     for suits, change in zip((False, False, True), changes, strict=True):  # in float64, in training
@@ -115,13 +104,6 @@ def test_models_that_the_kernels_dont_suit(build, source):
         model.step(torch.full((3, 1), 2), state)
         model.reorder(state, torch.zeros(3, 4, dtype=torch.long))
         assert model.step(torch.full((3, 4), 2), state).shape == (3, 4, 29)
-
-
-@torch.no_grad()
-def test_a_forward_pass_is_the_models(build, source):
-    model = for_inference(build("2rskip+ln"), "float32")
-    prefix = torch.full((len(source), 2), 2)
-    assert torch.equal(model(source, prefix), model.model(source, prefix))
 
 
 @torch.no_grad()
@@ -167,21 +149,6 @@ def test_tokens_that_are_not_in_the_vocabulary_are_refused(build, tokens, error,
     state = model.start(model.encode(torch.tensor([[4]])))
     with pytest.raises(error, match=message):
         model.step(torch.tensor(tokens)[:, 1 if error is IndexError and tokens[0][0] == 4 else 0, None], state)
-
-
-@torch.inference_mode()
-def test_indices_of_any_integer_type_are_the_same(build, source):
-    model = for_inference(build(), "float32")
-    memory = model.encode(source.int())
-    assert torch.equal(memory.states, model.encode(source).states)
-    first, parents, staying = torch.full((3, 1), 2), torch.zeros(2, 4, dtype=torch.long), torch.tensor([2, 0])
-    after = []
-    for kind in (torch.int64, torch.int32, torch.uint8):
-        state = model.start(memory)
-        model.step(first.to(kind), state)
-        model.reorder(state, parents.to(kind), staying.to(kind))
-        after.append(model.step(torch.arange(4, 12, dtype=kind).view(4, 2).T, state))
-    assert torch.equal(after[0], after[1]) and torch.equal(after[0], after[2])
 
 
 @torch.inference_mode()

@@ -154,18 +154,6 @@ def test_the_docs_examples_of_other_formulas_have_no_kernel_form():
     assert not {"frac", "ngpt"} & families_of([*STATED, *GATED]), "docs/speed_reference.md and docs/translation.md"
 
 
-@needs_kernels
-def test_factors_that_training_changes_are_seen(build, source):
-    model = for_inference(build("askip+ln"))
-    with torch.inference_mode():
-        model.start(model.encode(source))
-    with torch.no_grad():
-        for name, parameter in model.model.named_parameters():
-            if name.endswith("offset"):
-                parameter.fill_(100.0)
-    assert_equal_decoding(model, source, beams=3, steps=3)
-
-
 @pytest.mark.parametrize("spec", GATED)
 def test_what_a_family_states_of_its_gates_is_its_formula(spec):
     connection = _built(spec)
@@ -204,17 +192,6 @@ def test_gates_are_computed_by_the_kernels(spec, precision, build, source, monke
     monkeypatch.setattr(Gate, "forward", lambda *_: pytest.fail("a module computed a gate"))
     with torch.inference_mode():
         assert model.decoding(model.start(model.encode(source)), 3) is not None
-
-
-def test_gates_that_the_kernels_dont_compute_are_none():
-    assert gated_sum(build_connection("prenorm+ln", 4)) is None
-    connection = build_connection("sas+rms", 4)
-    assert gated_sum(connection) is not None
-    connection.norm = OtherNorm(4)
-    assert gated_sum(connection) is None
-    connection = build_connection("highway", 4)
-    connection.combine = lambda x, f: x
-    assert gated_sum(connection) is None
 
 
 def test_a_formula_is_not_inherited_by_a_class_that_changes_it():

@@ -86,7 +86,7 @@ def main() -> None:
         for each in found:
             print(each.score, *each.tokens)
 
-    model = runtime._model
+    model = runtime
     memory = model.encode(sources)
     length = max(map(len, sources))
     rows = len(sources) * length

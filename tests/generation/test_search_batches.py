@@ -85,11 +85,3 @@ def test_a_sentence_does_not_depend_on_the_others(search, table_decoder, random_
             assert one.score == pytest.approx(other.score, abs=1e-5)
             torch.testing.assert_close(one.token_scores, other.token_scores, rtol=0, atol=1e-5)
             assert torch.equal(one.attention, other.attention)
-
-
-def test_a_sentence_that_leaves_takes_its_prefix_along(search):
-    always = lambda prefix: {A: 0.5, B: 0.4, END: 0.1}  # noqa: E731
-    forced = [[A, END, 1, 1], [B, B, A, B], [A, B, B, 1], [B, A, A, B]]
-    results = search(*[always] * 4, prefix=forced, beam=2, max_length_b=5)
-    found = [hypotheses[0].tokens.tolist() for hypotheses in results]
-    assert found == [[A, END], [B, B, A, B, A, END], [A, B, B, A, A, END], [B, A, A, B, A, END]]

@@ -103,21 +103,6 @@ def test_no_repeat_ngram(search, expect):
     expect(search(loop, no_repeat_ngram=1, **long)[0], ((A, B, C, END), 0.9 * 0.8 * 0.15 * 0.5, 4))
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("beam", [1, 4])
-def test_no_ngram_comes_twice(search, random_table, size, beam):
-    tables = [random_table(f"repeats {number}", 6) for number in range(8)]
-    settings = {"beam": beam, "nbest": beam, "max_length_b": 12, "min_length": 3}
-    repeats = {0: 0, size: 0}
-    for limit in repeats:
-        for hypotheses in search(*tables, no_repeat_ngram=limit, **settings):
-            for hypothesis in hypotheses:
-                assert math.isfinite(hypothesis.score)
-                ngrams = [tuple(each) for each in hypothesis.tokens.unfold(0, size, 1).tolist()]
-                repeats[limit] += len(ngrams) - len(set(ngrams))
-    assert repeats[size] == 0 < repeats[0]
-
-
 def test_prefix_is_forced_and_counts_in_the_score(search, expect):
     table = {
         (): {A: 0.9, B: 0.1},
@@ -140,13 +125,6 @@ def test_prefixes_of_different_lengths(search, expect):
     expect(results[2], ((A, A, A, A, END), 0.6**4 * 0.2, 5))
 
 
-def test_prefix_may_hold_the_end_before_min_length(search, expect):
-    table = always(a=0.6, b=0.3, end=0.1)
-    results = search(table, table, prefix=[[B, END], [B, PAD]], beam=2, min_length=3, max_length_b=3)
-    expect(results[0], ((B, END), 0.3 * 0.1, 2))
-    expect(results[1], ((B, A, A, END), 0.3 * 0.6**2 * 0.1, 4))
-
-
 def test_prefix_may_repeat_itself(search, expect):
     table = always(a=0.6, b=0.2, unknown=0.1, end=0.1)
     settings = {"beam": 1, "no_repeat_ngram": 2, "unknown_penalty": 1.0, "max_length_b": 5}
@@ -158,16 +136,6 @@ def test_prefix_may_repeat_itself(search, expect):
 def test_prefix_longer_than_the_greatest_length_is_cut(search, expect):
     table = always(a=0.6, b=0.3, end=0.1)
     expect(search(table, prefix=[[B, B, B, B]], beam=2, max_length_b=2)[0], ((B, B, END), 0.3**2 * 0.1, 3))
-
-
-def test_forced_tokens_keep_one_beam_of_many(search):
-    """A prefix leaves one continuation a step, whatever the beam: no hypothesis comes twice, none is impossible."""
-    table = always(a=0.5, b=0.3, c=0.1, end=0.1)
-    hypotheses = search(table, prefix=[[C, C]], beam=4, nbest=4, max_length_b=5)[0]
-    found = [tuple(each.tokens.tolist()) for each in hypotheses]
-    assert len(set(found)) == 4
-    assert all(each[:2] == (C, C) for each in found)
-    assert all(math.isfinite(each.score) for each in hypotheses)
 
 
 @pytest.mark.parametrize("sampling", [False, True])

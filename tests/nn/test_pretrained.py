@@ -84,11 +84,11 @@ def test_activation_checkpoints_give_the_same_gradients_or_are_refused(module):
         expected = gradients(model)
         for reentrant in (False, True):
             kept = {"use_reentrant": reentrant}
-            if spec == "attnres" and reentrant:
-                with pytest.raises(SettingError, match="attnres loses gradients in reentrant checkpoints; pass"):
-                    model.gradient_checkpointing_enable(kept)
-                continue
             model.gradient_checkpointing_enable(kept)
+            if spec == "attnres" and reentrant:
+                with pytest.raises(RuntimeError, match="pass use_reentrant=False"):
+                    gradients(model)
+                continue
             for name, gradient in gradients(model).items():
                 torch.testing.assert_close(gradient, expected[name])
             model.gradient_checkpointing_disable()
@@ -115,14 +115,6 @@ def test_hidden_states_are_what_the_stack_would_give_if_it_ended_there(module):
         with pytest.raises(SettingError, match="expected return_dict=True, since this connection's hidden states"):
             adapted.base_model(TOKENS, output_hidden_states=True, return_dict=False)
         assert adapted.base_model(TOKENS, return_dict=False)[0].shape == (2, 7, 24)
-
-
-@pytest.mark.parametrize("module", ["gpt2", "bert"], indirect=True)
-def test_cross_attention_without_encoder_states_is_told_where_the_connection_needs_it(module):
-    for spec in ("2rskip+ln", "mhc", "denseformer"):
-        assert adapt(build(module, add_cross_attention=True), spec)(TOKENS).logits.shape == (2, 7, 61)
-    with pytest.raises(TypeError, match="the model got no encoder_hidden_states: AttnRes expects a tuple of 3 tensors"):
-        adapt(build(module, add_cross_attention=True), "attnres")(TOKENS)
 
 
 def test_the_last_layers_can_be_removed_if_the_state_is_x(module):
@@ -164,16 +156,6 @@ def test_a_stock_folder_is_adapted_after_loading_and_refused_by_an_adapted_class
     assert torch.equal(adapted(TOKENS).logits, adapt(model, "2rskip+ln")(TOKENS).logits)
     with pytest.raises(SettingError, match="has no rskip_connection in its config; load it with its library's class"):
         type(adapted).from_pretrained(tmp_path)
-
-
-def test_what_a_checkpoint_lacks_has_its_initial_value(module, tmp_path):
-    model = noisy(adapt(build(module), "hyper"))
-    fresh = adapt(build(module), "hyper").state_dict()
-    kept = {name: value for name, value in model.state_dict().items() if not name.endswith("connection.input_weights")}
-    model.save_pretrained(tmp_path, state_dict={**kept})
-    loaded = type(model).from_pretrained(tmp_path).state_dict()
-    for name, value in loaded.items():
-        assert torch.equal(value, kept.get(name, fresh[name])), name
 
 
 def test_an_edited_config_is_refused(module, tmp_path):

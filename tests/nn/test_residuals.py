@@ -14,7 +14,6 @@ from rskip.connections import HOST_NEEDS, admin_profiling, list_connections
 from rskip.nn import Residuals, adapt, adaptation, no_weight_decay
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
-from tests.connections.test_initial_values import assert_starts_as_built
 
 FEATURES = 16
 INSIDE = {"subln", "normformer", "hybridnorm"}  # these need norms inside the branch, which this file's model lacks
@@ -122,41 +121,6 @@ def test_every_parameter_gets_a_gradient_and_reset_restores_the_initial_values(d
         drawn = "gate" in name or name.endswith(("down.weight", "mixing", "step.weight", "target.weight"))
         assert drawn or torch.equal(value, first[name]), name
         assert not (value == 7).any() or name.endswith("_extra_state")
-
-
-def test_reset_restores_the_distribution_of_drawn_values(spec):
-    """Also of LAuReL's A, which starts as an `nn.Linear`."""
-    assert_starts_as_built(lambda: Residuals(spec, 32, layers=2, host_supplies=HOST_NEEDS), spec)
-
-
-@pytest.mark.slow
-def test_every_family_trains(spec):
-    """60 steps on the task "the next token is the one before it" reach a low loss."""
-    torch.manual_seed(0)
-    decoder = Decoder(spec, layers=2, host_supplies=HOST_NEEDS)
-    decoder.residuals.reset_parameters()
-    optimizer = torch.optim.Adam(decoder.parameters(), 0.02)
-    for step in range(60):
-        tokens = torch.randint(11, (16, 1), generator=torch.Generator().manual_seed(step)).repeat(1, 12)
-        tokens[:, 1::2] = (tokens[:, 1::2] + 3) % 11
-        loss = nn.functional.cross_entropy(decoder(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert loss < 0.6  # at random: 2.4; the slowest family, ngpt, reaches 0.36
-
-
-def test_eps_reaches_every_normalisation():
-    for name in ("2rskip+ln", "periln", "mhc", "sas"):
-        norms = [each for each in Residuals(name, 8, layers=2, eps=1e-3).modules() if isinstance(each, nn.LayerNorm)]
-        assert norms and {norm.eps for norm in norms} == {1e-3}
-
-
-def test_the_model_may_close_the_stack_itself():
-    assert Residuals("prenorm+ln", 8, layers=1).closing_norm is not None
-    assert Residuals("prenorm+ln", 8, layers=1, closing_norm=False).closing_norm is None
-    x = torch.randn(2, 8)
-    assert torch.equal(Residuals("prenorm+ln", 8, layers=1, closing_norm=False).leave(x), x)
 
 
 def test_a_state_of_another_connection_is_refused():

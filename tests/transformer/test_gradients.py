@@ -47,11 +47,3 @@ def test_layerdrop_leaves_out_its_share_of_layers_in_training_only():
     run = [sum(1 for _ in layers_to_run(layers, 0.3, training=True)) for _ in range(500)]
     assert sum(run) / 5000 == pytest.approx(0.7, abs=0.03)
     assert sum(1 for _ in layers_to_run(layers, 0.3, training=False)) == 10
-
-
-def test_layerdrop_applies_to_both_stacks(build, source, prefix):
-    for side in ("encoder", "decoder"):
-        model = build(dropout=0.0, **{f"{side}_layerdrop": 0.9})
-        full = model(source, prefix)
-        torch.manual_seed(0)
-        assert not torch.allclose(model.train()(source, prefix), full)

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from rskip.transformer.attention import record_weights
-from rskip.transformer.state import IncrementalState
 
 STEPS = 40
 
@@ -49,16 +48,6 @@ def test_any_sequence_of_reorderings(build, widths, removal):
         histories = torch.cat([histories, tokens], 2)
 
 
-def test_beams_from_the_first_step(build, source):
-    """Several beams before anything was decoded: none sees the others'."""
-    model = build()
-    memory = model.encode(source)
-    tokens = torch.randint(4, 29, (len(source), 3))
-    state = model.start(memory)
-    model.reorder(state, torch.zeros(len(source), 3, dtype=torch.int64))
-    check(model, memory, tokens[:, :, None], model.step(tokens, state))
-
-
 def test_attention_is_that_of_the_last_layer(build, source, prefix):
     model = build("2rskip+ln", decoder_layers=2)
     memory = model.encode(source)
@@ -69,13 +58,6 @@ def test_attention_is_that_of_the_last_layer(build, source, prefix):
         model.step(tokens[:, None], state)
         weights = expected[0][:, position].double()
         torch.testing.assert_close(state.attention[:, 0].double(), weights, rtol=0, atol=1e-6)
-
-
-def test_no_attention_unless_asked_for(build, source):
-    model = build()
-    state = model.start(model.encode(source))
-    model.step(torch.full((len(source), 1), 2), state)
-    assert isinstance(state, IncrementalState) and state.attention is None
 
 
 def test_a_state_leaves_the_memory_as_it_was(build):

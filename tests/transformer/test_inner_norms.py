@@ -162,23 +162,6 @@ def test_a_transformer_follows_the_formula(build, connection, value_residual, so
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10, msg=name)
 
 
-@pytest.mark.parametrize("mode", ["module", "autocast"])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("connection", BLOCKS)
-def test_half_precision_is_near_float64(build, connection, dtype, mode, source, prefix):
-    model = build(connection, value_residual="learned")
-    exact = model(source, prefix)
-    in_module = mode == "module"
-    model = model.to(dtype if in_module else torch.float32)
-    with torch.autocast("cpu", dtype=dtype, enabled=not in_module):
-        logits = model(source, prefix)
-    assert logits.dtype == dtype
-    rounding = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}[dtype]
-    torch.testing.assert_close(logits.double(), exact, rtol=0, atol=20 * rounding * exact.abs().max().item())
-    logits.float().square().sum().backward()
-    assert all(each.grad is not None and each.grad.isfinite().all() for each in model.parameters())
-
-
 def test_normformers_layer_is_fairseqs(build):
     """fairseq 0.12.2 scales heads after the output map, the paper, fairseq2 and x-transformers before it."""
     pytest.importorskip("fairseq", reason="needs fairseq: run `rskip setup-fairseq`")

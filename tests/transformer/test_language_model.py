@@ -194,18 +194,8 @@ def test_wrong_settings(fields: dict[str, Any], message: str) -> None:
     assert str(error.value).startswith(message) and "\n" not in str(error.value)
 
 
-def test_padding_is_a_token() -> None:
-    with pytest.raises(SettingError, match=r"padding is 23: expected a token of the vocabulary, 0 to 22"):
-        build(padding=23)
-
-
 def test_a_text_longer_than_the_learned_positions() -> None:
     model = build(**GPT2)
     assert model.max_positions == 12 and build(**LLAMA).max_positions is None
     with pytest.raises(ValueError, match="13 tokens, but this model has only 12 learned positions"):
         model.start(text(1, 13))
-
-
-def test_there_is_no_source_to_attend_to() -> None:
-    with pytest.raises(SettingError, match="attention is True: expected false"):
-        build().start(text(), attention=True)

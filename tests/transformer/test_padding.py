@@ -29,14 +29,6 @@ def test_padding_on_either_side(build, source, prefix, learned):
         check(model, source, prefix, left, right)
 
 
-def test_a_batch_of_mixed_lengths_equals_its_sentences(build, source, prefix):
-    model = build("2rskip+ln")
-    together = model(source, prefix)
-    for row, sentence in enumerate(source):
-        alone = model(sentence[sentence.ne(1)][None], prefix[row : row + 1])
-        torch.testing.assert_close(together[row : row + 1], alone, rtol=0, atol=1e-10)
-
-
 def test_no_position_sees_a_later_target_token(build, source, prefix):
     model = build("2rskip+ln")
     changed = prefix.clone()

@@ -8,12 +8,10 @@ import math
 
 import pytest
 import torch
-from torch._dynamo.utils import counters
 
 from rskip.connections import admin_profiling
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
-from rskip.transformer.stack import compile_layers
 from tests.connections.every_connection import with_every_family
 from tests.transformer.conftest import small
 
@@ -21,15 +19,6 @@ STREAMS = ["residual_dual", "b2t", "siamese", "hyper:streams=2", "mhc:streams=2,
            "mhc_lite:streams=2", "x0"]  # fmt: skip
 HISTORY = ["denseformer", "attnres:blocks=3", "mudd"]
 STATES = [*STREAMS, *HISTORY]
-
-
-@pytest.mark.parametrize("connection", STATES)
-def test_recomputed_activations_give_the_same_gradients(build, connection, source, prefix, gradients):
-    plain = build(connection, dropout=0.3).train()
-    recomputed = build(connection, dropout=0.3, checkpoint_activations=True).train()
-    expected = gradients(plain, source, prefix)
-    for name, gradient in gradients(recomputed, source, prefix).items():
-        torch.testing.assert_close(gradient, expected[name], rtol=0, atol=1e-12, msg=name)
 
 
 @pytest.mark.parametrize("connection", [*STATES, "periln"])
@@ -94,14 +83,6 @@ def test_a_familys_gain_is_in_the_models_initial_weights(build, connection):
             torch.testing.assert_close(parameter, gain * parameters[name], rtol=1e-6, atol=0, msg=name)
 
 
-def test_layers_know_their_places(build):
-    model = build("lns", encoder_layers=3)
-    for stack in (model.encoder, model.decoder):
-        for number, layer in enumerate(stack.layers, start=1):
-            scales = [each.scale for name, each in layer.named_children() if name.endswith("_connection")]
-            assert scales == [1 / math.sqrt(number)] * (2 if stack is model.encoder else 3)
-
-
 TRAINED = with_every_family([
     "1xskip", "2xskip+ln", "layerscale+ln", "mixln:ratio=0.5", "laurel+ln", *STATES, "askip+ln",
     "askip+ln:form=recursive", "askip+ln:form=mixture", "normformer:res_scale=true", "orthogonal+ln", "frac:parts=2",
@@ -122,15 +103,6 @@ def test_updates_are_the_same_from_a_file_of_model_and_optimiser(connection, sou
     last = updates(model, optimizer, source, prefix, range(2, 4))
     assert updates(resumed, other, source, prefix, range(2, 4)) == last
     assert all(torch.equal(own, tensor) for own, tensor in zip(resumed.parameters(), model.parameters(), strict=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("connection", TRAINED)
-def test_twelve_updates_stay_finite_and_learn(connection, source, prefix):
-    model, optimizer = beginning(small(connection, dropout=0.1), source, prefix, lr=5e-3)
-    losses = updates(model, optimizer, source, prefix, range(12))
-    assert all(each.isfinite().all() for each in model.parameters())
-    assert sum(losses[-3:]) < 0.8 * sum(losses[:3])
 
 
 def beginning(config, source, prefix, *, seed=0, lr=1e-3):
@@ -155,16 +127,3 @@ def updates(model, optimizer, source, prefix, seeds):
         optimizer.step()
         losses.append(loss.item())
     return losses
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("connection", "layers"), [("deepnorm", 1), ("lns", 2), ("hyper:streams=2", 1)])
-def test_compiled_layers_compute_the_same(build, connection, layers, source, prefix):
-    torch.compiler.reset()
-    counters.clear()
-    model = build(connection, encoder_layers=layers, decoder_layers=layers).float()
-    compiled = copy.deepcopy(model)
-    compile_layers(compiled.encoder.layers, compiled.decoder.layers, backend="eager")
-    torch.testing.assert_close(compiled(source, prefix), model(source, prefix), rtol=1e-4, atol=1e-4)
-    assert not counters["graph_break"]
-    torch.compiler.reset()

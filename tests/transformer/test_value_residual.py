@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
-from torch._dynamo.utils import counters
 
 from rskip.cpu import find_library, for_inference
 from rskip.transformer import Transformer
-from rskip.transformer.stack import compile_layers
 
 
 def test_the_first_layer_is_as_it_was_and_factors_start_at_half(build, source, prefix):
@@ -40,27 +36,3 @@ def test_decoding_token_by_token(build, kind, source, prefix):
         largest = expected.abs().max().item()
         torch.testing.assert_close(found.double(), expected[:, 3:], rtol=0, atol=tolerance * largest)
         model = for_inference(model, "float32")
-
-
-@pytest.mark.parametrize("kind", ["fixed", "learned"])
-def test_recomputed_activations_give_the_same_gradients(build, kind, source, prefix, gradients):
-    settings = {"value_residual": kind, "encoder_layers": 3, "decoder_layers": 3, "dropout": 0.3}
-    plain = build(**settings).train()
-    recomputed = build(checkpoint_activations=True, **settings).train()
-    expected = gradients(plain, source, prefix)
-    for name, gradient in gradients(recomputed, source, prefix).items():
-        torch.testing.assert_close(gradient, expected[name], rtol=0, atol=1e-12, msg=name)
-        assert gradient.abs().max() > 1e-12 or name.endswith("k_proj.bias"), name
-    assert not any(isinstance(each, torch.Tensor) for module in plain.modules() for each in vars(module).values())
-
-
-@pytest.mark.slow
-def test_compiled_layers_compute_the_same(build, source, prefix):
-    torch.compiler.reset()
-    counters.clear()
-    model = build("normformer", value_residual="learned").float()
-    compiled = copy.deepcopy(model)
-    compile_layers(compiled.encoder.layers, compiled.decoder.layers, backend="eager")
-    torch.testing.assert_close(compiled(source, prefix), model(source, prefix), rtol=1e-4, atol=1e-4)
-    assert not counters["graph_break"]
-    torch.compiler.reset()

@@ -165,7 +165,7 @@ def test_ctrl_c_at_the_end_of_a_search_is_not_lost(translator: Translator, monke
         free(search)
         raise KeyboardInterrupt
 
-    library = translator.model._model.library
+    library = translator.model.library
     free = library.search_free
     monkeypatch.setattr(library, "search_free", interrupted)
     with pytest.raises(KeyboardInterrupt):

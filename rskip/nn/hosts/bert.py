@@ -49,7 +49,7 @@ class BertBlock(TransformersBlock):
                     block.crossattention, given, encoder_hidden_states, encoder_attention_mask, shared
                 ),
             )
-        return self.leave(self.feed_forward(state, self._feed_forward, encoder_hidden_states))
+        return self.leave(self.residuals.ffn(state, self._feed_forward))
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         """The feed-forward branch, in chunks of positions if the config asks for it."""

@@ -39,7 +39,7 @@ class GPT2Block(TransformersBlock):
                 encoder_hidden_states=encoder_hidden_states,
                 encoder_attention_mask=encoder_attention_mask,
             )
-        return self.leave(self.feed_forward(state, block.mlp, encoder_hidden_states))
+        return self.leave(self.residuals.ffn(state, block.mlp))
 
 
 register_host(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from rskip.connections import StackConnection, State
-from rskip.nn.hosts.cut_stack import cut
 from rskip.nn.hosts.host import AdaptedBlock, AdaptedImageBlock
 from rskip.settings.errors import SettingError
 
@@ -33,30 +30,19 @@ def _forward_intermediates(model: Any, *args: Any, **settings: Any) -> Any:
     """Calls the library's method. Hooks make each block return one tensor, and pass the state to the next block.
 
     :raises SettingError: the model recomputes activations.
-    :raises ValueError: the first or last block of a stack was removed.
     """
     if getattr(model, "grad_checkpointing", False):
         advice = "call set_grad_checkpointing(False)"
         raise SettingError("forward_intermediates", "does not work with gradient checkpointing", advice=advice)
     between: State | None = None
-    thread = threading.get_ident()
 
-    def is_another() -> bool:
-        """Whether another thread runs the model, which has the hooks meanwhile."""
-        return not torch.compiler.is_compiling() and threading.get_ident() != thread
-
-    def leave(stack: StackConnection, block: nn.Module, given: Any, state: State) -> Tensor | None:
+    def leave(stack: StackConnection, block: nn.Module, given: Any, state: State) -> Tensor:
         nonlocal between
-        if is_another():
-            return None
         between = state
         return stack.leave(state)
 
     def enter(block: nn.Module, given: Any) -> Any:
-        if is_another():
-            return None
-        if between is None:
-            raise ValueError(cut("opening"))
+        assert between is not None, "the first block of an adapted stack was removed"
         return between, *given[1:]
 
     stack = None
@@ -64,8 +50,7 @@ def _forward_intermediates(model: Any, *args: Any, **settings: Any) -> Any:
         for block in reversed([each for each in model.modules() if _is_of_a_stack(each)]):
             closing, opening = block.__dict__["closing"], block.__dict__["opening"]
             stack = stack if closing is None else closing
-            if stack is None:
-                raise ValueError(cut("closing"))
+            assert stack is not None, "the last block of an adapted stack was removed"
             if closing is None:
                 undo.callback(block.register_forward_hook(partial(leave, stack)).remove)
             if opening is None:

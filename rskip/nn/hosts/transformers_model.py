@@ -30,19 +30,6 @@ class TransformersBlock(AdaptedBlock):
         y = super().leave(state)
         return list(y) if isinstance(y, tuple) else y
 
-    def feed_forward(self, state: State, branch: Callable[..., Tensor], encoder_hidden_states: Tensor | None) -> State:
-        """The state after the feed-forward branch. As in the library, cross-attention needs no encoder states.
-
-        :raises TypeError: the connection needs the state after cross-attention, which did not run.
-        """
-        if encoder_hidden_states is not None or "cross_attention" not in self.residuals._modules:
-            return self.residuals.ffn(state, branch)
-        try:
-            return self.residuals.ffn(state, branch)
-        except TypeError as error:
-            problem = "cross-attention did not run, because the model got no encoder_hidden_states"
-            raise TypeError(f"{problem}: {error}") from None
-
 
 class AdaptedModel:
     """The part of an adapted Hugging Face model that its library's class does not have.
@@ -69,19 +56,6 @@ class AdaptedModel:
                     settle(each)
                 elif isinstance(each, Residual):
                     each.loaded = True
-
-    def _set_gradient_checkpointing(
-        self, enable: bool = True, gradient_checkpointing_func: Any = None, **settings: Any
-    ) -> None:
-        """Refuses reentrant checkpoints for states of several tensors, because gradients would be lost."""
-        kept = getattr(gradient_checkpointing_func, "keywords", {})
-        if enable and kept.get("use_reentrant", True) and any(_passes_several(each) for each in self.modules()):
-            problem = f"{getattr(self.config, SPEC)} loses gradients in reentrant checkpoints"
-            advice = "pass gradient_checkpointing_kwargs={'use_reentrant': False}"
-            raise SettingError("gradient checkpointing", problem, advice=advice)
-        if gradient_checkpointing_func is not None:
-            settings["gradient_checkpointing_func"] = gradient_checkpointing_func
-        super()._set_gradient_checkpointing(enable, **settings)  # type: ignore[misc]
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return _new_model, (type(self).__bases__[1],), self.__dict__
@@ -163,15 +137,6 @@ def _leave_hidden_states(model: Any, args: Any, settings: dict[str, Any], output
 
 def _as_state(state: Tensor | list[Tensor]) -> State:
     return tuple(state) if isinstance(state, list) else state
-
-
-def _passes_several(block: nn.Module) -> bool:
-    """Whether this is the first block of a stack whose state is several tensors."""
-    opening = block.__dict__.get("opening")
-    if opening is None:
-        return False
-    first: Any = next(iter(block.get_submodule("residuals").children()))
-    return isinstance(opening.enter(torch.zeros(1, 1, first.connection.features)), tuple)
 
 
 def _new_model(library_class: type) -> Any:
