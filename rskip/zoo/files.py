@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 from rskip.files.cache import ADDRESSES, expanded_path
 from rskip.files.checksum import file_difference
-from rskip.files.whole import disk_space
 from rskip.machine.extras import MissingExtra
 from rskip.zoo.registry import FILE_NAME, WEIGHTS, ModelEntry, release_url
 
@@ -22,34 +21,29 @@ ATTEMPTS = 3
 def model_folder(entry: ModelEntry, *, root: Path) -> Path:
     """The folder with all files of the model, verified against the registry.
 
-    Uses the first of these that has them: the model's folder in the checkout; its folder in the working folder, if that
-    is a clone; the cache; NAME in the folder or URL $RSKIP_HUB_MIRROR, or the model's `folder` there if it is a clone;
-    the model's own URL; its `folder` at the URL of the release. Folders are read in place. Files of a URL go into the
-    cache, where damaged files are downloaded again. With $RSKIP_OFFLINE, nothing is downloaded.
+    Uses the first of these that has them, each with the right checksum: the model's folder in the checkout; its folder
+    in the working folder, if that is a clone; the cache; NAME in the folder or URL $RSKIP_HUB_MIRROR, or the model's
+    `folder` there if it is a clone; the model's own URL; its `folder` at the URL of the release. Folders are read in
+    place. Files of a URL go into the cache, where damaged files are downloaded again. With $RSKIP_OFFLINE, nothing is
+    downloaded.
 
     :param root: root of the checkout, or the folder of the installed package, which has no models.
-    :raises FileNotFoundError: the files can't be found.
-    :raises ValueError: a file in the checkout, in the mirror or on the server is damaged.
+    :raises FileNotFoundError: the files can't be found, intact and of this version.
+    :raises ValueError: a file on the server is damaged.
     :raises OSError: the server can't be reached, or the cache can't be written.
     """
     cached, mirror = cached_folder(entry), _mirror()
-    shipped = root / entry.folder if entry.folder else None
-    if shipped and _has_all(shipped, entry):
-        again = "git checkout -- FILE" if (root / ".git").exists() else "torch.hub.load with force_reload=True"
-        return _checked(shipped, entry, advice=f"get it again ({again})")
-    cloned = Path.cwd() / entry.folder if entry.folder and Path(FILE_NAME).is_file() else None
-    if cloned and _is_whole(cloned, entry):
-        return cloned
-    if _is_whole(cached, entry):
-        return cached
-    mirrored = []
+    folders = [root / entry.folder] if entry.folder else []
+    if entry.folder and Path(FILE_NAME).is_file():
+        folders.append(Path.cwd() / entry.folder)
+    folders.append(cached)
     if mirror and not mirror.startswith(ADDRESSES):
-        mirrored = [expanded_path(mirror, MIRROR) / each for each in (entry.name, entry.folder) if each]
-    for folder in mirrored:
-        if _has_all(folder, entry):
-            return _checked(folder, entry, advice=f"replace it, or unset {MIRROR}")
+        folders += [expanded_path(mirror, MIRROR) / each for each in (entry.name, entry.folder) if each]
+    for folder in folders:
+        if _is_whole(folder, entry):
+            return folder
 
-    looked = ", ".join(dict.fromkeys(str(folder) for folder in (shipped, cloned, cached, *mirrored) if folder))
+    looked = ", ".join(dict.fromkeys(map(str, folders)))
     nowhere = f"{entry.name}: its files, intact and of this version, are in none of the folders {looked}"
     wanted = f"{entry.name}/{WEIGHTS} and the files next to it"
     if os.environ.get(OFFLINE, "") not in ("", "0"):
@@ -89,10 +83,8 @@ def cached_folder(entry: ModelEntry) -> Path:
 
 def _hub_folder() -> str:
     """`torch.hub.get_dir()`, without the second that importing torch takes."""
-    if "torch" in sys.modules:
-        import torch.hub
-
-        return torch.hub.get_dir()
+    if (torch := sys.modules.get("torch")) is not None:
+        return str(torch.hub.get_dir())
     cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
     return os.path.join(os.path.expanduser(os.environ.get("TORCH_HOME", os.path.join(cache, "torch"))), "hub")
 
@@ -106,17 +98,15 @@ def fetch_model(entry: ModelEntry, address: str, folder: Path) -> None:
     """
     from rskip.files.download import download  # needs an extra
 
-    elsewhere = f"set TORCH_HOME to a writable folder, or {MIRROR} to a folder with the model's files"
-    with disk_space(folder, advice="free some space, or set TORCH_HOME to another disk", elsewhere=elsewhere):
-        for path, file in entry.files.items():
-            download(
-                f"{address}/{quote(path)}",
-                folder / path,
-                size=file.size,
-                sha256=file.sha256,
-                otherwise=f"set {MIRROR} to another folder or URL that has it",
-                attempts=ATTEMPTS,
-            )
+    for path, file in entry.files.items():
+        download(
+            f"{address}/{quote(path)}",
+            folder / path,
+            size=file.size,
+            sha256=file.sha256,
+            otherwise=f"set {MIRROR} to another folder or URL that has it",
+            attempts=ATTEMPTS,
+        )
 
 
 def _mirror() -> str:
@@ -133,13 +123,6 @@ def _addresses(entry: ModelEntry, mirror: str, registry: Path) -> list[str]:
     return mirrored + own + ([f"{release.rstrip('/')}/{quote(entry.folder or '')}"] if release else [])
 
 
-def _has_all(folder: Path, entry: ModelEntry) -> bool:
-    try:
-        return all((folder / path).is_file() for path in entry.files)
-    except OSError:  # a folder without read permission, or a name that is too long
-        return False
-
-
 def _is_whole(folder: Path, entry: ModelEntry) -> bool:
     """Whether the folder has every file, readable and with the right checksum."""
     try:
@@ -147,16 +130,5 @@ def _is_whole(folder: Path, entry: ModelEntry) -> bool:
             file_difference(folder / path, size=file.size, sha256=file.sha256) is None
             for path, file in entry.files.items()
         )
-    except OSError:
+    except OSError:  # a file is missing or can't be read, or the folder's name is too long
         return False
-
-
-def _checked(folder: Path, entry: ModelEntry, *, advice: str) -> Path:
-    for path, file in entry.files.items():
-        try:
-            wrong = file_difference(folder / path, size=file.size, sha256=file.sha256)
-        except OSError as error:
-            raise OSError(f"{folder / path} can't be read ({error.strerror}): {advice}") from error
-        if wrong:
-            raise ValueError(f"{folder / path} is damaged, or from another version: it {wrong}: {advice}")
-    return folder

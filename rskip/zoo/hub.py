@@ -90,9 +90,7 @@ def language_model(vocabulary: int, connection: str = "prenorm+ln", **settings: 
     return rskip.transformer.LanguageModel(config, vocabulary)
 
 
-def preact_resnet(
-    depth: int = 20, connection: str = "1xskip", num_classes: int = 10, **settings: Any
-) -> PreActResNet:
+def preact_resnet(depth: int = 20, connection: str = "1xskip", num_classes: int = 10, **settings: Any) -> PreActResNet:
     """A pre-activation ResNet for CIFAR images without trained weights, with `connection` in every block.
 
     :param depth: 6n + 2 (20, 32, 44, 56, 110, ...), or 9n + 2 (164) with block="bottleneck".

@@ -66,14 +66,12 @@ def load(
     models = read_registry(path)
     model: Translator | Classifier | Captioner | TextGenerator
     languages = source_language, target_language
-    if isinstance(name, os.PathLike) or (isinstance(name, str) and name not in models and _is_path(name)):
+    if isinstance(name, os.PathLike) or (name not in models and _is_path(name)):
         model = load_folder(Path(name), device=device, dtype=dtype, languages=languages)
     else:
         try:
             entry = find_model(models, name)
         except ValueError as error:
-            if not isinstance(name, str):
-                raise
             raise ValueError(f"{error}; and there is no folder {name}") from None
         model = load_entry(entry, root=path.parent, device=device, dtype=dtype)
         if languages != (None, None):
@@ -150,22 +148,7 @@ def load_entry(
     """
     task = _task(entry.task, source=entry.name)
     precision, device = _checked(task, entry.name, device, dtype)
-    if not is_known(entry.connection):
-        _check_registered(entry)
     return task.load(model_folder(entry, root=root), precision=precision, device=device)
-
-
-def _check_registered(entry: ModelEntry) -> None:
-    """Raises SettingError if the entry's connection is not registered."""
-    from rskip.connections import parse_connection  # imports PyTorch
-
-    try:
-        parse_connection(entry.connection)
-    except SettingError as error:
-        advice = "import the module that registers it, then load the model"
-        raise SettingError(
-            error.name, error.problem, expected=error.expected, advice=advice, source=entry.name
-        ) from None
 
 
 def _translator(

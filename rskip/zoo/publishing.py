@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
 from safetensors import safe_open
 
 from rskip.files.checksum import sha256_file
@@ -17,7 +18,6 @@ from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.tasks import ModelDescription, Task, task_of_record
 from rskip.zoo.model_card import model_card, models_table
-from rskip.zoo.names import check_variant, model_name, variant_of
 from rskip.zoo.registry import (
     CARD,
     FILE_NAME,
@@ -33,6 +33,9 @@ from rskip.zoo.registry import (
     write_registry,
 )
 
+_WORD = "a word of lower-case letters, digits and _, such as fast"
+Word = Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9_]*$", extra={"expected": _WORD})]
+
 LICENCE = "MIT"
 FOLDER = Path("checkpoints")
 MAX_BYTES, MAX_BYTES_IN_ALL = 20_000_000, 100_000_000
@@ -40,7 +43,6 @@ MAX_LOSS = 0.05  # maximum change of the main metric by storing the weights, in 
 
 _VARIANT = "a word that makes the model's name unique, at its end"
 _DECIMALS = 4
-_OLD_RECORD = "record.json"
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
@@ -189,7 +191,8 @@ def choose_name(
         variant = variant_of(before) if variant is None else variant
     if url is not None:
         convert(url, Url, name="url")
-    check_variant(variant)
+    if variant is not None:
+        convert(variant, Word, name="variant")
     if variant is None:
         for what, changes in (("recipe", overrides), ("architecture", task.architecture_changes(config))):
             if changes:
@@ -198,13 +201,48 @@ def choose_name(
     return {"url": url, "variant": variant}
 
 
+def model_name(
+    *,
+    architecture: str,
+    connection: str,
+    dataset: str,
+    languages: tuple[str, str] | None = None,
+    variant: str | None = None,
+) -> str:
+    """ARCHITECTURE_CONNECTION.DATASET[.SOURCE-TARGET][.VARIANT], such as `transformer_tiny_2rskip_ln.multi30k.en-de`.
+
+    CONNECTION is the slug of the connection's spec. VARIANT distinguishes runs whose other parts are equal.
+
+    :param architecture: the architecture, such as transformer_tiny.
+    :param connection: a spec such as 2rskip+ln.
+    :param dataset: the dataset, such as multi30k or cifar10.
+    :param languages: source and target language of a translation model.
+    :param variant: a word of lower-case letters, digits and _.
+    :raises ValueError: `connection` is not valid.
+    """
+    from rskip.connections import parse_connection  # imports PyTorch
+
+    parts = [f"{architecture}_{parse_connection(connection).slug}", dataset]
+    if languages is not None:
+        parts.append("-".join(languages))
+    if variant is not None:
+        parts.append(variant)
+    return ".".join(parts)
+
+
+def variant_of(entry: ModelEntry) -> str | None:
+    """The variant in the model's name. It is a last part without a hyphen, which languages would have."""
+    further = entry.name.split(".")[2:]
+    return further[-1] if further and "-" not in further[-1] else None
+
+
 def files_of(folder: Path) -> dict[str, ModelFile]:
     """Size and checksum of every file that loading the folder's model needs, the weights first.
 
-    Hidden files, which killed processes may leave, are ignored, and so is record.json of earlier versions.
+    Hidden files, which killed processes may leave, are ignored.
     """
     paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("[!.]*") if path.is_file()}
-    names = sorted(paths.keys() - {CARD, _OLD_RECORD}, key=lambda name: (name != WEIGHTS, name))
+    names = sorted(paths.keys() - {CARD}, key=lambda name: (name != WEIGHTS, name))
     return {name: ModelFile(size=paths[name].stat().st_size, sha256=sha256_file(paths[name])) for name in names}
 
 

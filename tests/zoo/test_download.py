@@ -151,14 +151,6 @@ def test_a_release_serves_the_folders_of_the_repository(
     assert server.requests == [CONFIG, *(f"v1/{entry.folder}/{name}" for name in ("config.json", "model.safetensors"))]
 
 
-def test_cache_that_can_not_be_made(entry: ModelEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "file"))
-    message = rf"^can't write {re.escape(str(tmp_path))}/file.* \(Not a directory\): set TORCH_HOME to a writable"
-    with pytest.raises(OSError, match=message):
-        get(entry)
-
-
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
 def test_cache_that_may_only_be_read(entry: ModelEntry, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     folder = get(entry)
@@ -169,12 +161,5 @@ def test_cache_that_may_only_be_read(entry: ModelEntry, monkeypatch: pytest.Monk
     monkeypatch.setattr("filelock.FileLock.acquire", refused)
     assert get(entry) == folder  # what it has is good
     (folder / "config.json").unlink()
-    with pytest.raises(OSError, match=rf"^can't write .* \({os.strerror(number)}\): set TORCH_HOME to "):
-        get(entry)
-
-
-def test_full_disk(entry: ModelEntry, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage("/")._replace(free=20)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(OSError, match=r"^no space left for .*20 free\): free some space, or set TORCH_HOME to "):
+    with pytest.raises(OSError, match=os.strerror(number)):
         get(entry)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from rskip.settings.paper import Paper
-from rskip.zoo.model_card import describe, list_text, main_figure, model_card, models_table
+from rskip.zoo.model_card import describe, list_text, main_figure, model_card
 from rskip.zoo.registry import OF_RUN, OF_WEIGHTS, ModelEntry, ModelFile, ModelScore
 
 replace = msgspec.structs.replace
@@ -77,44 +76,6 @@ def test_the_description_is_these_lines() -> None:
     )
 
 
-def test_a_name_is_described_and_a_wrong_one_refused() -> None:
-    name = "transformer_tiny_2rskip_ln.multi30k.en-de"
-    what = "transformer_tiny with the connection 2rskip+ln, translation, 2,583,552 parameters"
-    assert describe(name).startswith(f"{name}\n  {what}, stored in float16\n")
-    with pytest.raises(ValueError, match=rf"no pretrained model '{name}x' \(did you mean {name} "):
-        describe(f"{name}x")
-
-
-def test_the_card_has_figures_origin_and_files() -> None:
-    card = model_card(ENTRY)
-    for line in (
-        "# transformer_tiny_sas.d.en-de",
-        "transformer_tiny with the connection `sas`, translation, 2,500,000 parameters, stored in float16",
-        'translator = rskip.load("transformer_tiny_sas.d.en-de")',
-        "| d-en-de | test | sacreBLEU | 39.71 | one seed (2) | published weights |",
-        "| d-en-de | test | sacreBLEU | 39.50 ± 0.25 | 2 seeds (1, 2) | run |",
-        "sacreBLEU: `a|b`.",
-        "± is the sample standard deviation over seeds. The published weights are from seed 2.",
-        f"- Trained by `rskip run run/mine --seeds 2 --set train.lr=0.2`, commit {'a' * 40} with uncommitted changes.",
-        "- Data: research use.",
-        f"| `model.safetensors` | 5,000,000 | `{'0' * 64}` |",
-    ):
-        assert line in card.splitlines(), line
-    assert card.endswith("|\n") and "\n\n\n" not in card
-
-
-def test_the_card_of_one_seed_says_so() -> None:
-    assert "This score is from one seed" in model_card(ONE_SEED)
-    assert "one seed and" not in model_card(ENTRY)
-    unknown = replace(ENTRY, commit=None, uncommitted_changes=None)
-    assert "commit unknown." in model_card(unknown)
-
-
-def test_accuracy_means_what_it_means_in_the_task() -> None:
-    assert "| exactly right, % |" in model_card(ENTRY) and "| accuracy, % |" in model_card(VISION)
-    assert 'model = rskip.load("preact_resnet20_sas.cifar10")' in model_card(VISION)
-
-
 def test_several_seeds_stand_for_a_model_before_one() -> None:
     assert main_figure(ENTRY) == OF_SEEDS
     assert main_figure(ONE_SEED) == OF_FILE
@@ -129,21 +90,6 @@ def test_the_list_is_aligned() -> None:
         "transformer_tiny_sas.d.en-de  12.3 MB  sacreBLEU 39.50 ± 0.25 (2 seeds)"
     )
     assert list_text([]) == ""
-
-
-def test_the_table_is_by_task_and_name() -> None:
-    assert models_table([ENTRY, VISION]).splitlines() == [
-        "| model | connection | score | seeds | parameters | files |",
-        "| --- | --- | --- | --- | --- | --- |",
-        "| `transformer_tiny_sas.d.en-de` | `sas` | sacreBLEU 39.50 ± 0.25 on test of d-en-de "
-        "| 2 seeds (1, 2) | 2,500,000 | 5.0 MB, float16 |",
-        "| `preact_resnet20_sas.cifar10` | `sas` | error, % 8.50 on test of d-en-de "
-        "| one seed (2) | 2,500,000 | 5.0 MB, float16 |",
-        "",
-        "With one seed, the score is that of the published weights. With several seeds, it is the mean "
-        "± sample standard deviation over the runs.",
-    ]
-    assert models_table([]) == "No models yet.\n"
 
 
 def test_a_connection_without_a_paper_is_named_by_its_source() -> None:
