@@ -15,7 +15,6 @@ class Patch:
     :param name: for FAIRSEQ_COMPAT_DISABLE and `rskip doctor`.
     :param modules: full names of the modules whose import triggers the patch.
     :param symptom: what a user sees without the patch, in one line.
-    :param active: imports fairseq and returns whether the patch is active in this process.
     :param during: context in which such a module's code runs.
     :param after: called with such a module after its code has run.
     """
@@ -23,6 +22,5 @@ class Patch:
     name: str
     modules: tuple[str, ...]
     symptom: str
-    active: Callable[[], bool]
     during: Callable[[], AbstractContextManager[None]] | None = None
     after: Callable[[Any], None] | None = None

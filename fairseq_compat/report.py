@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from fairseq_compat.patch import Patch
-from fairseq_compat.registry import REGISTRY
+from fairseq_compat.registry import REGISTRY, is_active
 from fairseq_compat.startup import FairseqFinder
 
 
@@ -38,7 +38,7 @@ def report(*user_dirs: str) -> dict[str, Any]:
 
 def _is_active(patch: Patch) -> bool:
     try:
-        return patch.active()
+        return is_active(patch)
     except Exception:
         return False
 

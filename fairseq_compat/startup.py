@@ -4,15 +4,15 @@ import sys
 
 
 class FairseqFinder:
-    """Meta path finder that hands only fairseq's modules and programs to `fairseq_compat.import_hook`."""
+    """Meta path finder that hands only fairseq's modules and programs to `fairseq_compat.registry`."""
 
-    @staticmethod
-    def find_spec(fullname, path=None, target=None):
+    @classmethod
+    def find_spec(cls, fullname, path=None, target=None):
         if fullname.partition(".")[0] not in ("fairseq", "fairseq_cli"):
             return None
-        from fairseq_compat.import_hook import patched_spec
+        from fairseq_compat.registry import patched_spec
 
-        return patched_spec(fullname, path, target)
+        return patched_spec(cls, fullname, path, target)
 
 
 def register() -> None:

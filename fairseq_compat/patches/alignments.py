@@ -32,7 +32,6 @@ def refuse_flags(module: Any) -> None:
             raise UsageError("--print-alignment soft: fairseq-interactive supports only hard; use fairseq-generate")
         return original(cfg)
 
-    main.refuses_alignments = True  # type: ignore[attr-defined]
     module.main = main
 
 
@@ -48,7 +47,6 @@ def refuse_pairs(module: Any) -> None:
             raise UsageError(f"--replace-unk needs one source position per word, which beam search lacks: {_ADVICE}")
         return original(hypo_str, src_str, alignment, align_dict, unk)
 
-    replace_unk.refuses_alignments = True  # type: ignore[attr-defined]
     module.replace_unk = replace_unk
 
 
@@ -57,18 +55,9 @@ def refuse(module: Any) -> None:
     refuse_pairs(module) if module.__name__ == UTILS else refuse_flags(module)
 
 
-def active() -> bool:
-    from fairseq import utils
-    from fairseq_cli import generate, interactive
-
-    wrapped = (generate.main, interactive.main, utils.replace_unk)
-    return all(getattr(each, "refuses_alignments", False) for each in wrapped)
-
-
 ALIGNMENTS = Patch(
     name="alignments",
     modules=(GENERATE, INTERACTIVE, UTILS),
     symptom="--replace-unk: FileNotFoundError '@@ '; fairseq-interactive --print-alignment soft: ValueError",
     after=refuse,
-    active=active,
 )

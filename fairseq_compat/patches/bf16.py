@@ -30,19 +30,9 @@ def decouple_tpu(module: Any) -> None:
     module.parse_args_and_arch = parse_args_and_arch
 
 
-def active() -> bool:
-    from fairseq import options
-
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--bf16", action="store_true")
-    parser.set_defaults(batch_size=None, fp16=False)
-    return not options.parse_args_and_arch(parser, ["--bf16"]).tpu
-
-
 BF16 = Patch(
     name="bf16",
     modules=("fairseq.options",),
     symptom="--bf16 turns on --tpu: NameError or ImportError about torch_xla",
     after=decouple_tpu,
-    active=active,
 )

@@ -21,16 +21,9 @@ def give_rindex(module: Any) -> None:
         module.util = view
 
 
-def active() -> bool:
-    from fairseq.data.huffman import huffman_coder
-
-    return hasattr(huffman_coder.util, "rindex")
-
-
 BITARRAY_RINDEX = Patch(
     name="bitarray-rindex",
     modules=("fairseq.data.huffman.huffman_coder",),
     symptom="data sets with a Huffman code: AttributeError: module 'bitarray.util' has no attribute 'rindex'",
     after=give_rindex,
-    active=active,
 )

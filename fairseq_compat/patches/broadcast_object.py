@@ -27,14 +27,7 @@ def send_by_torch(module: Any) -> None:
         torch.distributed.broadcast_object_list(objects, src=src_rank, group=group, device=dist_device)
         return objects[0]
 
-    _broadcast_object_slow.sends_by_torch = True  # type: ignore[attr-defined]
     module._broadcast_object_slow = _broadcast_object_slow
-
-
-def active() -> bool:
-    from fairseq.distributed import utils
-
-    return getattr(utils._broadcast_object_slow, "sends_by_torch", False)
 
 
 BROADCAST_OBJECT = Patch(
@@ -42,5 +35,4 @@ BROADCAST_OBJECT = Patch(
     modules=("fairseq.distributed.utils",),
     symptom="resuming in several processes: Weights only load failed (omegaconf.dictconfig.DictConfig)",
     after=send_by_torch,
-    active=active,
 )

@@ -51,14 +51,7 @@ def check_paths(module: Any) -> None:
         except OSError as error:
             raise UsageError(f"--save-dir is {save_dir}: {error.strerror}; give a folder to write to") from error
 
-    load_checkpoint.checks_paths = True  # type: ignore[attr-defined]
     module.load_checkpoint, module.verify_checkpoint_directory = load_checkpoint, verify_checkpoint_directory
-
-
-def active() -> bool:
-    from fairseq import checkpoint_utils
-
-    return getattr(checkpoint_utils.load_checkpoint, "checks_paths", False)
 
 
 CHECKPOINT_PATHS = Patch(
@@ -66,5 +59,4 @@ CHECKPOINT_PATHS = Patch(
     modules=("fairseq.checkpoint_utils",),
     symptom="--restore-file names a missing file, or a folder: trains from scratch, exit status 0",
     after=check_paths,
-    active=active,
 )

@@ -25,17 +25,9 @@ def drop_device_ids_on_cpu(module: Any) -> None:
     module.DistributedDataParallel = DistributedDataParallel
 
 
-def active() -> bool:
-    from fairseq.models import distributed_fairseq_model
-    from torch.nn.parallel import DistributedDataParallel
-
-    return distributed_fairseq_model.DistributedDataParallel is not DistributedDataParallel
-
-
 CPU_DDP = Patch(
     name="cpu-ddp",
     modules=("fairseq.models.distributed_fairseq_model",),
     symptom="torchrun on CPU: ValueError: DistributedDataParallel device_ids and output_device arguments ...",
     after=drop_device_ids_on_cpu,
-    active=active,
 )

@@ -56,14 +56,7 @@ def spawn_by_world_size(module: Any) -> None:
             fn=module.distributed_main, args=(main, cfg, kwargs), nprocs=distributed.distributed_world_size
         )
 
-    call_main.spawns_on_cpu = True  # type: ignore[attr-defined]
     module.call_main = call_main
-
-
-def active() -> bool:
-    from fairseq.distributed import utils
-
-    return getattr(utils.call_main, "spawns_on_cpu", False)
 
 
 CPU_SPAWN = Patch(
@@ -71,5 +64,4 @@ CPU_SPAWN = Patch(
     modules=("fairseq.distributed.utils",),
     symptom="--cpu --distributed-world-size 2: AssertionError: world size is 2 but have 0 available devices",
     after=spawn_by_world_size,
-    active=active,
 )

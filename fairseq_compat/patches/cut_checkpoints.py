@@ -63,7 +63,6 @@ def copy_atomically(module: Any) -> None:
             raise
         return dst_path
 
-    copy.is_atomic = True  # type: ignore[attr-defined]
     module.PathManager.copy = staticmethod(copy)
 
 
@@ -91,7 +90,6 @@ def restore_last(module: Any) -> None:
             raise UsageError(f"{path} is not a checkpoint, or is truncated: give another checkpoint")
         return read(path, *args, **options)
 
-    load_checkpoint_to_cpu.refuses_parts = True  # type: ignore[attr-defined]
     module.load_checkpoint, module.load_checkpoint_to_cpu = load_checkpoint, load_checkpoint_to_cpu
 
 
@@ -100,17 +98,9 @@ def mend(module: Any) -> None:
     copy_atomically(module) if module.__name__ == "fairseq.file_io" else restore_last(module)
 
 
-def active() -> bool:
-    from fairseq import checkpoint_utils, file_io
-
-    atomic = getattr(file_io.PathManager.copy, "is_atomic", False)
-    return atomic and getattr(checkpoint_utils.load_checkpoint_to_cpu, "refuses_parts", False)
-
-
 CUT_CHECKPOINTS = Patch(
     name="cut-checkpoints",
     modules=("fairseq.file_io", "fairseq.checkpoint_utils"),
     symptom="a training run was killed while it copied checkpoint_last.pt: EOFError at the next start",
     after=mend,
-    active=active,
 )

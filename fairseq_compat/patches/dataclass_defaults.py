@@ -38,16 +38,9 @@ def identity_hashes() -> Iterator[None]:
         dataclasses.dataclass = original
 
 
-def active() -> bool:
-    from fairseq.dataclass.configs import CommonConfig
-
-    return CommonConfig.__hash__ is object.__hash__
-
-
 DATACLASS_DEFAULTS = Patch(
     name="dataclass-defaults",
     modules=("fairseq.dataclass.configs",),
     symptom="`import fairseq` from Python 3.11 on: ValueError: mutable default ... use default_factory",
     during=identity_hashes,
-    active=active,
 )

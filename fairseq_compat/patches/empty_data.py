@@ -28,7 +28,6 @@ def name_limits(module: Any) -> None:
             )
         return original(self)
 
-    first_batch.names_limits = True  # type: ignore[attr-defined]
     module.EpochBatchIterator.first_batch = property(first_batch)
 
 
@@ -47,16 +46,7 @@ def _name_positions(task: Any) -> None:
                 )
         return original(self, dataset, max_positions=max_positions, **options)
 
-    eval_lm_dataloader.names_limits = True  # type: ignore[attr-defined]
     task.eval_lm_dataloader = eval_lm_dataloader
-
-
-def active() -> bool:
-    from fairseq.data.iterators import EpochBatchIterator
-    from fairseq.tasks.language_modeling import LanguageModelingTask
-
-    patched = (EpochBatchIterator.first_batch.fget, LanguageModelingTask.eval_lm_dataloader)
-    return all(getattr(each, "names_limits", False) for each in patched)
 
 
 EMPTY_DATA = Patch(
@@ -64,5 +54,4 @@ EMPTY_DATA = Patch(
     modules=("fairseq.data.iterators", "fairseq.tasks.language_modeling"),
     symptom="a traceback (The dataset is empty), or a perplexity of 1.00, if no example is short enough",
     after=name_limits,
-    active=active,
 )

@@ -32,20 +32,9 @@ def switch_off_fast_path(module: Any) -> None:
     layer_class.__init__ = __init__
 
 
-def active() -> bool:
-    from fairseq.models.transformer import TransformerConfig
-    from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-
-    config = TransformerConfig()
-    config.encoder.embed_dim = config.encoder.ffn_embed_dim = config.encoder.attention_heads = 2
-    layer = TransformerEncoderLayerBase(config)
-    return not layer.can_use_fastpath and not any(getattr(layer, name).requires_grad for name in COPIES)
-
-
 ENCODER_FAST_PATH = Patch(
     name="encoder-fast-path",
     modules=("fairseq.modules.transformer_layer",),
     symptom="fairseq's own transformer: `Mask Type should be defined` in generate; default DDP misses gradients",
     after=switch_off_fast_path,
-    active=active,
 )

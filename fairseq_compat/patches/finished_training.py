@@ -22,14 +22,7 @@ def end_at_once(module: Any) -> None:
             return [None], True  # no validation loss; stop
         return original(cfg, trainer, task, epoch_itr)
 
-    train.ends_at_once = True  # type: ignore[attr-defined]
     module.train = train
-
-
-def active() -> bool:
-    import fairseq_cli.train
-
-    return getattr(fairseq_cli.train.train, "ends_at_once", False)
 
 
 FINISHED_TRAINING = Patch(
@@ -37,5 +30,4 @@ FINISHED_TRAINING = Patch(
     modules=("fairseq_cli.train",),
     symptom="repeating a finished training run with --max-update makes one more update",
     after=end_at_once,
-    active=active,
 )

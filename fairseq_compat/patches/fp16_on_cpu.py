@@ -30,14 +30,7 @@ def ask_for_gpu(module: Any) -> None:
             raise UsageError("--fp16 needs a GPU, but training runs on the CPU: use --bf16, or leave --fp16 out")
         return original(cls, args, params, flatten)
 
-    build_fp32_params.asks_for_gpu = True  # type: ignore[attr-defined]
     mixin.build_fp32_params = classmethod(build_fp32_params)
-
-
-def active() -> bool:
-    from fairseq.optim import FP16Optimizer
-
-    return getattr(FP16Optimizer.build_fp32_params, "asks_for_gpu", False)
 
 
 FP16_ON_CPU = Patch(
@@ -45,5 +38,4 @@ FP16_ON_CPU = Patch(
     modules=("fairseq.optim.fp16_optimizer",),
     symptom="--fp16 --cpu: RuntimeError: Found no NVIDIA driver on your system",
     after=ask_for_gpu,
-    active=active,
 )

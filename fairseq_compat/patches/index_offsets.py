@@ -24,14 +24,7 @@ def keep_lengths_as_python_integers(module: Any) -> None:
         original(self, another_file)
         self._sizes[before:] = map(int, self._sizes[before:])
 
-    merge_file_.keeps_lengths = True  # type: ignore[attr-defined]
     builder.merge_file_ = merge_file_
-
-
-def active() -> bool:
-    from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
-
-    return getattr(MMapIndexedDatasetBuilder.merge_file_, "keeps_lengths", False)
 
 
 INDEX_OFFSETS = Patch(
@@ -39,5 +32,4 @@ INDEX_OFFSETS = Patch(
     modules=("fairseq.data.indexed_dataset",),
     symptom="fairseq-preprocess --workers N of more than 2 GiB: wrong sentences, RuntimeWarning: overflow",
     after=keep_lengths_as_python_integers,
-    active=active,
 )

@@ -33,17 +33,9 @@ def known_warnings_silenced() -> Iterator[None]:
     yield
 
 
-def active() -> bool:
-    import fairseq  # noqa: F401
-
-    patterns = (pattern for action, pattern, *_ in warnings.filters if action == "ignore")
-    return {pattern.pattern for pattern in patterns if pattern is not None} >= set(KNOWN)
-
-
 KNOWN_WARNINGS = Patch(
     name="known-warnings",
     modules=("fairseq",),
     symptom="pages of deprecation warnings about fairseq's own code",
     during=known_warnings_silenced,
-    active=active,
 )

@@ -76,16 +76,9 @@ def load_libnat() -> tuple[Any, bool]:
         return libnat, False
 
 
-def active() -> bool:
-    from fairseq.models.nat import levenshtein_utils
-
-    return levenshtein_utils.load_libnat is load_libnat
-
-
 LIBNAT = Patch(
     name="libnat",
     modules=("fairseq.models.nat.levenshtein_utils", "fairseq.models.nat.insertion_transformer"),
     symptom="levenshtein_transformer, insertion_transformer: ImportError: cannot import name 'libnat'",
     after=give_libnat,
-    active=active,
 )

@@ -120,12 +120,6 @@ def end_lines_at_line_feeds(module: Any) -> None:
         module.sys = StandardInput()
 
 
-def active() -> bool:
-    from fairseq import file_chunker_utils
-
-    return file_chunker_utils.Chunker is TextLines
-
-
 LINE_ENDS = Patch(
     name="line-ends",
     modules=(
@@ -139,5 +133,4 @@ LINE_ENDS = Patch(
     ),
     symptom="a carriage return within a line splits it: source and target differ in length, and pairs are wrong",
     after=end_lines_at_line_feeds,
-    active=active,
 )

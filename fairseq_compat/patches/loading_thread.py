@@ -23,7 +23,6 @@ def end_at_exit(module: Any) -> None:
                 end(thread)
 
     atexit.register(end_all)
-    module.BackgroundConsumer.ends_before_python = True
 
 
 def end(thread: Any) -> None:
@@ -36,16 +35,9 @@ def end(thread: Any) -> None:
             continue
 
 
-def active() -> bool:
-    from fairseq.data.iterators import BackgroundConsumer
-
-    return getattr(BackgroundConsumer, "ends_before_python", False)
-
-
 LOADING_THREAD = Patch(
     name="loading-thread",
     modules=("fairseq.data.iterators",),
     symptom="a training run that ends within an epoch: terminate called without an active exception, SIGABRT",
     after=end_at_exit,
-    active=active,
 )

@@ -25,14 +25,7 @@ def skip_encoders(module: Any) -> None:
         original(self, watched)
         self.backward = backward
 
-    add_hooks.skips_encoders = True  # type: ignore[attr-defined]
     module.NanDetector.add_hooks = add_hooks
-
-
-def active() -> bool:
-    from fairseq.nan_detector import NanDetector
-
-    return getattr(NanDetector.add_hooks, "skips_encoders", False)
 
 
 NAN_DETECTOR = Patch(
@@ -40,5 +33,4 @@ NAN_DETECTOR = Patch(
     modules=("fairseq.nan_detector",),
     symptom="a training run whose gradient is not finite: StopIteration",
     after=skip_encoders,
-    active=active,
 )

@@ -30,14 +30,7 @@ def end_in_one_line(module: Any) -> None:
         with ended_in_one_line():
             return original(*args, **kwargs)
 
-    wrapped.ends_in_one_line = True  # type: ignore[attr-defined]
     setattr(module, name, wrapped)
-
-
-def active() -> bool:
-    from fairseq.distributed import utils
-
-    return getattr(utils.distributed_main, "ends_in_one_line", False)
 
 
 ONE_LINE_ERRORS = Patch(
@@ -45,5 +38,4 @@ ONE_LINE_ERRORS = Patch(
     modules=("fairseq", *_WRAPPED),
     symptom="a user's mistake that a patch or a plug-in detects: a traceback, or no message from several processes",
     after=end_in_one_line,
-    active=active,
 )

@@ -45,14 +45,7 @@ def keep_count(module: Any) -> None:
             counter().update(state[KEY])
         return state
 
-    save_checkpoint.keeps_patience = True  # type: ignore[attr-defined]
     module.Trainer.save_checkpoint, module.Trainer.load_checkpoint = save_checkpoint, load_checkpoint
-
-
-def active() -> bool:
-    from fairseq.trainer import Trainer
-
-    return getattr(Trainer.save_checkpoint, "keeps_patience", False)
 
 
 PATIENCE = Patch(
@@ -60,5 +53,4 @@ PATIENCE = Patch(
     modules=("fairseq.trainer",),
     symptom="--patience N: the count begins at zero when a training run is resumed",
     after=keep_count,
-    active=active,
 )

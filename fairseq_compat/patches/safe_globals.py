@@ -44,28 +44,9 @@ def allow_plain_data_types(module: Any) -> None:
     torch.serialization.add_safe_globals([*plain_data_types(), *old_meters])
 
 
-def active() -> bool:
-    import io
-
-    import fairseq  # noqa: F401
-    import numpy
-    import torch
-
-    content = {"args": argparse.Namespace(arch="a"), "scalar": numpy.float64(0.5), "array": numpy.arange(3)}
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    buffer.seek(0)
-    try:
-        torch.load(buffer, weights_only=True)
-    except Exception:
-        return False
-    return True
-
-
 SAFE_GLOBALS = Patch(
     name="safe-globals",
     modules=("fairseq",),
     symptom="Weights only load failed (argparse.Namespace, NumPy scalars): generate, resume, hub, averaging",
     after=allow_plain_data_types,
-    active=active,
 )

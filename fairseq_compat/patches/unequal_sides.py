@@ -54,14 +54,7 @@ def compare_sides(module: Any) -> None:
                 )
         return original(args)
 
-    main.compares_sides = True  # type: ignore[attr-defined]
     module.main = main
-
-
-def active() -> bool:
-    from fairseq_cli import preprocess
-
-    return getattr(preprocess.main, "compares_sides", False)
 
 
 UNEQUAL_SIDES = Patch(
@@ -69,5 +62,4 @@ UNEQUAL_SIDES = Patch(
     modules=("fairseq_cli.preprocess",),
     symptom="fairseq-preprocess accepts a source and a target with different numbers of lines: later pairs are wrong",
     after=compare_sides,
-    active=active,
 )

@@ -30,7 +30,6 @@ def name_model(module: Any) -> None:
             raise unknown("model", name, getattr(cfg, "user_dir", None))
         return original(cfg, task, from_checkpoint)
 
-    build_model.names_user_dir = True  # type: ignore[attr-defined]
     module.build_model = build_model
 
 
@@ -46,7 +45,6 @@ def name_task(module: Any) -> None:
             raise unknown("task", name, getattr(cfg, "user_dir", None))
         return original(cfg, **kwargs)
 
-    setup_task.names_user_dir = True  # type: ignore[attr-defined]
     module.setup_task = setup_task
 
 
@@ -55,16 +53,9 @@ def name_user_dir(module: Any) -> None:
     name_model(module) if module.__name__ == "fairseq.models" else name_task(module)
 
 
-def active() -> bool:
-    from fairseq import models, tasks
-
-    return all(getattr(each, "names_user_dir", False) for each in (models.build_model, tasks.setup_task))
-
-
 UNKNOWN_MODELS = Patch(
     name="unknown-models",
     modules=("fairseq.models", "fairseq.tasks"),
     symptom="a model without the --user-dir that defines it: IndexError: Replacement index 1 out of range",
     after=name_user_dir,
-    active=active,
 )

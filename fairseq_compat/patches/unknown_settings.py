@@ -130,7 +130,6 @@ def _checked(add_defaults: Callable[[Any], None]) -> Callable[[Any], None]:
                     raise UsageError(_wrong_value(error, group)) from error
         add_defaults(cfg)
 
-    wrapped.checks_settings = True  # type: ignore[attr-defined]
     return wrapped
 
 
@@ -185,7 +184,6 @@ def check_settings(module: Any) -> None:
                     raise UsageError(_unknown(f"model.{setting}", known, f" to the architecture {name}"))
         return original(cfg, task, from_checkpoint)
 
-    build_model.checks_settings = True  # type: ignore[attr-defined]
     module.build_model = build_model
 
 
@@ -209,16 +207,9 @@ def _known(module: Any, name: str) -> set[str]:
     return {"_name", *(action.dest for action in parser._actions), *vars(settings), *settings.missing}
 
 
-def active() -> bool:
-    from fairseq import models
-
-    return getattr(models.build_model, "checks_settings", False)
-
-
 UNKNOWN_SETTINGS = Patch(
     name="unknown-settings",
     modules=("fairseq.models", "fairseq_cli.hydra_train"),
     symptom="fairseq-hydra-train ignores a misspelt setting, exit status 0, or prints a traceback",
     after=patch,
-    active=active,
 )

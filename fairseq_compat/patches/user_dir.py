@@ -71,20 +71,9 @@ def find_installed_packages(module: Any) -> None:
     module.import_user_module = import_user_module
 
 
-def active() -> bool:
-    from fairseq import utils
-
-    try:
-        utils.import_user_module(argparse.Namespace(user_dir="json"))
-    except FileNotFoundError:
-        return False
-    return True
-
-
 USER_DIR = Patch(
     name="user-dir",
     modules=("fairseq.utils",),
     symptom="--user-dir NAME from another folder or after `import NAME`, or a wrong one: a traceback, unknown --arch",
     after=find_installed_packages,
-    active=active,
 )

@@ -89,14 +89,7 @@ def report_in_one_line(module: Any) -> None:
         parser.error = error  # type: ignore[method-assign]
         return parser
 
-    get_parser.in_one_line = True  # type: ignore[attr-defined]
     module.get_parser, module.parse_args_and_arch = get_parser, parse_args_and_arch
-
-
-def active() -> bool:
-    from fairseq import options
-
-    return getattr(options.get_parser, "in_one_line", False)
 
 
 WRONG_FLAGS = Patch(
@@ -104,5 +97,4 @@ WRONG_FLAGS = Patch(
     modules=("fairseq.options",),
     symptom="an unknown or missing --arch, or a forgotten --user-dir: more than a hundred lines",
     after=report_in_one_line,
-    active=active,
 )

@@ -7,6 +7,7 @@ rskip/captioning/fairseq/ and rskip/language_modeling/fairseq/ import fairseq.
 
 from fairseq_compat.one_line_errors import add_ending
 from fairseq_compat.registry import add_patches
+from fairseq_compat.startup import register
 from rskip.captioning.fairseq import self_critical
 from rskip.captioning.fairseq import task as captioning_task
 from rskip.fairseq_plugin import adam, architectures, criterion, endings, model, task
@@ -18,4 +19,5 @@ __all__ = ["adam", "architectures", "captioning_task", "criterion", "language_mo
 
 add_ending(endings.diverged, status=DIVERGED)
 add_ending(endings.lost)
+register()
 add_patches(PATCHES)

@@ -18,10 +18,10 @@ def test_every_process_has_the_hook_and_nothing_more(bare_python):
         """
         import sys
         from fairseq_compat.startup import FairseqFinder
-        names = {"torch", "numpy", "fairseq", "fairseq_compat.patches", "fairseq_compat.import_hook"}
+        names = {"torch", "numpy", "fairseq", "fairseq_compat.patches", "fairseq_compat.registry"}
         print(sys.meta_path[0] is FairseqFinder, sorted(names & set(sys.modules)))
         import xml
-        print("fairseq_compat.import_hook" in sys.modules)
+        print("fairseq_compat.registry" in sys.modules)
         """
     )
     assert process.stdout == "True []\nFalse\n", process.stderr

@@ -36,7 +36,6 @@ def compare_dictionaries(module: Any) -> None:
             )
         return state
 
-    save_checkpoint.keeps_dictionaries = True  # type: ignore[attr-defined]
     module.Trainer.save_checkpoint, module.Trainer.load_checkpoint = save_checkpoint, load_checkpoint
 
 
@@ -50,16 +49,9 @@ def _digests(task: Any) -> dict[str, str]:
     return digests
 
 
-def active() -> bool:
-    from fairseq.trainer import Trainer
-
-    return getattr(Trainer.save_checkpoint, "keeps_dictionaries", False)
-
-
 DICTIONARIES = Patch(
     name="dictionaries",
     modules=("fairseq.trainer",),
     symptom="a training run continues on data with another dictionary of the same size, and confuses the tokens",
     after=compare_dictionaries,
-    active=active,
 )

@@ -18,14 +18,7 @@ def take_our_wrapper(module: Any) -> None:
         ours = cls is wrapper and getattr(cfg.optimizer, "_name", None) == adam.NAME
         return original(adam.FP16Optimizer if ours else cls, cfg, params, **kwargs)
 
-    build_optimizer.knows_rskip_adam = True  # type: ignore[attr-defined]
     wrapper.build_optimizer = classmethod(build_optimizer)
-
-
-def active() -> bool:
-    from fairseq.optim.fp16_optimizer import FP16Optimizer
-
-    return getattr(FP16Optimizer.build_optimizer, "knows_rskip_adam", False)
 
 
 HALF_PRECISION_ADAM = Patch(
@@ -33,5 +26,4 @@ HALF_PRECISION_ADAM = Patch(
     modules=("fairseq.optim.fp16_optimizer",),
     symptom="--optimizer rskip_adam with --fp16 or --bf16: one kernel per tensor to copy gradients and parameters",
     after=take_our_wrapper,
-    active=active,
 )

@@ -36,14 +36,7 @@ def name_the_batch(module: Any) -> None:
                 logger.warning(advice(sample))
             raise
 
-    train_step.names_the_batch = True  # type: ignore[attr-defined]
     module.FairseqTask.train_step = train_step
-
-
-def active() -> bool:
-    from fairseq.tasks.fairseq_task import FairseqTask
-
-    return getattr(FairseqTask.train_step, "names_the_batch", False)
 
 
 OUT_OF_MEMORY = Patch(
@@ -51,5 +44,4 @@ OUT_OF_MEMORY = Patch(
     modules=("fairseq.tasks.fairseq_task",),
     symptom="a batch doesn't fit in memory, and no message gives its size or the flags to lower",
     after=name_the_batch,
-    active=active,
 )

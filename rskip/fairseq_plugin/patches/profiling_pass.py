@@ -26,14 +26,7 @@ def refuse_unprofiled(module: Any) -> None:
                 )
         original(self, epoch, model)
 
-    begin_epoch.refuses_unprofiled = True  # type: ignore[attr-defined]
     module.FairseqTask.begin_epoch = begin_epoch
-
-
-def active() -> bool:
-    from fairseq.tasks.fairseq_task import FairseqTask
-
-    return getattr(FairseqTask.begin_epoch, "refuses_unprofiled", False)
 
 
 PROFILING_PASS = Patch(
@@ -41,5 +34,4 @@ PROFILING_PASS = Patch(
     modules=("fairseq.tasks.fairseq_task",),
     symptom="--connection admin without --finetune-from-model: training starts without its profiling pass",
     after=refuse_unprofiled,
-    active=active,
 )

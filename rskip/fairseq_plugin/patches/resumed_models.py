@@ -52,7 +52,6 @@ def compare_models(module: Any) -> None:
         finally:
             checkpoint_utils.load_checkpoint_to_cpu = read
 
-    load_checkpoint.compares_models = True  # type: ignore[attr-defined]
     module.Trainer.load_checkpoint = load_checkpoint
 
 
@@ -114,16 +113,9 @@ def _canonical(spec: str) -> str:
         return spec
 
 
-def active() -> bool:
-    from fairseq.trainer import Trainer
-
-    return getattr(Trainer.load_checkpoint, "compares_models", False)
-
-
 RESUMED_MODELS = Patch(
     name="resumed-models",
     modules=("fairseq.trainer",),
     symptom="a training run is resumed with another --connection or number of heads, and continues as another model",
     after=compare_models,
-    active=active,
 )

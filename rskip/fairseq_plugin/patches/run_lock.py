@@ -56,7 +56,6 @@ def check_lock(module: Any) -> None:
                 raise UsageError(str(error)) from None
         save(*arguments, **options)
 
-    torch_persistent_save.checks_lock = True  # type: ignore[attr-defined]
     module.load_checkpoint, module.torch_persistent_save = load_checkpoint, torch_persistent_save
 
 
@@ -84,16 +83,9 @@ def _locked(folder: Path) -> list[FolderLock]:
         return []
 
 
-def active() -> bool:
-    from fairseq import checkpoint_utils
-
-    return getattr(checkpoint_utils.torch_persistent_save, "checks_lock", False)
-
-
 RUN_LOCK = Patch(
     name="run-lock",
     modules=("fairseq.checkpoint_utils", "fairseq.distributed.utils"),
     symptom="two training runs with one --save-dir, or one that was taken over, overwrite each other's checkpoints",
     after=check_lock,
-    active=active,
 )
