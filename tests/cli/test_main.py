@@ -143,7 +143,10 @@ def test_status_is_what_run_returns(only, returned, status):
         (FileNotFoundError("no corpus here: give one"), "no corpus here: give one"),
         (FileNotFoundError(2, "No such file or directory", "a/b"), "a/b: No such file or directory"),
         (FileNotFoundError(2, "No such file or directory", "a\nb"), r'"a\nb": No such file or directory'),
-        (OSError(28, "No space left on device", "a"), "a: No space left on device; free some space and repeat the command"),
+        (
+            OSError(28, "No space left on device", "a"),
+            "a: No space left on device; free some space and repeat the command",
+        ),
         (ValueError(), "ValueError"),
         (
             ImportError("no libc10.so", name="torch._C"),

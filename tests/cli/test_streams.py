@@ -55,7 +55,8 @@ def test_what_only_stderr_does_not_take_stops_no_work(redirection: str, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("redirection", "reason"), [(">&-", "Bad file descriptor"), (">/dev/full", "No space left on device; free some space and repeat the command")]
+    ("redirection", "reason"),
+    [(">&-", "Bad file descriptor"), (">/dev/full", "No space left on device; free some space and repeat the command")],
 )
 def test_a_result_that_stdout_does_not_take_is_one_line_and_status_2(
     redirection: str, reason: str, tmp_path: Path
