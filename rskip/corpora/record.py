@@ -227,7 +227,7 @@ def _listed(options: Any) -> str:
 
 
 class WorkFolder:
-    """The work folder `FOLDER.partial` beside FOLDER. state.json has its plan; the stages write their results atomically.
+    """The work folder `FOLDER.partial` beside FOLDER. state.json has its plan; stages write atomically.
 
     :param output: the folder to make.
     """

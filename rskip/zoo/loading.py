@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 from rskip import checkpoint, translation
 from rskip.checkpoint.config_file import read_config
 from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name, suggest_newest
-from rskip.cpu.forms import is_known
 from rskip.machine.device import is_cpu, usable_device
 from rskip.settings.errors import SettingError
 from rskip.tasks import Task, find_task
