@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -86,8 +85,7 @@ class ASkip(Connection):
             self.norms = nn.ModuleList(built)
         self.reset_parameters()
 
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
-        super().reset_parameters(weight_init)
+    def _initialise(self) -> None:
         if self.form == "learned":
             nn.init.zeros_(self.offset)
         elif self.form == "mixture":

@@ -152,14 +152,19 @@ class Connection(SelfInitialised):
         """Sets every parameter to its initial value; `weight_init` fills the weights of gates' linear maps.
 
         In the papers these start like the model's other linear maps, so a model passes their initialisation here. A
-        class with its own parameters overrides this method.
+        class with its own parameters overrides this method, or `_initialise` if they need no `weight_init`.
         """
-        _warn_of_what_stays(self, Connection.reset_parameters)
+        if type(self)._initialise is Connection._initialise:
+            _warn_of_what_stays(self, Connection.reset_parameters)
         for module in self.modules():
             if isinstance(module, Gate):
                 module.reset_parameters(weight_init)
             elif isinstance(module, Normalisation):
                 module.reset_parameters()
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """Sets the class's own parameters to their initial values."""
 
     def extra_repr(self) -> str:
         return f"{self.spec and self.spec + ', '}features={self.features}, feature_dim={self.feature_dim}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -64,15 +64,11 @@ class DenseFormer(Connection):
         self.outputs = place.layer + 1  # number of tensors in its state
         self.norm = build_norm(norm, features, feature_dim)
         self.weights = nn.Parameter(torch.zeros(place.layer + 1)) if place.ends_layer else None
-        self._start()
+        self._initialise()
 
-    def _start(self) -> None:
+    def _initialise(self) -> None:
         if self.weights is not None:
             fill(self.weights, one_hot(-1, len(self.weights)))
-
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
-        super().reset_parameters(weight_init)
-        self._start()
 
     def before(self, state: State) -> tuple[Tensor, State]:
         outputs = tensors(state, self, self.outputs)

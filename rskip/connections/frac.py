@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Literal
 
 import torch
@@ -66,14 +65,14 @@ class FracConnection(Connection):
             self.output_mixing = nn.Parameter(torch.empty(features // parts, 1))
             self.mixing_scale = nn.Parameter(torch.empty(1))
             self.output_scale = nn.Parameter(torch.empty(1))
-        self._start()
+        self._initialise()
 
     @property
     def no_weight_decay(self) -> frozenset[str]:
         """Includes Y and A: only the data-dependent W takes decay (Zhu et al. 2025, section 4.3)."""
         return super().no_weight_decay | {"part_weights"}
 
-    def _start(self) -> None:
+    def _initialise(self) -> None:
         fill(self.part_weights, torch.eye(self.count).repeat(1, 2))
         nn.init.ones_(self.output_weights)
         if self.form == "dynamic":
@@ -81,10 +80,6 @@ class FracConnection(Connection):
             nn.init.zeros_(self.output_mixing)
             nn.init.constant_(self.mixing_scale, SMALL)
             nn.init.constant_(self.output_scale, SMALL)
-
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
-        super().reset_parameters(weight_init)
-        self._start()
 
     def branch_input(self, x: Tensor) -> Tensor:
         return self.norm(self._mixed(x, slice(0, self.count)))

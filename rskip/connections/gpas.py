@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -39,8 +37,7 @@ class GPAS(PreNorm):
         super().__init__(features, norm=norm, feature_dim=feature_dim)
         self.damping = nn.Parameter(torch.zeros(1))
 
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
-        super().reset_parameters(weight_init)
+    def _initialise(self) -> None:
         nn.init.zeros_(self.damping)
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:

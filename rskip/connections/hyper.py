@@ -156,14 +156,14 @@ class HyperConnection(StreamsConnection):
             self.output_mixing = nn.Parameter(torch.empty(features, 1))
             self.mixing_scale = nn.Parameter(torch.empty(1))
             self.output_scale = nn.Parameter(torch.empty(1))
-        self._start()
+        self._initialise()
 
     @property
     def no_weight_decay(self) -> frozenset[str]:
         """Includes R: only the data-dependent W takes decay (Zhu et al. 2025, section 4, Implementation)."""
         return super().no_weight_decay | {"stream_weights"}
 
-    def _start(self) -> None:
+    def _initialise(self) -> None:
         fill(self.input_weights, one_hot(self.first, self.streams))
         fill(self.stream_weights, torch.eye(self.streams))
         nn.init.ones_(self.output_weights)
@@ -172,10 +172,6 @@ class HyperConnection(StreamsConnection):
             nn.init.zeros_(self.output_mixing)
             nn.init.constant_(self.mixing_scale, SMALL)
             nn.init.constant_(self.output_scale, SMALL)
-
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
-        super().reset_parameters(weight_init)
-        self._start()
 
     def weights(self, streams: Tensor) -> tuple[Tensor, Tensor]:
         weights = torch.cat([self.input_weights[:, None], self.stream_weights], dim=1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
@@ -38,7 +36,7 @@ class NGPT(Connection):
         self.init, self.eps = init, EPS
         self.step_weight = nn.Parameter(torch.full((features,), features**-0.5))
 
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+    def _initialise(self) -> None:
         nn.init.constant_(self.step_weight, self.features**-0.5)
 
     def branch_input(self, x: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -48,8 +48,7 @@ class NormFormer(PreNorm):
         scaled = res_scale and place.branch == "ffn"
         self.skip_weight = nn.Parameter(torch.ones(features)) if scaled else None
 
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
-        super().reset_parameters(weight_init)
+    def _initialise(self) -> None:
         if self.skip_weight is not None:
             nn.init.ones_(self.skip_weight)
 

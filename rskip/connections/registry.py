@@ -33,7 +33,7 @@ class Factor:
     """The λ before a family's name.
 
     :param word: name of the constructor's parameter for it.
-    :param integer: whether λ is an integer of at least 1; otherwise it is a number from 1e-6 to 1e6.
+    :param integer: whether λ is an integer from 1 to 100; otherwise it is a number from 1e-6 to 1e6.
     """
 
     word: str
@@ -42,7 +42,7 @@ class Factor:
     @property
     def values(self) -> str:
         """Its possible values in words."""
-        return "an integer of at least 1" if self.integer else f"a number from {LEAST:g} to {MOST:g}"
+        return "an integer from 1 to 100" if self.integer else f"a number from {LEAST:g} to {MOST:g}"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,6 @@ class Family:
     :param factor: its λ, if it takes one.
     :param norms: the normalisations that it takes; None stands for no normalisation.
     :param default_norm: the normalisation of a spec that names none.
-    :param without_norm: why a normalisation is required; `{factor}` in it is the spec's λ.
     :param closing_norm: whether a stack of such blocks ends with one more normalisation, or a function of the spec that
         decides it.
     :param stack: the class that opens and closes the stack, built as `stack(features, **settings)`.
@@ -103,7 +102,6 @@ class Family:
     factor: Factor | None = None
     norms: tuple[str | None, ...] = (None,)
     default_norm: str | None = None
-    without_norm: str = ""
     closing_norm: bool | Callable[[ConnectionSpec], bool] = False
     stack: type[StackConnection] = StackConnection
     only_with: Mapping[str, tuple[str, str]] = field(default_factory=dict)

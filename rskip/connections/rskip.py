@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated
 
@@ -76,7 +75,6 @@ class XSkip(Connection):
     source="rSkip paper, Eq. 4",
     factor=Factor("recursion", integer=True),
     norms=("ln", "rms", "gn1", "bn"),
-    without_norm="{factor}rskip without one equals {factor}xskip",
     paper=replace(PAPER, part="Eq. 4"),
     fold=_fold_rskip,
 )
@@ -141,8 +139,7 @@ class WSkip(Connection):
         self.skip_weight = nn.Parameter(torch.full((features,), self._start))
         self.norm = build_norm(norm, features, feature_dim)
 
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
-        super().reset_parameters(weight_init)
+    def _initialise(self) -> None:
         nn.init.constant_(self.skip_weight, self._start)
 
     @property

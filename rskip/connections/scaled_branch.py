@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
@@ -34,7 +32,7 @@ class ReZero(Connection):
         self.init = init
         self.alpha = nn.Parameter(torch.tensor([float(init)]))
 
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+    def _initialise(self) -> None:
         nn.init.constant_(self.alpha, self.init)
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
@@ -82,8 +80,7 @@ class LayerScale(Connection):
         self.branch_weight = nn.Parameter(torch.full((features,), float(self.init)))
         self.norm = None if norm is None else build_norm(norm, features, feature_dim)
 
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
-        super().reset_parameters(weight_init)
+    def _initialise(self) -> None:
         nn.init.constant_(self.branch_weight, self.init)
 
     def branch_input(self, x: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import warnings
 from collections.abc import Collection, Iterable
@@ -23,6 +22,7 @@ _LONGEST = 500  # maximum number of characters in a spec
 _FORM = "[λ]family[+norm][:option=value,...], such as 2rskip+ln or sas:gate=single"
 _FEATURE_MAPS = "feature maps (ResNets, feature_dim=1)"
 _SEQUENCES = "sequences (text, patches of a ViT; feature_dim=-1)"
+_PASSES = {"x": "", "streams": " passes on several streams and", "history": " passes on earlier layers' outputs and"}
 _MOST = 100  # maximum of an integer λ, which is a number of normalisations
 _IN_WORDS: dict[HostNeed, str] = {
     "inner_norms": "normalise inside the branch (connection.inner_norms)",
@@ -245,12 +245,8 @@ def check_connection(spec: str | ConnectionSpec, feature_dim: int) -> None:
         if spec.norm in NORMS_OF_IMAGES:
             raise _wrong(str(spec), NORMS_OF_TEXT)
         return
-    if family.passes != "x":
-        passed = "several streams" if family.passes == "streams" else "earlier layers' outputs"
-        problem = f"{family.name} passes on {passed} and works only on {_SEQUENCES}"
-        raise _wrong(str(spec), f"a connection for {_FEATURE_MAPS}; {problem}")
     if family.text_only(spec) if callable(family.text_only) else family.text_only:
-        which = str(spec) if callable(family.text_only) else family.name
+        which = f"{spec if callable(family.text_only) else family.name}{_PASSES[family.passes]}"
         raise _wrong(str(spec), f"a connection for {_FEATURE_MAPS}; {which} works only on {_SEQUENCES}")
 
 
@@ -273,17 +269,12 @@ def _check_factor(family: Family, factor: float | None, rest: str) -> float | No
         if factor is not None:
             raise _wrong(given, f"{name} without a λ before it", advice=f"write {shown(name + rest)}")
         return None
-    most = _MOST if family.factor.integer else MOST
     valid = family.factor.values
     if factor is None:
         norm = "" if rest.startswith("+") or None in family.norms or family.default_norm else "+ln"
         raise _wrong(given, f"a λ before {name}: {valid}", advice=f"write {'1' + name + norm + rest!r}")
-    if not LEAST <= factor <= most:
-        bound = f" and at most {_MOST}" if family.factor.integer and factor > most else ""
-        raise _wrong(given, f"{valid}{bound} as λ, not {factor:g}")
-    if family.factor.integer and factor != int(factor):
-        near = f"{max(1, round(factor))}{name}{rest}"
-        raise _wrong(given, f"{valid} as λ, not {factor:g}", advice=f"did you mean {near!r}?")
+    if not LEAST <= factor <= MOST or family.factor.integer and (factor > _MOST or factor != int(factor)):
+        raise _wrong(given, f"{valid} as λ, not {factor:g}")
     return plain_number(factor)
 
 
@@ -296,13 +287,7 @@ def _check_norm(family: Family, factor: str, norm: str | None, options: Options)
         return norm
     named = [valid for valid in family.norms if valid is not None]
     if norm is None:
-        reason = family.without_norm and f", since {family.without_norm.format(factor=factor)}"
-        on_text, on_images = (
-            " or ".join(f"{name}+{valid}{rest}" for valid in named if (valid in NORMS_OF_IMAGES) == images)
-            for images in (False, True)
-        )
-        write = ", or ".join(filter(None, (on_text, on_images and f"on images {on_images}")))
-        raise _wrong(given, f"a normalisation{reason}", advice=f"write {write}")
+        raise _wrong(given, f"a normalisation, {' or '.join(named)}", advice=f"write '{name}+{named[0]}{rest}'")
     if not named:
         raise _wrong(given, f"{family.name} without a normalisation", advice=f"write {name + rest!r}")
     meant = _NORM_WORDS.get(re.sub("[^a-z0-9]", "", norm), norm)
@@ -319,11 +304,7 @@ def _check_options(family: Family, given: str, options: Options) -> Options:
         if name not in family.options:
             options_of = f"options of {family.name} ({', '.join(sorted(family.options))})"
             valid = options_of if family.options else f"{family.name} without options"
-            advice = ""
-            if name in inspect.signature(family.connection).parameters:
-                kinds = "bool, int, float or a Literal of words"
-                advice = f"to make it an option, annotate {name} in {family.connection.__name__}.__init__ with {kinds}"
-            raise _wrong(given, f"{valid}, not {shown(name)}{did_you_mean(name, family.options)}", advice=advice)
+            raise _wrong(given, f"{valid}, not {shown(name)}{did_you_mean(name, family.options)}")
         try:
             read = family.options[name].read(_write_value(value))
         except SettingError as error:

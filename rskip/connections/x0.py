@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
@@ -50,16 +48,12 @@ class X0(Connection):
         self.norm = build_norm(norm, features, feature_dim)
         self.skip_weight = nn.Parameter(torch.empty(1)) if place.begins_layer else None
         self.input_weight = nn.Parameter(torch.empty(1)) if place.begins_layer else None
-        self._start()
+        self._initialise()
 
-    def _start(self) -> None:
+    def _initialise(self) -> None:
         if self.skip_weight is not None and self.input_weight is not None:
             nn.init.constant_(self.skip_weight, self.first_lambda)
             nn.init.constant_(self.input_weight, self.first_mu)
-
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
-        super().reset_parameters(weight_init)
-        self._start()
 
     def _weights(self) -> tuple[Tensor, Tensor] | None:
         """λ and μ, each (1), in a layer's first block."""

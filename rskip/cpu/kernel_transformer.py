@@ -6,7 +6,7 @@ B sentences, K beams, S source length, C features.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from rskip.cpu.weights import Parameters, read_stacks
 from rskip.kernel_forms import NoKernelForm
 from rskip.machine.extras import advice
 from rskip.settings.errors import SettingError
+from rskip.transformer.config import TransformerProperties
 
 
 class KernelMemory(NamedTuple):
@@ -29,7 +30,7 @@ class KernelMemory(NamedTuple):
     counts: np.ndarray
 
 
-class KernelTransformer:
+class KernelTransformer(TransformerProperties):
     """Encodes sources and prepares the compiled search. Threads may share one.
 
     :param settings: see `rskip.cpu.weights.read_stacks`.
@@ -54,30 +55,9 @@ class KernelTransformer:
             each.program(1)  # what the kernels can't compute shows here
 
     @property
-    def connection(self) -> str:
-        """The spec of its connections; if they differ, "encoder's / decoder's"."""
-        return " / ".join(dict.fromkeys((self.config.encoder_connection, self.config.decoder_connection)))
-
-    @property
     def max_positions(self) -> int | None:
         """The maximum target length in tokens, including the end symbol; None without a limit."""
         return self.config.max_target_positions if self.config.decoder_learned_pos else None
-
-    @property
-    def max_source_positions(self) -> int | None:
-        """The maximum source length in tokens, including the end symbol; None without a limit."""
-        return self.config.max_source_positions if self.config.encoder_learned_pos else None
-
-    @property
-    def trained_source_positions(self) -> int:
-        """The longest source that fairseq would have trained on."""
-        return int(self.config.max_source_positions)
-
-    @property
-    def target_start(self) -> Literal["end", "begin"]:
-        """The token of the dictionary that targets start with."""
-        start: Literal["end", "begin"] = self.config.start
-        return start
 
     def encode(self, sources: Sequence[Sequence[int]]) -> KernelMemory:
         """Encodes source tokens of any lengths, which include the end.

@@ -29,9 +29,7 @@ def pack_weight(library: Library, weight: Any) -> np.ndarray:
 def linear_arguments(x: Any, weight: Any, packed: np.ndarray, bias: Any) -> Linear:
     """Arguments of xWᵀ + b without the output. All arrays are contiguous and of one type."""
     outputs, inputs = weight.shape
-    if x.shape[-1] != inputs or kind_of(x) != kind_of(weight):
-        given, expected = kind_of(x), kind_of(weight)
-        raise ValueError(f"x has {x.shape[-1]} features of {given}: expected {inputs} of {expected}")
+    assert x.shape[-1] == inputs and kind_of(x) == kind_of(weight), f"expected {inputs} features of {kind_of(weight)}"
     return Linear(x=x, weight=packed, bias=bias, inputs=inputs, outputs=outputs)
 
 
@@ -49,8 +47,7 @@ class PackedWeight8:
 
     def arguments(self, x: Any) -> Linear8:
         """Arguments of the product with x (R, in), float32 and contiguous, without the output."""
-        if x.shape[-1] != self.inputs:
-            raise ValueError(f"x has {x.shape[-1]} features: expected {self.inputs}")
+        assert x.shape[-1] == self.inputs, f"expected {self.inputs} features"
         return Linear8(
             x=x, weight=self.weight, scales=self.scales, bias=self.bias, offsets=self.offsets,
             inputs=self.inputs, outputs=self.outputs,
@@ -71,8 +68,7 @@ class PackedMap:
 
     def native_arguments(self, x: Any) -> Linear:
         """The kernel's arguments for this map of x (R, in), without the output's address."""
-        if x.shape[-1] != self.in_features:
-            raise ValueError(f"x has {x.shape[-1]} features: expected {self.in_features}")
+        assert x.shape[-1] == self.in_features, f"expected {self.in_features} features"
         return Linear(x=x, weight=self.packed, bias=self._bias, inputs=self.in_features, outputs=self.out_features)
 
 

@@ -125,8 +125,7 @@ class Program:
     def map(self, linear: Any, x: Any, output: Any, *, activation: Any = None) -> None:
         """output = activation(linear(x))."""
         if (native := self.last_map(linear, x)) is not None:
-            if native.outputs != output.shape[1]:
-                raise ValueError(f"a linear map has {native.outputs} outputs: expected {output.shape[1]}")
+            assert native.outputs == output.shape[1]
             native.point("output", output)
             native.activation = self.activations.get(activation, IDENTITY)
         else:

@@ -22,8 +22,7 @@ def residual_arguments(stated: NormalisedSum, x: Any, f: Any, output: Any, *, pa
     features = x.shape[1] // parts
     weights = [norm.weight for norm in norms]
     biases = [norm.bias for norm in norms if getattr(norm, "bias", None) is not None]
-    if any(kind_of(each) != kind_of(x) for each in (*weights, *biases)):
-        raise TypeError(f"x is {x.dtype}, but the norms have another type: convert the whole model to one type")
+    assert all(kind_of(each) == kind_of(x) for each in (*weights, *biases)), "convert the whole model to one type"
     (scale, scales), (branch_scale, branch_scales) = (
         (each, None) if isinstance(each, (int, float)) else (1.0, in_float32(each, features))
         for each in (stated.scale, stated.branch_scale)

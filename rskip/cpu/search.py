@@ -41,8 +41,7 @@ class Search:
     :param limits: (B) maximum number of tokens of each sentence, without its end.
     :param prefixes: (B, P) forced first tokens, padded at the end; None: no forced tokens.
     :param settings: other fields of `SearchSettings`; `source` is S if attention is kept, 0 otherwise.
-    :raises ValueError: there is nothing to search for, prefixes have different lengths, or a token that the settings
-        use is not in the vocabulary.
+    :raises ValueError: a token that the settings use is not in the vocabulary.
     :raises MemoryError: not enough memory.
     """
 
@@ -53,10 +52,8 @@ class Search:
         self.library = library
         length = len(prefixes[0]) if prefixes else 0
         forced = [token for prefix in prefixes or () for token in prefix]
-        if not limits or words < 2 or settings["beams"] < 1:
-            raise ValueError(f"{len(limits)} sentences and {words} words: expected at least 1 and 2")
-        if prefixes and {len(each) for each in prefixes} != {length} or len(prefixes or limits) != len(limits):
-            raise ValueError("prefixes differ in length or number: expected one per sentence, padded at the end")
+        assert limits and words > 1 and settings["beams"] > 0, "nothing to search for"
+        assert len(prefixes or limits) == len(limits) and all(len(each) == length for each in prefixes or ())
         used = ["start", "end", "padding", *(["unknown"] if settings["unknown_penalty"] else [])]
         for token in {settings[name] for name in used}.union(forced):
             if not 0 <= token < words:

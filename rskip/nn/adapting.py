@@ -95,9 +95,6 @@ def adapt(
     if not isinstance(model, nn.Module):
         raise SettingError.of_value("model", model, "a PyTorch model (torch.nn.Module), built")
     spec = connection if isinstance(connection, ConnectionSpec) else parse_connection(connection)
-    if (before := adaptation(model)) is not None:
-        advice = "build the model again, and adapt that one"
-        raise SettingError("model", f"is already adapted to {before.spec}", advice=advice)
     found = _find_blocks(model)
     hosts = list(dict.fromkeys(host for _, host, _ in found))
     for host in hosts:

@@ -248,3 +248,28 @@ class TransformerConfig(StackConfig):
     def output_has_bias(self) -> bool:
         return self.output_bias
 
+
+class TransformerProperties:
+    """The properties of a translation model that follow from its configuration."""
+
+    config: TransformerConfig
+
+    @property
+    def max_source_positions(self) -> int | None:
+        """The maximum source length in tokens, including the end symbol; None without a limit."""
+        return self.config.max_source_positions if self.config.encoder_learned_pos else None
+
+    @property
+    def target_start(self) -> Literal["end", "begin"]:
+        """The token of the dictionary that targets start with."""
+        return self.config.start
+
+    @property
+    def connection(self) -> str:
+        """The spec of its connections; if they differ, "encoder's / decoder's"."""
+        return " / ".join(dict.fromkeys((self.config.encoder_connection, self.config.decoder_connection)))
+
+    @property
+    def trained_source_positions(self) -> int:
+        """The longest source that fairseq would have trained on."""
+        return self.config.max_source_positions

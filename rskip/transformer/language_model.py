@@ -145,9 +145,5 @@ class LanguageModel(DecodingModel):
         return self.decoder.start(prompt)
 
     def step(self, tokens: Tensor, state: PromptState) -> Tensor:
-        """Logits (B, K, V) for the token after `tokens` (B, K) in each beam. `tokens` are appended to the state.
-
-        After a prompt, the first step returns the logits after the prompt, and ignores `tokens` (B, 1): the prompt
-        takes the place of the token that a search starts with.
-        """
+        """Logits (B, K, V) for the token after `tokens` (B, K) in each beam. See `LanguageDecoder.step`."""
         return self.decoder.step(tokens, state)

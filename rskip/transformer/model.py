@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
-from rskip.transformer.config import DecoderConfig, StackConfig, TransformerConfig
+from rskip.transformer.config import DecoderConfig, StackConfig, TransformerConfig, TransformerProperties
 from rskip.transformer.decoder import Decoder, DecoderStack
 from rskip.transformer.embedding import build_token_embedding
 from rskip.transformer.encoder import Encoder, Memory
@@ -66,7 +64,7 @@ class EncoderDecoder(DecodingModel):
         return self.decoder.step(tokens, state)
 
 
-class Transformer(EncoderDecoder):
+class Transformer(TransformerProperties, EncoderDecoder):
     """An encoder-decoder Transformer (Vaswani et al. 2017) with a chosen connection in every block.
 
     S is the source length. Parameter names are fairseq's for the parts that fairseq has too, so `rskip.checkpoint` can
@@ -86,26 +84,6 @@ class Transformer(EncoderDecoder):
         )
         self.encoder = Encoder(config, source)
         self.decoder = Decoder(config, target)
-
-    @property
-    def max_source_positions(self) -> int | None:
-        """The maximum source length in tokens, including the end symbol; None without a limit."""
-        return self.config.max_source_positions if self.config.encoder_learned_pos else None
-
-    @property
-    def target_start(self) -> Literal["end", "begin"]:
-        """The token of the dictionary that targets start with."""
-        return self.config.start
-
-    @property
-    def connection(self) -> str:
-        """The spec of its connections; if they differ, "encoder's / decoder's"."""
-        return " / ".join(dict.fromkeys((self.config.encoder_connection, self.config.decoder_connection)))
-
-    @property
-    def trained_source_positions(self) -> int:
-        """The longest source that fairseq would have trained on."""
-        return self.config.max_source_positions
 
     def encode(self, source: Tensor, *, padded: bool | None = None) -> Memory:
         """Encodes source tokens (B, S) into the memory for the decoder. `padded`: see `Memory`."""

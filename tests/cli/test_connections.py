@@ -27,7 +27,7 @@ def test_a_description(capsys: pytest.CaptureFixture[str]) -> None:
     facts = [tuple(line.strip().split("  ", 1)) for line in lines]
     found = {(part, rest[0].strip()) for part, *rest in facts if rest}
     assert {
-        ("λ", "1 (possible: an integer of at least 1)"),
+        ("λ", "1 (possible: an integer from 1 to 100)"),
         ("normalisation", "rms (possible: ln or rms or gn1 or bn)"),
         ("folds into", "1xskip+rms, after training"),
         ("works on", "sequences and feature maps"),

@@ -119,61 +119,42 @@ def test_different_specs_have_different_slugs(one, other):
 
 
 FORM = "[λ]family[+norm][:option=value,...], such as 2rskip+ln or sas:gate=single"
-KNOWN = "a connection from docs/connections.md"
-OWN = "if it is your own, import its module or give --user-dir"
-ERRORS = {  # text: what is expected in place of it, and advice
-    "2rskp+ln": f"{KNOWN} (did you mean '2rskip+ln'?); {OWN}",
-    "3xskp+ln:branch_scale=2": f"{KNOWN} (did you mean '3xskip+ln:branch_scale=2'?); {OWN}",
-    "2frec+ln": f"{KNOWN} (did you mean 'frac+ln'?); {OWN}",
-    "qqqq": f"{KNOWN}, such as 2rskip+ln; {OWN}",
-    "postnorm": f"{KNOWN} (did you mean '1xskip+ln'?); {OWN}",
+ERRORS = {  # text: a part of what is expected in place of it, or of the advice
+    "2rskp+ln": "did you mean '2rskip+ln'?",
+    "3xskp+ln:branch_scale=2": "did you mean '3xskip+ln:branch_scale=2'?",
+    "2frec+ln": "did you mean 'frac+ln'?",
+    "qqqq": "such as 2rskip+ln",
+    "postnorm": "did you mean '1xskip+ln'?",
     "": FORM,
-    "2 rskip + ln": f"{FORM}; did you mean '2rskip+ln'?",
-    "2rskip_ln": f"{FORM}; did you mean '2rskip+ln'?",
-    "Pre-norm+LN": f"{FORM}; did you mean 'prenorm+ln'?",
-    "rskip": "a λ before rskip: an integer of at least 1; write '1rskip+ln'",
-    "2": FORM,
+    "2 rskip + ln": "did you mean '2rskip+ln'?",
+    "2rskip_ln": "did you mean '2rskip+ln'?",
+    "Pre-norm+LN": "did you mean 'prenorm+ln'?",
+    "rskip": "write '1rskip+ln'",
     "2xskip+ln+ln": FORM,
-    "2rskip": "a normalisation, since 2rskip without one equals 2xskip; "
-    "write 2rskip+ln or 2rskip+rms, or on images 2rskip+gn1 or 2rskip+bn",
-    "1.5rskip+ln": "an integer of at least 1 as λ, not 1.5; did you mean '2rskip+ln'?",
-    "0.2rskip+ln": "an integer of at least 1 as λ, not 0.2; did you mean '1rskip+ln'?",
-    "101rskip+ln": "an integer of at least 1 and at most 100 as λ, not 101",
-    "0rskip+ln": "an integer of at least 1 as λ, not 0",
-    "-1rskip+ln": "an integer of at least 1 as λ, not -1",
-    "rskip+ln": "a λ before rskip: an integer of at least 1; write '1rskip+ln'",
-    "0xskip": "a number from 1e-06 to 1e+06 as λ, not 0",
-    "-2xskip+ln": "a number from 1e-06 to 1e+06 as λ, not -2",
-    "xskip": "a λ before xskip: a number from 1e-06 to 1e+06; write '1xskip'",
-    "2prenorm+ln": "prenorm without a λ before it; write 'prenorm+ln'",
-    "wskip:init=2": (
-        "a normalisation; write wskip+ln:init=2 or wskip+rms:init=2, or on images wskip+gn1:init=2 or wskip+bn:init=2"
-    ),
-    "prenorm+bn": "prenorm with ln or rms (did you mean 'prenorm+ln'?)",
-    "highway+ln": "highway without a normalisation; write 'highway'",
-    "2rskip+rsm": "rskip with ln or rms or gn1 or bn (did you mean '2rskip+rms'?)",
-    "2rskip+layernorm": "rskip with ln or rms or gn1 or bn (did you mean '2rskip+ln'?)",
-    "prenorm+rms_norm": "prenorm with ln or rms (did you mean 'prenorm+rms'?)",
-    "2xskip+": "xskip with ln or rms or gn1 or bn",
-    "highway:gaet=full": "options of highway (bias, gate), not 'gaet' (did you mean 'gate'?)",
-    "2rskip+ln:init=1": "rskip without options, not 'init'",
-    "sas:gate=singel": "gate to be full or single (did you mean 'single'?)",
-    "sas:norm_term=no": "norm_term to be true or false",
-    "sas:alpha_bias=high": "alpha_bias to be a number from -1e+06 to 1e+06",
-    "wskip+ln:init=nan": "init to be a number from -1e+06 to 1e+06",
-    "wskip+ln:floor=1": "init greater than floor, not init=1 with floor=1",
-    "ddl:init=2": "init to be a number from 1e-06 to 1.999999",
-    "1xskip:branch_scale=0": "branch_scale to be a number from 1e-06 to 1e+06",
-    "sas:": "option=value, separated by commas, not ''",
-    "sas:gate": "option=value, separated by commas, not 'gate'",
-    "sas:gate=": "option=value, separated by commas, not 'gate='",
-    "sas:gate=full,gate=single": "option 'gate' only once",
-    "sas+bn:norm_term=false": (
-        "+bn only with norm_term=true, since norm_term=false removes the normalised term; leave +bn out"
-    ),
-    "sas:gamma=free,norm_term=false": (
-        "gamma=free only with norm_term=true, since norm_term=false removes the normalised term; leave gamma=free out"
-    ),
+    "2rskip": "a normalisation",
+    "1.5rskip+ln": "an integer from 1 to 100",
+    "101rskip+ln": "an integer from 1 to 100",
+    "0rskip+ln": "an integer from 1 to 100",
+    "-2xskip+ln": "a number from 1e-06 to 1e+06",
+    "xskip": "write '1xskip'",
+    "2prenorm+ln": "without a λ",
+    "wskip:init=2": "write 'wskip+ln:init=2'",
+    "prenorm+bn": "did you mean 'prenorm+ln'?",
+    "highway+ln": "without a normalisation",
+    "2rskip+layernorm": "did you mean '2rskip+ln'?",
+    "2xskip+": "xskip with ln or rms",
+    "highway:gaet=full": "did you mean 'gate'?",
+    "2rskip+ln:init=1": "without options",
+    "sas:gate=singel": "did you mean 'single'?",
+    "sas:norm_term=no": "true or false",
+    "sas:alpha_bias=high": "a number from",
+    "wskip+ln:init=nan": "a number from",
+    "wskip+ln:floor=1": "init greater than floor",
+    "ddl:init=2": "from 1e-06 to 1.999999",
+    "sas:gate=": "option=value",
+    "sas:gate=full,gate=single": "only once",
+    "sas+bn:norm_term=false": "+bn only with norm_term=true",
+    "sas:gamma=free,norm_term=false": "gamma=free only with norm_term=true",
 }
 
 
@@ -186,15 +167,13 @@ def refusal(call, *args, **settings) -> SettingError:
 def test_a_wrong_spec_is_refused_in_one_line():
     for text, expected in ERRORS.items():
         error = refusal(parse_connection, text)
-        assert error.sentence("--connection") == f"--connection is {text!r}: expected {expected}"
-        assert str(error) == str(refusal(build_connection, text, 8)) and len(str(error)) <= 400
-        assert error.name == "connection"
+        assert error.name == "connection" and str(error) == str(refusal(build_connection, text, 8))
+        assert error.sentence("--connection").startswith(f"--connection is {text!r}: expected ")
+        assert expected in str(error) and len(str(error)) <= 400
     for factor in (math.nan, math.inf, -math.inf):
-        assert "expected a number from 1e-06 to 1e+06 as λ" in str(refusal(ConnectionSpec, "xskip", factor))
-    for call in (parse_connection, lambda spec: build_connection(spec, 8)):
-        assert str(refusal(call, ["1xskip"])) == f"connection is ['1xskip']: expected {FORM}"
-        assert str(refusal(call, None)) == f"connection is None: expected {FORM}"
-        assert len(str(refusal(call, "1" * 10**6 + "!"))) <= 200
+        assert "as λ" in str(refusal(ConnectionSpec, "xskip", factor))
+    for wrong in (["1xskip"], None, "1" * 10**6 + "!"):
+        assert FORM in str(refusal(parse_connection, wrong)) and len(str(refusal(build_connection, wrong, 8))) <= 200
 
 
 def test_bn_and_gn1_are_for_images_and_prenorm_for_text():

@@ -18,7 +18,6 @@ from rskip.connections import (
 )
 from rskip.transformer import TransformerConfig
 from rskip.transformer.layers import DecoderLayer
-from rskip.vision import preact_resnet
 from tests.connections.every_connection import FAMILIES, FEATURES, PLACES, built_for, specs_of
 
 NEEDED = {
@@ -155,11 +154,3 @@ def test_ones_own_class_that_does_not_set_its_parameters_says_so(monkeypatch):
     for module, name in ((build_connection("gskip", 4), "gain"), (Shifted(), "shift")):
         with pytest.warns(UserWarning, match=rf"\.reset_parameters does not reset {name}: define reset_parameters"):
             module.reset_parameters()
-
-
-def test_models_of_images_supply_all_and_refuse_what_they_do_not():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        preact_resnet(8, "sas")
-        with pytest.raises(ValueError, match="deepnorm works only on sequences"):
-            preact_resnet(8, "deepnorm")

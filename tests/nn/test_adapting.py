@@ -401,7 +401,7 @@ def test_what_is_refused_changes_nothing(case):
         with pytest.raises(SettingError):
             adapt(model, spec)
     assert parts(model) == before and torch.equal(case.call(model), expected)
-    with pytest.raises(SettingError, match="is already adapted to"):
+    with pytest.raises(SettingError, match="that are already adapted"):
         adapt(adapt(model, case.stock), "2rskip+ln")
     before = parts(model)
     with pytest.raises(SettingError, match="has blocks of .* that are already adapted"):

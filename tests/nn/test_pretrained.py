@@ -117,14 +117,6 @@ def test_hidden_states_are_what_the_stack_would_give_if_it_ended_there(module):
         assert adapted.base_model(TOKENS, return_dict=False)[0].shape == (2, 7, 24)
 
 
-def test_the_last_layers_can_be_removed_if_the_state_is_x(module):
-    model = adapt(build(module), "1xskip+rms" if module == "llama" else "1xskip+ln")
-    stack = model.base_model.encoder if module == "bert" else model.base_model
-    name = "h" if module == "gpt2" else "layer" if module == "bert" else "layers"
-    setattr(stack, name, getattr(stack, name)[:2])
-    assert len(model(TOKENS, output_hidden_states=True).hidden_states) == 3
-
-
 def test_a_folder_gives_the_same_model_and_the_library_refuses_it(module, tmp_path):
     for spec in SPECS:
         folder = tmp_path / spec

@@ -10,22 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rskip.connections import HOST_NEEDS, admin_profiling, list_connections
+from rskip.connections import HOST_NEEDS, admin_profiling
 from rskip.nn import Residuals, adapt, adaptation, no_weight_decay
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
+from tests.connections.every_connection import with_every_family
 
 FEATURES = 16
-INSIDE = {"subln", "normformer", "hybridnorm"}  # these need norms inside the branch, which this file's model lacks
-
-
-def specs() -> list[str]:
-    """The default spec of every family for text."""
-    named = []
-    for family in list_connections():
-        norm = "" if family.default_norm or "ln" not in family.norms else "+ln"
-        named.append(("2" if family.factor else "") + family.name + norm)
-    return named
 
 
 class Attention(nn.Module):
@@ -64,7 +55,7 @@ class Decoder(nn.Module):
         return self.residuals.leave(s) @ self.embed.weight.T
 
 
-@pytest.fixture(params=specs())
+@pytest.fixture(params=with_every_family(["2xskip+ln"]))
 def spec(request) -> str:
     return request.param
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from rskip.connections import Family, list_connections, parse_connection
 from rskip.generation import SearchOptions, SpecialTokens, beam_search
 from rskip.settings.errors import SettingError
 from rskip.transformer import LanguageModel, LanguageModelConfig
@@ -52,17 +51,7 @@ def stepwise(model: LanguageModel, tokens: torch.Tensor, prompt: int) -> torch.T
     return torch.cat([*first, *(model.step(each[:, None], state) for each in tokens[:, prompt:].T)], dim=1)
 
 
-def usual(family: Family) -> str:
-    """The simplest spec of a family."""
-    norm = "+ln" if None not in family.norms and family.default_norm is None else ""
-    return f"{'2' if family.factor else ''}{family.name}{norm}"
-
-
-OWN = [each for each in list_connections() if each.connection.__module__.startswith("rskip.")]
-FAMILIES = sorted({*map(usual, OWN), *CONNECTIONS}, key=lambda spec: (parse_connection(spec).family, spec))
-
-
-@pytest.mark.parametrize("connection", FAMILIES)
+@pytest.mark.parametrize("connection", CONNECTIONS)
 @pytest.mark.parametrize("shape", ["gpt2", "llama"])
 def test_every_connection(connection: str, shape: str) -> None:
     check(build(connection, **SHAPES[shape]))
