@@ -8,14 +8,40 @@ import torch
 from torch import Tensor
 
 from rskip.cpu.decoder import CpuDecoder, CpuDecoding, CpuState
-from rskip.cpu.encoder import LONGEST_SOURCE, CpuEncoder
+from rskip.cpu.encoding import Encoding, Sources, sentences_at_once
 from rskip.cpu.int8 import in_int8
 from rskip.cpu.library import Library, find_library
+from rskip.cpu.module_program import CpuStack, ModuleProgram
 from rskip.cpu.precision import set_precision
-from rskip.cpu.tensors import native_library
+from rskip.cpu.tensors import checked_indices, native_library
 from rskip.transformer.encoder import Encoder, Memory
 from rskip.transformer.model import EncoderDecoder
 from rskip.transformer.state import IncrementalState
+
+LONGEST_SOURCE = 256  # PyTorch's attention is faster for longer sources
+
+
+class CpuEncoder(CpuStack[Encoding]):
+    """Computes `Encoder`'s memories up to rounding: sums are in float32 even in bfloat16."""
+
+    def __init__(self, encoder: Encoder, library: Library) -> None:
+        like = encoder.embed_tokens.weight
+        super().__init__(encoder, library, lambda rows: Encoding(ModuleProgram(library, like, rows), encoder))
+        self.encoder = encoder
+
+    @torch.no_grad()
+    def encode(self, source: Tensor) -> Memory:
+        """As `Encoder.encode`."""
+        embedding, padding = self.encoder.embed_tokens, self.encoder.config.padding_index
+        source = checked_indices(self.library, source, embedding.num_embeddings, "tokens")
+        sentences, length = source.shape
+        sources, at_once = Sources.of(source.numpy(), padding), sentences_at_once(length)
+        states = embedding.weight.new_empty(sentences, length, embedding.embedding_dim)
+        program = self.program(min(at_once, sentences) * length)
+        for first in range(0, sentences, at_once):
+            last = first + at_once
+            program.compute(sources.part(first, last), states[first:last])
+        return Memory(states, source.eq(padding))
 
 
 def for_inference(model: Any, precision: str | None = None) -> Any:

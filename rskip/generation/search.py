@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from rskip.cpu import find_library
 from rskip.cpu.search import NOT_A_NUMBER
-from rskip.generation.candidates import Candidates, Scan, on_host
 from rskip.generation.compiled_steps import compiled_search
 from rskip.generation.decoder import StepDecoder
 from rskip.generation.hypothesis import Hypothesis
@@ -60,6 +59,21 @@ def beam_search(
         search = _Search(decoder, options, source_lengths.device, limits, prefixes, special)
         search.run(memory, each_step)
     return [_best(finished, options.nbest) for finished in search.finished]
+
+
+class Candidates(NamedTuple):
+    """Continuations of a sentence's beams, best first, each (B, N): total log-probability, beam, token."""
+
+    scores: Tensor
+    beams: Tensor
+    tokens: Tensor
+
+
+def best(logits: Tensor, offsets: Tensor, count: int) -> Candidates:
+    """The `count` best of logits (B, K, V) + offsets (B, K), over all beams of each sentence."""
+    vocabulary = logits.size(2)
+    scores, index = (logits + offsets[:, :, None]).flatten(1).topk(count)
+    return Candidates(scores, index // vocabulary, index % vocabulary)
 
 
 @dataclass(frozen=True)
@@ -132,7 +146,7 @@ class _Search:
             if self.options.attention:
                 assert state.attention is not None, "the decoder returns no attention"
                 attention.append(state.attention)
-            scores, beams, tokens, *attention = on_host(*candidates, *attention)
+            scores, beams, tokens, *attention = _on_host(*candidates, *attention)
             candidates = Candidates(scores, beams, tokens)
             for each in attention:
                 self._record_attention(each)
@@ -156,8 +170,8 @@ class _Search:
     def _candidates(self, logits: Tensor, length: int) -> Candidates:
         if self.options.temperature != 1:
             logits = logits.float() / self.options.temperature
-        scan = Scan(logits.float().contiguous())
-        logits, normaliser, scores = scan.logits, scan.normaliser, self._on_device(self.beams.scores)
+        logits = logits.float().contiguous()
+        normaliser, scores = logits.logsumexp(-1), self._on_device(self.beams.scores)
         step = Step(length, self.beams.tokens, self.prefix, self.max_lengths)
         for process in self.processors:
             process(logits, step)
@@ -170,7 +184,7 @@ class _Search:
             drawn = sample(logits - normaliser[:, :, None], self.options, self.generator)
             return self._sampled(*drawn, scores)
         count = min(2 * width, logits.size(1) * logits.size(2) - 1)
-        return scan.best(scores - normaliser, count)
+        return best(logits, scores - normaliser, count)
 
     def _sampled(self, tokens: Tensor, log_probabilities: Tensor, scores: Tensor) -> Candidates:
         beams = torch.arange(self.beams.scores.size(1), device=tokens.device).expand_as(tokens)
@@ -251,6 +265,17 @@ class _Search:
             chosen.scores.masked_fill_(ends.gather(1, order), -math.inf)
         self.beams = self.beams.continued(chosen.beams, chosen.tokens, chosen.scores, sentences)
         return chosen.beams
+
+
+def _on_host(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Copies tensors of one device to the CPU, and waits for the device only once."""
+    device = tensors[0].device
+    if device.type == "cpu":
+        return tensors
+    copies = tuple(each.to("cpu", non_blocking=device.type == "cuda") for each in tensors)
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+    return copies
 
 
 def _beams_of(history: Tensor, parents: Tensor, sentences: Tensor | None) -> Tensor:

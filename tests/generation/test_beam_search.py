@@ -7,6 +7,8 @@ import math
 import pytest
 import torch
 
+from rskip.generation.search import best
+
 pytestmark = pytest.mark.usefixtures("each_search")
 
 END, UNKNOWN, A, B, C = 2, 3, 4, 5, 6
@@ -99,6 +101,17 @@ def test_ties_are_decided_alike_alone_and_in_a_batch(search, random_table, beam)
     assert [each.score for each in alone] == pytest.approx([math.log(1 / 8) / 3] * beam)
     together = search(*others[:4], tied, *others[4:], beam=beam, nbest=beam, max_length_b=6)[4]
     assert [tuple(each.tokens.tolist()) for each in together] == found
+
+
+@pytest.mark.parametrize("beams", [1, 5])
+def test_candidates_are_the_best_of_all_beams(beams):
+    torch.manual_seed(beams)
+    logits, offsets = torch.randn(6, beams, 640), torch.randn(6, beams)
+    offsets[0, -1] = -math.inf
+    found = best(logits, offsets, 2 * beams)
+    totals = logits + offsets[:, :, None]
+    assert torch.equal(found.scores, totals.flatten(1).sort(descending=True)[0][:, : 2 * beams])
+    assert torch.equal(totals[torch.arange(6)[:, None], found.beams, found.tokens], found.scores)
 
 
 def test_no_sentences(search, table_decoder):

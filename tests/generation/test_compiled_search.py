@@ -12,7 +12,7 @@ import torch
 from rskip.cpu import CpuTransformer, find_library, for_inference
 from rskip.cpu.library import Found
 from rskip.generation import SearchOptions, SpecialTokens, beam_search
-from rskip.generation.candidates import Candidates, Scan
+from rskip.generation.search import Candidates
 from rskip.transformer import Transformer, TransformerConfig
 
 pytestmark = pytest.mark.skipif(find_library().library is None, reason="the kernels are not compiled here")
@@ -83,11 +83,10 @@ def drawn_sources(draw):
     return source, prefix
 
 
-def best_in_order(scan, offsets, count):
-    """`Scan.best`, but of equal totals the first, as in C."""
-    totals = (scan.logits + offsets[:, :, None]).flatten(1)
-    scores, index = totals.sort(descending=True, stable=True)
-    words = scan.logits.size(2)
+def best_in_order(logits, offsets, count):
+    """As `best`, but of equal totals the first, as in C."""
+    scores, index = (logits + offsets[:, :, None]).flatten(1).sort(descending=True, stable=True)
+    words = logits.size(2)
     return Candidates(scores[:, :count], index[:, :count] // words, index[:, :count] % words)
 
 
@@ -95,7 +94,7 @@ def searched(model, source, prefix, options, special, monkeypatch, *, compiled):
     with monkeypatch.context() as patched, torch.inference_mode():
         if not compiled:
             patched.setattr("rskip.generation.search.find_library", lambda: Found(None))
-            patched.setattr(Scan, "best", best_in_order)
+            patched.setattr("rskip.generation.search.best", best_in_order)
         lengths = source.ne(PAD).sum(1)
         return beam_search(model, model.encode(source), options, source_lengths=lengths, prefix=prefix, special=special)
 
