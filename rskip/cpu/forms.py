@@ -91,15 +91,6 @@ class Spec:
         return cls(match["family"], _factor(text, match["factor"], family), norm, options)
 
 
-def is_known(connection: str) -> bool:
-    """Whether this is a spec of a family that the kernels know, so that a model may run without PyTorch."""
-    try:
-        Spec.read(connection)
-    except NoKernelForm:
-        return False
-    return True
-
-
 def _invalid(text: Any) -> NoKernelForm:
     """The error for a spec that is not valid. With PyTorch installed, its more precise error is shown instead."""
     problem = f"{shown(text)} is not a valid connection"

@@ -298,7 +298,11 @@ def test_only_invalid_specs_are_called_invalid(text):
         is_valid = True
     except SettingError:
         is_valid = False
-    assert forms.is_known(text) == is_valid
+    if is_valid:
+        assert forms.Spec.read(text)
+    else:
+        with pytest.raises(NoKernelForm, match="is not a valid connection"):
+            forms.Spec.read(text)
 
 
 def test_another_vocabulary_is_refused(tmp_path):
