@@ -86,6 +86,7 @@ class Family:
 
     `register_connection` reads the following from the class, unless the caller passes them:
 
+    :param options: its options by name: the annotated parameters of the class (see `options_of`).
     :param passes: what blocks pass on: "x" (one tensor), or "streams" (several tensors of x's shape) if the class
         overrides `before` or `after`. The caller must pass "history" for dense (cross-layer) blocks, which also read
         the outputs of all earlier layers.
@@ -107,6 +108,7 @@ class Family:
     only_with: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     check: Callable[[ConnectionSpec], None] = lambda spec: None
     fold: Callable[[ConnectionSpec], Fold | None] = lambda spec: None
+    options: Mapping[str, Option] = field(default_factory=dict)
     passes: Passed = "x"
     text_only: bool | Callable[[ConnectionSpec], bool] = False
 
@@ -116,12 +118,6 @@ class Family:
         if not re.fullmatch(r"(?!e\d)[a-z][a-z0-9_]*" if self.factor else "[a-z][a-z0-9_]*", self.name):
             expected = "lower-case letters, digits and underscores, a letter first; with a factor not e and a digit"
             raise SettingError.of_value("name of the connection", self.name, expected)
-
-    @cached_property
-    def options(self) -> Mapping[str, Option]:
-        """Its options by name: the annotated parameters of the class (see `options_of`)."""
-        factor = self.factor.word if self.factor else ""
-        return options_of(self.connection, {"features", "feature_dim", "norm", "place", factor})
 
     @cached_property
     def needs_place(self) -> bool:
@@ -158,8 +154,11 @@ class Family:
 def _read_class(cls: type[Connection], fields: dict[str, Any]) -> dict[str, Any]:
     """The fields of Family: the caller's, completed by those read from the class."""
     passes = fields.get("passes", "x" if passes_x(cls) else "streams")
-    changes_input = overrides(cls, "branch_input") and fields.get("closing_norm", False)
-    return {"passes": passes, "text_only": passes != "x" or cls.needs_profile or changes_input, **fields}
+    text_only = passes != "x" or cls.needs_profile
+    if overrides(cls, "branch_input") and not text_only:
+        text_only = fields.get("closing_norm", False)
+    taken = {"features", "feature_dim", "norm", "place", fields["factor"].word if fields.get("factor") else ""}
+    return {"passes": passes, "text_only": text_only, "options": options_of(cls, taken), **fields}
 
 
 _families: dict[str, Family] = {}
