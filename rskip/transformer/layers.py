@@ -47,22 +47,22 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class TransformerLayer(nn.Module):
     """Base of all layers: self-attention and a feed-forward branch.
 
+    :param places: the positions of its blocks, by their branches; their stack's sizes are those of the layer.
     :param gated: multiply the hidden features by a third linear map of the branch's input, `fc3`.
     """
 
     def __init__(
         self,
         config: DecoderConfig,
-        *,
-        features: int,
-        inner_features: int,
-        heads: int,
-        connection: str,
         places: Mapping[str, Place],
+        *,
         key_value_heads: int | None = None,
         gated: bool = False,
     ) -> None:
         super().__init__()
+        names = ("embed_dim", "ffn_embed_dim", "attention_heads", "connection")
+        stack = places["self_attn"].stack
+        features, inner_features, heads, connection = (getattr(config, f"{stack}_{name}") for name in names)
         self.self_attn = MultiHeadAttention(
             features, heads, key_value_heads=key_value_heads, dropout=config.attention_dropout
         )
@@ -97,14 +97,7 @@ class EncoderLayer(TransformerLayer):
 
     def __init__(self, config: StackConfig, number: int) -> None:
         """The layer of this number, from 1."""
-        super().__init__(
-            config,
-            features=config.encoder_embed_dim,
-            inner_features=config.encoder_ffn_embed_dim,
-            heads=config.encoder_attention_heads,
-            connection=config.encoder_connection,
-            places=_places("encoder", number, config.encoder_layers, config.decoder_layers),
-        )
+        super().__init__(config, _places("encoder", number, config.encoder_layers, config.decoder_layers))
 
     def forward(self, passed: State, mask: Tensor | None, first: FirstValues | None = None) -> State:
         """Runs the layer on a state of tensors (B, S, C). `mask` (B, 1, 1, S) is added to the scores, unless None."""
@@ -119,14 +112,7 @@ class DecoderLayer(TransformerLayer):
     def __init__(self, config: StackConfig, number: int) -> None:
         """The layer of this number, from 1."""
         places = _places("decoder", number, config.decoder_layers, config.encoder_layers)
-        super().__init__(
-            config,
-            features=config.decoder_embed_dim,
-            inner_features=config.decoder_ffn_embed_dim,
-            heads=config.decoder_attention_heads,
-            connection=config.decoder_connection,
-            places=places,
-        )
+        super().__init__(config, places)
         self.encoder_attn = MultiHeadAttention(
             config.decoder_embed_dim,
             config.decoder_attention_heads,
@@ -176,16 +162,8 @@ class LanguageModelLayer(TransformerLayer):
 
     def __init__(self, config: LanguageModelConfig, number: int) -> None:
         """The layer of this number, from 1."""
-        super().__init__(
-            config,
-            features=config.decoder_embed_dim,
-            inner_features=config.decoder_ffn_embed_dim,
-            heads=config.decoder_attention_heads,
-            connection=config.decoder_connection,
-            places=_places("decoder", number, config.decoder_layers, 0),
-            key_value_heads=config.key_value_heads,
-            gated=config.gated_ffn,
-        )
+        places = _places("decoder", number, config.decoder_layers, 0)
+        super().__init__(config, places, key_value_heads=config.key_value_heads, gated=config.gated_ffn)
 
     def forward(
         self,
