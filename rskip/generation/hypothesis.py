@@ -39,32 +39,24 @@ FlatBatch = list[list[_FlatHypothesis]]
 
 
 def flat(found: Sequence[Sequence[Hypothesis]]) -> FlatBatch:
-    """The hypotheses of a batch as plain values, also for JSON."""
-    return [[_flat(each) for each in hypotheses] for hypotheses in found]
+    """The hypotheses of a batch as plain values, also for JSON: each tensor would need a file in shared memory."""
+    return [
+        [(each.tokens.tolist(), each.score, _listed(each.token_scores), _listed(each.attention)) for each in hypotheses]
+        for hypotheses in found
+    ]
 
 
 def rebuilt(values: FlatBatch) -> list[list[Hypothesis]]:
     """The inverse of `flat`, with NumPy arrays."""
-    return [[_rebuilt(*each) for each in hypotheses] for hypotheses in values]
+    return [
+        [Hypothesis(numpy.array(tokens, numpy.int64), score, *map(_array, rest)) for tokens, score, *rest in hypotheses]
+        for hypotheses in values
+    ]
 
 
-def _flat(hypothesis: Hypothesis) -> _FlatHypothesis:
-    """Plain values, since each tensor would need a file in shared memory between processes."""
-    scores, attention = hypothesis.token_scores, hypothesis.attention
-    return (
-        hypothesis.tokens.tolist(),
-        hypothesis.score,
-        None if scores is None else scores.tolist(),
-        None if attention is None else attention.tolist(),
-    )
+def _listed(values: Values | None) -> Any:
+    return None if values is None else values.tolist()
 
 
-def _rebuilt(
-    tokens: list[int], score: float, token_scores: list[float] | None, attention: list[list[float]] | None
-) -> Hypothesis:
-    return Hypothesis(
-        numpy.array(tokens, numpy.int64),
-        score,
-        None if token_scores is None else numpy.array(token_scores, numpy.float32),
-        None if attention is None else numpy.array(attention, numpy.float32),
-    )
+def _array(values: Any) -> Values | None:
+    return None if values is None else numpy.array(values, numpy.float32)
