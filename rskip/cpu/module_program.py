@@ -40,24 +40,20 @@ class ModuleProgram(Program):
         self._first_values = FirstValues()
 
     def run(self, sentences: int, beams: int) -> None:
-        """See `Program.run`."""
         self._end_part()
         self._passed, self._first_values = None, FirstValues()
         for part in self._parts:
             part(sentences, beams)
 
     def whole(self) -> tuple[Operations, int] | None:
-        """See `Program.whole`."""
         self._end_part()
         return self._tables[0] if len(self._parts) == len(self._tables) == 1 else None
 
     def has_kernel(self, norm: nn.Module) -> bool:
-        """See `Program.has_kernel`."""
         kind = kind_of(norm)
         return issubclass(kind, RMSNorm) or (issubclass(kind, nn.LayerNorm) and norm.bias is not None)
 
     def enter(self, stack: StackConnection, room: Room) -> None:
-        """See `Program.enter`."""
 
         def compute(rows: int) -> None:
             x = room.x[:rows]
@@ -73,7 +69,6 @@ class ModuleProgram(Program):
             self._put_part(compute)
 
     def leave(self, stack: StackConnection, room: Room) -> None:
-        """See `Program.leave`."""
 
         def compute(rows: int) -> None:
             room.x[:rows] = stack.leave(room.x[:rows] if self._passed is None else self._passed)
@@ -83,7 +78,7 @@ class ModuleProgram(Program):
             self._put_part(compute)
 
     def form(self, connection: Connection) -> NormalisedSum | GatedSum | None:
-        """See `Program.form`. None too if the form has maps that are not packed, or norms without a kernel."""
+        """As `Program.form`; None too if the form has maps that are not packed, or norms without a kernel."""
         stated: NormalisedSum | GatedSum | None
         if (stated := normalised_sum(connection)) is not None:
             maps, norms = list(stated.added or ()), [*stated.norms, stated.branch_norm, stated.output_norm]
@@ -97,7 +92,6 @@ class ModuleProgram(Program):
         return stated if has_kernels else None
 
     def other_branch_input(self, connection: Connection, room: Room) -> Tensor:
-        """See `Program.other_branch_input`."""
 
         def compute(rows: int) -> None:
             given, self._passed = connection.before(room.x[:rows] if self._passed is None else self._passed)
@@ -114,7 +108,6 @@ class ModuleProgram(Program):
         return given
 
     def other_join(self, connection: Connection, room: Room) -> None:
-        """See `Program.other_join`."""
 
         def compute(rows: int) -> None:
             assert self._passed is not None
@@ -126,7 +119,6 @@ class ModuleProgram(Program):
             self.other(connection, room.x, room.x, room.f)
 
     def other(self, compute: Callable[..., Tensor], output: Tensor, *inputs: Tensor) -> None:
-        """See `Program.other`."""
 
         def of_rows(rows: int) -> None:
             output[:rows] = compute(*(each[:rows] for each in inputs))
@@ -134,11 +126,9 @@ class ModuleProgram(Program):
         self._put_part(of_rows)
 
     def other_norm_heads(self, attention: Any, norm: nn.Module, x: Tensor) -> None:
-        """See `Program.other_norm_heads`."""
         self.other(lambda rows: norm(rows.unflatten(-1, (attention.heads, -1))).flatten(-2), x, x)
 
     def mix_values(self, value_residual: Any, room: Room) -> None:
-        """See `Program.mix_values`."""
         self.other(lambda own: value_residual(own.clone(), self._first_values), room.value, room.value)
 
     def _put_part(self, compute: Callable[[int], None]) -> None:
@@ -180,7 +170,6 @@ class CpuStack(Programs[Steps]):
         return all(each.data_ptr() == address and _version(each) == version for each, address, version in self._values)
 
     def program(self, rows: int) -> Steps:
-        """See `Programs.program`."""
         with torch.inference_mode(False):  # so that callers outside of inference mode can use it too
             return super().program(rows)
 

@@ -181,10 +181,6 @@ class Program:
             self._put_residual(NormalisedSum(scale=stated.input_scale), room.given, None, room.given)
         return room.given
 
-    def other_branch_input(self, connection: Any, room: Room) -> Any:
-        """The same of a connection without a form."""
-        raise NoKernelForm("the kernels can't compute its connection")
-
     def join(self, connection: Any, room: Room) -> None:
         """x = connection(x, f), or the several arrays that the connection passes on."""
         stated = self.form(connection)
@@ -195,13 +191,15 @@ class Program:
         else:
             self._put_gates(stated, room)
 
-    def other_join(self, connection: Any, room: Room) -> None:
-        """The same of a connection without a form."""
-        raise NoKernelForm("the kernels can't compute its connection")
-
     def other(self, compute: Any, output: Any, *inputs: Any) -> None:
         """output = compute(*inputs), on rows."""
         raise NoKernelForm("the kernels can't compute a part of it")
+
+    # the same of a connection without a form, of heads' norms without a kernel, and of values mixed with the first ones
+    other_branch_input: Any = other
+    other_join: Any = other
+    other_norm_heads: Any = other
+    mix_values: Any = other
 
     def self_attention(self, layer: Any, seen: Seen, room: Room) -> Attention:
         """Adds the layer's self-attention and connection. The caller sets keys and values in the returned arguments."""
@@ -250,14 +248,6 @@ class Program:
             self._put(RESIDUAL, arguments)
         else:
             self.other_norm_heads(attention, norm, x)
-
-    def other_norm_heads(self, attention: Any, norm: Any, x: Any) -> None:
-        """The same of a normalisation without a kernel."""
-        raise NoKernelForm("the kernels can't normalise heads")
-
-    def mix_values(self, value_residual: Any, room: Room) -> None:
-        """Mixes the first layer's values into `value`."""
-        raise NoKernelForm("the kernels can't mix the first layer's values in")
 
     def _put_residual(self, stated: NormalisedSum, x: Any, f: Any, output: Any) -> None:
         self._put(RESIDUAL, residual_arguments(stated, x, f, output))
