@@ -57,6 +57,19 @@ class AdaptedModel:
                 elif isinstance(each, Residual):
                     each.loaded = True
 
+    def _set_gradient_checkpointing(
+        self, enable: bool = True, gradient_checkpointing_func: Any = None, **settings: Any
+    ) -> None:
+        """Refuses reentrant checkpoints for states of several tensors, because gradients would be lost."""
+        kept = getattr(gradient_checkpointing_func, "keywords", {})
+        if enable and kept.get("use_reentrant", True) and any(_passes_several(each) for each in self.modules()):
+            problem = f"{getattr(self.config, SPEC)} loses gradients in reentrant checkpoints"
+            advice = "pass gradient_checkpointing_kwargs={'use_reentrant': False}"
+            raise SettingError("gradient checkpointing", problem, advice=advice)
+        if gradient_checkpointing_func is not None:
+            settings["gradient_checkpointing_func"] = gradient_checkpointing_func
+        super()._set_gradient_checkpointing(enable, **settings)  # type: ignore[misc]
+
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return _new_model, (type(self).__bases__[1],), self.__dict__
 
@@ -137,6 +150,15 @@ def _leave_hidden_states(model: Any, args: Any, settings: dict[str, Any], output
 
 def _as_state(state: Tensor | list[Tensor]) -> State:
     return tuple(state) if isinstance(state, list) else state
+
+
+def _passes_several(block: nn.Module) -> bool:
+    """Whether this is the first block of a stack whose state is several tensors."""
+    opening = block.__dict__.get("opening")
+    if opening is None:
+        return False
+    first: Any = next(iter(block.get_submodule("residuals").children()))
+    return isinstance(opening.enter(torch.zeros(1, 1, first.connection.features)), tuple)
 
 
 def _new_model(library_class: type) -> Any:
