@@ -368,7 +368,7 @@ def test_no_argument_of_a_python_entry_point_makes_a_kernel_read_or_write_elsewh
         assert f"'{entry} done'" in done.stdout and f"'{entry} refused'" in done.stdout, done.stdout
 
 
-OUTPUTS, TRANSLATION = ROOT / "tests/cpu/outputs.c", ROOT / "tests/cpu/translation.c"
+OUTPUTS = ROOT / "tests/cpu/outputs.c"
 ARM, WINDOWS = "aarch64-linux-gnu-gcc", "x86_64-w64-mingw32-gcc"
 
 
@@ -410,26 +410,6 @@ def test_an_arm_processor_computes_the_same(arm, sanitized, tmp_path):
         assert {"attend", "best's-tokens", "search", "map8" if level else "map"} <= {name for name, _ in found}
         for (name, ours), (other, theirs) in zip(found, expected, strict=True):
             assert name == other and ours == pytest.approx(theirs, rel=1e-4, abs=1e-5), name
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not FILES, reason="the kernels are not compiled here")
-@pytest.mark.parametrize("model", ["2rskip_ln", "sas"])
-def test_an_arm_processor_translates_the_same(arm, sanitized, tmp_path, model):
-    """Encoder, steps and search of a published model by an emulated processor, and here with sanitizers."""
-    emulator, source, image = arm(TRANSLATION), f"checkpoints/multi30k_en_de/{model}", str(tmp_path / "image")
-    sentences = ["A man sleeps.", "Two dogs are playing in the snow.", "Men"]
-    command = [sys.executable, str(TRANSLATION.with_name("translation_image.py")), source, image, *sentences]
-    plain = {**os.environ, "RSKIP_NATIVE": "plain", "PYTHONPATH": str(ROOT)}  # vectors of four numbers, as on Arm
-    expected = subprocess.run(command, check=True, capture_output=True, text=True, env=plain, cwd=ROOT).stdout
-    sanitized(tmp_path / "here", TRANSLATION)
-    for program in ([str(tmp_path / "here"), image, "0"], [*emulator, image, "0"], [*emulator, image, "1"]):
-        found = subprocess.run(
-            program, check=True, capture_output=True, text=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
-        ).stdout
-        assert len(found.splitlines()) == len(expected.splitlines()) == 2 * len(sentences)
-        for line, other in zip(map(str.split, found.splitlines()), map(str.split, expected.splitlines()), strict=True):
-            assert line[1:] == other[1:] and float(line[0]) == pytest.approx(float(other[0]), abs=1e-4)
 
 
 @pytest.mark.slow
