@@ -1,4 +1,4 @@
-"""A model as a user writes it, whose types `make lint` checks with those of PyTorch, and test_types.py without them."""
+"""A model as a user writes it, whose types `make lint` checks."""
 
 # mypy: disallow-untyped-defs, disallow-untyped-calls, disallow-any-generics
 # mypy: warn-return-any, no-implicit-reexport, strict-equality
