@@ -275,17 +275,15 @@ def _find_stacks(model: nn.Module, found: Sequence[tuple[str, Host, Any]]) -> li
     containers: dict[tuple[str, Host], list[Any]] = {}
     for name, host, block in found:
         containers.setdefault((name.rpartition(".")[0], host), []).append(block)
-    alone = [(re.sub(r"\d+", "N", name), host) for (name, host), blocks in containers.items() if len(blocks) == 1]
-    for pattern, host in alone:
-        if "N" in pattern and alone.count((pattern, host)) > 1:
-            problem = f"has one block of {host.name} in each {pattern}, so their order is unknown"
-            advice = "put the blocks themselves into a ModuleList or Sequential"
-            raise SettingError("model", problem, expected="the blocks of a stack in one container", advice=advice)
+    single = Counter((re.sub(r"\d+", "N", name), host) for (name, host), blocks in containers.items() if len(blocks) == 1)
     for (name, host), blocks in containers.items():
-        if len(blocks) > 1 and not isinstance(model.get_submodule(name), (nn.ModuleList, nn.ModuleDict, nn.Sequential)):
-            problem = f"has {len(blocks)} blocks of {host.name} as attributes of {name or 'one module'}"
-            expected = "the blocks of a stack in one ModuleList or Sequential"
+        pattern = re.sub(r"\d+", "N", name)
+        each_apart = len(blocks) == 1 and "N" in pattern and single[pattern, host] > 1
+        ordered = isinstance(model.get_submodule(name), (nn.ModuleList, nn.ModuleDict, nn.Sequential))
+        if each_apart or (len(blocks) > 1 and not ordered):
+            problem = f"has blocks of {host.name} in {pattern or 'one module'}, so their order is unknown"
             advice = "if each block is a stack of its own, adapt each of them separately"
+            expected = "the blocks of a stack in one ModuleList or Sequential"
             raise SettingError("model", problem, expected=expected, advice=advice)
     kinds: dict[str, Host] = {}
     for name, host in containers:
