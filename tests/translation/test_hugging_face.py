@@ -1,12 +1,10 @@
-"""Translators of Hugging Face folders: by Python and by the command, in every precision, and imported."""
+"""Translators of Marian folders. test_hugging_face_families.py has what they share with other folders."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from rskip.cli.main import main
 from rskip.settings.errors import SettingError
@@ -55,23 +53,6 @@ def test_greedy_translations_are_theirs(folder: Path, translator: Translator) ->
     assert [each.text.replace("<unk>", "") for each in ours] == expected
 
 
-@pytest.mark.parametrize("separate", [False, True])
-@pytest.mark.parametrize("dtype", ["as it is", "float16"])
-def test_an_imported_folder_translates_the_same(tmp_path: Path, separate: bool, dtype: str) -> None:
-    model, imported = write_marian(tmp_path / "model", separate=separate, dtype=torch.float16), tmp_path / "imported"
-    flags = [] if dtype == "as it is" else ["--dtype", dtype]
-    command = ["import", "huggingface", "--model", str(model), "--output", str(imported), *flags]
-    assert main(command) == 0
-    assert json.loads((imported / "config.json").read_text())["format"] == 2
-    assert json.loads((imported / "text" / "pipeline.json").read_text())["format"] == 2
-    ours, theirs = Translator.from_pretrained(imported), Translator.from_pretrained(model)
-    assert ours.tokenizer.source.tokens == theirs.tokenizer.source.tokens
-    assert ours.tokenizer.target.tokens == theirs.tokenizer.target.tokens
-    tolerance = 1e-5 if dtype == "as it is" else 1e-3  # positions are not in the file, and in float32 when computed
-    assert_same(ours.translate(LINES, **SEARCH), theirs.translate(LINES, **SEARCH), tolerance=tolerance)
-    assert (ours.source_language, ours.target_language) == ("en", "de")
-
-
 def test_import_finds_the_model_as_translate_does(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,28 +65,9 @@ def test_import_finds_the_model_as_translate_does(
     assert main([*map(str, command), str(folder / "model.safetensors")]) == 0
 
 
-def test_bad_input_is_one_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = tmp_path / "text.en"
-    text.write_text("the dog\n")
-    command = ["translate", text, "--quiet", "--model"]
-    assert "translates en to de" in refused(*command, folder, "--target-lang", "fra", capsys=capsys)
-    assert "leave it out" in refused(*command, folder, "--dictionaries", tmp_path, capsys=capsys)
-    for number, (name, content, told) in enumerate(
-        (
-            ("source.spm", None, "source.spm is missing"),
-            ("model.safetensors", None, "no weights in"),
-            ("vocab.json", {"</s>": 0, "<unk>": 1, "<pad>": 7_000}, "numbers its tokens up to 7,000"),
-            ("vocab.json", {"</s>": 0, "<pad>": 1}, "has no token <unk>"),
-            ("config.json", {"model_type": "t5"}, "model_type is 't5': expected a translation model: one of "),
-        )
-    ):
-        broken = write_marian(tmp_path / str(number))
-        (broken / name).unlink()
-        if content is not None:
-            (broken / name).write_text(json.dumps(content))
-        assert told in refused(*command, broken, capsys=capsys)
-    with pytest.raises(SettingError, match="activation_function is 'mish': expected gelu"):
-        Translator.from_pretrained(write_marian(tmp_path / "mish", activation_function="mish"))
+def test_a_folder_has_its_own_dictionaries(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="leave it out"):
+        Translator.from_pretrained(folder, dictionaries=tmp_path)
 
 
 def test_a_model_for_several_target_languages(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Translators of M2M-100, NLLB, mBART and FSMT folders: by Python and by the commands, imported, and refused."""
+"""Translators of Marian, M2M-100, NLLB, mBART and FSMT folders: by Python and by commands, imported, and refused."""
 
 from __future__ import annotations
 
@@ -18,26 +18,32 @@ from rskip.generation import Hypothesis, SearchOptions
 from rskip.text import Tokenizer
 from rskip.translation import Translation, Translator
 from rskip.translation.search import ModelSearcher, Segment
-from tests.checkpoint.hugging_face.families import FAMILIES, NLLB, write_nllb
+from tests.checkpoint.hugging_face.conftest import write_marian
+from tests.checkpoint.hugging_face.families import FAMILIES, NLLB, Family, write_nllb
 
 LINES = ["the dog runs", "", "two cats sleep near our old house.", "😀 unknown\u00a0words \u200b"]
 SEARCH: dict[str, Any] = {"beam": 4, "nbest": 2, "max_length_a": 0, "max_length_b": 12}
 Folders = Callable[[str], Path]
+FOLDERS = {
+    **FAMILIES,
+    "marian": Family(write_marian, "", "", ("en", "de")),
+    "marian with two vocabularies": Family(lambda folder: write_marian(folder, separate=True), "", "", ("en", "de")),
+}
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     """Gives the folder of a family."""
     place = tmp_path_factory.mktemp("families")
-    return cache(lambda name: FAMILIES[name].write(place / name))
+    return cache(lambda name: FOLDERS[name].write(place / name))
 
 
 def languages(name: str) -> dict[str, str]:
-    return dict(zip(("source_language", "target_language"), FAMILIES[name].languages, strict=True))
+    return dict(zip(("source_language", "target_language"), FOLDERS[name].languages, strict=True))
 
 
 def flags(name: str) -> list[str]:
-    source, target = FAMILIES[name].languages
+    source, target = FOLDERS[name].languages
     return ["--source-lang", source, "--target-lang", target]
 
 
@@ -48,7 +54,7 @@ def assert_close(ours: list[Translation], theirs: list[Translation], *, toleranc
         assert [each.score for each in one.hypotheses] == pytest.approx(scores, abs=tolerance)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", FOLDERS)
 def test_other_precisions(folders: Folders, name: str) -> None:
     full = rskip.load(folders(name), **languages(name)).translate(LINES, **SEARCH)
     for precision in ("bfloat16", "int8") if largest_int8_weight() else ("bfloat16",):
@@ -57,7 +63,7 @@ def test_other_precisions(folders: Folders, name: str) -> None:
             assert two.hypotheses[0].score == pytest.approx(one.hypotheses[0].score, abs=0.1)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", FOLDERS)
 def test_every_part_of_a_long_line_has_the_language_tokens(folders: Folders, name: str) -> None:
     translator = Translator.from_pretrained(folders(name), **languages(name))
     pair = translator.tokenizer.pair
@@ -84,7 +90,7 @@ def test_every_part_of_a_long_line_has_the_language_tokens(folders: Folders, nam
         assert all(source < len(found.source_tokens) for source, _ in hypothesis.alignment)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", FOLDERS)
 def test_an_imported_folder_translates_the_same(
     folders: Folders, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,7 +104,7 @@ def test_an_imported_folder_translates_the_same(
         assert_close(rskip.load(imported, **chosen).translate(LINES, **SEARCH), expected, tolerance=1e-2)
         assert json.loads((imported / "text" / "pipeline.json").read_text())["format"] in (2, 3)
         original = Translator.from_pretrained(folders(name), **languages(name)).tokenizer
-        tokenizer = Tokenizer.load(imported).between(*FAMILIES[name].languages)
+        tokenizer = Tokenizer.load(imported).between(*FOLDERS[name].languages)
         assert tokenizer.source.tokens == original.source.tokens
         assert (tokenizer.pair, tokenizer.languages) == (original.pair, original.languages)
     capsys.readouterr()
@@ -162,6 +168,12 @@ BROKEN: list[tuple[str, list[str], Callable[[Path], None], str]] = [
     ("mbart50", ["--source-lang", "en_XX", "--target-lang", "en_XX"], lambda _: None, "is 'en_XX', the source"),
     ("m2m", ["--source-lang", "en", "--target-lang", "deu"], lambda _: None, "is 'deu' (did you mean 'de'?), which"),
     ("fsmt", ["--source-lang", "fr"], lambda _: None, "is 'fr', but the model translates en to de"),
+    ("marian", ["--target-lang", "fra"], lambda _: None, "translates en to de"),
+    ("marian", [], edited("source.spm"), "source.spm is missing"),
+    ("marian", [], edited("model.safetensors"), "no weights in"),
+    ("marian", [], edited("vocab.json", {"</s>": 0, "<unk>": 1, "<pad>": 7_000}), "numbers its tokens up to 7,000"),
+    ("marian", [], edited("vocab.json", {"</s>": 0, "<pad>": 1}), "has no token <unk>"),
+    ("marian", [], edited("config.json", activation_function="mish"), "is 'mish': expected gelu"),
 ]
 
 
