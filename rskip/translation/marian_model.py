@@ -87,8 +87,6 @@ def _check(config: TransformerConfig) -> None:
     if lengths and lengths != {max(config.max_source_positions, config.max_target_positions)}:
         limits = f"{config.max_source_positions} and {config.max_target_positions}"
         problems.append(f"learned positions of different lengths ({limits})")
-    if config.padding_index != Dictionary.pad_index:
-        problems.append(f"padding_index {config.padding_index}")
     if problems:
         raise SettingError("", f"MarianMTModel has no {problems[0]}", advice="translate with `rskip translate`")
 

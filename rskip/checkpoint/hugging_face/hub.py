@@ -37,37 +37,27 @@ def hub_folder(name: str | os.PathLike[str]) -> Path:
     with extra("huggingface", what="a model of the Hugging Face Hub"):
         from huggingface_hub import constants, snapshot_download
         from huggingface_hub.errors import (
-            GatedRepoError,
             HFValidationError,
             LocalEntryNotFoundError,
             RepositoryNotFoundError,
             RevisionNotFoundError,
         )
 
-    def download(*patterns: str) -> Path:
-        return Path(
-            snapshot_download(
-                repository, revision=revision or None, allow_patterns=list(patterns), ignore_patterns=["*/*"]
-            )
-        )
-
     if repository.count("/") != 1:
         raise SettingError("", f"{text} is not a model of the Hub", expected="hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
     try:
         for patterns in _WEIGHTS:
-            folder = download(*_TEXT_FILES, *patterns)
+            wanted = [*_TEXT_FILES, *patterns]
+            folder = Path(
+                snapshot_download(repository, revision=revision or None, allow_patterns=wanted, ignore_patterns=["*/*"])
+            )
             if any(path for pattern in patterns for path in folder.glob(pattern)):
                 break
     except HFValidationError as error:
         raise SettingError("", f"{text} is not a model of the Hub: {str(error).splitlines()[0]}") from None
-    except GatedRepoError:
-        advice = "accept its terms on its page, then set HF_TOKEN to your token"
-        raise SettingError(
-            "", f"the Hub gives {repository} only to accounts that accepted its terms", advice=advice
-        ) from None
-    except RepositoryNotFoundError:
-        advice = "check the spelling; a private model needs HF_TOKEN"
-        raise SettingError("", f"the Hub has no model {repository}", advice=advice) from None
+    except RepositoryNotFoundError:  # also of a model whose terms the account has not accepted
+        advice = "check the spelling; a private model needs HF_TOKEN, or first that you accept its terms on its page"
+        raise SettingError("", f"the Hub gives no model {repository}", advice=advice) from None
     except RevisionNotFoundError:
         advice = "expected a branch, a tag or a commit"
         raise SettingError("", f"{repository} has no revision {revision}", advice=advice) from None
