@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -75,10 +75,8 @@ class OwnFields(msgspec.Struct, frozen=True, kw_only=True):
         optional.
     :param note: what a reader must know about the scores; tables show it above them.
     :param show: number of outputs to print per run.
-    :param probe: settings of the probe; None: no probe.
     :param resources: resources of a run, if several run at once.
-    :param results: folder of the run records.
-    :param runs: parent folder of the runs' folders.
+    :param results: folder of the run records; `runs`: parent folder of the runs' folders.
     """
 
     kind: str
@@ -140,20 +138,16 @@ class Recipe:
     @cached_property
     def settings(self) -> Any:
         """:raises SettingError: a setting is unknown, missing or wrong. Names the file and the variant."""
-        try:
+        with _within(self.source):
             self._check_keys()
             return self.task.read_settings(self.written)
-        except SettingError as error:
-            raise error.within(source=self.source) from None
 
     @cached_property
     def config(self) -> dict[str, Any]:
         """Everything that determines the result, as plain JSON values, including defaults. Imports no user code."""
-        try:
+        with _within(self.source):
             self._check_keys()
             return {"kind": self.task.name, **self.task.variant_config(self.written)}
-        except SettingError as error:
-            raise error.within(source=self.source) from None
 
     def record_path(self, seed: int) -> Path:
         """The path of a seed's record, which may not exist yet."""
@@ -226,22 +220,27 @@ def read_recipes(
 ) -> list[Recipe]:
     """A file's variants. Their settings are read, and checked, on first use."""
     content = _read_content(path)
-    try:
+    with _within(str(path)):
         known = read_variants(content)
         chosen = list(known) if variants is None else choose_variants(variants, known)
         common = {key: value for key, value in content.items() if key != "variants"}
         if not known:
             return [_build(path, None, Variant((), common), overrides or {}, known)]
-    except SettingError as error:
-        raise error.within(source=str(path)) from None
     recipes = []
     for name in chosen:
-        try:
+        with _within(f"{path}, variant {name}"):
             variant = Variant(known[name].parts, merge(common, known[name].changes))
             recipes.append(_build(path, name, variant, overrides or {}, known))
-        except SettingError as error:
-            raise error.within(source=f"{path}, variant {name}") from None
     return recipes
+
+
+@contextmanager
+def _within(source: str) -> Iterator[None]:
+    """Names the source in a SettingError of the block."""
+    try:
+        yield
+    except SettingError as error:
+        raise error.within(source=source) from None
 
 
 def all_recipes(root: Path = Path()) -> list[Recipe]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from itertools import combinations
-from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -28,10 +27,11 @@ Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", extra={"expected"
 
 
 class _Point(TypedDict, total=False):
-    """A point of a learning curve. Its other values are numbers or None, except the text `stage`."""
+    """A point of a learning curve. Its other values are numbers or None."""
 
     epoch: Whole
     iteration: Whole
+    stage: str
 
 
 class _Training(TypedDict):
@@ -95,14 +95,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             convert(getattr(self, field), kind, name=field)
         if not (self.metrics or self.diverged):
             raise SettingError("metrics", "is empty", expected="at least one score")
-        if self.metrics and self.diverged:
-            raise SettingError("metrics", "has scores", expected="none, because no checkpoint was scored")
-        if unsigned := set(self.signatures) - set(self.metrics):
-            raise SettingError(f"signatures.{min(unsigned)}", "has no score in metrics")
-        for number, epoch in enumerate(self.curve):
-            for name, figure in epoch.items():
-                if name != "stage" and not (figure is None or type(figure) in (int, float) and isfinite(figure)):
-                    raise SettingError.of_value(f"curve[{number}].{name}", figure, "a number, or null")
 
     @property
     def diverged(self) -> bool:

@@ -23,14 +23,13 @@ from rskip.connections import parse_connection
 from rskip.files.state import as_state
 from rskip.files.torch_file import read_torch_file, weights_difference
 from rskip.settings.check import convert, field_names, to_plain
-from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
 from rskip.tasks.registry import task_name
 from rskip.vision.cifar_resnet import SIZE, PreActConfig, preact_resnet
 from rskip.vision.data.own_images import ImageDescription
 from rskip.vision.datasets import DATASETS
 from rskip.vision.imagenet_resnet import torchvision_resnet
-from rskip.vision.settings import OWN, DatasetName, ModelName, TrainingSettings
+from rskip.vision.settings import DatasetName, ModelName, TrainingSettings
 
 FILES = ("model.pt", "checkpoint.pt", "model.safetensors")  # the first one in a folder is read
 TASK = "vision"
@@ -152,11 +151,8 @@ def model_file(path: Path) -> Path:
     """The file itself, or the first of FILES in a folder.
 
     :raises FileNotFoundError: the path does not exist, or the folder has none of the files.
-    :raises ValueError: the file's name is not one of FILES.
     """
     if path.is_file():
-        if path.suffix not in (".pt", ".safetensors"):
-            raise ValueError(f"{path}: expected {', '.join(FILES)} or a folder with one of them")
         return path
     if not path.exists():
         raise FileNotFoundError(f"no model {path}: expected the folder of a training run, or its {' or '.join(FILES)}")
@@ -184,15 +180,14 @@ def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
         content = {"config": config, "dataset": settings.get("dataset"), **kept}
     last = as_state(content, _LastIterate, source=source, advice=advice)
     config = _config(last.config, "config", source=source)
-    own = _own_images(last.dataset, last.images, config, source=source)
     description = ModelDescription(
         path=path,
         config=config,
         dataset=last.dataset,
-        classes=DATASETS[last.dataset].classes if own is None else last.classes or (),
+        classes=last.classes or DATASETS[last.dataset].classes,
         iteration=last.iteration,
         iterations=iterations,
-        images=own,
+        images=last.images,
     )
     return description, last.model
 
@@ -210,7 +205,7 @@ def _read_published(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
         config=config,
         dataset=published.dataset,
         classes=published.classes,
-        images=_own_images(published.dataset, published.images, config, source=source),
+        images=published.images,
     )
     return description, checkpoint.model
 
@@ -222,22 +217,6 @@ def _config(config: Mapping[str, Any], name: str, *, source: str) -> dict[str, A
     """
     kind: Any = TorchvisionConfig if "name" in config else PreActConfig
     return dict(to_plain(convert(config, kind, name=name, source=source)))
-
-
-def _own_images(
-    dataset: str, images: ImageDescription | None, config: Mapping[str, Any], *, source: str
-) -> ImageDescription | None:
-    """The description of your own images that the model was trained on; None for a dataset.
-
-    :raises SettingError: it is missing, or its size differs from the model's.
-    """
-    if dataset != OWN:
-        return None
-    if images is None:
-        raise SettingError("images", "is missing", expected="keys and values", source=source)
-    if "name" not in config and (size := config.get("size", SIZE)) != images.size:
-        raise SettingError.of_value("images.size", images.size, f"the model's {size}", source=source)
-    return images
 
 
 def _check_expected(description: ModelDescription, expected: Mapping[str, Any]) -> None:

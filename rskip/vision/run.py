@@ -148,7 +148,7 @@ def diverged(run: Run[VisionSettings]) -> Outcome:
     train = run.settings.train
     images = ensure_images(train, mirror=run.mirror)
     with torch.device("meta"):
-        model = build_model(model_config(train, len(images.classes), size=images.size))
+        model = build_model(model_config(train, len(images.test.classes), size=images.size))
     curve = training_folder(run).curve
     return _outcome(run, {}, read_curve(curve) if curve.exists() else [], model, images)
 

@@ -243,11 +243,9 @@ def blocks_per_stage_of(depth: int, block: str) -> int:
     if depth > _DEEPEST:
         raise SettingError.of_value("depth", depth, f"at most {_DEEPEST}, {form}")
     blocks, rest = divmod(depth - 2, layers)
-    if blocks < 1:
-        raise SettingError.of_value("depth", depth, form, advice=f"the smallest is {layers + 2}")
-    if rest:
-        lower = depth - rest
-        raise SettingError.of_value("depth", depth, form, advice=f"the nearest are {lower} and {lower + layers}")
+    if blocks < 1 or rest:
+        near = f"nearest are {depth - rest} and {depth - rest + layers}" if blocks > 0 else f"smallest is {layers + 2}"
+        raise SettingError.of_value("depth", depth, form, advice=f"the {near}")
     return blocks
 
 

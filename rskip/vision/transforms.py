@@ -54,12 +54,10 @@ class CifarClassification(nn.Module):
             )
         if pixels.dtype == torch.uint8:
             pixels = pixels.to(torch.float32) / 255
-        elif not pixels.is_floating_point():
-            raise ValueError(f"an image of {pixels.dtype}: expected torch.uint8, or floating point in [0, 1]")
-        elif not ((pixels >= 0) & (pixels <= 1)).all():  # NaN too
+        elif not pixels.is_floating_point() or not ((pixels >= 0) & (pixels <= 1)).all():  # NaN too
             raise ValueError(
-                "an image with floating-point values outside [0, 1]: divide pixels from 0 to 255 by 255; pass an image "
-                "that is already normalised to `classifier(batch)`"
+                f"an image of {pixels.dtype}: expected torch.uint8, or floating point in [0, 1]; pass an image that is "
+                "already normalised to `classifier(batch)`"
             )
         values = pixels.to(torch.float32)
         mean, std = (torch.tensor(numbers, device=values.device).view(3, 1, 1) for numbers in (self.mean, self.std))

@@ -118,14 +118,3 @@ def test_a_record_of_other_settings_and_a_bad_line_are_refused(
     assert main(["report", "mine/smal"]) == 2
     assert "no table mine/smal (did you mean 'mine/small'?)" in capsys.readouterr().err
 
-
-def test_a_grid_of_three_mappings_is_named_by_its_file_and_first_name(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (project / "grid.yaml").write_text(RECIPE)
-    assert main(["report", "grid.yaml/large"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "grid/large"
-    assert main(["report", "grid.yaml"]) == 0
-    tables = "rskip report: grid.yaml is a grid; as tables with columns: grid.yaml/small, grid.yaml/large\n"
-    assert capsys.readouterr().err == tables
-

@@ -162,24 +162,6 @@ def test_what_is_refused_leaves_every_byte(
     assert "no recipe mine, which results/mine/1.json needs: restore it" in refused()
 
 
-def test_a_run_that_changes_its_recipe_or_its_architecture_needs_a_variant(runs: Path, capsys: Capture) -> None:
-    for change, what in {"train.lr=0.09": "recipe (train.lr=0.09)", "train.lr=1.05": "recipe (train.lr=1.05)"}.items():
-        assert main(["run", "recipes/mine.yaml", "--set", change, "train.steps=3"]) in (0, 1)
-        (name,) = (path.name for path in Path("results").iterdir() if path.name != "mine")
-        assert f"variant is missing: {name} changes its {what[:6]}" in fails(["zoo", "publish", name], capsys)
-        assert main(["zoo", "publish", name, "--variant", "quick"]) == 0
-        entry = read_registry(Path("checkpoints.json"))[f"{NAME}.quick"]
-        assert entry.overrides == {"train.lr": float(change.partition("=")[2]), "train.steps": 3}
-        assert main(["zoo", "publish", name]) == 0, "it keeps its name"
-        for folder in (Path("results", name), Path("checkpoints", name)):
-            shutil.rmtree(folder)
-        Path("checkpoints.json").unlink()
-    Path("recipes/steep.yaml").write_text("{kind: line, slope: 3.0, train: {lr: 1.01, steps: 2}}")
-    assert main(["run", "recipes/steep.yaml"]) == 0
-    error = fails(["zoo", "publish", "steep"], capsys)
-    assert "variant is missing: steep changes its architecture (lr=1.01)" in error
-
-
 def test_what_names_no_run_is_refused(runs: Path, capsys: Capture) -> None:
     before = snapshot()
     for run, message in {

@@ -244,18 +244,6 @@ def test_a_setting_that_is_gone_and_changed_no_result_is_not_compared(
     load_recipe(write(f"kind: vision\n{train}, cuda_graph: true}}\n")).check_record(make_record(config=older))
 
 
-def test_overrides_change_every_variant(write: Write) -> None:
-    path = write(SWEEP)
-    skip, rskip, lr = load_recipes(path, overrides=["train.lr=0.016"])
-    assert [recipe.settings.train["lr"] for recipe in (skip, rskip, lr)] == [0.016] * 3
-    assert skip.overrides == rskip.overrides == {"train.lr": 0.016} and lr.overrides == {}
-    assert lr.run == "mine/lr1.6e-2"
-    assert skip.run.removeprefix("mine/skip_ln-") == rskip.run.removeprefix("mine/2rskip_ln-")
-    for key in ("variants", "rows"):
-        with pytest.raises(SettingError, match=f"{key} can't be overridden"):
-            load_recipes(path, overrides=[f"{key}.skip_ln.show=3"])
-
-
 WRONG = [  # a recipe; what its error says
     ("- a\n", "it holds a list: expected keys and values of a recipe"),
     ("", "it holds nothing"),

@@ -69,25 +69,6 @@ def test_what_has_its_record_is_not_run_again(project: Path, capsys: Capture) ->
     assert "; to train it yourself, copy the recipe without its line `results:`\n" in capsys.readouterr().out
 
 
-def test_overrides_are_another_run(project: Path) -> None:
-    assert main(["run", MINE, "--set", "train.lr=0.2", "--set", "train.steps=3"]) == main(["run", MINE]) == 0
-    (other,) = (path.name for path in Path("results").iterdir() if path.name != "mine")
-    assert main(["run", MINE, "--set", "train.steps=3", "train.lr=0.2", "--seeds", "2"]) == 0
-    assert names("results") == [f"{other}/1.json", f"{other}/2.json", "mine/1.json"]
-    assert names("runs/mine") == [
-        f"1/{name}"
-        for name in (
-            "owner.json",
-            "precision",
-            "processes",
-            "run.json",
-            "state.json",
-            "train.log",
-            "trained.safetensors",
-        )  # fmt: skip
-    ]
-
-
 def test_an_edited_recipe_meets_neither_the_old_record_nor_the_old_run(project: Path, capsys: Capture) -> None:
     assert main(["run", MINE]) == 0
     recipe = Path(MINE).read_text()

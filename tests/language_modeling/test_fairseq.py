@@ -139,18 +139,16 @@ def test_what_does_not_work_is_told(
         eval_lm()
     with pytest.raises(UsageError, match="was trained with --connection 2rskip"):
         train(tmp_path / "trained", *arch, "--connection", "1xskip+ln")
-    characters, adaptive = tmp_path / "characters", tmp_path / "adaptive"
-    train(characters, "--arch", "transformer_lm", *OWN, "--character-embeddings", "--character-filters", "[(1, 8)]")
-    cutoffs = ["--adaptive-input-cutoff", "8,12", "--adaptive-softmax-cutoff", "8,12", "--criterion", "adaptive_loss"]
-    cutoffs += ["--ddp-backend", "legacy_ddp"]
-    train(adaptive, "--arch", "transformer_lm_wiki103", *cutoffs)
-    for folder, told in (
-        (characters, "a checkpoint with character_embeddings=True, which rskip's models don't have"),
-        (adaptive, "a checkpoint with adaptive_input=True, which rskip's models don't have"),
-        (tmp_path / "elsewhere", "no such file or folder"),
-    ):
-        assert main(["generate", "--model", str(folder)]) == 2
-        printed = capsys.readouterr().err.strip().splitlines()[-1]
-        assert told in printed
+    train(
+        tmp_path / "other",
+        "--arch",
+        "transformer_lm",
+        *OWN,
+        "--character-embeddings",
+        "--character-filters",
+        "[(1, 8)]",
+    )
+    assert main(["generate", "--model", str(tmp_path / "other")]) == 2
+    assert "character_embeddings=True, which rskip's models don't have" in capsys.readouterr().err
     assert main(["generate", "--model", str(tmp_path / "trained"), "--tokens", str(tmp_path)]) == 2
     assert "its tokens are not in" in capsys.readouterr().err

@@ -60,17 +60,6 @@ def test_a_run_leaves_a_record_and_a_model(project: Path, prepared: Path, capsys
     assert main(["generate", "--model", "runs/mine/3", "--length", "5"]) == 0
 
 
-def test_exported_weights_have_the_loss_of_the_run(project: Path) -> None:
-    assert main(["run", "mine.yaml", "--gpus", "0", "--seeds", "3"]) == 0
-    record = read_record(project / "results/mine/3.json")
-    task = find_task("language_modeling")
-    with pytest.raises(ValueError, match="was trained on your own text"):
-        task.check_publishable(record)
-    run = Run(name="mine", seed=3, settings=task.read_settings({k: v for k, v in record.config.items() if k != "kind"}))
-    assert task.export_weights(run, record, project / "out") == {"loss": record.metrics["loss"]}
-    assert isinstance(rskip.load(project / "out"), TextGenerator)
-
-
 def test_a_run_on_a_corpus_is_published_and_loaded_by_name(
     project: Path, prepared: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

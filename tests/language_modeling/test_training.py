@@ -29,8 +29,7 @@ from rskip.language_modeling.evaluation import text_loss
 from rskip.language_modeling.model_file import load_language_model, model_config
 from rskip.language_modeling.settings import TrainingSettings, learning_rate
 from rskip.language_modeling.training import read_curve, train
-from rskip.language_modeling.training.batches import TrainingBatches, iteration_seed
-from rskip.language_modeling.training.training_run import TrainingRun, parameter_groups
+from rskip.language_modeling.training.training_run import TrainingBatches, TrainingRun, iteration_seed, parameter_groups
 from rskip.machine.ranks import Ranks
 from rskip.tasks.loop import Diverged, Interrupted
 from tests.language_modeling.conftest import SETTINGS

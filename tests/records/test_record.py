@@ -72,14 +72,11 @@ def test_a_record_of_a_run_without_an_address_is_read_under_its_old_name(
 WRONG: dict[str, dict[str, object]] = {  # the setting that is named -> what is wrong
     "schema": {"schema": 3},
     "seed": {"seed": True},
-    "curve[1].valid_loss": {"curve": [{"epoch": 1, "valid_loss": None}, {"epoch": 2, "valid_loss": "4.1"}]},
-    "curve[0].valid_loss": {"curve": [{"epoch": 1, "valid_loss": float("inf")}]},
+    "curve[0].epoch": {"curve": [{"epoch": "3"}]},
     "machine.cpu": {"machine": {"threads": 2}},
     "metrics": {"metrics": {}},
     "metrics.sacrebleu": {"metrics": {"sacrebleu": float("nan")}},
-    "signatures.ter": {"signatures": {"ter": "x"}},
     "checkpoint_sha256": {"checkpoint_sha256": "abc"},
-    "metrics ": {"checkpoint_sha256": None},  # scored, and there was nothing to score
     "training.pieces": {"training": {"seconds": 3}},
     "metircs": {"metircs": {}},
 }

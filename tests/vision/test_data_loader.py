@@ -67,36 +67,6 @@ def test_an_image_of_other_size_and_padding_by_hand():
     ]
 
 
-def place_of(image: Tensor) -> tuple[int, int, bool]:
-    """Which crop it is of the image whose red tells the row and whose green tells the column."""
-    flipped = bool(image[1, 16, 15] > image[1, 16, 16])
-    column = image[1, 16, 15 if flipped else 16]
-    return int(image[0, 16, 16]) - 12, int(column) - 12, flipped
-
-
-def test_every_crop_is_drawn_as_often():
-    """Chi-square with 161 degrees of freedom: 99.8 % of all samples of a uniform distribution lie in 111 to 222."""
-    drawn = 4050  # 25 of each crop are expected
-    rows = torch.arange(32, dtype=torch.uint8)
-    image = torch.stack([rows[:, None].expand(32, 32), rows.expand(32, 32), torch.zeros(32, 32, dtype=torch.uint8)])
-    images = ImageSet(
-        image.expand(drawn, 3, 32, 32),
-        torch.zeros(drawn, dtype=torch.int64),
-        ("image",),
-        mean=(0.0, 0.0, 0.0),
-        std=(1 / 255, 1 / 255, 1 / 255),
-    )
-    batches = batches_of(images, batch_size=1000, seed=3)
-    counts = torch.zeros(9, 9, 2)
-    for number in range(batches.batches_per_epoch):
-        for pixels in batches.batch(number)[0].round().int():
-            top, left, flipped = place_of(pixels)
-            counts[top, left, int(flipped)] += 1
-    uniform = drawn / 162
-    assert counts.sum() == drawn
-    assert 111 < float(((counts - uniform) ** 2 / uniform).sum()) < 222
-
-
 @pytest.mark.parametrize("augment", [True, False])
 def test_every_epoch_shows_every_image_once_in_a_new_order(images, augment):
     batches = batches_of(images, augment=augment)

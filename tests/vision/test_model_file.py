@@ -84,21 +84,6 @@ def test_every_form_gives_the_same_model(model, tmp_path):
         assert dict(description.config) == model.config == found.config
 
 
-def test_the_shortcuts_input_is_kept_and_raw_where_nothing_says_so(tmp_path):
-    torch.manual_seed(3)
-    for shortcut_input in ("raw", "activated"):
-        folder = tmp_path / shortcut_input
-        built = preact_resnet(8, shortcut_input=shortcut_input).eval()
-        about = {"model": built.config, "dataset": "cifar10", "classes": list("abcdefghij")}
-        published = publish(folder / "published", built.state_dict(), **about)
-        torch.save(finished(built), folder / "model.pt")
-        torch.save(unfinished(built), folder / "checkpoint.pt")
-        for path in (folder / "model.pt", folder / "checkpoint.pt", published):
-            found, description = load_model(path)
-            assert same(found, built) and dict(description.config) == built.config == found.config
-            assert ("shortcut_input" in built.config) == (shortcut_input == "activated")
-
-
 def test_what_is_expected_of_a_model_is_named_beside_what_it_is(model, tmp_path):
     torch.save(finished(model), tmp_path / "model.pt")
     load_model(tmp_path, expected={"depth": 8, "connection": "sas:beta_bias=-3,alpha_bias=0", "dataset": "cifar10"})
@@ -179,6 +164,3 @@ def test_where_there_is_no_model(model, tmp_path):
     torch.save(finished(model), tmp_path / "training" / "model.pt")
     with pytest.raises(FileNotFoundError, match=r"holds no model: .*; there is one in .*training$"):
         load_model(tmp_path)
-    (tmp_path / "model.onnx").touch()
-    with pytest.raises(ValueError, match=r"model.onnx: expected model.pt, checkpoint.pt, model.safetensors"):
-        load_model(tmp_path / "model.onnx")

@@ -230,7 +230,7 @@ def test_mistakes_are_one_line(project: Path, capsys: pytest.CaptureFixture[str]
         (["--set", "train.dataset=cifar11"], "'cifar11'"),
         (["--set", "train={depth: 8}"], "train.dataset is missing"),
         (["--mirror", "https://example.org"], "'https://example.org': expected a folder"),
-        (["--mirror", "nowhere"], "--mirror is 'nowhere', which does not exist: expected the folder with cifar-10"),
+        (["--mirror", "nowhere"], "--mirror is 'nowhere', which is not a folder: expected the folder with cifar-10"),
         (["--mirror", "."], "--mirror is '.', which does not hold cifar10: expected the folder with cifar-10-batches"),
     ]:
         assert run(*arguments) == 2

@@ -45,8 +45,8 @@ def load_cifar(
     :param download: download the dataset if it is missing or damaged. An archive with torchvision's name next to the
         folder is used instead of a download. A downloaded archive is removed after unpacking. Other processes that
         need the folder wait.
-    :raises FileNotFoundError: the folder or a file in it is missing.
-    :raises ValueError: a file is damaged, or torchvision is missing.
+    :raises FileNotFoundError: the folder is missing.
+    :raises ValueError: a file is missing or damaged, or torchvision is missing.
     :raises OSError: the download failed, or the disk is full.
     """
     dataset = _torchvision_class(name)
@@ -122,11 +122,8 @@ def _verify(folder: Path, dataset: type[CIFAR10]) -> None:
         )
     again = f"get it again, from {dataset.url} or with --download of `rskip vision` and `rskip analyse`"
     for name, expected in _files(dataset):
-        path = folder / name
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} is missing: {again}")
-        if wrong := file_difference(path, md5=expected):
-            raise ValueError(f"{path} is damaged: it {wrong}: {again}")
+        if wrong := file_difference(folder / name, md5=expected):
+            raise ValueError(f"{folder / name} {wrong}: {again}")
 
 
 def _fetch(folder: Path, dataset: type[CIFAR10]) -> None:

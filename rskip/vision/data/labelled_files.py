@@ -18,7 +18,7 @@ from typing import Any, Literal
 from rskip.files.checksum import sha256_file
 from rskip.files.decoding import ImageError
 from rskip.files.images import SUFFIXES, image_size, read_image
-from rskip.files.names import line_name, shown_name
+from rskip.files.names import line_name
 from rskip.machine.extras import extra
 from rskip.settings.errors import shown
 from rskip.vision.datasets import DATASETS
@@ -136,8 +136,6 @@ def find_labelled_files(path: Path, *, classes: Sequence[str] | None = None) -> 
     """
     if not path.exists():
         raise FileNotFoundError(f"{line_name(path)}: no such folder or file: expected {LAYOUT}, or an .npz file")
-    if shown_name(path) != os.fspath(path):
-        raise ValueError(f"{line_name(path)}: a path that is not UTF-8: rename it")
     if path.is_dir():
         return _class_folders(path, classes)
     if path.suffix.lower() != ".npz":
@@ -318,8 +316,6 @@ def _read_npz(path: Path, classes: Sequence[str] | None) -> LabelledFiles:
             keys = list(content.files)
             wanted = {key for pairs in PAIRS.values() for pair in pairs for key in pair} | {*CLASS_NAMES}
             arrays = {key: content[key] for key in keys if key in wanted}
-    except MemoryError:
-        raise ValueError(f"{name}: not enough memory for its arrays: use fewer or smaller images") from None
     except Exception as error:  # zipfile, zlib and NumPy raise errors of any type for a damaged file
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"{name}: no arrays can be read ({reason}): expected {EXPECTED}") from None

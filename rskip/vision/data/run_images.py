@@ -25,7 +25,6 @@ class RunImages:
     """
 
     test: ImageSet
-    classes: tuple[str, ...]
     size: int | None = None
     split: str = "test"
     described: dict[str, Any]
@@ -44,7 +43,7 @@ def ensure_images(settings: TrainingSettings, *, mirror: str | None) -> RunImage
             "classes": len(images["train"].classes),
             "md5": dict(sorted(checksums(settings.dataset).items())),
         }
-        return RunImages(test=images["test"], classes=images["train"].classes, described=described)
+        return RunImages(test=images["test"], described=described)
     preact = settings.model == "preact_resnet"
     own = load_own_images(find_labelled_files(Path(settings.data)), size=settings.size, preact=preact, scored=True)
     about = own.description
@@ -55,9 +54,7 @@ def ensure_images(settings: TrainingSettings, *, mirror: str | None) -> RunImage
         "scored_on": own.split,
         "sha256": dict(about.sha256),
     }
-    return RunImages(
-        test=own.held_out, classes=own.train.classes, size=about.size, split=own.split, described=described
-    )
+    return RunImages(test=own.held_out, size=about.size, split=own.split, described=described)
 
 
 def ensure_dataset(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
@@ -75,18 +72,12 @@ def ensure_dataset(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
 
 
 def check_mirror(dataset: str, mirror: str | None) -> None:
-    """Checks that the mirror, if there is one, holds the dataset.
-
-    :raises SettingError: it does not.
-    """
+    """:raises SettingError: the mirror, if there is one, does not hold the dataset."""
     folder = image_folder(dataset, mirror)
     named = DATASETS[dataset]
     if folder is None or named.is_in(folder):
         return
-    if folder.exists():
-        problem = f"does not hold {dataset}" if folder.is_dir() else "is not a folder"
-    else:
-        problem = "does not exist"
+    problem = f"does not hold {dataset}" if folder.is_dir() else "is not a folder"
     files = f"{named.first_file} and the other files (also as .xz or .gz)"
     expected = f"the folder with {named.folder} in it, or with {files}"
     raise SettingError("mirror", f"is {shown(mirror)}, which {problem}", expected=expected)
