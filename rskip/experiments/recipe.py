@@ -165,7 +165,7 @@ class Recipe:
         except SettingError:
             given, then = flat_config(self.written), flat_config(record.config)
             before, now = {key: then[key] for key in given if key in then}, given
-        if difference := config_difference(before, now, given=self.written, removed=self.task.removed):
+        if difference := config_difference(before, now, given=self.written):
             raise ValueError(
                 f"{record.path} was made with other settings ({difference}): for another run, give the change with "
                 f"--set, or remove {record.path} and {self.own.runs}/{self.run}/{record.seed}"

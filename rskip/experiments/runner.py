@@ -158,7 +158,7 @@ def _record_there(recipe: Recipe, run: Run[Any]) -> Record | None:
 
 
 def _train_and_score(recipe: Recipe, run: Run[Any], lock: FolderLock) -> Record:
-    run.folder.bind(recipe.config, given=recipe.written, removed=recipe.task.removed)
+    run.folder.bind(recipe.config, given=recipe.written)
     try:
         recipe.task.train(run)
         lock.check()

@@ -15,12 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rskip.connections.norms import at_least_float32
+from rskip.tasks.loop import OutputsNotFinite
 
 TOKENS_AT_ONCE = 4096
-
-
-class OutputsNotFinite(ValueError):
-    """Raised if the model's outputs are infinite or NaN, because its training diverged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +85,7 @@ def token_losses(model: nn.Module, tokens: Tensor, *, context: int, start: int, 
         model.train(was_training)
     found = torch.cat(losses)
     if not bool(found.isfinite().all()):
-        raise OutputsNotFinite("the model's outputs are infinite or NaN, because its training diverged")
+        raise OutputsNotFinite
     return found
 
 

@@ -25,6 +25,13 @@ class Diverged(ValueError):
     """Raised if the loss or a weight is not finite. Earlier checkpoints stay."""
 
 
+class OutputsNotFinite(ValueError):
+    """Raised if the model's outputs are infinite or NaN, because its training diverged."""
+
+    def __init__(self) -> None:
+        super().__init__("the outputs of the model are not finite: its training diverged")
+
+
 class Observer(Protocol):
     """Probes a training before every iteration. It must not change the training or draw random numbers."""
 
@@ -32,10 +39,9 @@ class Observer(Protocol):
         """Probes the training. All processes call it.
 
         :param iteration: number of the next iteration, from 1.
-        :param model: the model, not compiled or distributed. Copy it before a forward pass, which changes its running
-            statistics.
-        :param loss_of: returns a copy's summed loss over the iteration's batch.
-        :param count: number of images or tokens whose losses are summed, those of this process.
+        :param model: copy it before a forward pass, which changes its running statistics.
+        :param loss_of: returns a copy's summed loss over this process's part of the batch, of `count` images
+            or tokens.
         """
 
 

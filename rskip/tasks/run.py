@@ -144,10 +144,8 @@ class RunFolder:
             "(process {process}): wait for it, or stop it and repeat the command to resume",
         )
 
-    def bind(
-        self, config: Mapping[str, Any], *, given: Mapping[str, Any] | None = None, removed: Sequence[str] = ()
-    ) -> None:
-        """Writes the config into a new folder. `given` and `removed` are as for `config_difference`.
+    def bind(self, config: Mapping[str, Any], *, given: Mapping[str, Any] | None = None) -> None:
+        """Writes the config into a new folder. `given` is as for `config_difference`.
 
         :raises ValueError: the folder belongs to another config.
         """
@@ -156,7 +154,7 @@ class RunFolder:
             _write(file, json.dumps(config, indent=2))
             return
         started_with = read_state(file, dict[str, Any], advice=self._anew)
-        if difference := config_difference(started_with, config, given=given, removed=removed):
+        if difference := config_difference(started_with, config, given=given):
             raise ValueError(
                 f"{self.path} was started with other settings ({difference}): "
                 "for another run, give the changes with --set, or move that folder away"
@@ -290,20 +288,15 @@ def earlier_environments(sessions: Sequence[Mapping[str, Any]]) -> list[dict[str
 
 
 def config_difference(
-    before: Mapping[str, Any],
-    now: Mapping[str, Any],
-    *,
-    given: Mapping[str, Any] | None = None,
-    removed: Sequence[str] = (),
+    before: Mapping[str, Any], now: Mapping[str, Any], *, given: Mapping[str, Any] | None = None
 ) -> str:
     """Lists each differing key once, see `differences`: "train.lr: 0.005, now 0.003; train.bf16: not set, now yes".
 
     :param given: the settings of `now` in the recipe; the others are defaults. A default that `before` lacks belongs to
         a newer setting and is not a difference. None: all settings were given.
-    :param removed: dotted keys that are not compared; see `Task.removed`.
     """
     old, new = flat_config(before), flat_config(now)
-    keys = {*old, *(new if given is None else flat_config(given))}.difference(removed)
+    keys = {*old, *(new if given is None else flat_config(given))}
     compared = ({key: value for key, value in each.items() if key in keys} for each in (old, new))
     return "; ".join(differences(*compared))
 

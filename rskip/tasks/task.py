@@ -113,7 +113,6 @@ class Task(ABC, Generic[SettingsT]):
     :cvar model_files: files of a published model in addition to its weights, as shell patterns.
     :cvar published_dtype: number format of published weights.
     :cvar reads_checkpoints: whether `load` also reads a checkpoint of fairseq, given its path.
-    :cvar removed: dotted keys of settings of earlier versions, none of which changed a result.
     :cvar example: Python code that uses a loaded model; `example_of` replaces `{name}` by the model's name.
     """
 
@@ -128,7 +127,6 @@ class Task(ABC, Generic[SettingsT]):
     model_files: ClassVar[tuple[str, ...]] = ()
     published_dtype: ClassVar[str] = "float32"
     reads_checkpoints: ClassVar[bool] = False
-    removed: ClassVar[tuple[str, ...]] = ()
     example: ClassVar[str] = 'import rskip\n\nmodel = rskip.load("{name}")'
 
     def example_of(self, name: str) -> str:

@@ -17,13 +17,10 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from rskip.machine.device import usable_device
+from rskip.tasks.loop import OutputsNotFinite
 from rskip.vision.data import ImageSet, TrainingBatches, evaluation_batches
 
 TOP = 5
-
-
-class OutputsNotFinite(ValueError):
-    """Raised if the model's outputs are infinite or NaN, because its training diverged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +201,7 @@ def _run(
         loss += F.cross_entropy(logits, labels, reduction="sum").double()
         began = _clock(device)
     if not finite:
-        raise OutputsNotFinite("the outputs of the model are not finite: its training diverged")
+        raise OutputsNotFinite
     return confusion.view(number, number).cpu(), int(outside_top), float(loss), rates
 
 

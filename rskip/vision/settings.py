@@ -36,11 +36,10 @@ else:
     DatasetName = Literal[(*DATASETS, OWN)]
 MIN_TORCHVISION_SIZE = 64  # pixels; the models divide it by 32, and batch normalisation needs several values
 _LATER = ("shortcut_input", "decay", "data", "model", "size", "flip")
-_ONLY_OWN = ("model", "size")
 _REQUIRED = ("dataset", "depth", "connection")  # required in a recipe, although TrainingSettings has defaults
 _REQUIRED_OWN = ("connection",)  # required in addition to `data`
-REMOVED = ("cuda_graph",)  # settings of earlier versions that changed only the speed of a training
 _ONLY_FOR = {
+    ("dataset", OWN): ("data", "model", "size"),
     ("model", "preact_resnet"): ("depth", "shortcut", "shortcut_input", "block"),
     ("shortcut", "zero_pad"): ("shortcut_input",),
     ("schedule", "step"): ("warmup_iterations", "milestones"),
@@ -157,15 +156,20 @@ class TrainingSettings:
         from rskip.connections import check_connection, parse_connection  # imports PyTorch
 
         check(self)
-        self._check_images()
         fields = type(self).__dataclass_fields__
+        if self.data is not None and self.dataset == fields["dataset"].default:
+            object.__setattr__(self, "dataset", OWN)
         self.check_used(name for name in fields if getattr(self, name) != fields[name].default)
+        if self.dataset == OWN:
+            if self.data is None:
+                raise SettingError("data", "is missing", expected="your own images: a folder or an .npz file")
+            if self.iterations is None and self.epochs is None:
+                raise SettingError("epochs", "is missing", expected="epochs or iterations, for your own images")
+            if self.model != "preact_resnet" and self.size is not None and self.size < MIN_TORCHVISION_SIZE:
+                raise SettingError.of_value("size", self.size, f"at least {MIN_TORCHVISION_SIZE} for {self.model}")
         if self.iterations is not None and self.epochs is not None:
-            raise SettingError(
-                "iterations",
-                f"is {self.iterations} and epochs is {self.epochs}",
-                expected="one of them; null unsets that of a recipe",
-            )
+            problem = f"is {self.iterations} and epochs is {self.epochs}"
+            raise SettingError("iterations", problem, expected="one of them; null unsets that of a recipe")
         if self.iterations is None and self.epochs is None:
             object.__setattr__(self, "iterations", PAPER_ITERATIONS)
         blocks_per_stage_of(self.depth, self.block)
@@ -176,34 +180,8 @@ class TrainingSettings:
         check_connection(self.connection, 1)
         object.__setattr__(self, "connection", str(parse_connection(self.connection)))
 
-    def _check_images(self) -> None:
-        """Checks the choice of the images, and the settings that depend on it."""
-        defaults = {name: field.default for name, field in type(self).__dataclass_fields__.items()}
-        if self.data is not None and self.dataset == defaults["dataset"]:
-            object.__setattr__(self, "dataset", OWN)
-        if self.dataset != OWN:
-            if self.data is not None:
-                problem = f"is for your own images, but dataset is {self.dataset}"
-                raise SettingError("data", problem, advice="leave one of them out")
-            for name in _ONLY_OWN:
-                if getattr(self, name) != defaults[name]:
-                    raise SettingError(name, "is for your own images", advice="give data, or leave it out")
-            return
-        if self.data is None:
-            raise SettingError("data", "is missing", expected="your own images: a folder or an .npz file")
-        if self.iterations is None and self.epochs is None:
-            raise SettingError("epochs", "is missing", expected="epochs or iterations, for your own images")
-        if self.model == "preact_resnet":
-            return
-        if self.size is not None and self.size < MIN_TORCHVISION_SIZE:
-            expected = f"at least {MIN_TORCHVISION_SIZE} for {self.model}"
-            raise SettingError.of_value("size", self.size, expected)
-
     def check_used(self, names: Iterable[str]) -> None:
-        """Checks that these settings have an effect with the model, shortcut and schedule.
-
-        :raises SettingError: one has none.
-        """
+        """:raises SettingError: one of these settings has no effect with the images, model, shortcut or schedule."""
         for name in names:
             for (setting, needed), dependent in _ONLY_FOR.items():
                 if name in dependent and getattr(self, setting) != needed:
@@ -249,11 +227,6 @@ def blocks_per_stage_of(depth: int, block: str) -> int:
     return blocks
 
 
-def without_removed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a recipe or checkpoint, without removed ones."""
-    return {name: value for name, value in settings.items() if name not in REMOVED}
-
-
 def learning_rate(settings: TrainingSettings, iteration: int) -> float:
     """The learning rate of an iteration.
 
@@ -293,7 +266,6 @@ def read_settings(content: Mapping[str, Any]) -> VisionSettings:
         required = _REQUIRED if train.get("data") is None else _REQUIRED_OWN
         if missing := [name for name in required if name not in train]:
             raise SettingError(f"train.{missing[0]}", "is missing")
-        content = {**content, "train": without_removed(train)}
     return convert(content, VisionSettings)
 
 

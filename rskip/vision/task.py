@@ -7,7 +7,7 @@ from typing import Any
 
 from rskip.records import Record
 from rskip.tasks.task import Column, Task, imported
-from rskip.vision.settings import REMOVED, images_name
+from rskip.vision.settings import images_name
 
 
 class VisionTask(Task[Any]):
@@ -21,7 +21,6 @@ class VisionTask(Task[Any]):
     measures = {"error": "error, %", "accuracy": "accuracy, %"}
     precisions = ("float32", "bfloat16", "float16")
     model_files = ("config.json",)
-    removed = tuple(f"train.{name}" for name in REMOVED)
     example = """\
 import rskip
 from PIL import Image

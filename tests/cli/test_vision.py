@@ -245,14 +245,6 @@ def test_compiling_is_asked_for_and_goes_on_as_it_began(trained, tmp_path):
     assert settings_of(*SHORT, output=tmp_path).compile
 
 
-def test_an_older_recipe_may_name_a_setting_that_is_gone(tmp_path):
-    recipe = tmp_path / "tiny.yaml"
-    recipe.write_text(RECIPE)
-    settings = settings_of(str(recipe))
-    recipe.write_text(RECIPE + "  cuda_graph: true\n")
-    assert settings_of(str(recipe)) == settings
-
-
 def test_a_choice_is_told_when_nothing_is_missing(tmp_path, monkeypatch, capsys):
     """Before that the mistake is the one line."""
     monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: True)

@@ -247,7 +247,7 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     own = ("--dataset", "images", "--data", str(tmp_path / "empty"))
     refused(capsys, "--download is only for a dataset", "train", *own, "--download", *output)
     refused(capsys, "data is missing", "train", "--dataset", "images", "--epochs", "1", *output)
-    refused(capsys, "is for your own images", "train", "--model", "resnet18", *output)
+    refused(capsys, "--model is for dataset images", "train", "--model", "resnet18", *output)
 
 
 def test_a_class_that_the_model_does_not_know(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

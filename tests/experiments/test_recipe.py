@@ -18,7 +18,7 @@ from rskip.experiments.recipe import (
 )
 from rskip.records import Record
 from rskip.settings.errors import SettingError
-from rskip.tasks.run import ProbeSettings, RunFolder
+from rskip.tasks.run import ProbeSettings
 
 Write = Callable[..., Path]
 
@@ -230,18 +230,6 @@ def test_a_record_of_other_settings_is_refused_but_not_one_from_before_a_setting
     assert refused(further) == "train.clip-norm: 1.0, now not set"
     given = load_recipe(path, overrides=["average.last=10"])
     assert refused(older, given) == "average.last: not set, now 10", "it is given, so it need not be what it was"
-
-
-def test_a_setting_that_is_gone_and_changed_no_result_is_not_compared(
-    write: Write, tmp_path: Path, make_record: Callable[..., Record]
-) -> None:
-    train = "train: {dataset: cifar10, depth: 8, connection: 1xskip"
-    recipe = load_recipe(write(f"kind: vision\n{train}}}\n"))
-    older = {**recipe.config, "train": {**recipe.config["train"], "cuda_graph": True}}
-    recipe.check_record(make_record(config=older))
-    RunFolder(tmp_path / "run").bind(older)
-    RunFolder(tmp_path / "run").bind(recipe.config, given=recipe.written, removed=recipe.task.removed)
-    load_recipe(write(f"kind: vision\n{train}, cuda_graph: true}}\n")).check_record(make_record(config=older))
 
 
 WRONG = [  # a recipe; what its error says

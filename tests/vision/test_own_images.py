@@ -148,7 +148,9 @@ def test_other_sizes_become_middle_squares_and_it_is_said(tmp_path: Path) -> Non
     assert sum(bool((image[:, 1:-1, 1:-1] == 255).all()) for image in both) == 1
 
 
-def test_images_that_do_not_fit_are_decoded_whenever_they_are_asked_for_with_the_same_result(tmp_path: Path) -> None:
+def test_images_that_do_not_fit_are_decoded_whenever_they_are_asked_for_with_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = np.random.default_rng(1)
     for name in "ab":
         for number in range(9):
@@ -156,7 +158,10 @@ def test_images_that_do_not_fit_are_decoded_whenever_they_are_asked_for_with_the
             (tmp_path / name).mkdir(exist_ok=True)
             Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
     for size in (32, 80):
-        whole, small = load(tmp_path, size=size), load(tmp_path, size=size, memory=1000)
+        whole = load(tmp_path, size=size)
+        with monkeypatch.context() as patch:
+            patch.setattr("rskip.vision.data.own_images.memory_limit", lambda: 1000)
+            small = load(tmp_path, size=size)
         assert isinstance(whole.train.images, torch.Tensor) and not isinstance(small.train.images, torch.Tensor)
         assert whole.description == small.description
         ours, theirs = (TrainingBatches(each.train, batch_size=7, seed=3, device="cpu") for each in (whole, small))

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from rskip.checkpoint import untrained_language_model
 from rskip.connections.norms import at_least_float32
 from rskip.language_modeling.data import TextData
-from rskip.language_modeling.evaluation import OutputsNotFinite, text_loss
+from rskip.language_modeling.evaluation import text_loss
 from rskip.language_modeling.model_file import model_config, write_language_model
 from rskip.language_modeling.settings import TrainingSettings, learning_rate
 from rskip.language_modeling.training.curve import CurvePoint
 from rskip.machine.ranks import Ranks
 from rskip.settings.kinds import Whole
-from rskip.tasks.loop import Diverged, Observer, largest_value
+from rskip.tasks.loop import Diverged, Observer, OutputsNotFinite, largest_value
 from rskip.tasks.loop_folder import LoopCheckpoint, LoopFolder, check_same_training, write_curve
 from rskip.tasks.loop_run import LoopRun
 

@@ -215,7 +215,6 @@ def evaluation_batches(
     *,
     batch_size: int,
     device: torch.device | str,
-    dtype: torch.dtype = torch.float32,
     channels_last: bool = False,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yields every image once, in order, normalised and without augmentation, with labels: (n, 3, H, W) and (n,).
@@ -228,7 +227,7 @@ def evaluation_batches(
         if isinstance(images.images, ReadsAhead) and number + 1 < len(parts):
             images.images.read_ahead(parts[number + 1])
         batch = centre(images.images.index_select(0, rows).to(device), images.size)
-        pixels = normalise(batch, mean, std, dtype=dtype, channels_last=channels_last)
+        pixels = normalise(batch, mean, std, channels_last=channels_last)
         yield pixels, images.labels[rows].to(device)
 
 

@@ -102,7 +102,6 @@ def load_own_images(
     preact: bool,
     scored: bool = False,
     shown: bool = True,
-    memory: int | None = None,
 ) -> OwnImages:
     """The training images, and those that the curve is evaluated on.
 
@@ -113,7 +112,6 @@ def load_own_images(
     :param preact: whether the model is a PreAct-ResNet.
     :param scored: the held-out images are those that a finished model is scored on: test, else validation.
     :param shown: whether progress is shown on a terminal.
-    :param memory: bytes; images that need more are decoded whenever they are used. None: `memory_limit()`.
     :raises ValueError: images that can't be read, or a class with too few different images to split some off.
     """
     looked = {part: _checksums_and_sizes(content, part, shown=shown) for part, content in files.parts.items()}
@@ -134,7 +132,7 @@ def load_own_images(
     chosen = _choose_size(found, preact=preact) if size is None else size
     side = stored_size(chosen)
     notes += _resizing([each for part in ("train", split) for _, each in looked[part] if each], chosen, side)
-    train, other = (_decode(parts[part], part, side, shown=shown, memory=memory) for part in ("train", split))
+    train, other = (_decode(parts[part], part, side, shown=shown) for part in ("train", split))
     _refuse_unreadable([*train.wrong, *other.wrong], of=len(parts["train"]) + len(parts[split]))
     if train.brightest <= _DARK:
         brightest = f"the brightest value of the training images is {train.brightest} of 255"
@@ -178,7 +176,7 @@ def load_split(files: LabelledFiles, split: str | None, description: ImageDescri
         split = next(part for part in ("test", "valid", ALL, "train") if part in parts)
     if split not in parts:
         raise ValueError(f"{files.path} has no {split} images: expected --split {' or '.join(parts)}")
-    decoded = _decode(parts[split], split, description.stored_size, shown=True, memory=None)
+    decoded = _decode(parts[split], split, description.stored_size, shown=True)
     _refuse_unreadable(decoded.wrong, of=len(parts[split]))
     return split, _image_set(decoded.images, parts[split].labels, files.classes, description)
 
@@ -288,11 +286,10 @@ class _Decoded:
         return rounded[0], tuple(max(each, _LEAST_STD) for each in rounded[1])
 
 
-def _decode(part: Part, name: str, side: int, *, shown: bool, memory: int | None) -> _Decoded:
-    """Reads every image once."""
+def _decode(part: Part, name: str, side: int, *, shown: bool) -> _Decoded:
+    """Reads every image once. Images that need more memory than `memory_limit()` are decoded whenever they are used."""
     count = len(part)
-    fits = count * side * side * 3 <= (memory_limit() if memory is None else memory)
-    kept = np.empty((count, 3, side, side), np.uint8) if fits else None
+    kept = np.empty((count, 3, side, side), np.uint8) if count * side * side * 3 <= memory_limit() else None
     sums, squares = np.zeros(3, np.int64), np.zeros(3, np.int64)
     wrong: list[str] = []
     brightest = 0

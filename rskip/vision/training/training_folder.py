@@ -12,7 +12,7 @@ from rskip.settings.check import to_plain
 from rskip.settings.kinds import Count
 from rskip.tasks.loop_folder import LoopCheckpoint, LoopFolder
 from rskip.vision.data.own_images import ImageDescription
-from rskip.vision.settings import Precision, without_removed
+from rskip.vision.settings import Precision
 from rskip.vision.training.curve import CurvePoint
 
 
@@ -76,7 +76,7 @@ class TrainingCheckpoint(LoopCheckpoint):
 
 def identity(settings: Mapping[str, Any], *, seed: int, processes: int) -> dict[str, Any]:
     """What a resumed training must have in common with its checkpoint. The images are compared, not their path."""
-    plain = {name: value for name, value in without_removed(settings).items() if name != "data"}
+    plain = {name: value for name, value in settings.items() if name != "data"}
     return {**plain, "seed": seed, "processes": processes}
 
 

@@ -15,13 +15,13 @@ from rskip.connections import parse_connection
 from rskip.connections.norms import at_least_float32, take_batch_counts
 from rskip.machine.ranks import Ranks
 from rskip.settings.check import to_plain
-from rskip.tasks.loop import Diverged, Observer, largest_value
+from rskip.tasks.loop import Diverged, Observer, OutputsNotFinite, largest_value
 from rskip.tasks.loop_folder import save_whole, write_curve
 from rskip.tasks.loop_run import LoopRun
 from rskip.vision.data import ImageSet, TrainingBatches
 from rskip.vision.data.own_images import OwnImages
 from rskip.vision.datasets import DATASETS
-from rskip.vision.evaluation import Evaluation, OutputsNotFinite, device_name, evaluate
+from rskip.vision.evaluation import Evaluation, device_name, evaluate
 from rskip.vision.model_file import TASK, build_model, model_config, model_name
 from rskip.vision.settings import TrainingSettings, learning_rate
 from rskip.vision.training.curve import CurvePoint, Meter, TensorBoardCurve
