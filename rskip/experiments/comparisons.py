@@ -130,6 +130,8 @@ class Comparisons:
 
     def table(self, name: str, *, seeds: Sequence[int] = SEEDS) -> ComparisonTable:
         """The table of this name; see `Results.table`."""
+        if name not in self._of_table:
+            raise no_table(name, self.known)
         if (made := self._made.get((name, tuple(seeds)))) is None:
             made = self._made[name, tuple(seeds)] = self._make(name, seeds)
         return made

@@ -20,7 +20,6 @@ from typing import Any
 
 import msgspec
 import torch
-import yaml
 
 from rskip.checkpoint.config_file import WEIGHTS
 from rskip.corpora.prepared import find_pairs
@@ -214,6 +213,8 @@ def _settings(content: Mapping[str, Any]) -> TranslationSettings:
 
 
 def _write_recipe(path: Path, content: Mapping[str, Any]) -> None:
+    import yaml
+
     heading = (
         "# Written by `rskip train`. The same settings with other seeds: rskip run THIS_FILE --seeds 2 3\n"
         "# Add `variants:` to compare settings, such as connections (docs/recipes.md).\n"

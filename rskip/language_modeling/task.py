@@ -13,7 +13,6 @@ class LanguageModelingTask(Task[Any]):
     """Predicts the next token with a decoder-only Transformer in GPT-2's or Llama's shape."""
 
     name = "language_modeling"
-    programs = ("rskip",)
     probed = True
     columns = (Column("loss", "loss, nats per token"), Column("bits_per_character", "bits per character"))
     more_figures = (Column("perplexity", "perplexity"),)

@@ -90,6 +90,9 @@ class Classifier:
             raise ValueError(f"unknown precision {precision!r}: expected one of {', '.join(cls.precisions)}")
         device = usable_device("cpu" if device is None else device)
         model, description = load_model(Path(path))
+        if len(description.classes) != (logits := description.config["num_classes"]):
+            names = list(description.classes)
+            raise ValueError(f"{description.path.parent}: its classes are {names}, expected {logits} names")
         model.to(device, getattr(torch, precision))
         return cls(
             model,

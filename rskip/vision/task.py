@@ -14,7 +14,6 @@ class VisionTask(Task[Any]):
     """Classifies images with a PreAct-ResNet or a ResNet of torchvision."""
 
     name = "vision"
-    programs = ("rskip",)
     probed = True
     columns = (Column("error", "error, %"), Column("accuracy", "accuracy, %"))
     more_figures = (Column("top5_error", "top-5 error, %"),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,9 @@ from rskip.vision.datasets import DATASETS
 
 with extra("vision"):
     import numpy as np
-    from PIL import Image, ImageOps
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 
 class CifarClassification(nn.Module):
@@ -96,6 +98,8 @@ class ImageClassification(nn.Module):
         return self._normalised(torch.from_numpy(np.array(square(read_image(image, least_side=1), self.stored_size))))
 
     def _of_pixels(self, image: Tensor | np.ndarray) -> Tensor:
+        from PIL import Image
+
         pixels = image.movedim(-3, -1).cpu().numpy() if isinstance(image, Tensor) and image.dim() > 2 else image
         if pixels.ndim not in (3, 4) or pixels.shape[-1] != 3 or str(pixels.dtype) != "uint8":
             raise ValueError(
@@ -118,9 +122,12 @@ class ImageClassification(nn.Module):
         return f"size={self.size}, stored_size={self.stored_size}, mean={self.mean}, std={self.std}"
 
 
-def square(image: Image.Image, side: int) -> Image.Image:
+def square(image: Image, side: int) -> Image:
     """The image's middle square, resized to `side` by `side` pixels, bilinear with antialiasing."""
-    return image if image.size == (side, side) else ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR)
+    from PIL import Image as Images
+    from PIL import ImageOps
+
+    return image if image.size == (side, side) else ImageOps.fit(image, (side, side), Images.Resampling.BILINEAR)
 
 
 def _read(image: Any) -> Tensor:

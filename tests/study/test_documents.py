@@ -64,7 +64,7 @@ def test_no_records_and_a_bad_marker(project: Path, capsys: pytest.CaptureFixtur
     (project / "docs").mkdir()
     (project / "docs/a.md").write_text("<!-- study: begin a -->\n")
     assert main([]) == 2
-    assert "docs/a.md: the table a has no end marker" in capsys.readouterr().err
+    assert "docs/a.md: a marker of study lacks its counterpart" in capsys.readouterr().err
 
 
 GRADIENTS = [

@@ -26,7 +26,6 @@ from rskip.vision.settings import images_name
 
 with extra("vision"):
     import numpy as np
-    from PIL import Image
 
 SPLITS = ("train", "valid", "test")
 ALL = "all"  # the name of the only part if the images are not split
@@ -84,6 +83,8 @@ class Part:
         image = self.images[row]
         if isinstance(image, Path):
             return read_image(image, least_side=1)
+        from PIL import Image
+
         return read_image(Image.fromarray(np.ascontiguousarray(image)), least_side=1)
 
     def checksum_and_size(self, row: int) -> tuple[str, tuple[int, int] | None]:
