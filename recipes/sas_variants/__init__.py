@@ -3,11 +3,11 @@
 import torch
 
 import rskip.fairseq_plugin  # rskip's architectures
-from rskip.connections import SAS, build_norm, find_family, register_connection
+from rskip.connections import SAS, build_norm, register_connection
 
 __all__ = ["BranchNormSAS", "ClosedSAS", "rskip"]
 
-_SAS = {"norms": ("ln",), "default_norm": "ln", "options": find_family("sas").options, "source": "ours"}
+_SAS = {"norms": ("ln",), "default_norm": "ln", "source": "ours"}
 _CLOSED = "sas, and one normalisation closes the stack"
 _BRANCH_NORM = "αx + β norm(f) + (1-α)(1-β) norm(x + f)"
 
