@@ -75,8 +75,7 @@ def prepare_text(
     :param force: replace a folder that was prepared with other options.
     :returns: False if `output` was up to date already.
     :raises ValueError: the text is empty, too short or not UTF-8; OutputError: `output` holds other files.
-    :raises FileNotFoundError: the text is missing.
-    :raises OSError: the server can't be reached, or a disk is full.
+    :raises OSError: the text is missing, or the server can't be reached.
     """
     output, options = real_path(output), options or TextOptions()
     plain = {name: value for name, value in asdict(options).items() if name != "text_size"}

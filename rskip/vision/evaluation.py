@@ -206,13 +206,9 @@ def _run(
 
 
 def ranked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The model's first choice, and the number of classes that it prefers to the correct one (0: it is correct).
+    """The model's first choice (N,), and the number of classes that it prefers to the correct one (N,), 0 if correct.
 
-    Of equal logits the lower number comes first.
-
-    :param logits: Shape: (N, K).
-    :param labels: Shape: (N,).
-    :returns: two tensors, each (N,).
+    Of equal logits (N, K) the lower number comes first.
     """
     right = logits.gather(1, labels[:, None])  # (N, 1)
     numbers = torch.arange(logits.shape[1], device=logits.device)

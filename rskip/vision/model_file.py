@@ -150,7 +150,7 @@ def load_model(path: Path, *, expected: Mapping[str, Any] | None = None) -> tupl
 def model_file(path: Path) -> Path:
     """The file itself, or the first of FILES in a folder.
 
-    :raises FileNotFoundError: the path does not exist, or the folder has none of the files.
+    :raises FileNotFoundError: there is none.
     """
     if path.is_file():
         return path
@@ -211,10 +211,7 @@ def _read_published(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
 
 
 def _config(config: Mapping[str, Any], name: str, *, source: str) -> dict[str, Any]:
-    """Checks the types of a model's config.
-
-    :raises SettingError: a key or value is wrong.
-    """
+    """:raises SettingError: a key or value of a model's config is wrong."""
     kind: Any = TorchvisionConfig if "name" in config else PreActConfig
     return dict(to_plain(convert(config, kind, name=name, source=source)))
 
@@ -224,15 +221,9 @@ def _check_expected(description: ModelDescription, expected: Mapping[str, Any]) 
     asked = dict(expected)
     if "connection" in asked:
         asked["connection"] = str(parse_connection(asked["connection"]))
-    differing = [key for key, value in asked.items() if found.get(key) != value]
-    if differing:
-        raise ValueError(
-            f"{description.path} holds {_listed(found, differing)}, not the {_listed(asked, differing)} asked for"
-        )
-
-
-def _listed(values: Mapping[str, Any], keys: list[str]) -> str:
-    return ", ".join(f"{key} {values.get(key)}" for key in keys)
+    if differing := [key for key, value in asked.items() if found.get(key) != value]:
+        has, wanted = (", ".join(f"{key} {each.get(key)}" for key in differing) for each in (found, asked))
+        raise ValueError(f"{description.path} holds {has}, not the {wanted} asked for")
 
 
 def model_config(settings: TrainingSettings, num_classes: int, *, size: int | None = None) -> dict[str, Any]:

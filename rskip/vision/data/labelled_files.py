@@ -57,8 +57,7 @@ class Part:
     """Images of one split, not decoded.
 
     :param images: paths, or an array of uint8: (N, H, W) or (N, H, W, channels).
-    :param names: names of the images for checksums, which don't depend on the folder's path.
-    :param labels: the number of each image's class.
+    :param names: names for checksums, which don't depend on the folder's path.
     """
 
     images: Sequence[Path] | np.ndarray
@@ -75,11 +74,7 @@ class Part:
         return Part(chosen, [self.names[row] for row in rows], [self.labels[row] for row in rows])
 
     def image(self, row: int) -> Any:
-        """The image as a PIL image, upright and in RGB.
-
-        :raises OSError: the file is missing.
-        :raises ValueError: the file is not an image, or is damaged.
-        """
+        """The image as a PIL image, upright and in RGB; see `read_image`."""
         image = self.images[row]
         if isinstance(image, Path):
             return read_image(image, least_side=1)
@@ -306,11 +301,7 @@ def _ignored(path: Path) -> bool:
 
 
 def _read_npz(path: Path, classes: Sequence[str] | None) -> LabelledFiles:
-    """The images of an .npz file.
-
-    :param classes: the classes of a model, in its order; None: the file's.
-    :raises ValueError: the file is damaged, or has arrays with unexpected names, types or shapes.
-    """
+    """The images of an .npz file; see `find_labelled_files`."""
     name = line_name(path)
     try:
         with np.load(path, allow_pickle=False) as content:

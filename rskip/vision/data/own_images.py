@@ -155,11 +155,10 @@ def load_own_images(
 def load_split(files: LabelledFiles, split: str | None, description: ImageDescription) -> tuple[str, ImageSet]:
     """The images of one split as a trained model takes them, and the split's name.
 
-    If the images are not split but are those that the model was trained on, "valid" and "train" are the splits that
-    training made. Other images without splits are "all".
+    If the images are not split but are those that the model was trained on (`description`), "valid" and "train" are the
+    splits that training made. Other images without splits are "all".
 
     :param split: train, valid, test or all; None: the first of test, valid, all that exists.
-    :param description: description of the images that the model was trained on.
     :raises ValueError: there is no such split.
     """
     parts = dict(files.parts)
@@ -195,12 +194,9 @@ def _image_set(pixels: Any, labels: Sequence[int], classes: tuple[str, ...], des
 
 
 class DecodedOnDemand:
-    """Images that threads decode and resize whenever they are used, so they need not fit in memory.
+    """Images that threads decode and resize to `side` pixels whenever they are used, so they need not fit in memory.
 
     The values are the same as in a tensor of all images.
-
-    :param part: the images.
-    :param side: pixels per side that they are resized to.
     """
 
     device = torch.device("cpu")
@@ -211,15 +207,12 @@ class DecodedOnDemand:
 
     @property
     def shape(self) -> torch.Size:
-        """(N, 3, side, side)."""
         return torch.Size((len(self._part), 3, self._side, self._side))
 
     def to(self, _: torch.device | str) -> DecodedOnDemand:
-        """Itself: only batches are moved to a device."""
-        return self
+        return self  # only batches are moved to a device
 
     def index_select(self, dim: int, index: Tensor) -> Tensor:
-        """The images of these rows. Shape: (n, 3, side, side)."""
         futures = self._ahead.pop(tuple(index.tolist()), None) or self._begin(index)
         images = np.empty((len(futures), *self.shape[1:]), np.uint8)
         for place, future in enumerate(futures):
@@ -227,7 +220,6 @@ class DecodedOnDemand:
         return torch.from_numpy(images)
 
     def read_ahead(self, index: Tensor) -> None:
-        """Begins to decode the images of these rows (n,), which are used next."""
         self._ahead = {**dict([*self._ahead.items()][-1:]), tuple(index.tolist()): self._begin(index)}
 
     def _begin(self, index: Tensor) -> list[Future[np.ndarray]]:

@@ -51,9 +51,7 @@ def read_curve(path: Path, *, finished: bool = False) -> list[CurvePoint]:
 class TensorBoardCurve:
     """Writes the curve's points as TensorBoard's events, by iteration.
 
-    :param folder: folder for the events.
     :param after: iteration of the last point of a resumed training. Later events of earlier sessions are hidden.
-    :raises ValueError: TensorBoard is not installed.
     """
 
     def __init__(self, folder: Path, *, after: int) -> None:
@@ -70,7 +68,6 @@ class TensorBoardCurve:
         self._writer.flush()
 
     def close(self) -> None:
-        """Writes the remaining events."""
         self._writer.close()
 
 
@@ -88,13 +85,7 @@ class Meter:
         self.images = 0
 
     def add(self, iteration: int, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
-        """Adds a batch.
-
-        :param iteration: its number.
-        :param logits: Shape: (N, classes).
-        :param labels: Shape: (N,).
-        :param loss: the sum of this rank's losses.
-        """
+        """Adds a batch: logits (N, classes), labels (N,), and the sum of this rank's losses."""
         loss = loss.detach()
         wrong = (logits.detach().argmax(dim=1) != labels).sum()
         self._sums += torch.stack([loss.double(), wrong.double()])
