@@ -425,13 +425,7 @@ def test_a_damaged_or_missing_dataset(tmp_path, capsys):
     refused(capsys, f"no CIFAR10 in {tmp_path / 'data'}", *command, "--dataset", "cifar10")
     folder.mkdir(parents=True)
     (folder / "data_batch_1").write_bytes(b"cut off")
-    refused(capsys, f"{folder / 'data_batch_1'} is damaged: it has the md5 ", *command)
-
-
-def test_images_of_another_size(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(LOOP, "load_dataset", lambda name, root, *, train, download: noise(40, size=28))
-    message = "images of shape (16, 3, 28, 28): expected (N, 3, 32, 32)"
-    refused(capsys, message, "train", *SHORT, "--output", str(tmp_path))
+    refused(capsys, f"{folder / 'data_batch_1'} has the md5 ", *command)
 
 
 def test_out_of_memory(data, trained, monkeypatch, capsys):
