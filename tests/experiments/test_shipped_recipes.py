@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
-import shlex
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -121,20 +119,6 @@ def connections_of_user_dirs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read_text(recipe: Recipe) -> str:
     return recipe.path.read_text(encoding="utf-8")
-
-
-def test_a_file_begins_with_commands_that_run_its_variants() -> None:
-    for name, recipes in FILES.items():
-        header = re.match(r"(#.*\n)+", read_text(recipes[0]))
-        assert header, name
-        commands = [shlex.split(line) for line in re.findall(r"^#   (rskip run .*)$", header[0], re.MULTILINE)]
-        assert commands, name
-        for words in commands:
-            assert words[2] == f"recipes/{name}.yaml"
-            if "--variants" in words:
-                chosen = words[words.index("--variants") + 1 :]
-                named = list(itertools.takewhile(lambda word: not word.startswith("--"), chosen))
-                assert load_recipes(ROOT / words[2], variants=named), name
 
 
 def test_committed_records_and_registered_models_were_made_by_the_variants_as_they_are() -> None:
