@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
 
 from rskip.corpora.cleaning.languages import rank_languages
 from rskip.machine.extras import extra
@@ -15,7 +18,6 @@ from rskip.serving.markup import Fragment
 from rskip.serving.reading import documented, read_fields
 from rskip.serving.service import Service
 from rskip.serving.translating import TranslationLane, aside, search_options, translation_job
-from rskip.settings.errors import shown
 from rskip.text.language_codes import language_name, short_code
 from rskip.text.sentences import SplitText
 from rskip.translation.translation import Translation
@@ -24,41 +26,39 @@ with extra("serve", what="a server"):
     from fastapi import APIRouter, Request
     from starlette.concurrency import run_in_threadpool
 
-_FORMATS = ("text", "html")
+T = TypeVar("T")
 
 
-_FIELDS = {
-    "type": "object",
-    "required": ["q", "source", "target"],
-    "properties": {
-        "q": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
-        "source": {"type": "string", "description": "language code, or auto"},
-        "target": {"type": "string", "description": "language code"},
-        "format": {"enum": [*_FORMATS], "default": "text"},
-        "alternatives": {"type": "integer", "minimum": 0, "default": 0},
-        "model": {"type": "string", "description": "name of a model; default: the first one that fits"},
-        "api_key": {"type": "string"},
-    },
-}
+class TranslateFields(msgspec.Struct, kw_only=True):
+    """The fields of a request to /translate."""
 
-_TEXT = {
-    "type": "object",
-    "required": ["q"],
-    "properties": {"q": {"type": "string"}, "api_key": {"type": "string"}},
-}
+    q: str | list[str]
+    source: Annotated[str, Meta(description="language code, or auto")]
+    target: Annotated[str, Meta(description="language code")]
+    format: Literal["text", "html"] = "text"
+    alternatives: Annotated[int, Meta(ge=0)] = 0
+    model: Annotated[str | None, Meta(description="name of a model; default: the first one that fits")] = None
+    api_key: str | None = None
+
+
+class DetectFields(msgspec.Struct, kw_only=True):
+    """The fields of a request to /detect."""
+
+    q: str
+    api_key: str | None = None
 
 
 def libretranslate_api(service: Service) -> APIRouter:
     """The routes of LibreTranslate's API."""
     api = APIRouter(tags=["LibreTranslate"])
 
-    @api.post("/translate", openapi_extra=documented(_FIELDS, forms=True))
+    @api.post("/translate", openapi_extra=documented(TranslateFields, forms=True))
     async def translate(request: Request) -> dict[str, Any]:
         """Translates a text or a list of texts, sentence by sentence."""
         service.check_early(request)
         fields = await read_fields(request)
         service.check_key(request, fields)
-        return await _translate(service, request, fields)
+        return await _translate(service, request, _typed(fields, TranslateFields))
 
     @api.get("/languages")
     async def languages() -> list[dict[str, Any]]:
@@ -67,13 +67,13 @@ def libretranslate_api(service: Service) -> APIRouter:
         codes = dict.fromkeys([*directions, *(code for targets in directions.values() for code in targets)])
         return [{"code": code, "name": language_name(code), "targets": directions.get(code, [])} for code in codes]
 
-    @api.post("/detect", openapi_extra=documented(_TEXT, forms=True))
+    @api.post("/detect", openapi_extra=documented(DetectFields, forms=True))
     async def detect_language(request: Request) -> list[dict[str, Any]]:
         """The most probable languages of a text."""
         service.check_early(request)
         fields = await read_fields(request)
         service.check_key(request, fields)
-        text = _text(_given(fields, "q"), "q")
+        text = _typed(fields, DetectFields).q
         service.check_size(characters=len(text), sentences=1)
         found = await run_in_threadpool(rank_languages, text)
         likely = [each for each in found[:5] if each[1] >= 0.01] or found[:1]
@@ -101,22 +101,18 @@ def libretranslate_api(service: Service) -> APIRouter:
     return api
 
 
-async def _translate(service: Service, request: Request, fields: dict[str, Any]) -> dict[str, Any]:
-    given, source, target = (_given(fields, name) for name in ("q", "source", "target"))
-    several = isinstance(given, list)
-    texts = [_text(each, "q") for each in (given if several else [given])]
-    source, target = _text(source, "source"), _text(target, "target")
-    model = _text(fields.get("model") or "", "model") or None
-    form = fields.get("format") or "text"
-    if form not in _FORMATS:
-        raise RequestError(400, f"{str(form)[:80]} format is not supported")
-    alternatives = _count(fields.get("alternatives") or 0, "alternatives")
+async def _translate(service: Service, request: Request, asked: TranslateFields) -> dict[str, Any]:
+    several = isinstance(asked.q, list)
+    texts = asked.q if isinstance(asked.q, list) else [asked.q]
+    source, target, model, alternatives = asked.source, asked.target, asked.model, asked.alternatives
     most = service.settings.max_beam - 1
     if alternatives > most:
         raise RequestError(400, f"Invalid request: alternatives is {alternatives}: expected at most {most}")
     characters = sum(map(len, texts))
     service.check_size(characters=characters, sentences=len(texts))
-    documents = await aside(characters, lambda: [(Fragment if form == "html" else SplitText)(each) for each in texts])
+    documents = await aside(
+        characters, lambda: [(Fragment if asked.format == "html" else SplitText)(each) for each in texts]
+    )
     count = sum(len(each.sentences) for each in documents)
     service.check_size(characters=0, sentences=count)
     sources, detected = [source] * len(texts), []
@@ -200,24 +196,16 @@ def _likeliest(text: str, among: Sequence[str]) -> tuple[str, float]:
     return max(found, key=lambda each: each[1])
 
 
-def _given(fields: dict[str, Any], name: str) -> Any:
-    if name not in fields:
-        raise RequestError(400, f"Invalid request: missing {name} parameter")
-    return fields[name]
+def _typed(fields: dict[str, Any], kind: type[T]) -> T:
+    """The fields of JSON or of a form, where numbers are text and fields that are not given may be empty.
 
-
-def _text(value: Any, name: str) -> str:
-    if not isinstance(value, str):
-        raise RequestError(400, f"Invalid request: {name} is {shown(value)}: expected text")
-    return value
-
-
-def _count(value: Any, name: str) -> int:
-    if isinstance(value, str) and value.isdecimal() and len(value) < 10:  # from a form
-        value = int(value)
-    if type(value) is not int or value < 0:
-        raise RequestError(400, f"Invalid request: {name} is {shown(value)}: expected a whole number, 0 or more")
-    return value
+    :raises RequestError: a field is missing or has a wrong value.
+    """
+    given = {name: value for name, value in fields.items() if value is not None and (value != "" or name == "q")}
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise RequestError(400, f"Invalid request: {error}") from None
 
 
 def _percent(probability: float) -> float:

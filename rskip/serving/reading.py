@@ -86,15 +86,12 @@ def typed(content: dict[str, Any], kind: type[T]) -> T:
         raise wrong_request(error) from None
 
 
-def documented(kind: type | dict[str, Any], *, forms: bool = False) -> dict[str, Any]:
+def documented(kind: type, *, forms: bool = False) -> dict[str, Any]:
     """Describes a request's content in OpenAPI, for a route's `openapi_extra`.
 
-    :param kind: its type, or its JSON Schema.
     :param forms: whether the route also takes forms.
     """
-    schema = kind
-    if not isinstance(kind, dict):
-        (reference,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
-        schema = parts[reference["$ref"]]
+    (reference,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
+    schema = parts[reference["$ref"]]
     types = (_JSON, _FORM, _MULTIPART) if forms else (_JSON,)
     return {"requestBody": {"required": True, "content": {each: {"schema": schema} for each in types}}}

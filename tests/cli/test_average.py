@@ -66,11 +66,8 @@ def test_named_files_to_half_precision_and_back(run, tmp_path):
         (["--last", "10", "RUN"], "10 epoch checkpoints asked for, but RUN has 4: ask for 1 to 4, or choose by "),
         (["--last", "0", "RUN"], "0 epoch checkpoints asked for"),
         (["--last", "2"], "--last needs FOLDER, the folder of checkpoints"),
-        (["--best", "2"], "--best needs FOLDER, the folder of checkpoints"),
-        (["--last", "2", "RUN/none"], "no folder RUN/none"),
         (["--inputs", "RUN/checkpoint9.pt"], "no checkpoint file RUN/checkpoint9.pt"),
         (["--inputs", "RUN/checkpoint1.pt", "--by", "epoch"], "--by needs --last or --best"),
-        (["--inputs", "RUN/checkpoint1.pt", "--up-to", "0"], "--up-to needs --last or --best"),
     ],
 )
 def test_mistakes_are_one_line(run, tmp_path, capsys, arguments, message):

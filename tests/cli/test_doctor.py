@@ -237,22 +237,6 @@ def test_this_environment_is_fine(capsys):
     assert {shown[name] for name in [*(patch.name for patch in PATCHES), "run-lock"]} == {"active"}
 
 
-def test_all_fine_is_said(monkeypatch, capsys):
-    monkeypatch.setattr(doctor, "examine", lambda user_dir: Findings())
-    assert doctor.run(SimpleNamespace(user_dir=None)) == 0
-    assert "nothing is wrong" in capsys.readouterr().out
-
-
-def test_wrong_things_are_listed_and_status_1(monkeypatch, capsys):
-    found = Findings()
-    found.wrong.append("it is broken: fix it")
-    monkeypatch.setattr(doctor, "examine", lambda user_dir: found)
-    assert doctor.run(SimpleNamespace(user_dir=None)) == 1
-    out = capsys.readouterr().out
-    assert "wrong:\n  - it is broken: fix it\n" in out
-    assert "nothing is wrong" not in out
-
-
 def test_a_wrong_user_dir_is_a_finding(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("RSKIP_USER_DIR", str(tmp_path))
     monkeypatch.setattr("rskip.cli.doctor.check_fairseq", lambda findings, user_dir: None)

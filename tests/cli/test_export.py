@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import gzip
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from rskip.checkpoint import Checkpoint, read_checkpoint, to_stock, write_checkpoint
-from rskip.cli.export.ct2 import QUANTIZATIONS
 from rskip.cli.main import main
-from rskip.connections import registry
 from rskip.text import TextPipeline, Tokenizer
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.translation import Translator
@@ -79,26 +76,6 @@ class Halved(connections.Connection):
 """
 
 
-def test_a_connection_of_ones_own_has_its_name_by_user_dir_as_in_translate(tmp_path, monkeypatch, capsys):
-    own = tmp_path / "own_parts_of_export"
-    own.mkdir()
-    (own / "__init__.py").write_text(OWN)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(registry, "_families", dict(registry._families))
-    exec(OWN, {"__name__": own.name})
-    command = ["translate", "--model", str(write_model(tmp_path / "model", "halved")), "--text", "tokens", "--quiet"]
-    del registry._families["halved"]
-    (tmp_path / "input.txt").write_text("w1 w2\n")
-    assert main([*command, str(tmp_path / "input.txt")]) == 2
-    assert capsys.readouterr().err.endswith("; import the module that registers it (--user-dir), then load the model\n")
-    assert main([*command, "--user-dir", str(tmp_path / "none"), str(tmp_path / "input.txt")]) == 2
-    assert "--user-dir is " in capsys.readouterr().err
-    output = tmp_path / "output.txt"
-    assert main([*command, "--user-dir", str(own), "--output", str(output), str(tmp_path / "input.txt")]) == 0
-    assert output.read_text().count("\n") == 1
-    sys.modules.pop(own.name)
-
-
 def test_a_folder_for_ctranslate2_translates_as_the_model_does(folder, tmp_path, capsys):
     ctranslate2 = pytest.importorskip("ctranslate2", reason="needs the extra ct2")
     output = tmp_path / "exported"
@@ -149,20 +126,6 @@ def test_a_folder_of_onnx_graphs_is_asked_for_and_not_taken_for_a_checkpoint(tmp
     assert "holds mine.txt, which would be lost" in error_of(*command, capsys=capsys)
 
 
-@pytest.mark.parametrize("name", ["onnx", "onnxruntime", "onnxscript"])
-def test_without_onnx_it_says_how_to_get_it(name, tmp_path, capsys, monkeypatch):
-    needs_onnx()
-    monkeypatch.delitem(sys.modules, "rskip.translation.onnx_model", raising=False)
-    monkeypatch.setitem(sys.modules, name, None)
-    error = error_of("export", "onnx", "--model", tmp_path, "--output", tmp_path / "exported", capsys=capsys)
-    assert f"export to ONNX needs {name}: install the extra onnx with" in error
-
-
-def test_quantizations_are_those_of_ctranslate2():
-    specs = pytest.importorskip("ctranslate2.specs.model_spec", reason="needs the extra ct2")
-    assert QUANTIZATIONS == specs.ACCEPTED_MODEL_TYPES
-
-
 def test_connections_that_stock_lacks_are_refused_and_nothing_is_left(root, tmp_path, capsys):
     pytest.importorskip("ctranslate2", reason="needs the extra ct2")
     model = root / "checkpoints" / "multi30k_en_de/2rskip_ln"
@@ -191,15 +154,6 @@ def test_what_is_there_is_replaced_only_if_asked_and_if_it_is_an_export(tmp_path
     assert (model / "model.safetensors").is_file()
     command[-1] = output / "notes.txt"
     assert "is a file" in error_of(*command, "--force", capsys=capsys)
-
-
-def test_without_ctranslate2_it_says_how_to_get_it(folder, tmp_path, capsys, monkeypatch):
-    for name in [*sys.modules]:
-        if name.partition(".")[0] == "ctranslate2" or name == "rskip.translation.ctranslate2_model":
-            monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    error = error_of("export", "ct2", "--model", folder, "--output", tmp_path / "exported", capsys=capsys)
-    assert "export to CTranslate2 needs ctranslate2: install the extra ct2 with" in error
 
 
 def test_fairseqs_file_has_the_same_tensors_and_settings(folder, tmp_path, capsys):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import torch
 from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.checkpoint.stock import stock_checkpoint
 from rskip.checkpoint.tensors import tied_names
-from rskip.cli._model import output_folder
 from rskip.cli.main import main
 from rskip.translation import Translator
 
@@ -103,18 +101,6 @@ def test_what_was_said_or_assumed_of_the_text_is_kept(folder, data, tmp_path, ca
     assert kept == {**own, "lowercase": True, "dash_splits": False, "versions": {}}
 
 
-def test_an_earlier_import_is_replaced_only_if_asked(folder, data, tmp_path, capsys):
-    stock, imported = stock_file(folder, tmp_path / "stock.pt"), tmp_path / "imported"
-    command = ["--checkpoint", stock, "--dictionaries", data, "--output", imported]
-    assert main(["import", "fairseq", *map(str, command)]) == 0
-    before = (imported / "model.safetensors").stat().st_ino
-    assert " exists: choose another --output" in error_of(*command, capsys=capsys)
-    assert main(["import", "fairseq", *map(str, command), "--force"]) == 0
-    assert (imported / "model.safetensors").stat().st_ino != before
-    shutil.copy(stock, imported)
-    assert "holds stock.pt, which would be lost" in error_of(*command, "--force", capsys=capsys)
-
-
 def test_mistakes_leave_nothing_behind(folder, data, tmp_path, capsys):
     stock, imported = stock_file(folder, tmp_path / "stock.pt"), tmp_path / "imported"
     there = sorted(tmp_path.iterdir())
@@ -133,52 +119,3 @@ def test_mistakes_leave_nothing_behind(folder, data, tmp_path, capsys):
     shutil.rmtree(data / "text")
     assert "no text pipeline" in error()
     assert sorted(tmp_path.iterdir()) == there
-
-
-def test_dictionaries_of_another_language_are_refused(folder, data, tmp_path, capsys):
-    """They are refused although the right dictionaries lie beside the checkpoint."""
-    (tmp_path / "other").mkdir()
-    for own, other in (("en", "it"), ("de", "fr")):
-        shutil.copy(data / f"dict.{own}.txt", tmp_path / f"other/dict.{other}.txt")
-    stock, other, text = stock_file(folder, data / "stock.pt"), tmp_path / "other", data / "text"
-    command = ["--checkpoint", stock, "--dictionaries", other, "--text", text, "--output", tmp_path / "imported"]
-    assert f"no dict.en.txt in {other}" in error_of(*command, capsys=capsys)
-    assert not (tmp_path / "imported").exists()
-
-
-@pytest.mark.parametrize("replace", [True, False])
-def test_a_second_command_waits_for_the_folder_and_replaces_it_only_if_asked(tmp_path, replace):
-    half_done, results = threading.Event(), []
-
-    def second() -> None:
-        half_done.wait()
-        try:
-            with output_folder(tmp_path / "out", replace=replace, contents=("a", "b")) as folder:
-                results.append(sorted(path.name for path in (tmp_path / "out").iterdir()))
-                (folder / "a").write_text("second")
-        except FileExistsError as error:
-            results.append(str(error))
-
-    thread = threading.Thread(target=second)
-    thread.start()
-    with output_folder(tmp_path / "out", replace=False, contents=("a", "b")) as folder:
-        (folder / "a").write_text("first")
-        half_done.set()
-        thread.join(0.2)
-        (folder / "b").write_text("first")
-    thread.join()
-    refused = f"{tmp_path}/out exists: choose another --output, or use --force to replace it"
-    assert results == [["a", "b"] if replace else refused]
-    assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == (
-        {"a": "second"} if replace else {"a": "first", "b": "first"}
-    )
-
-
-def test_a_folder_of_data_is_not_a_model(data, capsys):
-    (data / "train.en-de.en.idx").touch()
-    assert main(["translate", "--model", str(data), str(data / "dict.en.txt")]) == 2
-    advice = f"train with `rskip train {data}`, then give the model's folder"
-    assert capsys.readouterr().err == f"rskip translate: error: {data} is a data folder, not a model: {advice}\n"
-    assert main(["inspect", f"{data}/none.pt"]) == 2
-    expected = "expected a folder from `rskip prepare` or fairseq-preprocess, or a translation model"
-    assert capsys.readouterr().err == f"rskip inspect: error: {data}/none.pt does not exist: {expected}\n"

@@ -50,13 +50,6 @@ def test_json_is_one_object_with_everything(data, capsys):
     assert [pair["number"] for pair in found["lopsided"]] == [1, 2, 3]
 
 
-def test_picture_is_drawn_beside_the_text(data, tmp_path, capsys):
-    pytest.importorskip("matplotlib", reason="needs the extra plots")
-    assert main(["inspect", str(data), "--plot", str(tmp_path / "lengths.svg")]) == 0
-    assert "sizes, lengths in tokens" in capsys.readouterr().out
-    assert "</svg>" in (tmp_path / "lengths.svg").read_text(encoding="utf-8")
-
-
 def test_mistakes_are_one_line(data, tmp_path, capsys, monkeypatch):
     def refused(message: str, *arguments: str) -> None:
         assert main(["inspect", *arguments]) == 2

@@ -45,17 +45,6 @@ def test_the_languages_are_shown(model: Path, capsys: pytest.CaptureFixture[str]
     assert (found["languages"], found["sizes"]["encoder layers"]) == (["en", "fr"], 1)
 
 
-def test_flags_of_data_are_refused(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(model), "--examples", "0"]) == 2
-    assert "--examples is only for data" in capsys.readouterr().err
-
-
-def test_a_published_model(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(root / "checkpoints/multi30k_en_de/2rskip_ln")]) == 0
-    printed = capsys.readouterr().out
-    assert "source        en\n" in printed and "Moses' tokeniser" in printed and "languages" not in printed
-
-
 def test_a_model_of_the_hub(model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("rskip.cli.inspect.hub_folder", lambda name: {"hf:org/tiny": model}[str(name)])
     assert main(["inspect", "hf:org/tiny"]) == 0

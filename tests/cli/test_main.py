@@ -11,7 +11,6 @@ import types
 import pytest
 
 import rskip.cli
-from rskip.__main__ import run
 from rskip.cli import main as cli
 from rskip.connections import parse_connection, registry
 from rskip.settings.errors import SettingError
@@ -79,12 +78,6 @@ def raising(error: BaseException):
     return run
 
 
-def test_subcommands_are_the_files():
-    expected = {"average", "doctor", "evaluate", "prepare", "report", "run", "setup-fairseq"}
-    assert expected <= set(cli.subcommands())
-    assert "main" not in cli.subcommands()
-
-
 def test_every_subcommand_has_a_help_line_and_shows_its_help(capsys):
     modules = {(name,): cli.subcommand_module(name) for name in cli.subcommands()}
     for (group,), module in list(modules.items()):
@@ -117,23 +110,6 @@ def test_a_group_without_a_command_says_so(capsys):
         cli.main(["zoo"])
     assert stop.value.code == 2
     assert capsys.readouterr().err.startswith("rskip zoo: error: the following arguments are required: COMMAND")
-
-
-def test_no_subcommand_shows_help(only, capsys):
-    only(lambda args: None)
-    assert cli.main([]) == 0
-    assert "Do it: 100 %." in capsys.readouterr().out
-
-
-def test_version(capsys):
-    assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"rskip {rskip.__version__}\n"
-
-
-@pytest.mark.parametrize(("returned", "status"), [(None, 0), (0, 0), (1, 1), (3, 3)])
-def test_status_is_what_run_returns(only, returned, status):
-    only(lambda args: returned)
-    assert cli.main(["it"]) == status
 
 
 @pytest.mark.parametrize(
@@ -190,26 +166,6 @@ def test_bug_keeps_its_traceback(only):
         cli.main(["it"])
 
 
-def test_interrupt_is_status_130(only, capsys, monkeypatch):
-    only(raising(KeyboardInterrupt()))
-    assert cli.main(["it"]) == 130
-    assert capsys.readouterr().err == "rskip it: interrupted\n"
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # which has echoed ^C
-    assert cli.main(["it"]) == 130
-    assert capsys.readouterr().err == "\rrskip it: interrupted\n"
-
-
-def test_termination_is_status_143_and_names_the_command(only, capsys):
-    def terminated(*_):
-        with cli.termination_raises():
-            sys.exit(cli.TERMINATED)
-
-    only(terminated)
-    with pytest.raises(SystemExit, match="^143$"):
-        cli.main(["it"])
-    assert capsys.readouterr().err == "rskip it: terminated; repeat the command to resume\n"
-
-
 def test_unknown_subcommand_is_status_2_and_names_it(capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["prepaer"])
@@ -256,23 +212,3 @@ def test_closed_output_is_no_traceback(tmp_path):
     process.stdout.close()
     assert process.stderr.read() == ""
     assert process.wait() == 141
-
-
-def test_an_interrupt_before_the_subcommand_is_known_is_status_130(only, capsys, monkeypatch):
-    only(lambda args: None)
-    monkeypatch.setattr(cli, "build_parser", raising(KeyboardInterrupt()))
-    assert cli.main(["it"]) == 130
-    assert capsys.readouterr().err == "rskip: interrupted\n"
-
-
-def test_an_interrupt_of_the_first_import_is_status_130(capsys, monkeypatch):
-    class Interrupted:
-        @staticmethod
-        def find_spec(name, path=None, target=None):
-            if name == "rskip.cli.main":
-                raise KeyboardInterrupt
-
-    monkeypatch.delitem(sys.modules, "rskip.cli.main")
-    monkeypatch.setattr(sys, "meta_path", [Interrupted, *sys.meta_path])
-    assert run() == 130
-    assert capsys.readouterr().err == "rskip: interrupted\n"

@@ -23,7 +23,6 @@ from rskip.machine.ranks import Ranks
 from rskip.tasks.process import DIVERGED
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
 from rskip.vision.data import ImageSet
-from rskip.vision.evaluation import evaluate, recalibrate
 from rskip.vision.model_file import load_model
 from rskip.vision.training import TrainingSettings, read_curve
 from rskip.vision.training.choices import slow_rank
@@ -110,52 +109,6 @@ def test_a_training_is_evaluated_in_its_own_precision(data, trained, tmp_path, c
         assert ("computing in bfloat16, as in training" in captured.err) == (not more)
 
 
-@pytest.mark.parametrize("flip", [True, False])
-def test_recalibration_flips_images_if_the_training_did(flip, data, trained, tmp_path, capsys):
-    shutil.copytree(trained, tmp_path / "copy")
-    run = tmp_path / "copy" / "run.json"
-    content = json.loads(run.read_text())
-    assert "flip" not in content["settings"], "a default is not written"
-    content["settings"] |= {} if flip else {"flip": False}
-    run.write_text(json.dumps(content))
-    model, _ = load_model(trained)
-    recalibrate(model, noise(40), flip=flip)
-    expected = evaluate(model, noise(30), dataset="cifar10")
-    assert main(["vision", "evaluate", str(tmp_path / "copy"), "--recalibrate", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["loss"] == expected.loss
-
-
-# what is trained
-
-
-def test_flags_are_the_settings_with_their_defaults(capsys):
-    with pytest.raises(SystemExit):
-        main(["vision", "train", "--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    for words in (
-        "--dataset {cifar10,cifar100,images} dataset; images: your own, given by data (default: cifar10)",
-        "--depth N layers: 6n+2, such as 20, 56, 110; with bottleneck blocks 9n+2 (default: 20)",
-        "--connection SPEC connection of each block",
-        "--iterations N length of the training (default: 64000, without epochs) --epochs N",
-        "--lr X learning rate; its maximum with one_cycle (default: 0.1)",
-        "--weight-decay X weight decay of the parameters that decay selects (default: 0.0002)",
-        "--decay {all,weights} parameters with weight decay: all, or the weights of convolutions and classifier only",
-        "--shortcut-input {activated,raw} input of a zero-padded shortcut",
-        "--clip-norm X maximum norm of the whole gradient (default: no clipping)",
-        "--channels-last, --no-channels-last channels-last memory format",
-        "--sync-batch-norm, --no-sync-batch-norm compute batch statistics over all GPUs (default: no)",
-        "changes only speed and rounding (default: yes)",
-        "--compile, --no-compile compile the model with torch.compile, which takes minutes (default: no)",
-        "--save-every N",
-    ):
-        assert words in text
-
-
-def test_without_anything_the_settings_are_the_papers(monkeypatch):
-    monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: True)
-    assert settings_of() == TrainingSettings(iterations=64_000, lr=0.1, weight_decay=2e-4, batch_size=128)
-
-
 def test_options_replace_the_recipes_settings(tmp_path):
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(RECIPE)
@@ -196,66 +149,11 @@ def test_precision_is_the_best_that_the_device_multiplies(slow, tmp_path, monkey
     assert (settings.precision, notes) == ("float32", [])
 
 
-@pytest.mark.parametrize("first_slow", [None, 1])
-def test_processes_compute_in_a_precision_that_every_gpu_multiplies(first_slow, monkeypatch):
-    """Each asks about its own GPU: of two the second may be older."""
-    ranks, gpu = Ranks(rank=0, count=2), torch.device("cuda", 0)
-    asked = []
-    monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: asked.append(device))
-    monkeypatch.setattr(Ranks, "min", lambda self, own: own if first_slow is None else own * 0 + 1)
-    slow = slow_rank(gpu, ranks)
-    argv = ["vision", "train", "--output", "nowhere"]
-    settings, notes = training_settings(build_parser(argv).parse_args(argv), gpu, ranks, slow=slow)
-    assert (slow, asked) == (first_slow, [gpu])
-    assert settings.precision == ("bfloat16" if first_slow is None else "float32")
-    said = ["computing in float32: process 1's GPU has no bfloat16 instructions"]
-    assert notes == ([] if first_slow is None else said)
-
-
 def test_a_training_goes_on_in_the_precision_that_it_began_with(trained, tmp_path, monkeypatch):
     monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: False)
     assert settings_of(*SHORT, output=trained).precision == "float32"
     assert settings_of(*SHORT, output=tmp_path).precision == "bfloat16"
     assert settings_of(*SHORT, "--precision", "bfloat16", output=trained).precision == "bfloat16"
-    damaged = {
-        "{}": "settings is missing",
-        '{"settings": []}': r"settings is \[\]: expected keys and values",
-        '{"settings": {"precision": "float16", "compile": false}}': "settings.precision is 'float16': expected .*",
-        '{"settings": {"precision": "float32", "compile": 1}}': "settings.compile is 1: expected true or false",
-        '{"settings": ' + "[" * 10_000: "nested more than 100 levels deep",
-    }
-    for text, said in damaged.items():
-        (tmp_path / "run.json").write_text(text)
-        with pytest.raises(ValueError, match=rf"run\.json: {said}.*; move .* away to start again$"):
-            settings_of(*SHORT, output=tmp_path)
-
-
-def test_compiling_is_asked_for_and_goes_on_as_it_began(trained, tmp_path):
-    assert not settings_of(*SHORT).compile
-    assert not settings_of(*SHORT, output=trained).compile
-    assert settings_of(*SHORT, "--compile", output=trained).compile
-    recipe = tmp_path / "tiny.yaml"
-    for said, expected in (("", False), ("  compile: false\n", False), ("  compile: true\n", True)):
-        recipe.write_text(RECIPE + said)
-        assert settings_of(str(recipe)).compile == expected
-    assert not settings_of(str(recipe), "--set", "compile=false").compile
-    content = json.loads((trained / "run.json").read_text())
-    content["settings"]["compile"] = True
-    (tmp_path / "run.json").write_text(json.dumps(content))
-    assert settings_of(*SHORT, output=tmp_path).compile
-
-
-def test_a_choice_is_told_when_nothing_is_missing(tmp_path, monkeypatch, capsys):
-    """Before that the mistake is the one line."""
-    monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: True)
-    command = ["vision", "train", *SHORT, "--device", "cpu", "--output", str(tmp_path / "run")]
-    refused(capsys, "no CIFAR10 in", *command[1:], "--dataset", "cifar10", "--data", str(tmp_path))
-    monkeypatch.setattr(LOOP, "load_dataset", lambda name, root, *, train, download: noise(40 if train else 30))
-    assert main(command) == 0
-    assert "computing in float32: this CPU has no bfloat16 instructions" in capsys.readouterr().err
-
-
-# training and evaluation
 
 
 def test_training_and_evaluation_agree(data, trained, capsys):
@@ -307,50 +205,13 @@ def test_a_probe_changes_nothing(data, trained, tmp_path, capsys):
     refused(capsys, "--probe-file needs --probe-every N", "train", "--probe-file", "a", "--output", "out")
 
 
-def test_a_name_of_the_zoo_is_its_model(data, root, capsys, tmp_path, monkeypatch):
-    name = "preact_resnet20_1xskip.cifar10"
-    with monkeypatch.context() as context:  # a file without a sum, which would be read first in a training's folder
-        shutil.copytree(root / "checkpoints" / "cifar10_resnet20/preact20_1xskip", tmp_path / name)
-        (tmp_path / name / "model.pt").write_bytes(b"no model")
-        context.setenv("RSKIP_HUB_MIRROR", str(tmp_path))
-        context.chdir(tmp_path.parent)  # the working folder would be read first if it were a clone
-        shutil.copy(root / "checkpoints.json", tmp_path)
-        context.setattr("rskip.zoo.registry.registry_file", lambda: tmp_path / "checkpoints.json")
-        assert main(["vision", "evaluate", name, "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)
-        assert found["model"]["path"] == str(tmp_path / name / "model.safetensors")
+def test_a_name_of_the_zoo_is_its_model(data, root, capsys):
     assert main(["vision", "evaluate", "preact_resnet20_1xskip.cifar10", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     folder = root / "checkpoints" / "cifar10_resnet20/preact20_1xskip"
     assert found["model"]["path"] == str(folder / "model.safetensors")
     assert main(["vision", "evaluate", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["confusion"] == found["confusion"]
-
-
-def test_the_last_line_of_a_training_says_what_came_of_it(data, tmp_path, capsys, monkeypatch):
-    recipe = tmp_path / "tiny.yaml"
-    recipe.write_text(RECIPE)
-    output = tmp_path / "out"
-    folder, own = str(tmp_path / "a folder"), tmp_path / "own parts"
-    own.mkdir()
-    (own / "__init__.py").touch()
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    command = ["vision", "train", str(recipe), "--output", str(output), "--user-dir", str(own)]
-    assert main([*command, "--seed", "4", "--data", folder]) == 0
-    last = read_curve(output / "curve.jsonl")[-1]
-    first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith(
-        f"{output}/model.pt: PreAct-ResNet-8, 2rskip+ln, cifar10: test error {last.test_error:.2f} % in float32 "
-    )
-    assert second == f"error per class: rskip vision evaluate {output} --data '{folder}' --user-dir '{own}'"
-    assert json.loads((output / "run.json").read_text())["seed"] == 4
-
-
-def test_picture_is_drawn_beside_the_text(data, trained, tmp_path, capsys):
-    pytest.importorskip("matplotlib", reason="needs the extra plots")
-    assert main(["vision", "evaluate", str(trained), "--plot", str(tmp_path / "confusion.svg")]) == 0
-    assert "most often confused with" in capsys.readouterr().out
-    assert "PreAct-ResNet-8, 1xskip, cifar10 test" in (tmp_path / "confusion.svg").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -407,25 +268,6 @@ def test_settings_that_no_training_can_have(data, tmp_path, capsys):
     recipe.write_text(RECIPE)
     message = "tiny.yaml: train.depth is 9: expected 6n+2 with basic blocks"
     refused(capsys, message, "train", str(recipe), "--depth", "9", *output)
-
-
-def test_a_recipe_of_another_kind(root, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(root)
-    recipe = "multi30k_en_de/1xskip_ln"
-    refused(capsys, "is a recipe of kind translation, expected vision", "train", recipe, "--output", str(tmp_path))
-
-
-def test_a_damaged_or_missing_dataset(tmp_path, capsys):
-    pytest.importorskip("torchvision", reason="needs the extra vision")
-    folder = tmp_path / "data" / "cifar-10-batches-py"
-    command = ("train", *SHORT, "--output", str(tmp_path / "out"), "--data", str(tmp_path / "data"))
-    refused(capsys, "~nobody-here: this user has no known home folder", *command[:-1], "~nobody-here")
-    refused(capsys, f"{tmp_path / 'data'}: no such folder or file", *command)
-    (tmp_path / "data").mkdir()
-    refused(capsys, f"no CIFAR10 in {tmp_path / 'data'}", *command, "--dataset", "cifar10")
-    folder.mkdir(parents=True)
-    (folder / "data_batch_1").write_bytes(b"cut off")
-    refused(capsys, f"{folder / 'data_batch_1'} has the md5 ", *command)
 
 
 def test_out_of_memory(data, trained, monkeypatch, capsys):

@@ -13,7 +13,6 @@ import torch
 from PIL import Image
 
 from rskip.cli.main import main
-from rskip.tasks import find_task
 from rskip.vision import Classifier
 from rskip.vision.data import ImageSet
 from rskip.vision.training import read_curve
@@ -172,42 +171,6 @@ def test_a_resnet_of_torchvision_on_larger_images(photos: Path, tmp_path: Path, 
     refused(capsys, "size is 32: expected at least 64 for resnet18", *command, "--size", "32")
 
 
-def test_a_recipe_names_the_images_and_its_whole_schedule(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    recipe = tmp_path / "own.yaml"
-    text = f"kind: vision\ndescription: own\ntrain: {{data: {photos}, connection: 1xskip, depth: 8"
-    recipe.write_text(text + "}\n")
-    refused(capsys, "epochs is missing: expected epochs or iterations", "train", str(recipe), "--output", "out")
-    recipe.write_text(text + ", epochs: 1, batch_size: 16, milestones: [2], lr: 0.1, precision: float32}\n")
-    assert main(["vision", "train", str(recipe), "--output", str(tmp_path / "out")]) == 0
-    settings = json.loads((tmp_path / "out" / "run.json").read_text())["settings"]
-    assert (settings["lr"], settings["nesterov"], settings["milestones"]) == (0.1, False, [2])
-
-
-@pytest.mark.slow
-def test_a_run_of_own_images_has_a_record(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    (tmp_path / "own.yaml").write_text(
-        "kind: vision\ndescription: own\n"
-        f"train: {{data: {photos}, connection: 1xskip, depth: 8, epochs: 2, batch_size: 16, milestones: [2], "
-        "precision: float32}\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    assert main(["run", "own.yaml", "--seeds", "1"]) == 0
-    record = json.loads(next(tmp_path.glob("results/**/1.json")).read_text())
-    assert record["data"]["images"] == {"train": 48, "test": 12} and len(record["data"]["sha256"]["train"]) == 64
-    curve = read_curve(next(tmp_path.glob("runs/**/curve.jsonl")))
-    assert record["metrics"]["error"] == pytest.approx(curve[-1].test_error, abs=5e-5)
-    assert find_task("vision").dataset(record["config"]) == "colours"
-    capsys.readouterr()
-    assert main(["zoo", "publish", "own"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"rskip zoo publish: error: own was trained on your own images, {photos}: a published ")
-    assert error.count("\n") == 1 and not (tmp_path / "checkpoints").exists()
-
-
 @pytest.mark.parametrize(
     ("images", "said", "expected"),
     [
@@ -248,12 +211,3 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     refused(capsys, "--download is only for a dataset", "train", *own, "--download", *output)
     refused(capsys, "data is missing", "train", "--dataset", "images", "--epochs", "1", *output)
     refused(capsys, "--model is for dataset images", "train", "--model", "resnet18", *output)
-
-
-def test_a_class_that_the_model_does_not_know(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    for part in ("red", "cat"):
-        (tmp_path / part).mkdir()
-        Image.new("RGB", (32, 32)).save(tmp_path / part / "a.png")
-    refused(capsys, "the model has no class cat: expected blue, green, red",
-            "evaluate", str(trained), "--data", str(tmp_path))  # fmt: skip
-    refused(capsys, "--download is only for", "evaluate", str(trained), "--data", str(tmp_path), "--download")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 import pytest
 
 # As a training that ends within an epoch: batches are left, in the queue or not.
@@ -28,9 +26,3 @@ print(next(BufferedIterator({buffer}, Batches())).shape)
 def test_it_ends_well(bare_python, buffer):
     ended = bare_python(PROGRAM.format(buffer=buffer))
     assert (ended.returncode, ended.stdout) == (0, "torch.Size([300, 300])\n"), ended.stderr
-
-
-@pytest.mark.slow
-def test_without_the_patch_it_aborts(bare_python):
-    ended = bare_python(PROGRAM.format(buffer=10**9), without="loading-thread")
-    assert ended.returncode == -signal.SIGABRT and "terminate called" in ended.stderr

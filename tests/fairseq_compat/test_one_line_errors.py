@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_compat.one_line_errors import UsageError, usage_error_behind, wrong_path_or_flag
+from fairseq_compat.one_line_errors import wrong_path_or_flag
 
 CODE = """
 import sys
@@ -99,12 +99,6 @@ def test_a_rank_of_a_process_group_prints_its_line(python, tmp_path):
     assert "give 2" not in python(code, without="one-line-errors").stderr
 
 
-def test_a_rank_keeps_the_traceback_of_other_errors(python):
-    process = python(RANK.format(error="KeyError('internal')"))
-    assert process.returncode == 1
-    assert process.stderr.splitlines()[-1] == "[rank0]: KeyError: 'internal'"
-
-
 def test_a_parent_ends_as_the_child_that_printed_its_line_did(python):
     """`torch.multiprocessing.spawn` names a child's status. Only known statuses say that the child printed a line."""
     process = python(
@@ -119,11 +113,3 @@ def test_a_parent_ends_as_the_child_that_printed_its_line_did(python):
         """
     )
     assert (process.returncode, process.stdout, process.stderr) == (2, "1\n3\n", "")
-
-
-def test_search_through_causes_ends_on_a_cycle():
-    first, second = ValueError("a"), ValueError("b")
-    first.__cause__, second.__context__ = second, first
-    assert usage_error_behind(first) is None
-    second.__cause__ = usage = UsageError("c")
-    assert usage_error_behind(first) is usage

@@ -173,12 +173,6 @@ def test_a_half_precision_model_larger_than_a_bucket_is_updated_whole(configured
     assert_same(ours, expected, exact=False)
 
 
-@pytest.mark.parametrize("flag", ["--use-old-adam", "--fp16-adam-stats"])
-def test_refuses_what_it_has_not(configured, flag):
-    with pytest.raises(UsageError, match=f"^{flag} is not supported by --optimizer rskip_adam: use --optimizer adam$"):
-        Training(configured("rskip_adam", {}, **{flag[2:].replace("-", "_"): True}))
-
-
 def test_float16_needs_a_gpu(configured, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(UsageError, match="^--fp16 needs a GPU, but training runs on the CPU: use --bf16, or leave"):

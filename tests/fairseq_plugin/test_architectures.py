@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import fields
-from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from omegaconf import OmegaConf
 
 from fairseq_compat.one_line_errors import UsageError
 from rskip.checkpoint import read_checkpoint
@@ -21,14 +19,6 @@ from rskip.transformer.architectures import CONNECTIONS, SIZES, architecture
 
 ARCHITECTURES = [architecture(connection, size) for connection in CONNECTIONS for size in SIZES]
 SMALL = ["--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "8", "--share-all-embeddings"]
-
-
-def test_the_names_are_those_agreed():
-    assert ARCHITECTURES[:7] == [
-        "transformer_skip_ln", "transformer_skip_ln_tiny", "transformer_skip_ln_small", "transformer_skip_ln_iwslt",
-        "transformer_skip_ln_2layer", "transformer_skip_ln_big", "transformer_xskip",
-    ]  # fmt: skip
-    assert len(ARCHITECTURES) == 42
 
 
 @pytest.mark.parametrize(
@@ -123,13 +113,6 @@ def test_unsupported_flags_are_refused_by_name(parse, task, name):
         config_from_args(args, task.source_dictionary, task.target_dictionary)
 
 
-def test_a_group_of_settings_is_refused_by_name(parse, task):
-    """The group is given as for fairseq-hydra-train: `model: {encoder: {layers: 2}}`."""
-    args = OmegaConf.create({**vars(parse("--arch", "transformer_rskip_ln_tiny")), "encoder": {"layers": 2}})
-    with pytest.raises(UsageError, match="don't read the group encoder: give flat settings such as encoder_embed_dim"):
-        config_from_args(args, task.source_dictionary, task.target_dictionary)
-
-
 def test_what_imported_models_have_and_fairseq_lacks_is_refused(parse, task):
     args = parse("--arch", "transformer_skip_ln_tiny", *SMALL)
     model = ARCH_MODEL_REGISTRY["transformer_skip_ln_tiny"].build_model(args, task)
@@ -187,14 +170,6 @@ def test_mistakes_are_found_when_flags_are_parsed(parse, flags, message):
     assert "\n" not in str(raised.value)
 
 
-def test_sharing_needs_a_joint_dictionary(parse, task):
-    from fairseq.data import Dictionary
-
-    args = parse("--arch", "transformer_rskip_ln_tiny", "--share-all-embeddings")
-    with pytest.raises(UsageError, match="--joined-dictionary"):
-        config_from_args(args, task.source_dictionary, Dictionary())
-
-
 def test_a_checkpoint_of_another_architecture_names_the_parameter(parse, task):
     def build(*flags, small=SMALL):
         args = parse("--arch", "transformer_rskip_ln_tiny", *small, *flags)
@@ -214,16 +189,6 @@ def test_a_checkpoint_of_another_architecture_names_the_parameter(parse, task):
         model.load_state_dict(build(small=SMALL[:-1]).state_dict())
 
 
-def test_an_architecture_for_another_task_is_refused(parse, task):
-    for arch, advice, given in (
-        ("transformer_rskip_ln_tiny", "for a language model use one such as transformer_lm_rskip_ln", {"targets": []}),
-        ("transformer_lm_rskip_ln_tiny", "give --task language_modeling, or an --arch without lm", {}),
-    ):
-        args = parse("--arch", arch)
-        with pytest.raises(UsageError, match=advice):
-            ARCH_MODEL_REGISTRY[arch].build_model(args, SimpleNamespace(**vars(task), **given))
-
-
 def test_compiled_layers_are_asked_for_by_a_flag_that_no_checkpoint_keeps(parse, task):
     args = parse("--arch", "transformer_rskip_ln_tiny", *SMALL, "--compile-layers")
     model = ARCH_MODEL_REGISTRY["transformer_rskip_ln_tiny"].build_model(args, task)
@@ -232,8 +197,3 @@ def test_compiled_layers_are_asked_for_by_a_flag_that_no_checkpoint_keeps(parse,
     assert not hasattr(args, "compile_layers")
     again = ARCH_MODEL_REGISTRY["transformer_rskip_ln_tiny"].build_model(args, task)
     assert all(each._compiled_call_impl is None for each in again.encoder.layers)
-
-
-def test_a_probe_cannot_look_into_compiled_layers(parse):
-    with pytest.raises(UsageError, match="^--probe-file and --compile-layers: a compiled layer can't be probed"):
-        parse("--arch", "transformer_rskip_ln_tiny", "--compile-layers", "--probe-file", "probe.jsonl")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_compat.one_line_errors import ENDINGS, add_ending, end_in_one_line
+from fairseq_compat.one_line_errors import end_in_one_line
 from rskip.fairseq_plugin import endings
 from rskip.tasks.process import DIVERGED
 
@@ -12,11 +12,6 @@ from rskip.tasks.process import DIVERGED
 @pytest.fixture(autouse=True)
 def program(monkeypatch):
     monkeypatch.setattr("sys.argv", ["/bin/fairseq-train"])
-
-
-def test_both_are_added_once():
-    add_ending(endings.diverged, status=DIVERGED)
-    assert ENDINGS.count(endings.diverged) == ENDINGS.count(endings.lost) == 1
 
 
 def test_a_training_that_diverged_has_its_own_status(capsys):

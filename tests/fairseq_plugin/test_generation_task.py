@@ -152,21 +152,6 @@ def test_fairseq_generate_prints_the_same_lines(generate, multi30k):
 
 
 @pytest.mark.slow
-def test_fairseq_score_reads_the_output(generate, multi30k, fairseq_program, tmp_path):
-    """As in fairseq's examples: the lines that grep and cut leave."""
-    flags = ["--post-process", "--precision", "float32", *SHORT]
-    lines = generate("rskip_translation", multi30k / "bin", str(multi30k / RSKIP), *flags)
-    for name, letter, column in (("system", "H", 2), ("reference", "T", 1)):
-        chosen = [line.split("\t")[column] for line in lines if line.startswith(f"{letter}-")]
-        (tmp_path / name).write_text("".join(line + "\n" for line in chosen), encoding="utf-8")
-    process = fairseq_program("fairseq-score", "--sys", "system", "--ref", "reference", folder=tmp_path)
-    assert process.returncode == 0, process.stderr
-    printed = re.search(r"BLEU4 = ([\d.]+),", lines[-1])
-    assert printed and float(printed[1]) > 25
-    assert f"BLEU4 = {printed[1]}," in process.stdout
-
-
-@pytest.mark.slow
 def test_fairseq_interactive_prints_the_same_lines(multi30k, fairseq_program):
     def run(task: str) -> list[str]:
         process = fairseq_program(
@@ -257,24 +242,6 @@ def test_hypotheses_as_long_as_their_sources(translate, settings):
         assert scores == sorted(scores, reverse=True)
 
 
-def test_samples(translate):
-    def sample(seed: int) -> list[list[int]]:
-        torch.manual_seed(seed)
-        found = translate("rskip_translation", STOCK, sampling=True, beam=3, max_len_b=30)
-        for hypotheses in found:
-            for each in hypotheses:
-                mean = each["positional_scores"].mean().item()
-                assert each["score"].item() == pytest.approx(mean, abs=1e-4)
-        return [each["tokens"].tolist() for hypotheses in found for each in hypotheses]
-
-    assert sample(1) == sample(1) != sample(2)
-
-
-def test_references_are_scored_by_fairseq(translate):
-    ours, theirs = (translate(task, RSKIP, score_reference=True) for task in ("rskip_translation", "translation"))
-    assert_same(ours, theirs)
-
-
 def halve_an_output_weight(model: Any) -> None:
     """Behind autograd's back, as optimizers do."""
     model.decoder.layers[0].fc2.weight.data.mul_(0.5)
@@ -332,16 +299,9 @@ def test_refusals(translate):
 
     for settings, message in [
         ({"constraints": "ordered"}, "--constraints is not supported by --task rskip_translation"),
-        ({"diverse_beam_groups": 2}, "--diverse-beam-groups is not supported"),
-        ({"diversity_rate": 0.5}, "--diversity-rate is not supported"),
-        ({"lm_path": "lm.pt"}, "--lm-path is not supported"),
-        ({"iter_decode_max_iter": 3}, "--iter-decode-max-iter is not supported"),
         ({"retain_dropout": True}, "--retain-dropout is not supported"),
-        ({"print_step": True}, "--print-step is not supported"),
         ({"beam": 0}, "--beam is 0: expected a whole number, 1 or more"),
         ({"sampling_topk": 3}, "--sampling-topk is 3: expected 0 without sampling"),
-        ({"temperature": 0.0}, "--temperature is 0.0: expected a number, 1e-06 or more"),
-        ({"min_len": 9, "max_len_b": 8}, "--min-len is 9: expected at most the max length"),
         ({"min_len": 9, "max_len_a": 0.1, "max_len_b": 1}, "expected at least --min-len 9"),
         ({"sampling": True, "match_source_len": True}, "--sampling and --match-source-len"),
     ]:
@@ -380,18 +340,6 @@ def test_other_models_are_refused(multi30k, task):
     adaptive = build("transformer_tiny", adaptive_softmax_cutoff="5,10")
     with pytest.raises(UsageError, match="adaptive_softmax_cutoff"):
         ours.build_generator([adaptive], Namespace())
-
-
-def test_a_refusal_is_one_line_and_status_2(multi30k, fairseq_program):
-    process = fairseq_program(
-        "fairseq-generate", "bin", "--user-dir", "rskip", "--task", "rskip_translation", "--path", STOCK, "--cpu",
-        "--diverse-beam-groups", "2", folder=multi30k,
-    )  # fmt: skip
-    assert process.returncode == 2 and "Traceback" not in process.stderr
-    assert process.stderr.splitlines()[-1] == (
-        "fairseq-generate: error: --diverse-beam-groups is not supported by --task rskip_translation: leave it out, or "
-        "use --task translation"
-    )
 
 
 def test_data_of_another_dictionary_are_refused(translate, monkeypatch):
@@ -466,11 +414,3 @@ def test_training(train, generate, reversed_words, fairseq_program, tmp_path):
         "--path", str(paths["translation"]), "--cpu", "--num-workers", "0", folder=tmp_path,
     )  # fmt: skip
     assert process.returncode == 0 and "valid on 'valid' subset" in process.stdout, process.stderr[-2000:]
-
-
-def test_what_validation_could_not_do_stops_training_before_it(train, tmp_path):
-    from fairseq_compat.one_line_errors import UsageError
-
-    with pytest.raises(UsageError, match="--diverse-beam-groups is not supported"):
-        train(tmp_path, "--arch", "transformer_rskip_ln_tiny", "--task", "rskip_translation", "--eval-bleu",
-              "--eval-bleu-args", '{"diverse_beam_groups": 2}')  # fmt: skip

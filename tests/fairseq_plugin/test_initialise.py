@@ -100,17 +100,3 @@ def test_a_mistake_is_one_line(train_command, tmp_path, capsys, output, flags, l
     (error,) = capsys.readouterr().err.strip().splitlines()
     assert error.startswith("rskip initialise: error: ") and line in error
     assert not list(tmp_path.iterdir())
-
-
-def test_a_file_that_is_there_stays(train_command, tmp_path, capsys):
-    output = tmp_path / "start.pt"
-    output.write_text("a trained model")
-    assert main(["initialise", "--output", str(output), *train_command(tmp_path / "none", *ADMIN)[1:]]) == 2
-    assert "start.pt exists: choose another --output, or use --force to replace it" in capsys.readouterr().err
-    assert output.read_text() == "a trained model"
-
-
-def test_an_architecture_is_asked_for(tmp_path, capsys):
-    assert main(["initialise", "--output", str(tmp_path / "start.pt"), "data-bin"]) == 2
-    advice = "give one, such as --arch transformer_rskip_ln with --user-dir rskip\n"
-    assert capsys.readouterr().err.endswith(f"error: fairseq-train refuses these flags: --arch is missing: {advice}")

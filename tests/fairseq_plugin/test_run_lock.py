@@ -44,12 +44,6 @@ def test_no_checkpoint_is_saved_once_the_lock_is_lost(module, tmp_path: Path, mo
     assert module.saved == ["first"]
 
 
-def test_a_training_that_no_run_started_saves(module) -> None:
-    run_lock.check_lock(module)
-    module.torch_persistent_save("first")
-    assert module.saved == ["first"] and not module.ended_with_parent
-
-
 @pytest.fixture
 def begin(module, tmp_path: Path) -> Iterator[Callable[..., str]]:
     """Begins a training with tmp_path / "save"."""

@@ -140,24 +140,6 @@ def test_a_connection_of_each_form_trains_and_our_translator_agrees(
     assert_same_hypotheses(generate("translation", *arguments), generate("rskip_translation", *arguments))
 
 
-@pytest.mark.slow
-def test_streams_of_an_own_connection_train_and_our_translator_agrees(
-    reversed_words, train_command, fairseq_program, root, tmp_path
-):
-    user_dir = ["--user-dir", str(root / "user_dir")]
-    command = train_command(tmp_path / "out", *RSKIP, *user_dir, "--connection", "lanes", "--max-epoch", "3")
-    process = fairseq_program(*command, folder=tmp_path)
-    assert process.returncode == 0, process.stderr[-2000:]
-    path, flags = tmp_path / "out" / "checkpoint_last.pt", ["--beam", "3", "--num-workers", "0"]
-    command = ["fairseq-generate", str(reversed_words / "bin"), *user_dir, "--path", str(path), "--cpu", *flags]
-    found = []
-    for task in ("translation", "rskip_translation"):
-        process = fairseq_program(*command, "--task", task, folder=tmp_path)
-        assert process.returncode == 0, process.stderr[-2000:]
-        found.append(process.stdout.splitlines())
-    assert_same_hypotheses(*found)
-
-
 def assert_same_hypotheses(theirs: list[str], ours: list[str]) -> None:
     """In the lines that fairseq-generate prints of the 20 test sentences."""
     found = []
@@ -169,44 +151,12 @@ def assert_same_hypotheses(theirs: list[str], ours: list[str]) -> None:
         assert found[1][key] == (words, pytest.approx(score, abs=2e-4))
 
 
-def test_a_mistake_is_one_line_and_status_2(train_command, fairseq_program, tmp_path):
-    """test_architectures.py has what the lines say."""
-    command = train_command(tmp_path / "out", *RSKIP, "--connection", "2rskp+ln")
-    process = fairseq_program(*command, folder=tmp_path)
-    assert process.returncode == 2, process.stderr[-2000:]
-    last = process.stderr.splitlines()[-1]
-    assert last.startswith("fairseq-train: error: ") and "2rskip+ln" in last
-    assert "Traceback" not in process.stderr and not list(tmp_path.glob("out/*.pt"))
-
-
-@pytest.mark.slow
-def test_a_mistake_that_only_the_first_of_two_processes_sees_is_one_line_and_status_2(
-    trained, train_command, fairseq_program, tmp_path
-):
-    flags = ["--distributed-backend", "gloo", "--distributed-world-size", "2", "--connection", "2xskip+ln"]
-    process = fairseq_program(*train_command(trained.parent, *RSKIP, *flags, "--max-epoch", "4"), folder=tmp_path)
-    assert process.returncode == 2, process.stderr[-2000:]
-    (line,) = [each for each in process.stderr.splitlines() if each.startswith("fairseq-train: error: ")]
-    assert "was trained with --connection 2rskip+ln, not 2xskip+ln" in line
-    assert "Traceback" not in process.stderr
-
-
 def test_a_training_that_diverges_is_one_line_and_a_status_of_its_own(train_command, fairseq_program, tmp_path):
     flags = ["--connection", "sas", "--lr", "1e15", "--warmup-updates", "1", "--max-update", "15"]
     process = fairseq_program(*train_command(tmp_path / "out", *RSKIP, *flags), folder=tmp_path)
     assert process.returncode == DIVERGED, process.stderr[-2000:]
     last = process.stderr.splitlines()[-1]
     assert last == "fairseq-train: error: the training diverged: gradients are Nan/Inf"
-
-
-def test_checkpoint_of_another_architecture_is_refused_and_kept(trained, train_command, fairseq_program, tmp_path):
-    command = train_command(trained.parent, *RSKIP, "--encoder-layers", "1", "--max-epoch", "4")
-    before = trained.read_bytes()
-    process = fairseq_program(*command, folder=tmp_path)
-    assert process.returncode == 2, process.stderr[-2000:]
-    last = process.stderr.splitlines()[-1]
-    assert "was trained with --encoder-layers 2, not 1: use the same flags as in its training run, or" in last
-    assert trained.read_bytes() == before
 
 
 def test_another_connection_of_equal_parameters_is_refused_but_where_the_training_is_a_new_one(train, tmp_path):

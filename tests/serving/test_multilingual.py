@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from rskip.serving.models import Models, ServedModel, load_models  # noqa: E402
-from rskip.text.language_codes import language_name, short_code  # noqa: E402
+from rskip.text.language_codes import short_code  # noqa: E402
 
 
 def test_requests_choose_among_the_models_languages(serving, tmp_path):
@@ -71,19 +71,3 @@ def test_a_request_without_source_gets_a_model_of_another_source(serving):
     alone = serving(models=Models([ServedModel("one", translating("en", "en", ["en"]))]))
     found = alone.send("GET", "/frontend/settings").json()["language"]
     assert found == {side: {"code": "", "name": ""} for side in ("source", "target")}
-
-
-@pytest.mark.parametrize(
-    ("code", "short", "name"),
-    [
-        ("de", "de", "German"),
-        ("de_DE", "de", "German"),
-        ("deu_Latn", "de", "German"),
-        ("srp_Cyrl", "sr", "Serbian (Cyrl)"),
-        ("pt-BR", "pt", "Portuguese"),
-        ("xx", "xx", "xx"),
-        ("dyu_Latn", "dyu_Latn", "dyu_Latn"),
-    ],
-)
-def test_codes_and_names_of_languages(code, short, name):
-    assert (short_code(code), language_name(code)) == (short, name)

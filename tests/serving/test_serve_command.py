@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -108,23 +107,6 @@ def test_a_socket_is_private_if_it_is_bound_to_a_loopback_address(host, private)
         assert is_private(listening) is private
 
 
-def test_an_answer_in_two_parts_does_not_wait_between_them():
-    from rskip.serving.server import open_port
-
-    async def no_delay():
-        accepted = asyncio.Queue()
-        with open_port("127.0.0.1", 0) as listening:
-            async with await asyncio.start_server(lambda *streams: accepted.put_nowait(streams[1]), sock=listening):
-                _, client = await asyncio.open_connection(*listening.getsockname())
-                server = await accepted.get()
-                found = server.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-                server.close()
-                client.close()
-        return found
-
-    assert asyncio.run(no_delay()) == 1
-
-
 @pytest.mark.parametrize("given", ["Example.org", "example.org:8000", "EXAMPLE.org:"])
 def test_hosts_and_origins_are_compared_as_browsers_send_them(given):
     from rskip.serving.guard import allowed_host, allowed_origin
@@ -159,23 +141,3 @@ def test_a_signal_before_the_server_runs_ends_it(monkeypatch):
     with socket.socket() as listening:
         run_server(None, listening, ServerSettings())
     assert ended == [True]
-
-
-@pytest.mark.parametrize(
-    ("soft", "hard", "raised", "message"),
-    [
-        (4096, 4096, [], ""),
-        (1024, 4096, [(1200, 4096)], ""),
-        (1024, 1100, [(1100, 1100)], "the limit of open files is 1,100: expected 1,200 for 1,000 connections"),
-    ],
-)
-def test_the_limit_of_open_files_allows_all_connections(monkeypatch, capsys, soft, hard, raised, message):
-    resource = pytest.importorskip("resource", reason="Windows has no such limit")
-    from rskip.serving.server import allow_connections
-
-    found = []
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (soft, hard))
-    monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: found.append(limits))
-    allow_connections(1000)
-    error = capsys.readouterr().err
-    assert found == raised and message in error and error.count("\n") == bool(message)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 import torch
 
-from rskip.files.checksum import file_difference
 from rskip.zoo.files import cached_folder, model_folder
 from rskip.zoo.registry import ModelEntry, ModelFile
 
@@ -99,23 +95,6 @@ def test_an_installed_package_reads_intact_files_of_the_clone_in_which_it_works(
     monkeypatch.delenv("RSKIP_HUB_MIRROR")
     with pytest.raises(FileNotFoundError, match=rf"in none of the folders {installed}\S+, {published}, \S+, and"):
         model_folder(entry, root=installed)
-
-
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
-def test_a_cache_that_cannot_be_read_leaves_the_mirror(
-    entry: ModelEntry, installed: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    cached = cached_folder(entry)
-    shutil.copytree(mirror, cached)
-    assert model_folder(entry, root=installed) == cached
-
-    def unreadable(path: Path, **expected: Any) -> str | None:
-        if path.is_relative_to(cached):
-            raise OSError(number, os.strerror(number), str(path))
-        return file_difference(path, **expected)
-
-    monkeypatch.setattr("rskip.zoo.files.file_difference", unreadable)
-    assert model_folder(entry, root=installed) == mirror
 
 
 def test_cache_before_the_mirror_and_the_mirror_for_what_others_lack(

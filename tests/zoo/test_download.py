@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shutil
@@ -55,15 +54,6 @@ def test_fetched_once(entry: ModelEntry, server: Any, published: Path, hub: Path
     assert sorted(server.requests) == [CONFIG, WEIGHTS]
     get(entry)
     assert len(server.requests) == 2
-
-
-def test_files_in_folders(
-    entry: ModelEntry, server: Any, published: Path, make_entry: Callable[..., ModelEntry]
-) -> None:
-    for folder in (published, server.folder / NAME):
-        (folder / "text").mkdir()
-        (folder / "text/some codes.bpe").write_text("codes")
-    assert (get(make_entry(published, folder=None)) / "text/some codes.bpe").read_text() == "codes"
 
 
 @pytest.mark.parametrize("damage", ["flipped byte", "cut short", "removed"])
@@ -149,17 +139,3 @@ def test_a_release_serves_the_folders_of_the_repository(
     assert folder == cached_folder(entry)
     assert (folder / "model.safetensors").read_bytes() == (published / "model.safetensors").read_bytes()
     assert server.requests == [CONFIG, *(f"v1/{entry.folder}/{name}" for name in ("config.json", "model.safetensors"))]
-
-
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
-def test_cache_that_may_only_be_read(entry: ModelEntry, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    folder = get(entry)
-
-    def refused(path: Any, *args: object, **kwargs: object) -> int:
-        raise OSError(number, os.strerror(number), str(path))
-
-    monkeypatch.setattr("filelock.FileLock.acquire", refused)
-    assert get(entry) == folder  # what it has is good
-    (folder / "config.json").unlink()
-    with pytest.raises(OSError, match=os.strerror(number)):
-        get(entry)

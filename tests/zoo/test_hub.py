@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +14,6 @@ import torch
 
 from rskip.connections import XSkip
 from rskip.translation import Translator
-from rskip.zoo.registry import read_registry
 
 TRANSLATOR = "transformer_tiny_2rskip_ln.multi30k.en-de"
 
@@ -30,14 +28,6 @@ def test_a_clones_models_are_its_own_whichever_rskip_is_imported(root: Path, mon
     translator = load(root, TRANSLATOR, device="cpu", dtype=torch.float32)
     assert isinstance(translator, Translator)
     assert translator("A man is sleeping.") == "Ein Mann schläft."
-
-
-def test_the_demo_ends_with_real_sentences_translated(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["translate_with_hub.py"])
-    runpy.run_path(str(root / "scripts/translate_with_hub.py"), run_name="__main__")
-    assert "  Two dogs are playing in the snow.\n    Zwei Hunde spielen im Schnee.\n" in capsys.readouterr().out
 
 
 def test_what_comes_before_loading(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,15 +49,6 @@ def test_too_old_python_comes_before_everything(root: Path, monkeypatch: pytest.
         exec(code, {"__builtins__": {**vars(builtins), "__import__": import_of_the_library}})
 
 
-def test_every_entry_tells_what_it_is(root: Path) -> None:
-    hubconf = torch.hub._import_module("hubconf", root / "hubconf.py")
-    for name, entry in read_registry().items():
-        told = getattr(hubconf, name).__doc__
-        figure = entry.figures[0]
-        for part in (name, entry.task, entry.connection, entry.licence, entry.data_terms, f"{figure.value:.2f}"):
-            assert part in told
-
-
 def test_architectures_without_weights(root: Path) -> None:
     sizes = {"encoder_layers": 1, "decoder_layers": 2, "encoder_embed_dim": 8, "decoder_embed_dim": 8}
     transformer = load(root, "transformer", 10, 12, connection="3xskip", **sizes)
@@ -82,21 +63,6 @@ def test_architectures_without_weights(root: Path) -> None:
     assert model.config == {
         "depth": 14, "connection": "2rskip+ln", "num_classes": 100, "shortcut": "zero_pad", "block": "basic",
     }  # fmt: skip
-
-
-def test_wrong_settings_of_an_architecture_are_one_line(root: Path) -> None:
-    sizes = {"source_vocabulary": 20, "target_vocabulary": 20}
-    for name, settings, message in (
-        ("transformer", {**sizes, "encoder_layer": 1}, "unknown key encoder_layer; did you mean encoder_layers?"),
-        ("transformer", {**sizes, "source_vocabulary": 0}, "source_vocabulary is 0: expected "),
-        ("transformer", {**sizes, "target_vocabulary": "10"}, "target_vocabulary is '10': expected a whole number"),
-        ("transformer", {**sizes, "connection": "2rskp+ln"}, "encoder_connection is '2rskp+ln': expected "),
-        ("captioning_transformer", {"vocabulary": 9, "feature_dim": 0}, "feature_dim is 0: expected "),
-        ("preact_resnet", {"depth": 15}, "depth is 15: expected "),
-    ):
-        with pytest.raises(ValueError) as caught:
-            load(root, name, **settings)
-        assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 PARALLEL = """

@@ -59,17 +59,6 @@ def test_models_are_listed_by_pattern_task_and_connection() -> None:
         assert list_models(pattern, task, connection, models=MODELS) == found
 
 
-def test_what_is_no_pattern_task_or_connection_is_named() -> None:
-    wrong: list[tuple[dict[str, Any], str]] = [
-        ({"connection": ["1xskip"]}, "connection is ['1xskip']: expected"),
-        ({"connection": "2rskp+ln"}, "(did you mean '2rskip+ln'?)"),
-        ({"task": "images"}, "task is 'images': expected translation or vision"),
-    ]
-    for arguments, message in wrong:
-        with pytest.raises(ValueError, match=re.escape(message)):
-            list_models(**arguments, models=MODELS)
-
-
 def test_the_nearest_names_are_offered() -> None:
     assert find_model(MODELS, CIFAR10).connection == "2rskip+ln"
     wrong: list[tuple[Any, Any, str]] = [

@@ -30,7 +30,7 @@ from rskip.zoo.publishing import (
     register,
     renewed,
 )
-from rskip.zoo.registry import OF_RUN, OF_WEIGHTS, ModelEntry, ModelScore, read_registry, write_registry
+from rskip.zoo.registry import OF_RUN, OF_WEIGHTS, ModelEntry, ModelScore, read_registry
 
 RUN, FAST = "cifar10_preact20/2rskip_ln", "cifar10_preact20/2rskip_ln_fast"
 NAME = "preact_resnet20_2rskip_ln.cifar10"
@@ -121,16 +121,6 @@ def test_an_entry_has_the_figures_of_the_weights_and_of_all_seeds() -> None:
     assert entry.files == files_of(Path("checkpoints", RUN))
 
 
-def test_a_metric_that_only_some_seeds_have_is_the_mean_over_them() -> None:
-    records = make_run(errors=(8.0, 9.0, 8.5), signatures={"error": "v1", "top5_error": "v2"})
-    old = {"metrics": {"error": 8.0, "accuracy": 92.0}, "signatures": {"error": "v1"}}
-    for seed, seeds in ((1, (2, 3)), (2, (1, 3))):  # the published seed is 2
-        mixed = [replace(each, **old) if each.seed == seed else each for each in records]
-        figures = {figure.metric: figure for figure in plan(mixed, score=mixed[1].metrics["error"]).figures}
-        assert figures["top5_error"].seeds == seeds and figures["top5_error"].signature == "v2"
-        assert figures["error"].seeds == (1, 2, 3)
-
-
 def test_what_does_not_belong_together_is_one_line() -> None:
     folder, records = Path("checkpoints", RUN), make_run()
     published = records[1]
@@ -219,20 +209,6 @@ def test_runs_of_one_name_need_a_variant() -> None:
         plan(make_run("third/run"), variant="fast")
 
 
-def test_a_depth_and_a_shortcut_of_another_kind_are_in_the_name() -> None:
-    for number, (model, architecture) in enumerate(
-        (
-            ({"shortcut": "projection"}, "preact_resnet20_projection"),
-            ({"shortcut_input": "activated"}, "preact_resnet20_activated"),
-            ({"block": "bottleneck"}, "preact_resnet20_bottleneck"),
-            ({"depth": 164, "block": "bottleneck"}, "preact_resnet164"),
-            ({"depth": 164, "block": "basic"}, "preact_resnet164_basic"),
-        )
-    ):
-        entry = plan(make_run(f"run/{number}", model=model))
-        assert (entry.architecture, entry.name) == (architecture, f"{architecture}_2rskip_ln.cifar10")
-
-
 def test_two_runs_that_are_published_at_once_are_both_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = {RUN: make_run(), FAST: make_run(FAST)}
 
@@ -248,22 +224,6 @@ def test_two_runs_that_are_published_at_once_are_both_in_the_registry(monkeypatc
         names = [each.result().name for each in found]
     assert list(read_registry(REGISTRY)) == sorted(names) == [f"{NAME}.fast", f"{NAME}.slow"]
     assert not list(Path().glob(".*"))
-
-
-def test_models_that_take_too_much_are_not_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    records = make_run()
-    with monkeypatch.context() as patch:
-        patch.setattr("rskip.zoo.publishing.MAX_BYTES", 200)
-        with pytest.raises(ValueError, match=f"{NAME} has 0.0 MB: expected at most 0 MB"):
-            publish(records)
-    assert not REGISTRY.exists()
-    entry = publish(records)
-    monkeypatch.setattr("rskip.zoo.publishing.MAX_BYTES_IN_ALL", entry.size)
-    with pytest.raises(ValueError, match="the models in checkpoints/ have 0.0 MB together: expected at most 0 MB"):
-        publish(make_run(FAST), variant="fast")
-    assert list(read_registry(REGISTRY)) == [NAME]
-    write_registry(REGISTRY, {"a.b": replace(entry, name="a.b", folder=None)})
-    publish(records)  # what is only served takes no room in the repository
 
 
 OWN = """
