@@ -32,8 +32,6 @@ from rskip.checkpoint.training_file import TrainingFileError
 from rskip.connections import StackConnection, list_connections, parse_connection
 from rskip.connections.first_gain import kind_of
 from rskip.connections.registry import name_of
-from rskip.cpu.int8 import Int8Linear
-from rskip.cpu.linear import PackedLinear
 from rskip.machine.environment import describe_environment
 from rskip.machine.progress import Progress
 from rskip.settings.check import convert
@@ -63,7 +61,7 @@ def signals(models: Model | Sequence[Model], **options: Any) -> Measurement:
 def gradients(models: Model | Sequence[Model], **options: Any) -> Measurement:
     """The norm of the loss gradient at every block's output. See `SignalRecorder`; options are those of `signals`.
 
-    :raises ValueError: a model is frozen or packed.
+    :raises ValueError: a parameter gets no gradient, such as a frozen one.
     """
     return _measure("gradients", models, _gradient_rows, **options)
 
@@ -300,7 +298,6 @@ def _signal_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Ba
 
 
 def _gradient_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Batch], conditions: Conditions) -> Rows:
-    _check_trainable(subject)
     recorder = SignalRecorder(blocks)
     for batch in batches:
         with recorder.recording(batch.masks):
@@ -310,16 +307,6 @@ def _gradient_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[
         if missing:
             raise ValueError(f"{subject.label}: the loss has no gradient for {missing[0]}: expected one per parameter")
     return [block.place | _only(recorder.values(block), "gradient") for block in blocks]
-
-
-def _check_trainable(subject: Subject) -> None:
-    for name, module in subject.model.named_modules():
-        if isinstance(module, (PackedLinear, Int8Linear)):
-            problem = f"{subject.label}: {name} is packed for inference and has no gradient"
-            raise ValueError(f"{problem}: build the model with `rskip.checkpoint.build_transformer`")
-    for name, parameter in subject.model.named_parameters():
-        if not parameter.requires_grad:
-            raise ValueError(f"{subject.label}: {name} is frozen and has no gradient: call requires_grad_()")
 
 
 def _ratio_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Batch], conditions: Conditions) -> Rows:

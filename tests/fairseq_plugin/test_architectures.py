@@ -69,19 +69,6 @@ def test_connection_flags_replace_the_default_on_both_stacks_or_one(parse, task)
     assert specs("--connection", "wskip+ln", "--decoder-connection", "highway") == ("wskip+ln", "highway")
 
 
-def test_value_residual_is_off_unless_asked_for(parse, task):
-    def config(*flags):
-        args = parse("--arch", "transformer_rskip_ln_tiny", *flags)
-        return config_from_args(args, task.source_dictionary, task.target_dictionary)
-
-    assert config().value_residual == "none"
-    assert config("--value-residual", "learned").value_residual == "learned"
-    with pytest.raises(UsageError) as error:
-        config("--value-residual", "fixed", "--decoder-layerdrop", "0.1")
-    expected = "expected 0 with value_residual fixed, which reads the first layer's values"
-    assert str(error.value) == f"--decoder-layerdrop is 0.1: {expected}"
-
-
 @pytest.mark.parametrize("family", list_connections(), ids=lambda family: family.name)
 def test_a_model_of_every_family_is_the_same_to_our_translator(parse, task, family, tmp_path):
     """By the registry: what fairseq-train makes and saves, read and built as `rskip translate` does."""
@@ -161,6 +148,7 @@ def test_supported_flags_reach_the_model(parse, task):
         (["--encoder-connection", "2rskp+ln"], "--encoder-connection is '2rskp.ln': .*2rskip"),
         (["--encoder-normalize-before"], "--encoder-normalize-before is not supported .* prenorm"),
         (["--connection", "2xskip+bn"], "bn and gn1 are for feature maps"),
+        (["--value-residual", "fixed", "--decoder-layerdrop", "0.1"], "--decoder-layerdrop is 0.1: expected 0 with"),
         (["--encoder-embed-dim", "30", "--encoder-attention-heads", "4"], "--encoder-embed-dim is 30: expected"),
     ],
 )

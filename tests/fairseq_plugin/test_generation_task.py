@@ -151,22 +151,6 @@ def test_fairseq_generate_prints_the_same_lines(generate, multi30k):
     assert_same_lines(ours, generate("translation", multi30k / "bin", *flags))
 
 
-@pytest.mark.slow
-def test_fairseq_interactive_prints_the_same_lines(multi30k, fairseq_program):
-    def run(task: str) -> list[str]:
-        process = fairseq_program(
-            "fairseq-interactive", "bin", "--user-dir", "rskip", "--task", task, "--path", f"{STOCK}:{RSKIP}", "--cpu",
-            "--beam", "3", "--nbest", "2", "--buffer-size", "3", "--batch-size", "3", "--print-alignment",
-            folder=multi30k, text="Two dogs run .\n\nA man sings .\n",
-        )  # fmt: skip
-        assert process.returncode == 0, process.stderr[-2000:]
-        return [line for line in process.stdout.splitlines() if line[:2] in ("S-", "H-", "D-", "P-", "A-")]
-
-    ours = run("rskip_translation")
-    assert len(ours) == 3 * (1 + 2 * 4)
-    assert_same_lines(ours, run("translation"))
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -263,12 +247,13 @@ def test_latest_parameters_decode(translate, path, prepare, change):
     assert [each[0]["tokens"].tolist() for each in before] != [each[0]["tokens"].tolist() for each in ours]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.slow)])
-def test_models_of_half_the_size(translate, dtype):
+def test_models_of_half_the_size(translate):
     """The type may change when the generator has been built, as the hub interface allows."""
     settings = {"beam": 3, "max_len_a": 1.2, "max_len_b": 10}
-    found = translate("rskip_translation", RSKIP, change=lambda model: model.to(dtype), **settings)
-    expected = translate("translation", RSKIP, change=lambda model: model.to(dtype), **settings)
+    found, expected = (
+        translate(name, RSKIP, change=lambda model: model.to(torch.bfloat16), **settings)
+        for name in ("rskip_translation", "translation")
+    )
     pairs = zip(found, expected, strict=True)
     same = [one[0]["tokens"].tolist() == other[0]["tokens"].tolist() for one, other in pairs]
     assert sum(same) >= 0.8 * len(same)
@@ -355,18 +340,11 @@ def test_data_of_another_dictionary_are_refused(translate, monkeypatch):
         translate("rskip_translation", RSKIP)
 
 
-@pytest.mark.parametrize(
-    ("model", "path"),
-    [pytest.param("TransformerModel", STOCK, marks=pytest.mark.slow), ("ConnectionTransformer", RSKIP)],
-)
-def test_hub_interface(multi30k, model, path):
-    from fairseq.models.transformer import TransformerModel
+def test_hub_interface(multi30k):
+    from rskip.fairseq_plugin.model import ConnectionTransformer as Model
 
-    from rskip.fairseq_plugin.model import ConnectionTransformer
-
-    kinds = {"TransformerModel": TransformerModel, "ConnectionTransformer": ConnectionTransformer}
     ours, theirs = (
-        kinds[model].from_pretrained(str(multi30k), path, str(multi30k / "bin"), cpu=True, user_dir="rskip", task=name)
+        Model.from_pretrained(str(multi30k), RSKIP, str(multi30k / "bin"), cpu=True, user_dir="rskip", task=name)
         for name in ("rskip_translation", "translation")
     )
     sentences = ["Two dogs run .", "A man in a hat is singing ."]

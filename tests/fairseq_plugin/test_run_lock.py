@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
 
 import pytest
 
@@ -80,15 +79,3 @@ def test_one_training_per_save_dir(module, begin, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="this process stops"):
         module.torch_persistent_save("second")
     assert module.saved == ["first"]
-
-
-def test_a_folder_that_can_not_be_locked_is_a_warning(module, begin, monkeypatch, caplog) -> None:
-    def refuse(*args: object, **options: object) -> NoReturn:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(run_lock, "folder_lock", refuse)
-    begin()
-    module.torch_persistent_save("first")
-    assert module.saved == ["first"]
-    line = "can't be locked ([Errno 1] Operation not permitted): don't start another training run with it"
-    assert line in caplog.text

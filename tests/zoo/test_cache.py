@@ -140,14 +140,6 @@ def test_offline_fetches_nothing(
         model_folder(served, root=installed)
 
 
-def test_address_that_is_none(entry: ModelEntry, installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RSKIP_HUB_MIRROR", "s3://bucket")
-    with pytest.raises(
-        ValueError, match=r"^RSKIP_HUB_MIRROR=s3://bucket: expected a folder, or a URL that begins with http://"
-    ):
-        model_folder(entry, root=installed)
-
-
 def test_each_version_of_a_model_has_its_folder_in_the_cache(
     entry: ModelEntry, hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from rskip.cli.main import main
 from rskip.connections import parse_connection
 from rskip.experiments.recipe import load_recipe
 from rskip.zoo.publishing import check_sizes, outdated_tables, run_of
-from rskip.zoo.registry import read_registry, release_url, write_registry
+from rskip.zoo.registry import read_registry
 
 MODELS = read_registry(Path(__file__).parents[2] / "checkpoints.json")
 SHIPPED = {name: entry for name, entry in MODELS.items() if entry.folder is not None}
@@ -20,11 +20,6 @@ SHIPPED = {name: entry for name, entry in MODELS.items() if entry.folder is not 
 @pytest.fixture(autouse=True)
 def in_root(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
-
-
-def test_it_is_as_it_is_written(tmp_path: Path) -> None:
-    write_registry(tmp_path / "checkpoints.json", MODELS, url=release_url(Path("checkpoints.json")))
-    assert (tmp_path / "checkpoints.json").read_bytes() == Path("checkpoints.json").read_bytes()
 
 
 def test_every_published_folder_is_in_it_once() -> None:

@@ -94,10 +94,6 @@ def test_a_path_that_holds_no_model(
     in_registry: Path, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    expected = (
-        "expected a complete folder from `rskip train`, `rskip vision train`, `rskip lm train` or `rskip import`, a "
-        "Hugging Face folder, hf:OWNER/NAME, or a name from `rskip zoo list`"
-    )
     (tmp_path / "empty").mkdir()
     for step in (500, 1000):
         (tmp_path / f"trainer/checkpoint-{step}").mkdir(parents=True)
@@ -111,9 +107,8 @@ def test_a_path_that_holds_no_model(
         (published / "config.json", f"{published / 'config.json'}: is a file: "),
     ]
     for path, message in wrong:
-        with pytest.raises(FileNotFoundError) as caught:
+        with pytest.raises(FileNotFoundError, match=f"^{message}expected a complete folder from `rskip train`, "):
             rskip.load(path)
-        assert str(caught.value) == message + expected
     with pytest.raises(FileNotFoundError, match=r"^trainer: holds no model.safetensors: give trainer/checkpoint-1000,"):
         rskip.load("trainer")
     for path, what in (("graphs", "ONNX folders"), ("empty:trainer/checkpoint-500", "ensembles")):
@@ -167,8 +162,6 @@ def test_what_is_refused_before_any_file_is_looked_for(in_registry: Path, monkey
         ({"dtype": "int8"}, f"{CLASSIFIER} can't compute in 'int8': expected one of float32, bfloat16, float16"),
         ({"dtype": torch.float64}, f"{CLASSIFIER} can't compute in 'float64': expected one of"),
         ({"device": "gpu"}, f"the device 'gpu' {no_device}Expected one of cpu, cuda"),
-        ({"device": 3.5}, f"the device '3.5' {no_device}"),
-        ({"device": "hpu"}, f"the device 'hpu' {no_device}"),
         ({"device": "cuda:99"}, f"the device 'cuda:99' {no_device}"),
         ({"device": "meta"}, "the device 'meta' can't hold weights: try cpu"),
     ]
@@ -233,9 +226,3 @@ def test_pickle_that_is_called_safetensors_runs_nothing(
     else:
         torch.load(io.BytesIO(weights.read_bytes()), weights_only=False)
     assert victim.exists()  # what a reader of pickles would have done
-
-
-def test_load_is_found_when_asked_for() -> None:
-    assert rskip.load is rskip.zoo.load
-    with pytest.raises(AttributeError, match="module 'rskip' has no attribute 'lode'"):
-        rskip.lode  # noqa: B018

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rskip.settings.paper import Paper
-from rskip.zoo.model_card import describe, list_text, main_figure, model_card
+from rskip.zoo.model_card import describe, list_text
 from rskip.zoo.registry import OF_RUN, OF_WEIGHTS, ModelEntry, ModelFile, ModelScore
 
 replace = msgspec.structs.replace
@@ -76,12 +76,6 @@ def test_the_description_is_these_lines() -> None:
     )
 
 
-def test_several_seeds_stand_for_a_model_before_one() -> None:
-    assert main_figure(ENTRY) == OF_SEEDS
-    assert main_figure(ONE_SEED) == OF_FILE
-    assert main_figure(VISION).metric == "error"
-
-
 def test_the_list_is_aligned() -> None:
     weights = {"model.safetensors": ModelFile(size=12_345_676, sha256="0" * 64)}
     larger = replace(ENTRY, files={**ENTRY.files, **weights})
@@ -90,8 +84,3 @@ def test_the_list_is_aligned() -> None:
         "transformer_tiny_sas.d.en-de  12.3 MB  sacreBLEU 39.50 ± 0.25 (2 seeds)"
     )
     assert list_text([]) == ""
-
-
-def test_a_connection_without_a_paper_is_named_by_its_source() -> None:
-    entry = replace(ENTRY, paper=Paper("Me 2026, My own connection", authors=None, url=None))
-    assert "- Source of the connection: Me 2026, My own connection.\n" in model_card(entry)

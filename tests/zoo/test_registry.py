@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rskip.settings.errors import SettingError, shown_key
-from rskip.zoo.registry import ModelFile, read_entry, read_registry, registry_file, release_url, write_registry
+from rskip.zoo.registry import ModelFile, read_entry, read_registry, release_url, write_registry
 
 NAME = "preact_resnet20_sas.cifar10"
 FILE = {"size": 24, "sha256": "1" * 64}
@@ -99,11 +99,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_fields_with_a_default_may_be_left_out() -> None:
-    assert read_entry(NAME, changed(("overrides",), ...)).overrides == {}
-    assert read_entry(NAME, changed(("uncommitted_changes",), ...)).uncommitted_changes is None
-
-
 def test_a_bad_entry_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "checkpoints.json"
     for where, value, message in WRONG:
@@ -141,7 +136,3 @@ def test_the_address_of_a_release_is_kept_and_checked(tmp_path: Path) -> None:
     write_registry(path, {}, url="example.org")
     with pytest.raises(SettingError, match=r"json: url is 'example\.org': expected an https:// address without spaces"):
         release_url(path)
-
-
-def test_the_registry_of_a_checkout_is_in_its_root(root: Path) -> None:
-    assert registry_file() == root / "checkpoints.json"
