@@ -319,30 +319,6 @@ def test_nul_bytes_and_unusual_spaces_keep_lines_aligned(translate, tmp_path):
     assert "Hund" in lines[0] and "Katze" in lines[4]
 
 
-def test_a_full_disk_is_one_line(translate, text):
-    assert translate(text, "--output", "/dev/full", "--quiet") == (
-        2, "", "rskip translate: error: /dev/full: No space left on device; free some space and repeat the command\n",
-    )  # fmt: skip
-
-
-@pytest.fixture
-def standard_output():
-    """Makes a descriptor this process's standard output."""
-    before = os.dup(1)
-    yield lambda descriptor: os.dup2(descriptor, 1)
-    os.dup2(before, 1)
-    os.close(before)
-
-
-def test_a_closed_pipe_is_quiet(translate, text, standard_output):
-    reading, writing = os.pipe()
-    os.close(reading)
-    standard_output(writing)
-    os.close(writing)
-    status, _, error = translate(text)
-    assert (status, error) == (141, "")
-
-
 def test_lines_of_a_slow_pipe_come_out_at_once(command):
     with subprocess.Popen(
         [*command, "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1

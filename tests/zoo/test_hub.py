@@ -23,8 +23,8 @@ def load(root: Path, name: str, *arguments: Any, **settings: Any) -> Any:
 
 
 def test_a_clones_models_are_its_own_whichever_rskip_is_imported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rskip.zoo.registry.registry_file", lambda: pytest.fail("looks beside the imported rskip"))
-    monkeypatch.setattr("rskip.zoo.loading.registry_file", lambda: pytest.fail("looks beside the imported rskip"))
+    for module in ("loading", "registry"):  # in this order: the former imports the function from the latter
+        monkeypatch.setattr(f"rskip.zoo.{module}.registry_file", lambda: pytest.fail("looks beside the imported rskip"))
     translator = load(root, TRANSLATOR, device="cpu", dtype=torch.float32)
     assert isinstance(translator, Translator)
     assert translator("A man is sleeping.") == "Ein Mann schläft."
