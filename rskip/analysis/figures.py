@@ -26,8 +26,8 @@ from rskip.analysis.style import (
     named,
     word,
 )
+from rskip.extras import extra
 from rskip.files.plot import check_plot, plot_file
-from rskip.machine.extras import extra
 
 with extra("plots", what="a plot"):
     import numpy as np

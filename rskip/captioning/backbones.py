@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from rskip.captioning.features import Description, Features
 from rskip.captioning.options import FeatureSettings
+from rskip.extras import extra
 from rskip.files.checksum import sha256_file
 from rskip.files.torch_file import read_torch_file
 from rskip.machine.device import usable_device
-from rskip.machine.extras import extra
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, nearest
 

@@ -17,8 +17,8 @@ from typing import Literal
 
 from rskip.captioning.extraction import Extraction
 from rskip.captioning.features import IMAGE_IDS, Features, FeatureWriter
+from rskip.extras import extra
 from rskip.files.names import line_name
-from rskip.machine.extras import extra
 
 with extra("captioning"):
     import numpy as np

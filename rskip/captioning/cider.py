@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 
 with extra("captioning"):
     import numpy as np

@@ -11,10 +11,10 @@ from typing import Any
 from rskip.captioning.captioner import Caption
 from rskip.captioning.files import CaptionResult
 from rskip.captioning.outputs import MOST_ON_A_SHEET
+from rskip.extras import extra
 from rskip.files.images import read_image
 from rskip.files.names import line_name
 from rskip.files.plot import plot_file
-from rskip.machine.extras import extra
 
 with extra("captioning"):
     import numpy as np

@@ -17,11 +17,11 @@ from typing import Any, Literal, TypedDict
 
 import msgspec
 
+from rskip.extras import extra
 from rskip.files.lock import Locked, one_at_a_time
 from rskip.files.rows import FileRows
 from rskip.files.state import read_state_lines, state_line
 from rskip.files.whole import atomic_file
-from rskip.machine.extras import extra
 from rskip.settings.check import convert
 from rskip.settings.differences import differences
 from rskip.settings.errors import SettingError

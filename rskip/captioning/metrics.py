@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from rskip.captioning.captions import PUNCTUATION, tokenise_caption
 from rskip.captioning.cider import CiderD
-from rskip.machine.extras import advice
+from rskip.extras import advice
 from rskip.settings.errors import SettingError
 
 Tokeniser = Literal["auto", "ptb", "own"]

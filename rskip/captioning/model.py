@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.captioning.config import CaptioningConfig
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.dropout import Dropout
 from rskip.transformer.embedding import build_token_embedding

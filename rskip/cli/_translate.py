@@ -21,10 +21,10 @@ from rskip.cli._options import flag_of, refuse_flags, with_flags
 from rskip.cli.main import line_start, one_line, termination_raises, termination_tells, with_flag_names
 from rskip.cli.translate import NOT_FLAGS
 from rskip.cpu.threads import set_threads
+from rskip.extras import has_torch
 from rskip.files.resumable import StoppedError, complete, how_to_resume
 from rskip.generation.options import SearchOptions
 from rskip.machine.device import bfloat16_is_slow, finds_gpu, usable_device
-from rskip.machine.extras import has_torch
 from rskip.machine.ranks import Ranks
 from rskip.machine.terminal import duration
 from rskip.settings.errors import nearest

@@ -30,8 +30,8 @@ from typing import Any, NoReturn
 import rskip.cli
 from rskip.cli._loading import loading_for_good
 from rskip.cli._streams import finish_output, use_own_streams
+from rskip.extras import MissingExtra, advice, missing_torch, require_torch
 from rskip.files.names import line_name
-from rskip.machine.extras import MissingExtra, advice, missing_torch, require_torch
 from rskip.settings.errors import UNKNOWN, SettingError
 from rskip.settings.user_dir import user_dir
 

@@ -4,7 +4,7 @@ A connection is named by a spec, `[λ]family[+norm][:option=value,...]`, such as
 `sas:gate=single`. docs/connections.md lists all of them with formula, meaning and source.
 """
 
-from rskip.machine.extras import require_torch
+from rskip.extras import require_torch
 
 require_torch("rskip.connections")
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 from itertools import islice
 
 from rskip.corpora.corpus import GeneratedCorpus, Pair, PrepareDefaults
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.settings.errors import SettingError
 
 VALID_PAIRS = TEST_PAIRS = 1_000

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from itertools import islice
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 
 with extra("translation", what="a corpus of text"):
     import numpy as np

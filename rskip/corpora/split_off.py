@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from rskip.corpora.cleaning import PairCleaner
 from rskip.corpora.corpus import CleaningOptions, Pair
 from rskip.corpora.own_corpus import OwnCorpus
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.settings.errors import SettingError
 
 with extra("translation", what="a corpus of text"):

@@ -16,8 +16,8 @@ from rskip.cpu.library import Library, find_library, library_for_int8
 from rskip.cpu.program import Program, Programs
 from rskip.cpu.structures import room
 from rskip.cpu.weights import Parameters, read_stacks
+from rskip.extras import advice
 from rskip.kernel_forms import NoKernelForm
-from rskip.machine.extras import advice
 from rskip.settings.errors import SettingError
 from rskip.transformer.config import TransformerProperties
 

@@ -35,7 +35,7 @@ from rskip.cpu.structures import (
     layout,
 )
 from rskip.cpu.threads import threads
-from rskip.machine.extras import has_torch
+from rskip.extras import has_torch
 from rskip.settings.errors import SettingError
 
 VARIABLE = "RSKIP_NATIVE"

@@ -22,8 +22,8 @@ from rskip.experiments.ray_task import RayTask, RunKilled
 from rskip.experiments.recipe import Recipe
 from rskip.experiments.runner import check_flags, check_mirror, missing_runs, run_words
 from rskip.experiments.sweep_view import SweepView, now_doing
+from rskip.extras import extra
 from rskip.machine.environment import available_cores
-from rskip.machine.extras import extra
 from rskip.records import read_record
 from rskip.settings.errors import SettingError
 from rskip.tasks.run import Run

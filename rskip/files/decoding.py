@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from rskip.extras import extra
 from rskip.files.checksum import file_difference
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import atomic_file
-from rskip.machine.extras import extra
 from rskip.machine.progress import Progress
 
 with extra("translate", "translation", "vision", "captioning", what="a download"):

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rskip.extras import extra
 from rskip.files.decoding import EXTRAS, FORMATS, ImageError, decoding, rgb
 from rskip.files.names import line_name, shown_name
-from rskip.machine.extras import extra
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
-from rskip.machine.extras import advice
+from rskip.extras import advice
 
 SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
 """Suffixes of compressed files."""

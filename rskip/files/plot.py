@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rskip.extras import extra
 from rskip.files.whole import atomic_file
-from rskip.machine.extras import extra
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

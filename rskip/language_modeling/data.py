@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rskip.corpora.inspection.binarised import MmapSentences
 from rskip.corpora.record import CorpusRecord, damage, describe_made, made_record, read_corpus_record
+from rskip.extras import extra
 from rskip.language_modeling.tokens import DICTIONARY, TextTokens
-from rskip.machine.extras import extra
 from rskip.settings.kinds import Whole
 
 if TYPE_CHECKING:

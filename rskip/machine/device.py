@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rskip.extras import has_torch, require_torch
 from rskip.machine.environment import number_in_environment
-from rskip.machine.extras import has_torch, require_torch
 
 if TYPE_CHECKING:
     import torch

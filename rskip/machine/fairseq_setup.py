@@ -14,8 +14,8 @@ from importlib import metadata
 from pathlib import Path
 
 import fairseq_compat
+from rskip.extras import package_of, requirements
 from rskip.machine.environment import constraints_file, installed_version
-from rskip.machine.extras import package_of, requirements
 
 FAIRSEQ = "0.12.2"
 COMPILERS = ("g++", "c++", "clang++")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-from rskip.machine.extras import missing_torch
+from rskip.extras import missing_torch
 
 
 def imported_on_use(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, TextIO
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 
 with extra("translate", "translation", "vision", "captioning", what="a progress bar"):
     from tqdm import tqdm

@@ -1,6 +1,6 @@
 """Residual connections in your own model, and in models of other libraries."""
 
-from rskip.machine.extras import require_torch
+from rskip.extras import require_torch
 
 require_torch("rskip.nn")
 

@@ -275,7 +275,8 @@ def _find_stacks(model: nn.Module, found: Sequence[tuple[str, Host, Any]]) -> li
     containers: dict[tuple[str, Host], list[Any]] = {}
     for name, host, block in found:
         containers.setdefault((name.rpartition(".")[0], host), []).append(block)
-    single = Counter((re.sub(r"\d+", "N", name), host) for (name, host), blocks in containers.items() if len(blocks) == 1)
+    alone = [key for key, blocks in containers.items() if len(blocks) == 1]
+    single = Counter((re.sub(r"\d+", "N", name), host) for name, host in alone)
     for (name, host), blocks in containers.items():
         pattern = re.sub(r"\d+", "N", name)
         each_apart = len(blocks) == 1 and "N" in pattern and single[pattern, host] > 1

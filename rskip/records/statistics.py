@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 
 CONFIDENCE = 0.95  # confidence level of intervals; tests use the level 1 - CONFIDENCE
 POWER = 0.8

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.serving.metrics import Metrics
 
 with extra("serve", what="a server"):

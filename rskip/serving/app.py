@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import rskip
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.serving.access_log import AccessLog, Write
 from rskip.serving.errors import GONE, RequestError, error_response
 from rskip.serving.guard import Guard

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.serving.settings import ServerSettings
 
 with extra("serve", what="a server"):

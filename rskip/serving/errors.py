@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 
 with extra("serve", what="a server"):
     from starlette.responses import JSONResponse

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.serving.connection import OPEN
 from rskip.serving.errors import RequestError, error_response
 from rskip.serving.settings import ServerSettings

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from rskip.corpora.cleaning.languages import rank_languages
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.serving.access_log import note
 from rskip.serving.errors import RequestError
 from rskip.serving.jobs import Job

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import Protocol
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 
 with extra("serve", what="a server"):
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest

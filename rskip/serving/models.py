@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import PurePath
 from typing import Any
 
-from rskip.machine.extras import MissingExtra, advice
+from rskip.extras import MissingExtra, advice
 from rskip.serving.errors import RequestError, wrong_request
 from rskip.settings.errors import SettingError, did_you_mean, first_names, shown
 from rskip.text.language_codes import language_name, of_same_language

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from rskip.extras import extra
 from rskip.generation.options import SearchOptions
-from rskip.machine.extras import extra
 from rskip.serving.access_log import note
 from rskip.serving.errors import RequestError
 from rskip.serving.models import ServedModel, languages_of

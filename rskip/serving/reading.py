@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.serving.errors import RequestError, wrong_request
 from rskip.settings.check import convert
 from rskip.settings.errors import UNKNOWN, SettingError

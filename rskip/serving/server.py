@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.serving.connection import timed
 from rskip.serving.settings import ServerSettings
 from rskip.serving.supervisor import SIGNALS

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.serving.batching import Batcher, compute_here
 from rskip.serving.errors import GONE, RequestError
 from rskip.serving.jobs import Job

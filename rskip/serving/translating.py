@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from rskip.extras import extra
 from rskip.generation.options import SearchOptions
-from rskip.machine.extras import extra
 from rskip.serving.errors import RequestError, wrong_request
 from rskip.serving.jobs import EachStep, Job
 from rskip.translation.search import ModelSearcher

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.settings.errors import SettingError, shown_key
 
 MAX_DEPTH = 100

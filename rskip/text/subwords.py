@@ -17,8 +17,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from rskip.extras import extra
 from rskip.files.text_lines import read_lines
-from rskip.machine.extras import extra
 from rskip.text.dictionary import BOS, EOS, PAD, UNK
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, Literal, Protocol
 from unicodedata import category
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 
 _LETTERS = re.compile(r"[^\\^\[\]-]{200,}")  # a list of letters in a class; nothing else is so long
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.text.pipeline import tool_versions
 from rskip.text.words import MosesTokeniser
 

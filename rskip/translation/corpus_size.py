@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from rskip.corpora.inspection.binarised import MmapSentences
 from rskip.corpora.prepared import PreparedPairs
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.text.dictionary import Dictionary
 
 with extra("translation"):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rskip.checkpoint import stock_connection
 from rskip.checkpoint.stock import fold_connections
 from rskip.connections.norms import EPS
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.text import Dictionary
 from rskip.transformer import Transformer
 from rskip.transformer.attention import MultiHeadAttention

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.translation.compound_split import GERMAN_TOKENS, OWN_TOKENS, compound_split_bleu, german_words
 
 with extra("translation"):

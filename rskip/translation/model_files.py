@@ -24,11 +24,11 @@ from rskip.checkpoint.hugging_face import (
     suggest_newest,
 )
 from rskip.checkpoint.translation import check_translates, check_vocabulary
+from rskip.extras import has_torch, require_torch
 from rskip.files.checksum import sha256_file
 from rskip.generation.runtime import RuntimeModel
 from rskip.kernel_forms import PRECISIONS, NoKernelForm
 from rskip.machine.device import is_cpu
-from rskip.machine.extras import has_torch, require_torch
 from rskip.settings.errors import SettingError
 from rskip.text import TextPipeline, Tokenizer
 from rskip.text.finding import (

@@ -22,7 +22,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.machine.torch_errors import out_of_memory
 from rskip.translation.onnx_settings import ENCODER, ONNX_FILE, STEP, OnnxSettings, read_settings
 

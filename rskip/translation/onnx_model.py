@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from rskip.extras import extra
 from rskip.files.checksum import sha256_file
-from rskip.machine.extras import extra
 from rskip.settings.check import to_plain
 from rskip.text import Dictionary, TextPipeline, Tokenizer
 from rskip.transformer import Transformer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rskip.extras import extra
 from rskip.files.plot import plot_file
-from rskip.machine.extras import extra
 from rskip.machine.terminal import columns
 from rskip.vision.evaluation import Evaluation
 

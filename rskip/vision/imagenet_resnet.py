@@ -11,7 +11,7 @@ from typing import Any, get_args
 from torch import nn
 
 from rskip.connections import ConnectionSpec, parse_connection
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.nn import adapt
 from rskip.settings.errors import did_you_mean
 from rskip.vision.blocks import reset_connections

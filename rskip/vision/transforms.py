@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from rskip.extras import extra
 from rskip.files.images import read_image
-from rskip.machine.extras import extra
 from rskip.settings.errors import did_you_mean
 from rskip.vision.cifar_resnet import SIZE
 from rskip.vision.datasets import DATASETS

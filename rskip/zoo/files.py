@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from urllib.parse import quote
 
+from rskip.extras import MissingExtra
 from rskip.files.cache import ADDRESSES, expanded_path
 from rskip.files.checksum import file_difference
-from rskip.machine.extras import MissingExtra
 from rskip.zoo.registry import FILE_NAME, WEIGHTS, ModelEntry, release_url
 
 MIRROR = "RSKIP_HUB_MIRROR"

@@ -25,8 +25,8 @@ from rskip.experiments import ray_task, sweep, sweep_view
 from rskip.experiments.ray_task import RayTask, RunKilled
 from rskip.experiments.recipe import load_recipe, load_recipes
 from rskip.experiments.sweep_view import SweepView
+from rskip.extras import advice
 from rskip.files.folder_lock import read_owner
-from rskip.machine.extras import advice
 from rskip.translation.data import data_folder
 from tests.translation.conftest import RUN_BY_PYTHON
 

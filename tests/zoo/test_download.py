@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rskip.machine.extras import MissingExtra
+from rskip.extras import MissingExtra
 from rskip.zoo.files import cached_folder, model_folder
 from rskip.zoo.registry import ModelEntry, write_registry
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.settings.errors import SettingError
 
 PREFIX = "hf:"

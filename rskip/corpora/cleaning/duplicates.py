@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rskip.corpora.corpus import Pair
-from rskip.machine.extras import extra
+from rskip.extras import extra
 
 with extra("translation", what="a corpus of text"):
     import numpy as np

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rskip.corpora.cleaning.sentence import unescape_entities
 from rskip.corpora.corpus import Pair
-from rskip.machine.extras import extra
+from rskip.extras import extra
 
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rskip.extras import extra
 from rskip.files.rows import FileRows
-from rskip.machine.extras import extra
 from rskip.text.dictionary import Dictionary
 
 with extra("translation", what="a corpus of text"):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.inspection.binarised import DataFolder, Integers, MmapSentences, find_data
 from rskip.corpora.record import CLEANING_FILE, read_corpus_record
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import CONFIG_FILE, TextPipeline
 

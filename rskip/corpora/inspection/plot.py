@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rskip.corpora.inspection.inspection import Inspection, descending_frequencies, percentile
+from rskip.extras import extra
 from rskip.files.plot import check_plot, plot_file
-from rskip.machine.extras import extra
 
 with extra("translation", what="a corpus of text"):
     import numpy as np

@@ -7,7 +7,7 @@ from textwrap import indent
 
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.inspection.inspection import COVERAGES, SPECIAL, Inspection, Statistics
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.machine.terminal import columns
 
 with extra("translation", what="a corpus of text"):

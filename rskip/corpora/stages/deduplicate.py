@@ -13,8 +13,8 @@ from rskip.corpora.corpus import Pair
 from rskip.corpora.record import write_json
 from rskip.corpora.stages.setting import Setting
 from rskip.corpora.stages.tokenise import DIGESTS, REPORTS, WORDS
+from rskip.extras import extra
 from rskip.files.whole import atomic_file
-from rskip.machine.extras import extra
 
 with extra("translation", what="a corpus of text"):
     import numpy as np

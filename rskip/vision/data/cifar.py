@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from rskip.extras import extra
 from rskip.files.archives import extract
 from rskip.files.cache import cache_folder, expanded_path, file_or_packed, unpack, unpacking_folder
 from rskip.files.checksum import file_difference
 from rskip.files.download import download as download_file
 from rskip.files.lock import one_at_a_time
-from rskip.machine.extras import extra
 from rskip.vision.data.loader import ImageSet
 from rskip.vision.datasets import DATASETS
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from rskip.extras import extra
 from rskip.files.checksum import sha256_file
 from rskip.files.decoding import ImageError
 from rskip.files.images import SUFFIXES, image_size, read_image
 from rskip.files.names import line_name
-from rskip.machine.extras import extra
 from rskip.settings.errors import shown
 from rskip.vision.datasets import DATASETS
 from rskip.vision.settings import images_name

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.vision.datasets import DATASETS
 
 with extra("vision"):

@@ -19,9 +19,9 @@ import msgspec
 import torch
 from torch import Tensor
 
+from rskip.extras import extra
 from rskip.files.decoding import FORMATS, OTHER_FORMAT, ImageError
 from rskip.machine.environment import available_cores
-from rskip.machine.extras import extra
 from rskip.settings.kinds import Whole
 from rskip.vision.data.labelled_files import ALL, LabelledFiles, Part, listed
 from rskip.vision.data.loader import ImageSet, Pixels

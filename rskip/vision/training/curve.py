@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rskip.machine.extras import extra
+from rskip.extras import extra
 from rskip.machine.ranks import Ranks
 from rskip.settings.kinds import Count
 from rskip.tasks.loop_folder import read_points

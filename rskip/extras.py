@@ -84,7 +84,7 @@ def advice(*names: str) -> str:
 
 def install_command(name: str) -> str:
     """The command that adds an extra to this installation, which is a checkout, a wheel or a release."""
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[1]
     if (root / "setup.py").is_file():
         return f'pip install -e "{root}[{name}]"'
     return f'pip install "rskip[{name}]{_origin()}"'

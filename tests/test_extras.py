@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rskip.machine import extras
-from rskip.machine.extras import MissingExtra, extra, has_torch, install_command, require_torch
+from rskip import extras
+from rskip.extras import MissingExtra, extra, has_torch, install_command, require_torch
 
 
 def test_a_missing_module_is_named_with_its_extra_and_the_command(root: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_pytorch_that_is_there_but_broken(error: Exception, monkeypatch) -> No
             raise error
 
     monkeypatch.setattr(sys, "meta_path", [Broken])
-    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert not has_torch()
     with pytest.raises(MissingExtra) as caught:
         require_torch("a model")
@@ -77,7 +77,7 @@ def test_the_command_is_for_what_rskip_was_installed_from(recorded, command, tmp
     """An index, which pip records nothing of, a wheel, a repository."""
     content = None if recorded is None else json.dumps(recorded)
     monkeypatch.setattr(metadata, "distribution", lambda name: SimpleNamespace(read_text=lambda file: content))
-    monkeypatch.setattr(extras, "__file__", str(tmp_path / "site-packages/rskip/machine/extras.py"))
+    monkeypatch.setattr(extras, "__file__", str(tmp_path / "site-packages/rskip/extras.py"))
     assert install_command("onnx") == command
 
 
@@ -86,7 +86,7 @@ def test_no_page_or_message_says_to_install_rskip_from_an_index_before_there_is_
         pytest.skip("there is a release")
     told = re.compile(r"""pip install (-U |--upgrade )?["']?rskip(\[[\w,]+\])?["']?(?! @)(?![\w./\[])""")
     files = [*root.glob("*.md"), *(root / "docs").glob("*.md"), *(root / "rskip").rglob("*.py")]
-    files = [path for path in files if path != root / "rskip/machine/extras.py"]
+    files = [path for path in files if path != root / "rskip/extras.py"]
     assert told.search("`pip install rskip`") and told.search("pip install 'rskip[onnx]'")
     assert not told.search('pip install "rskip[onnx] @ file:///x.whl"')
     assert [str(path) for path in files if told.search(path.read_text("utf-8"))] == []
