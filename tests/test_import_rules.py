@@ -34,7 +34,8 @@ TORCH_ALONE = ("connections", "nn", "transformer")
 FAIRSEQ = {"fairseq", "fairseq_cli"}
 # packages and modules that are imported without torch, which may be missing and takes a second
 WITHOUT_TORCH = (
-    "settings", "extras", "files", "machine", "text", "corpora", "records", "zoo", "cli", "translation", "checkpoint.arrays",
+    "settings", "extras", "files", "machine", "text", "corpora", "records", "zoo", "cli", "translation",
+    "checkpoint.arrays",
     "checkpoint.config_file", "checkpoint.translation", "checkpoint.hugging_face",
     "generation.hypothesis", "generation.options", "generation.special_tokens", "transformer.config",
     "translation.description", "translation.files", "translation.generated", "translation.jobs",

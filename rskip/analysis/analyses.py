@@ -36,7 +36,7 @@ from rskip.machine.environment import describe_environment
 from rskip.machine.progress import Progress
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, nearest
-from rskip.tasks import find_task, task_name, tasks
+from rskip.tasks import find_task, tasks
 from rskip.tasks.subject import Batch, Conditions, NotAnalysable, Subject
 from rskip.zoo.files import model_folder
 from rskip.zoo.registry import WEIGHTS, read_registry, registry_file
@@ -148,7 +148,7 @@ def _find(model: Model, conditions: Conditions, depths: Sequence[int], task: str
     _no_depth(text, depths)
     if text in entries:
         entry = entries[text]
-        if task_name(task) not in (None, entry.task):
+        if task not in (None, entry.task):
             raise SettingError("task", f"is {task!r}, but {text} is a model for {entry.task}")
         weights = model_folder(entry, root=registry_file().parent) / WEIGHTS
         subject = find_task(entry.task).subject(weights, depth=None, conditions=conditions)

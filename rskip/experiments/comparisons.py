@@ -16,7 +16,6 @@ from typing import Any
 
 from rskip.experiments.recipe import PaperScore, Recipe, written_path
 from rskip.records import Record
-from rskip.records.address import run_path
 from rskip.records.statistics import CONFIDENCE, MOST_SEEDS, PAIRS, POWER, Difference, compare
 from rskip.records.tables import Summary, Table, summarise
 from rskip.settings.errors import SettingError, did_you_mean
@@ -203,7 +202,7 @@ def no_table(name: str, known: Sequence[str]) -> SettingError:
 def begun(table: ComparisonTable) -> dict[Path, str]:
     """Folders of missing runs whose training began in the current folder, and their commands."""
     commands = {
-        run_path(Path(line.recipe.own.runs), line.recipe.address, str(seed)): run_command(
+        Path(line.recipe.own.runs) / line.recipe.address / str(seed): run_command(
             line.recipe.path, [line.recipe], [seed]
         )
         for line in table.lines

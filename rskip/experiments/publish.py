@@ -8,15 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rskip.experiments.recipe import Recipe, load_recipe, results_folder, run_named
+from rskip.experiments.recipe import Recipe, load_recipe, results_folder
 from rskip.experiments.runner import plan_runs
 from rskip.files.checksum import sha256_file
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import recover, whole_folder
 from rskip.machine.environment import gpus_to_use
 from rskip.records import Record, read_record, read_run_records
-from rskip.records.address import old_name
-from rskip.records.record import readdressed
 from rskip.settings.errors import did_you_mean
 from rskip.tasks import task_of_record
 from rskip.zoo.publishing import (
@@ -56,7 +54,7 @@ def export_model(recipe: Recipe, records: Sequence[Record], *, mirror: str | Non
     :raises OSError, ValueError, CommandFailed: as `publish_model`.
     """
     record = recipe.task.choose(_scored(records))
-    if _find_entry(recipe.run) is None:
+    if find_entry(recipe.run) is None:
         with (
             one_at_a_time(FOLDER / recipe.run),
             _exported(recipe, record, mirror=mirror) as (_, record, score),
@@ -85,14 +83,13 @@ def publish_model(
     :param variant: last part of the model's name; None: unchanged.
     :param mirror: folder or URL of the dataset, for scoring.
     :raises FileNotFoundError: the run, seed or recipe doesn't exist, or files of the run are missing.
-    :raises ValueError: a path instead of a name, the user's own data, a folder under the run's old name, files that
+    :raises ValueError: a path instead of a name, the user's own data, files that
         don't match the run's record, too many bytes, or a worse score after reading the weights back. Weights and
         checkpoints.json then stay as they were.
     :raises CommandFailed: scoring the weights failed. Everything then stays as it was.
     """
-    run = run_named(run)
     _check_run(run)
-    folder, results, entry = FOLDER / run, results_folder(run), _find_entry(run)
+    folder, results, entry = FOLDER / run, results_folder(run), find_entry(run)
     if folder.parent.is_dir():  # otherwise there is nothing to recover, and the lock would create the folder
         with one_at_a_time(folder):
             recover(folder)
@@ -162,7 +159,7 @@ def _exported(recipe: Recipe, record: Record, *, mirror: str | None) -> Iterator
     """
     ((_, run),) = plan_runs([recipe], seeds=[record.seed], mirror=mirror, gpus=gpus_to_use(None))
     task, trained = recipe.task, recipe.task.scored_file(run)
-    record = readdressed(read_record(record.path), recipe.run)
+    record = read_record(record.path)
     if not trained.is_file():
         raise FileNotFoundError(f"{trained} is missing: remove {record.path} and run the recipe again")
     if sha256_file(trained) != record.checkpoint_sha256:
@@ -171,25 +168,11 @@ def _exported(recipe: Recipe, record: Record, *, mirror: str | None) -> Iterator
         yield building, record, task.export_weights(run, record, building)[task.columns[0].metric]
 
 
-def _find_entry(run: str) -> ModelEntry | None:
-    """The model of a run in checkpoints.json.
-
-    :raises ValueError: the run's model is there, but its folder has the run's old name.
-    """
-    entry, old = find_entry(run), find_entry(old_name(run))
-    if entry is None and old is not None and run_named(old_name(run)) == run:
-        raise ValueError(
-            f"{old.name} is the model of {run}, but its folder is {old.folder}: rename the folder to {FOLDER / run}, "
-            "change the model's folder in checkpoints.json, and repeat the command"
-        )
-    return entry
-
-
 def _check_run(run: str) -> None:
     """:raises ValueError: the text is not the address of a run."""
     if not re.fullmatch(r"[\w.-]*\w(/\w[\w.-]*)?", run):
         raise ValueError(f"{run!r} is not a run: expected an address, such as multi30k_en_de/sas")
     results = results_folder(run)
     runs = {path.parent.relative_to(results).as_posix() for path in results.rglob("*.json")}
-    if not runs & {run, old_name(run)} and (near := did_you_mean(run, runs)):
+    if run not in runs and (near := did_you_mean(run, runs)):
         raise FileNotFoundError(f"{results / run} has no run record{near}: give another run, or run it first")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ import msgspec
 
 from rskip.experiments.variants import Variant, choose_variants, merge, read_variants
 from rskip.records import RESULTS, Record, record_path
-from rskip.records.address import new_addresses, run_address, without_hash
+from rskip.records.address import run_address, without_hash
 from rskip.settings.check import convert, field_names, place_of
 from rskip.settings.errors import UNKNOWN, SettingError, did_you_mean, joined
 from rskip.settings.text import parse_overrides, read_yaml, set_dotted
@@ -295,8 +295,6 @@ def find_recipe(name: str | os.PathLike[str]) -> tuple[Path, str | None]:
 
 def _recipe_meant(name: Path, path: Path) -> str:
     """The recipe that an unknown name of the file `path` may mean, in words that follow the name, or ""."""
-    if new := new_addresses([path.stem], _addresses(path.parent)).get(path.stem):
-        return f": {path.stem} is {new} now"
     file = next((each for each in name.parents if each.suffix in _SUFFIXES or each.parent == FOLDER), path)
     return did_you_mean(file.name, [each.name for each in file.parent.glob("*.yaml")])
 
@@ -309,36 +307,12 @@ def results_folder(run: str) -> Path:
     return RESULTS
 
 
-def run_named(name: str) -> str:
-    """The address of a run, given the address or its old name (if a file in recipes/ has the run).
-
-    :raises SettingError: the old name means two addresses.
-    """
-    stem = without_hash(name)
-    if "/" in name or (FOLDER / f"{stem}.yaml").is_file():
-        return name
-    return new_addresses([stem], _addresses(FOLDER)).get(stem, stem) + name.removeprefix(stem)
-
-
-def _addresses(folder: Path) -> list[str]:
-    """The addresses in all files that can be read."""
-    found: list[str] = []
-    for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else ():
-        with suppress(SettingError):
-            found += [recipe.address for recipe in read_recipes(path)]
-    return found
-
-
 def _read_content(path: Path) -> dict[str, Any]:
-    """The file's keys and values, with `rows` renamed to `variants`."""
+    """The file's keys and values."""
     content = read_yaml(path)
     if not isinstance(content, dict):
         kind = "nothing" if content is None else f"a {type(content).__name__}"
         raise SettingError("", f"it holds {kind}", expected="keys and values of a recipe", source=str(path))
-    if "rows" in content:
-        if "variants" in content:
-            raise SettingError("rows", "is the former name of variants", expected="one of them", source=str(path))
-        content = {"variants" if key == "rows" else key: value for key, value in content.items()}
     return content
 
 
@@ -350,7 +324,7 @@ def _build(
     content, effective = copy.deepcopy(variant.changes), {}
     for key, value in overrides.items():
         section = key.split(".")[0]
-        if section in ("kind", "results", "rows", "runs", "variants"):
+        if section in ("kind", "results", "runs", "variants"):
             raise SettingError(section, "can't be overridden", advice="write another recipe")
         before = set_dotted(content, key, value)
         if section not in own and before != value:

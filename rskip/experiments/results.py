@@ -8,10 +8,8 @@ from pathlib import Path
 
 from rskip.experiments.comparisons import SEEDS, Comparisons, no_table
 from rskip.experiments.grids import FurtherValues, Grids
-from rskip.experiments.recipe import Recipe, all_recipes, read_recipes, with_baseline
+from rskip.experiments.recipe import all_recipes, read_recipes, with_baseline
 from rskip.records import RESULTS, Record, read_records
-from rskip.records.address import new_addresses
-from rskip.records.record import readdressed
 from rskip.records.tables import Table
 from rskip.settings.errors import SettingError
 from rskip.tasks import task_of_record
@@ -73,20 +71,11 @@ def read_results(
     if not files and not any(folder.is_dir() for folder in folders):
         advice = "run a recipe here first, or give its file"
         raise FileNotFoundError(f"no run records in {root.resolve() / RESULTS}: {advice}")
-    records = _readdressed([record for folder in dict.fromkeys(folders) for record in read_records(folder)], recipes)
+    records = [record for folder in dict.fromkeys(folders) for record in read_records(folder)]
+    records.sort(key=lambda record: (record.run, record.seed))
     for record in records:
         check_agreement(record)
     return Results(records, Comparisons(recipes, records), Grids(recipes, records, further))
-
-
-def _readdressed(records: Sequence[Record], recipes: Sequence[Recipe]) -> list[Record]:
-    """The records, sorted by run and seed, with addresses instead of old names."""
-    new = new_addresses((record.address for record in records), [recipe.address for recipe in recipes])
-    found = [
-        readdressed(record, record.run.replace(record.address, new.get(record.address, record.address), 1))
-        for record in records
-    ]
-    return sorted(found, key=lambda record: (record.run, record.seed))
 
 
 def check_agreement(record: Record) -> None:

@@ -16,7 +16,6 @@ from rskip.files.whole import atomic_file
 from rskip.machine.environment import gpus_to_use
 from rskip.machine.terminal import columns
 from rskip.records import RESULTS, Record, read_record
-from rskip.records.record import readdressed
 from rskip.settings.errors import SettingError
 from rskip.settings.user_dir import suggested_command
 from rskip.tasks.fairseq.flags import check_fairseq_flags
@@ -151,7 +150,7 @@ def _record_there(recipe: Recipe, run: Run[Any]) -> Record | None:
     path = recipe.record_path(run.seed)
     if not path.exists():
         return None
-    record = readdressed(read_record(path), recipe.run)
+    record = read_record(path)
     recipe.check_record(record)
     print(f"{path} exists: skipping this run{_ADVICE if recipe.own.results != str(RESULTS) else ''}")
     return record

@@ -18,7 +18,7 @@ from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, did_you_mean
 
 _LISTED = 10  # an error with a suggestion lists at most this many variants
-_COMMON = ("kind", "results", "rows", "runs", "variants")  # the same for all variants of a file
+_COMMON = ("kind", "results", "runs", "variants")  # the same for all variants of a file
 _Name = Annotated[
     str, msgspec.Meta(pattern="^[a-z0-9][a-z0-9_.-]*$", extra={"expected": "the name of a variant, such as 2rskip_ln"})
 ]

@@ -17,7 +17,6 @@ from rskip.files.names import line_name
 from rskip.language_modeling.settings import TrainingSettings
 from rskip.language_modeling.tokens import DICTIONARY, SETTINGS, TextTokens
 from rskip.settings.errors import SettingError
-from rskip.tasks.registry import task_name
 from rskip.transformer import LanguageModel, LanguageModelConfig
 
 TASK = "language_modeling"
@@ -66,7 +65,7 @@ def load_language_model(path: str | Path, *, tokens: str | Path | None = None) -
     checkpoint = read_checkpoint(found)
     published = found.name == WEIGHTS
     source = str(found.with_name(CONFIG) if published else found)
-    if task_name(checkpoint.config["task"]) != TASK:
+    if checkpoint.config["task"] != TASK:
         raise of_other_task(checkpoint.config, TASK).within(source=source)
     if published and tokens is not None:
         raise ValueError(f"{line_name(found.parent)} has its own tokens: --tokens is only for a checkpoint of fairseq")

@@ -13,13 +13,13 @@ import msgspec
 from rskip.files.state import as_state, read_state
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import Git, Machine
-from rskip.records.address import old_name, run_address, run_path, without_hash
+from rskip.records.address import run_address
 from rskip.settings.check import check, convert
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
 
 RESULTS = Path("results")  # the folder of records, unless a recipe names another one
-_SCHEMAS = (1, 2)  # versions of the format, of which the last is written; 1 has the old name as `recipe`, and `run`
+_SCHEMA = 2  # version of the format
 _ADVICE = "restore the file, or remove it and run again"
 _FILES = "[!.]*.json"  # excludes temporary files of killed processes
 
@@ -64,7 +64,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     :param path: the record's file. It is not part of the file's content.
     """
 
-    schema: int = _SCHEMAS[-1]
+    schema: int = _SCHEMA
     recipe: str
     variant: str | None = None
     kind: str
@@ -86,9 +86,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """:raises SettingError: a field is wrong."""
-        if self.schema not in _SCHEMAS:
-            known = " or ".join(map(str, _SCHEMAS))
-            raise SettingError.of_value("schema", self.schema, f"{known}, which this version reads")
+        if self.schema != _SCHEMA:
+            raise SettingError.of_value("schema", self.schema, f"{_SCHEMA}, which this version reads")
         check(self)
         kinds: Any = {"curve": list[_Point], "training": _Training, "machine": Machine, "git": Git | None}
         for field, kind in kinds.items():
@@ -129,7 +128,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 def record_path(run: str, seed: int, results: Path = RESULTS) -> Path:
     """The path of a run record: `results/<recipe>/<variant>/<seed>.json`."""
-    return run_path(results, run, f"{seed}.json")
+    return results / run / f"{seed}.json"
 
 
 def read_record(path: Path) -> Record:
@@ -138,9 +137,6 @@ def read_record(path: Path) -> Record:
     if "recipe" not in content:
         advice = f"move it out of the folder of records, or give another folder, such as {RESULTS}"
         raise SettingError("", "this is not a run record from `rskip run`", advice=advice, source=str(path))
-    if content.get("schema") == _SCHEMAS[0]:
-        content.pop("run", None)
-    content.pop("published", None)  # older records described published weights, which only checkpoints.json does now
     return as_state({**content, "path": path}, Record, source=str(path), advice=_ADVICE)
 
 
@@ -152,9 +148,7 @@ def read_records(folder: Path) -> list[Record]:
 
 def read_run_records(run: str, results: Path = RESULTS) -> list[Record]:
     """The records of one run, given its address, sorted by seed."""
-    paths = {path.name: path for name in (old_name(run), run) for path in (results / name).glob(_FILES)}
-    records = [readdressed(read_record(path), run) for path in paths.values()]
-    return sorted(records, key=lambda record: record.seed)
+    return sorted(map(read_record, (results / run).glob(_FILES)), key=lambda record: record.seed)
 
 
 def check_scorers(records: Iterable[Record]) -> None:
@@ -166,11 +160,3 @@ def check_scorers(records: Iterable[Record]) -> None:
         shared = one.metrics.keys() & other.metrics.keys()
         if any(one.signatures.get(metric) != other.signatures.get(metric) for metric in shared):
             raise ValueError(f"{one.path} and {other.path} were scored differently: score one again, or remove it")
-
-
-def readdressed(record: Record, run: str) -> Record:
-    """The record with its run's address if it has the run's old name; otherwise unchanged."""
-    if record.run == run or record.run != old_name(run):
-        return record
-    recipe, _, variant = (without_hash(run) if record.overrides else run).partition("/")
-    return msgspec.structs.replace(record, schema=_SCHEMAS[-1], recipe=recipe, variant=variant or None)

@@ -4,7 +4,6 @@ from rskip.tasks.registry import (
     dataset_of_record,
     find_task,
     register_task,
-    task_name,
     task_of_record,
     tasks,
 )
@@ -19,7 +18,6 @@ __all__ = [
     "find_task",
     "imported",
     "register_task",
-    "task_name",
     "task_of_record",
     "tasks",
 ]

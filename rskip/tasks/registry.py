@@ -18,8 +18,6 @@ _OURS = {
     "captioning": "rskip.captioning.task:CaptioningTask",
     "language_modeling": "rskip.language_modeling.task:LanguageModelingTask",
 }
-# Other names: those in the files of earlier versions, and with a hyphen.
-_FORMER = {"image-classification": "vision", "image-captioning": "captioning", "language-modeling": "language_modeling"}
 
 _tasks: dict[str, Task[Any]] = {}
 
@@ -27,11 +25,6 @@ _tasks: dict[str, Task[Any]] = {}
 def register_task(task: Task[Any]) -> None:
     """Registers a task under its name."""
     _tasks[task.name] = task
-
-
-def task_name(name: Any) -> Any:
-    """The current name of a task, given its current or a former name. Other values are returned unchanged."""
-    return _FORMER.get(name, name) if isinstance(name, str) else name
 
 
 def tasks() -> dict[str, Task[Any]]:
@@ -46,14 +39,14 @@ def find_task(name: object, *, setting: str = "task") -> Task[Any]:
     :raises SettingError: the name is unknown.
     """
     known = {**_OURS, **_tasks}
-    if (found := task_name(name)) not in list(known):
+    if not isinstance(name, str) or name not in known:
         near = [f"did you mean {each}?" for each in nearest(name, known)]
         advice = "; ".join([*near, "your own task is known once its module is imported"])
         raise SettingError.of_value(setting, name, " or ".join(known), advice=advice)
-    if found not in _tasks:
-        module, _, task = _OURS[found].partition(":")
-        _tasks[found] = getattr(import_module(module), task)()
-    return _tasks[found]
+    if name not in _tasks:
+        module, _, task = _OURS[name].partition(":")
+        _tasks[name] = getattr(import_module(module), task)()
+    return _tasks[name]
 
 
 def task_of_record(record: Record) -> Task[Any]:

@@ -16,7 +16,6 @@ from rskip.files.folder_lock import FolderLock, folder_lock
 from rskip.files.state import parse_state, read_state
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import describe_environment
-from rskip.records.address import run_path
 from rskip.settings.differences import differences
 from rskip.settings.errors import SettingError
 from rskip.tasks.process import child_environment, run_logged
@@ -60,7 +59,7 @@ class Run(Generic[SettingsT]):
     folder: RunFolder = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", RunFolder(run_path(self.runs, self.name, str(self.seed))))
+        object.__setattr__(self, "folder", RunFolder(self.runs / self.name / str(self.seed)))
 
     @property
     def probe_flags(self) -> list[str]:

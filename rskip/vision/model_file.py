@@ -24,7 +24,6 @@ from rskip.files.state import as_state
 from rskip.files.torch_file import read_torch_file, weights_difference
 from rskip.settings.check import convert, field_names, to_plain
 from rskip.settings.kinds import Count, Whole
-from rskip.tasks.registry import task_name
 from rskip.vision.cifar_resnet import SIZE, PreActConfig, preact_resnet
 from rskip.vision.data.own_images import ImageDescription
 from rskip.vision.datasets import DATASETS
@@ -195,7 +194,7 @@ def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
 def _read_published(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
     """Reads the weights of a published folder, and its config.json."""
     checkpoint, source = read_safetensors(path), str(path.with_name(CONFIG))
-    if task_name(checkpoint.config["task"]) != TASK:
+    if checkpoint.config["task"] != TASK:
         raise of_other_task(checkpoint.config, TASK).within(source=source)
     own = {key: value for key, value in checkpoint.config.items() if key not in OF_EVERY_TASK}
     published = convert(own, PublishedConfig, source=source)

@@ -22,7 +22,7 @@ from rskip.settings.check import check, convert, to_plain
 from rskip.settings.errors import SettingError, nearest, shown_key
 from rskip.settings.paper import Paper
 from rskip.settings.text import read_json
-from rskip.tasks import find_task, task_name, tasks
+from rskip.tasks import find_task, tasks
 
 FORMAT = 2
 FILE_NAME = "checkpoints.json"
@@ -140,7 +140,6 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """:raises SettingError: a field has a wrong value."""
         check(self)
-        msgspec.structs.force_setattr(self, "task", task_name(self.task))
         task = tasks().get(self.task)  # None for a user's task whose module is not imported
         for pattern in (WEIGHTS, *(task.model_files if task else ())):
             if not any(fnmatchcase(path, pattern) for path in self.files):
@@ -258,7 +257,6 @@ def list_models(
     patterns = [pattern] if isinstance(pattern, str) else pattern
     if models is None:
         models = read_registry()
-    task = task_name(task)
     if task is not None and task not in {entry.task for entry in models.values()}:
         find_task(task)
     if connection is not None:

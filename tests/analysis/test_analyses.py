@@ -242,7 +242,7 @@ def test_models_are_looked_up_as_connections_paths_and_names(few_images, tmp_pat
         ("preact_resnet20_2rskip.cifar10", f"did you mean {RESNET}"),
         ("runs/none", "a connection, a path"),
         ("sas:gate=fulll", "gate to be"),
-        ("2rskip", "2rskip without one equals 2xskip"),
+        ("2rskip", "expected a normalisation, ln"),
     ):
         with pytest.raises(SettingError) as error:
             signals([model])

@@ -33,7 +33,7 @@ def project(prepared: Path, small: dict[str, Any], tmp_path: Path, monkeypatch: 
         on_poll()
 
     monkeypatch.setattr("rskip.tasks.run.run_logged", run_here)
-    recipe = {"kind": "language-modeling", "data": str(prepared), "train": small, "show": 1, "probe": {"every": 5}}
+    recipe = {"kind": "language_modeling", "data": str(prepared), "train": small, "show": 1, "probe": {"every": 5}}
     Path("mine.yaml").write_text(yaml.safe_dump(recipe))
     return tmp_path
 

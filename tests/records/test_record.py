@@ -48,27 +48,6 @@ def test_records_come_in_the_order_of_runs_and_seeds(
     assert read_records(Path("absent")) == read_run_records("absent") == []
 
 
-def test_a_record_of_a_run_without_an_address_is_read_under_its_old_name(
-    make_record: MakeRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    record = make_record(recipe="my_study", variant="sas", overrides={"train.lr": 1.0})
-    assert record.run.startswith("my_study/sas-") and record.address == "my_study/sas"
-    old = record_path("my_study_sas" + record.run.removeprefix("my_study/sas"), 1)
-    make_record(recipe="my_study_sas", overrides=record.overrides).write(old)
-    content = json.loads(old.read_text()) | {"schema": 1, "run": old.parent.name}
-    del content["variant"]
-    old.write_text(json.dumps(content))
-    (found,) = read_run_records(record.run)
-    assert (found.run, found.address, found.path) == (record.run, "my_study/sas", old)
-    assert read_record(old).run == old.parent.name and record_path(record.run, 1) == old
-    with pytest.raises(SettingError, match="unknown key run"):
-        old.write_text(json.dumps(content | {"schema": 2}))
-        read_record(old)
-    record.write(new := Path("results", record.run, "1.json"))
-    assert record_path(record.run, 1) == new
-
-
 WRONG: dict[str, dict[str, object]] = {  # the setting that is named -> what is wrong
     "schema": {"schema": 3},
     "seed": {"seed": True},

@@ -9,7 +9,7 @@ import pytest
 
 import rskip
 from rskip.settings.errors import SettingError
-from rskip.tasks import Task, find_task, imported, task_name, tasks
+from rskip.tasks import Task, find_task, imported, tasks
 
 TASKS = tasks()
 
@@ -31,11 +31,6 @@ def test_imported_methods_are_there_with_the_parameters_of_the_interface(name: s
         parameters = [[(each.name, each.kind) for each in one.parameters.values()] for one in (given, of_interface)]
         assert parameters[0] == parameters[1], method
     assert isinstance(task.settings, type)
-
-
-def test_former_names_are_read() -> None:
-    assert find_task("image-classification") is TASKS["vision"] and task_name("image-captioning") == "captioning"
-    assert task_name("vision") == "vision" and task_name("unknown") == "unknown" and task_name(None) is None
 
 
 @pytest.mark.parametrize("name", ["visoin", None, 3, [], {}])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rskip.analysis.charts import View, chart, learning_curves
 from rskip.cli.analyse import write
-from rskip.experiments.recipe import results_folder, run_named
+from rskip.experiments.recipe import results_folder
 from rskip.machine.terminal import columns
 from rskip.records import read_record, read_run_records
 from rskip.settings.errors import SettingError, nearest
@@ -62,7 +62,6 @@ def _records(name: str) -> list[Record]:
     """:raises ValueError: `name` is neither a run record nor a run that has one."""
     if Path(name).suffix == ".json":
         return [read_record(Path(name))]
-    name = run_named(name)
     results = results_folder(name)
     records = read_run_records(name, results) or read_run_records(Path(name).name, Path(name).parent)
     if not records:
