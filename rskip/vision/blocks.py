@@ -68,7 +68,9 @@ class PreActivationBlock(nn.Module):
         """Shape: (N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
         a = activate(self.bn1, x)
         shortcut = self.shortcut(a if self.activated_shortcut else x)
-        return self.connection(shortcut, self.branch(a))
+        y = self.connection.after(self.connection.before(shortcut)[1], self.branch(a))
+        assert isinstance(y, Tensor)  # `image_connection` refuses others
+        return y
 
     def extra_repr(self) -> str:
         return f"activated_shortcut={self.activated_shortcut}"

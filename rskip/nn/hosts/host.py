@@ -63,7 +63,9 @@ class AdaptedImageBlock(AdaptedBlock):
 
     def join(self, shortcut: Tensor, f: Tensor) -> Tensor:
         """y from the shortcut of the block's input and the branch's output."""
-        return self.connection(shortcut, f)
+        y = self.connection.after(self.connection.before(shortcut)[1], f)
+        assert isinstance(y, Tensor)  # `image_connection` refuses others
+        return y
 
 
 @dataclass(frozen=True, eq=False)
