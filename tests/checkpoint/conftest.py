@@ -21,6 +21,11 @@ SETTINGS = {
 }
 
 
+def both(**values: Any) -> dict[str, Any]:
+    """Settings of the encoder and the decoder: `encoder_layers` and `decoder_layers` for `layers`."""
+    return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in values.items()}
+
+
 def fairseq_state(
     model: dict[str, Tensor],
     *,

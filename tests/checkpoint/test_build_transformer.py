@@ -15,12 +15,9 @@ from torch import Tensor
 from rskip.checkpoint import Checkpoint, build_transformer, read_checkpoint, to_stock, write_checkpoint
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
+from tests.checkpoint.conftest import both
 
-SIZES = {
-    f"{side}_{name}": value
-    for side in ("encoder", "decoder")
-    for name, value in {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 4, "layers": 2}.items()
-}
+SIZES = both(embed_dim=16, ffn_embed_dim=24, attention_heads=4, layers=2)
 SOURCE = torch.tensor([[7, 8, 9, 10, 2], [11, 5, 2, 1, 1]])
 PREFIX = torch.tensor([[2, 6, 7, 8], [2, 9, 4, 11]])
 

@@ -14,6 +14,7 @@ from rskip.checkpoint import from_stock, stock_connection, to_stock
 from rskip.checkpoint.stock import fold_connections, stock_checkpoint
 from rskip.checkpoint.tensors import tied_names
 from rskip.transformer import Transformer, TransformerConfig
+from tests.checkpoint.conftest import both
 
 PAIRS = {
     "encoder.layers.3.self_attn_layer_norm.weight": "encoder.layers.3.self_attn_connection.norm.weight",
@@ -62,14 +63,13 @@ def test_only_connections_that_stock_has_are_exported():
         to_stock({"encoder.layers.0.ffn_connection.gate.weight": torch.ones(1)}, connection="1xskip+ln")
 
 
-SIZES = {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 4, "layers": 2}
 VOCABULARY = 23
 
 
 def build(encoder: str, decoder: str, **settings: Any) -> Transformer:
     """A small model in float64, its norms drawn so that none is the identity."""
     torch.manual_seed(0)
-    sides = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in SIZES.items()}
+    sides = both(embed_dim=16, ffn_embed_dim=24, attention_heads=4, layers=2)
     connections = {"encoder_connection": encoder, "decoder_connection": decoder}
     config = TransformerConfig(VOCABULARY, VOCABULARY, **connections, **sides, **settings)
     model = Transformer(config).double().eval()

@@ -11,12 +11,10 @@ from typing import Any
 
 import torch
 
+from tests.checkpoint.conftest import both
+
 WORDS = [f"w{number}" for number in range(24)]
-SIZES = {
-    f"{side}_{name}": value
-    for side in ("encoder", "decoder")
-    for name, value in {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2, "layers": 2}.items()
-}
+SIZES = both(embed_dim=16, ffn_embed_dim=24, attention_heads=2, layers=2)
 Best = list[tuple[str, float]]
 
 

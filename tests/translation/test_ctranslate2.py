@@ -11,6 +11,7 @@ from torch import nn
 
 from rskip.text import Dictionary
 from rskip.transformer import Transformer, TransformerConfig
+from tests.checkpoint.conftest import both
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="needs the extra ct2")
 from rskip.translation.ctranslate2_model import write_ctranslate2  # noqa: E402
@@ -42,8 +43,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def test_probabilities_of_a_random_model(variant, tmp_path):
     torch.manual_seed(0)
     source, target = Dictionary(f"s{index}" for index in range(40)), Dictionary(f"t{index}" for index in range(50))
-    sizes = {"embed_dim": 32, "ffn_embed_dim": 64, "attention_heads": 4, "layers": 2}
-    sides = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()}
+    sides = both(embed_dim=32, ffn_embed_dim=64, attention_heads=4, layers=2)
     config = TransformerConfig(len(source), len(target), **{**sides, **VARIANTS[variant]})
     model = Transformer(config).eval().requires_grad_(False)
     for name, parameter in model.named_parameters():

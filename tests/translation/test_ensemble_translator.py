@@ -15,13 +15,10 @@ from rskip.generation import EnsembleDecoder, SearchOptions, beam_search
 from rskip.text import Dictionary
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.translation import Translator
+from tests.checkpoint.conftest import both
 
 WORDS = [f"w{number}" for number in range(12)]
-SIZES = {
-    f"{side}_{name}": value
-    for side in ("encoder", "decoder")
-    for name, value in {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2, "layers": 2}.items()
-}
+SIZES = both(embed_dim=16, ffn_embed_dim=24, attention_heads=2, layers=2)
 SENTENCES = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9"]
 
 

@@ -20,12 +20,12 @@ from rskip.text.subwords import SentencePiece, SubwordKind, subwords_class
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.translation import Translator
 from rskip.translation.marian_model import write_marian
+from tests.checkpoint.conftest import both
 from tests.checkpoint.hugging_face.conftest import WORDS, transformers
 from tests.checkpoint.hugging_face.conftest import write_marian as write_theirs
 from tests.checkpoint.hugging_face.reference import odd_lines
 
-SIZES = {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2, "layers": 2}
-SMALL = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in SIZES.items()}
+SMALL = both(embed_dim=16, ffn_embed_dim=24, attention_heads=2, layers=2)
 LINES = ["the dog runs", "", "two cats sleep near our old house.", "😀 unknown\u00a0words \u200b"]
 
 

@@ -18,6 +18,7 @@ from rskip.files.checksum import sha256_file
 from rskip.text import Dictionary, Tokenizer, TokenText
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.translation import Translation, Translator, Workers
+from tests.checkpoint.conftest import both
 
 onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
 pytest.importorskip("onnxscript", reason="needs the extra onnx")
@@ -35,11 +36,7 @@ SENTENCES = ["w1 w2 w3", "w7", "w4 w4 w5 w6 w1 w2 w19 w18", "w9 w8 w7 w6 w5", "u
 
 def tiny(**settings: Any) -> Translator:
     torch.manual_seed(5)
-    sizes = {
-        f"{side}_{name}": value
-        for side in ("encoder", "decoder")
-        for name, value in {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2, "layers": 1}.items()
-    }
+    sizes = both(embed_dim=16, ffn_embed_dim=24, attention_heads=2, layers=1)
     config = TransformerConfig(len(SOURCE), len(TARGET), **{**sizes, **settings})
     model = Transformer(config).eval().requires_grad_(False)
     for parameter in model.parameters():

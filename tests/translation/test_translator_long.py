@@ -13,6 +13,7 @@ from rskip.transformer import Transformer, TransformerConfig
 from rskip.translation import Translator
 from rskip.translation.search import length_batches
 from rskip.translation.segments import split
+from tests.checkpoint.conftest import both
 
 WORDS = Dictionary([f"w{number}" for number in range(20)])
 
@@ -20,11 +21,7 @@ WORDS = Dictionary([f"w{number}" for number in range(20)])
 def tiny(**settings: Any) -> Translator:
     """A translator of random words w0 ... w19."""
     torch.manual_seed(5)
-    sizes = {
-        f"{side}_{name}": value
-        for side in ("encoder", "decoder")
-        for name, value in {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2, "layers": 1}.items()
-    }
+    sizes = both(embed_dim=16, ffn_embed_dim=24, attention_heads=2, layers=1)
     config = TransformerConfig(source_vocabulary=len(WORDS), target_vocabulary=len(WORDS), **sizes | settings)
     model = Transformer(config).eval().requires_grad_(False)
     return Translator(model, Tokenizer(TokenText("a", "b"), WORDS, WORDS))

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.checkpoint.conftest import both
+
 transformers = pytest.importorskip("transformers")
 sentencepiece = pytest.importorskip("sentencepiece")
 
@@ -87,11 +89,7 @@ def write_marian(
         "tokenizer_class": "MarianTokenizer",
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(about))
-    sizes = {
-        f"{side}_{name}": size
-        for side in ("encoder", "decoder")
-        for name, size in {"ffn_dim": 24, "attention_heads": 2, "layers": 2}.items()
-    }
+    sizes = both(ffn_dim=24, attention_heads=2, layers=2)
     settings = {
         **sizes,
         "vocab_size": len(vocabularies[0]),

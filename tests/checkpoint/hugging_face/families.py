@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.checkpoint.conftest import both
 from tests.checkpoint.hugging_face.conftest import WORDS, random_weights, sentencepiece, transformers
 
 NLLB = ("deu_Latn", "eng_Latn", "fra_Latn", "zho_Hans")
@@ -34,11 +35,7 @@ def joint_pieces(kind: str) -> bytes:
 
 
 def sizes(**others: Any) -> dict[str, Any]:
-    stacks = {
-        f"{side}_{name}": size
-        for side in ("encoder", "decoder")
-        for name, size in {"ffn_dim": 24, "attention_heads": 2, "layers": 2}.items()
-    }
+    stacks = both(ffn_dim=24, attention_heads=2, layers=2)
     return {**stacks, "d_model": 16, "max_position_embeddings": 64, **others}
 
 
