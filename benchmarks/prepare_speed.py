@@ -35,9 +35,8 @@ from rskip.corpora.fetch import fetch
 from rskip.corpora.formats import TextFile, read_sentences
 from rskip.corpora.record import WorkFolder
 from rskip.corpora.stages.deduplicate import deduplicate
-from rskip.corpora.stages.learn import TEXT
-from rskip.corpora.stages.segment import TOKENS, segment_train
 from rskip.corpora.stages.setting import Setting
+from rskip.corpora.stages.subwords import TEXT, TOKENS, segment_train
 from rskip.corpora.stages.tokenise import tokenise_train
 from rskip.machine.environment import available_cores
 from rskip.text.pipeline import TextConfig, TextPipeline

@@ -214,9 +214,7 @@ def reference_input() -> Tensor:
     return ((torch.sin(number / 999) + torch.cos(number * 0.37)) / 2).float().view(1, 3, 224, 224)
 
 
-def _torchvision_network(
-    name: str, weights: Path | None, settings: FeatureSettings, device: torch.device
-) -> Backbone:
+def _torchvision_network(name: str, weights: Path | None, settings: FeatureSettings, device: torch.device) -> Backbone:
     with extra("captioning", what=f"the backbone {name}"):
         from torchvision import models
     known = [LITE0, *DETECTORS, *(each for each in models.list_models(module=models) if not each.startswith("vit_"))]
@@ -244,9 +242,7 @@ def _torchvision_network(
         dim: int = network.roi_heads.box_predictor.cls_score.in_features
         preprocessing = {"size": None, "shorter": network.transform.min_size[0], "longer": network.transform.max_size}
         description = _description(name, dim, sha256, preprocessing, settings)
-        return RegionBackbone(
-            name, network, {**description, "regions": settings.regions, "boxes": True}, device
-        )
+        return RegionBackbone(name, network, {**description, "regions": settings.regions, "boxes": True}, device)
     if hasattr(network, "transform_input"):
         network.transform_input = True  # the published weights expect this
     preset = published.DEFAULT.transforms()

@@ -69,20 +69,18 @@ def store_bottom_up(
     with FeatureWriter(output, description) as writer:
         every = chain(before, rows)
         while batch := list(islice(every, _BATCH)):
-            whole: dict[str, Features] = {}
+            new: dict[str, tuple[str, Features]] = {}
             for place, name, found in batch:
                 result.total += 1
-                if name in writer.sums or name in whole:
+                if name in writer.sums or name in new:
                     result.kept += 1
-                    continue
-                try:
-                    if isinstance(found, str):
-                        raise ValueError(found)
-                    whole[name] = writer.converted(name, found)
-                except ValueError as error:
-                    result.failed[place] = f"{place}: {error}"
-            writer.add((name, "", found) for name, found in whole.items())
-            result.done += len(whole)
+                elif isinstance(found, str):
+                    result.failed[place] = f"{place}: {found}"
+                else:
+                    new[name] = place, found
+            failed = writer.add((name, "", found) for name, (_, found) in new.items())
+            result.failed |= {new[name][0]: f"{new[name][0]}: {problem}" for name, problem in failed.items()}
+            result.done += len(new) - len(failed)
             result.seconds = time.perf_counter() - started
             report(result)
         writer.finish()

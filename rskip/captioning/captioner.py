@@ -78,9 +78,6 @@ class UnreadableImage(ValueError):
         self.number, self.reason = number, reason
 
 
-PictureError = UnreadableImage  # former name
-
-
 class Captioner:
     """A captioning model with its dictionary and the backbone that computes its features::
 

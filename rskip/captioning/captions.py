@@ -9,14 +9,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from rskip.files.state import read_state_lines, state_line
 from rskip.files.whole import atomic_file
-from rskip.settings.errors import SettingError
 
 DICTIONARY = "dict.txt"
 
@@ -48,16 +46,15 @@ _TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class CaptionedImage:
-    """An image with its reference captions.
+class CaptionedImage(msgspec.Struct, frozen=True):
+    """An image with its reference captions, and a line of a split.
 
     :param name: file name of the image, such as 1000268201_693b08cb0e.jpg.
     :param captions: the captions, unchanged.
     :param tokens: the captions as tokenised by `tokenise_caption`, separated by spaces.
     """
 
-    name: str
+    name: str = msgspec.field(name="image")
     captions: tuple[str, ...]
     tokens: tuple[str, ...]
 
@@ -73,19 +70,6 @@ def tokenise_caption(text: str) -> list[str]:
     return [_BRACKETS.get(token, token) for token in _TOKEN.findall(text.lower()) if token not in _REMOVED]
 
 
-class _Line(msgspec.Struct, frozen=True, kw_only=True):
-    image: str
-    captions: tuple[str, ...]
-    tokens: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if not self.captions:
-            raise SettingError.of_value("captions", [], "one or more")
-        if len(self.captions) != len(self.tokens):
-            expected = f"those of {len(self.captions)} captions"
-            raise SettingError("tokens", f"are of {len(self.tokens)}", expected=expected)
-
-
 def read_split(folder: Path, split: str) -> list[CaptionedImage]:
     """Reads the images of "train", "valid" or "test" of a data folder, in order.
 
@@ -95,15 +79,14 @@ def read_split(folder: Path, split: str) -> list[CaptionedImage]:
     path = Path(folder) / f"{split}.jsonl"
     if not path.is_file():
         raise FileNotFoundError(f"no captions {path}: expected a folder from `rskip prepare`, such as that of flickr8k")
-    lines = read_state_lines(path, _Line, advice="prepare the captions again", finished=True)
-    return [CaptionedImage(line.image, line.captions, line.tokens) for line, _ in lines]
+    lines = read_state_lines(path, CaptionedImage, advice="prepare the captions again", finished=True)
+    return [image for image, _ in lines]
 
 
 def write_split(folder: Path, split: str, images: Iterable[CaptionedImage]) -> None:
     """Writes a split in the format of `read_split`."""
     with atomic_file(folder / f"{split}.jsonl") as temporary, temporary.open("w", encoding="utf-8") as file:
-        for image in images:
-            file.write(state_line(_Line(image=image.name, captions=image.captions, tokens=image.tokens)))
+        file.writelines(map(state_line, images))
 
 
 def count_words(images: Iterable[CaptionedImage]) -> Counter[str]:

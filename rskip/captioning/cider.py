@@ -78,7 +78,8 @@ class CiderD:
         unknown: dict[str, int] = {}
         words = [
             [
-                number if (number := self._words.get(word)) is not None
+                number
+                if (number := self._words.get(word)) is not None
                 else unknown.setdefault(word, len(self._words) + len(unknown))
                 for word in caption
             ]

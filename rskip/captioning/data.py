@@ -9,7 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rskip.captioning.backbones import load_backbone
 from rskip.captioning.captions import CaptionedImage, read_split
+from rskip.captioning.extraction import extract_features
 from rskip.captioning.features import FeatureStore, open_features
 from rskip.captioning.preparation import CaptionOptions, CaptionRecord, find_corpus_images, prepare_captions
 from rskip.captioning.recipe import CONSTANT, CaptioningSettings
@@ -18,6 +20,7 @@ from rskip.corpora.corpus import SPLITS
 from rskip.corpora.record import describe_made, made_record, read_corpus_record
 from rskip.files.lock import one_at_a_time
 from rskip.files.state import read_state
+from rskip.machine.progress import Progress
 from rskip.tasks.fairseq.flags import flags_to_arguments
 from rskip.tasks.run import Run
 
@@ -93,10 +96,6 @@ def _missing(store: Path, images: list[CaptionedImage]) -> list[str]:
 
 
 def _extract(run: Run[CaptioningSettings], store: Path, images: Mapping[str, Path]) -> None:
-    from rskip.captioning.backbones import load_backbone
-    from rskip.captioning.extraction import extract_features
-    from rskip.machine.progress import Progress
-
     features = run.settings.features
     assert features.backbone is not None
     backbone = load_backbone(
@@ -123,12 +122,7 @@ def describe_data(settings: CaptioningSettings) -> dict[str, Any]:
     """Describes the data: corpus, counts, features, and checksums of inputs and outputs."""
     made: Any = made_record(data_folder(settings), CaptionRecord)
     kept = ("corpus", "format", "options", "images", "captions", "upstream", "dictionary_size")
-    return {**describe_made(made, kept), "features": describe_features(settings)}
-
-
-def describe_features(settings: CaptioningSettings) -> dict[str, Any]:
-    """The description of the features."""
-    return dict(open_features(feature_store(settings)).description)
+    return {**describe_made(made, kept), "features": dict(open_features(feature_store(settings)).description)}
 
 
 def data_arguments(settings: CaptioningSettings) -> list[str]:

@@ -10,7 +10,6 @@ from typing import Any
 
 from rskip.captioning.captioner import Caption
 from rskip.captioning.files import CaptionResult
-from rskip.captioning.outputs import MOST_ON_A_SHEET
 from rskip.extras import extra
 from rskip.files.images import read_image
 from rskip.files.names import line_name
@@ -48,10 +47,8 @@ def draw_sheet(captions: Sequence[tuple[Path, str]], path: Path) -> None:
     """Draws images with their captions next to them, two per row.
 
     :param captions: the files of the images, and their captions.
-    :raises ValueError: there are more than MOST_ON_A_SHEET images; or as `rskip.files.plot.check_plot`.
+    :raises ValueError: as `rskip.files.plot.check_plot`.
     """
-    if not 1 <= len(captions) <= MOST_ON_A_SHEET:
-        raise ValueError(f"a sheet of {len(captions):,} images: expected 1 to {MOST_ON_A_SHEET}")
     rows = math.ceil(len(captions) / _COLUMNS)
     with plot_file(path, style=_STYLE, figsize=(11, 2.4 * rows + 0.2), layout="constrained") as figure:
         axes = figure.subplots(rows, 2 * _COLUMNS, squeeze=False).ravel()

@@ -58,14 +58,10 @@ def extract_features(
         started = time.perf_counter()
         for batch in _read_ahead(missing, backbone, settings, result.failed):
             features = backbone.compute([inputs for _, _, inputs in batch])
-            whole = []
-            for (name, sha256, _), found in zip(batch, features, strict=True):
-                try:
-                    whole.append((name, sha256, writer.converted(name, found)))
-                except ValueError as error:
-                    result.failed[name] = str(error)
-            writer.add(whole)
-            result.done += len(whole)
+            new = ((name, sha256, found) for (name, sha256, _), found in zip(batch, features, strict=True))
+            failed = writer.add(new)
+            result.failed |= failed
+            result.done += len(batch) - len(failed)
             result.seconds = time.perf_counter() - started
             report(result)
         if not writer.sums:

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -206,24 +206,28 @@ class FeatureWriter:
             self._lock.close()
             raise
 
-    def add(self, images: Iterable[tuple[str, str, Features]]) -> None:
-        """Adds images, which are on the disk afterwards.
+    def add(self, images: Iterable[tuple[str, str, Features]]) -> dict[str, str]:
+        """Adds images, which are on the disk afterwards. Leaves out features that the store can't hold.
 
-        :param images: name, SHA-256 of the file, and features of each image, with the dimension in the description.
-        :raises ValueError: a name exists already, or features have another dimension or are not finite in the dtype.
+        :param images: name, SHA-256 of the file, and features of each image.
+        :returns: the reason for each image that was left out, by its name.
+        :raises ValueError: a name exists already.
         """
         entries, sums, rows = [], dict(self.sums), self._rows
         content: dict[str, list[bytes]] = {_FEATURES: [], _BOXES: []}
+        failed: dict[str, str] = {}
         for name, sha256, features in images:
             if name in sums:
                 raise ValueError(f"{self.path}: two images have the name {name}: give each image its own name")
-            content[_FEATURES].append(self.converted(name, features).values.tobytes())
+            values = self._converted(features.values)
+            if problem := self._problem(features, values):
+                failed[name] = f"{name} has {problem}"
+                continue
+            content[_FEATURES].append(values.tobytes())
             if features.boxes is not None:
                 content[_BOXES].append(features.boxes.astype("<f4").tobytes())
-            entries.append(
-                StoredImage(name=name, sha256=sha256, start=rows, count=len(features.values), grid=features.grid)
-            )
-            rows += len(features.values)
+            entries.append(StoredImage(name=name, sha256=sha256, start=rows, count=len(values), grid=features.grid))
+            rows += len(values)
             sums[name] = sha256
         for file, parts in content.items():
             if parts:
@@ -234,6 +238,7 @@ class FeatureWriter:
         with self._partial.open("a", encoding="utf-8") as index:
             index.writelines(map(state_line, entries))
         self._rows, self.sums = rows, sums
+        return failed
 
     def finish(self) -> None:
         """Completes the store."""
@@ -247,24 +252,22 @@ class FeatureWriter:
     def __exit__(self, *_: object) -> None:
         self._lock.close()
 
-    def converted(self, name: str, features: Features) -> Features:
-        """Converts the features of an image to the store's type.
+    def _converted(self, values: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            return values.astype(np.dtype(self.description["dtype"]).newbyteorder("<"), copy=False)
 
-        :raises ValueError: the features have another dimension or kind, or are not finite in the dtype.
-        """
-        dim, dtype = self.description["dim"], self.description["dtype"]
-        if features.values.shape[1] != dim:
-            found = features.values.shape[1]
-            raise ValueError(f"{name} has features of {found} numbers, expected {dim}: use one backbone for all images")
+    def _problem(self, features: Features, converted: np.ndarray) -> str:
+        """Why the store can't hold the features; "" if it can."""
+        dim, found = self.description["dim"], converted.shape[1]
+        if found != dim:
+            return f"features of {found} numbers, expected {dim}: use one backbone for all images"
         if (features.boxes is not None) != self.description.get("boxes", False):
             which = "no boxes" if features.boxes is None else "boxes"
-            raise ValueError(f"{name} has {which}, unlike the images before it: use one kind of features")
-        with np.errstate(over="ignore"):
-            values = features.values.astype(np.dtype(dtype).newbyteorder("<"), copy=False)
-        if not np.isfinite(values).all():
-            wider = "; float32 may hold them" if dtype == "float16" and np.isfinite(features.values).all() else ""
-            raise ValueError(f"{name} has features that are not finite numbers of {dtype}{wider}")
-        return replace(features, values=values)
+            return f"{which}, unlike the images before it: use one kind of features"
+        if not np.isfinite(converted).all():
+            wider = "; float32 may hold them" if np.isfinite(features.values).all() else ""
+            return f"features that are not finite numbers of {self.description['dtype']}{wider}"
+        return ""
 
     def _refuse_other_folder(self) -> None:
         if self.path.exists() and not self.path.is_dir():

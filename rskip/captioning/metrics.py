@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,10 +53,6 @@ class CaptionScores:
     images: int
     tokeniser: str
     missing: Mapping[str, str] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return asdict(self)
 
     def lines(self) -> list[str]:
         """One line per score, with three decimals, the tokeniser, and one line per missing score."""

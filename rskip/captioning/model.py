@@ -1,5 +1,4 @@
-"""The captioning Transformer. B batch, N features per image, C model dimension, T caption length, V vocabulary.
-"""
+"""The captioning Transformer. B batch, N features per image, C model dimension, T caption length, V vocabulary."""
 
 from __future__ import annotations
 

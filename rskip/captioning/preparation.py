@@ -11,12 +11,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from rskip.captioning.captions import (
-    CaptionedImage,
-    count_words,
-    write_dictionary,
-    write_split,
-)
+from rskip.captioning.captions import CaptionedImage, count_words, write_dictionary, write_split
 from rskip.corpora.corpus import SPLITS, CaptionCorpus
 from rskip.corpora.fetch import fetch
 from rskip.corpora.record import FORMAT, CorpusRecord, made_record, needs_build, write_record
@@ -26,7 +21,7 @@ from rskip.files.checksum import file_difference
 from rskip.files.lock import one_at_a_time
 from rskip.files.names import line_name
 from rskip.files.text_lines import read_lines
-from rskip.files.whole import check_apart, disk_space, real_path, whole_folder
+from rskip.files.whole import check_apart, real_path, whole_folder
 from rskip.settings.check import check
 from rskip.settings.kinds import Count, Whole
 from rskip.settings.text import read_json
@@ -107,8 +102,7 @@ def prepare_captions(
             problem = f"{split} has {len(found[split]):,} captioned images, not {corpus.images[split]:,}"
             raise ValueError(f"{texts['captions']}: {problem}: expected the complete {corpus.name}")
     taken, counts = _choose(corpus, found, image_files)
-    elsewhere = "choose another output"
-    with disk_space(output, advice=f"free some space, or {elsewhere}", elsewhere=elsewhere), one_at_a_time(output):
+    with one_at_a_time(output):
         if not needs_build(output, planned, force=force):
             return False  # another process has just written it
         with whole_folder(output) as folder:

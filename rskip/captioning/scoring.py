@@ -12,7 +12,10 @@ from rskip.captioning.captions import DICTIONARY, CaptionedImage, read_split
 from rskip.captioning.data import data_folder, describe_data, feature_store
 from rskip.captioning.features import open_features
 from rskip.captioning.metrics import CaptionScores, score_captions
+from rskip.captioning.model import batch_features
+from rskip.captioning.model_file import read_captioning_checkpoint
 from rskip.captioning.recipe import CaptioningSettings
+from rskip.captioning.search import search_captions
 from rskip.captioning.training import read_log, scored_file
 from rskip.files.state import read_state_lines, state_line
 from rskip.files.whole import atomic_file
@@ -104,9 +107,6 @@ def score_split(run: Run[CaptioningSettings], captions: dict[str, str]) -> Capti
 
 def caption_split(run: Run[CaptioningSettings], model: Any, dictionary: Any) -> dict[str, str]:
     """One caption per image of the evaluated split that has features, in order."""
-    from rskip.captioning.model import batch_features
-    from rskip.captioning.search import search_captions
-
     settings = run.settings
     store = open_features(feature_store(settings))
     names = [image.name for image in _images(settings) if image.name in store]
@@ -152,8 +152,6 @@ def _images(settings: CaptioningSettings) -> list[CaptionedImage]:
 
 
 def _write_captions(run: Run[CaptioningSettings], output: Path) -> None:
-    from rskip.captioning.model_file import read_captioning_checkpoint
-
     model = read_captioning_checkpoint(scored_file(run)).to("cuda" if run.gpus else "cpu")
     captions = caption_split(run, model, Dictionary.load(data_folder(run.settings) / DICTIONARY))
     with atomic_file(output) as temporary, temporary.open("w", encoding="utf-8") as file:

@@ -38,8 +38,7 @@ from rskip.corpora import (
     prepare,
 )
 from rskip.corpora.cleaning import CleaningReport
-from rskip.corpora.own_corpus import OwnCorpus
-from rskip.corpora.own_report import reading_report
+from rskip.corpora.own_corpus import OwnCorpus, reading_report
 from rskip.corpora.record import CLEANING_FILE, OutputError, OwnRecord, TranslationRecord, data_path, made_record
 from rskip.language_modeling.preparation import TextOptions, prepare_text
 from rskip.language_modeling.preparation import summary as summary_of_text

@@ -1,21 +1,31 @@
-"""Divides the pairs of a corpus into chunks of some thousands, which are processed one by one."""
+"""Divides the pairs of a corpus into splits, and those of train into chunks, which are processed one by one.
+
+Validation and test sets are split off the user's training text so that no source sentence is in two sets.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import dataclasses
+import hashlib
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from rskip.corpora.corpus import SPLITS, Corpus, GeneratedCorpus, Pair, PublishedCorpus, Text
+from rskip.corpora.cleaning import PairCleaner
+from rskip.corpora.corpus import SPLITS, CleaningOptions, Corpus, GeneratedCorpus, Pair, PublishedCorpus, Text
 from rskip.corpora.formats import TextFile, read_pairs
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.own_corpus import OwnCorpus
-from rskip.corpora.split_off import deal_pairs
+from rskip.extras import extra
 from rskip.files.whole import whole_folder
 from rskip.machine.progress import Progress
+from rskip.settings.errors import SettingError
+
+with extra("translation", what="a corpus of text"):
+    import numpy as np
 
 PAIRS_IN_CHUNK = 20_000
 """Small enough that a killed run loses little and several chunks fit into memory. BPE dropout depends on it."""
@@ -39,11 +49,6 @@ class SplitText:
     sentences: int | None = None
     every: int | None = None
     except_every: int | None = None
-
-    @property
-    def place(self) -> str:
-        """The name of the text in error messages."""
-        return str(self.sides[0])
 
     def pairs(self) -> Iterator[Pair]:
         """The raw pairs.
@@ -75,7 +80,6 @@ class Chunk:
     """
 
     name: str
-    split: str
     number: int
     text: str
     place: str
@@ -92,82 +96,59 @@ def split_texts(
     :param generated: folder for the pairs of a generated corpus, or for the user's own pairs by split. It is written
         if it is missing.
     """
+    if isinstance(corpus, PublishedCorpus):
+        return [
+            SplitText(
+                split=split,
+                name=parallel.name,
+                sides=(files[parallel.sides[corpus.source]], files[parallel.sides[corpus.target]]),
+                sentences=parallel.sentences,
+                every=parallel.every,
+                except_every=parallel.except_every,
+            )
+            for split, texts in corpus.splits.items()
+            for parallel in texts
+        ]
+    names = {split: [corpus.name] for split in SPLITS}
     if isinstance(corpus, OwnCorpus):
-        if not generated.exists():
-            _deal(corpus, options, generated)
-        return [
-            SplitText(split=split, name=name, sides=_sides(generated, f"{split}-{number}", f"{name} ({split})"))
-            for split, number, name in _own_parts(corpus)
-        ]
+        for split in corpus.split_names:
+            names[split] = [text.name for text in corpus.texts.get(split, ())] or [f"{split}, split off"]
+    parts = {
+        (split, number): (name, _sides(generated, split, number, f"{name} ({split})"))
+        for split, texts in names.items()
+        for number, name in enumerate(texts)
+    }
+    if not generated.exists():
+        with whole_folder(generated) as building, ExitStack() as stack:
+            targets = {
+                part: [
+                    stack.enter_context(side.path.open("w", encoding="utf-8", newline="\n"))
+                    for side in _sides(building, *part)
+                ]
+                for part in parts
+            }
+            total = corpus.pairs if isinstance(corpus, OwnCorpus) else None
+            bar = stack.enter_context(Progress("split", total=total, unit=" pairs", log=30.0))
+            for split, number, pair in _dealt(corpus, options):  # one by one, since they may not fit into memory
+                for file, sentence in zip(targets[split, number], pair, strict=True):
+                    file.write(sentence.replace("\0", " ") + "\n")  # Tokenizer replaces it too
+                bar.update()
+    return [SplitText(split=split, name=name, sides=sides) for (split, _), (name, sides) in parts.items()]
+
+
+def _dealt(corpus: Corpus, options: PrepareOptions) -> Iterator[tuple[str, int, Pair]]:
+    """The pairs of a corpus that is not published, with their splits and the numbers of their texts in the splits."""
+    if isinstance(corpus, OwnCorpus):
+        sizes = {split: getattr(options, split) for split in corpus.split_off}
+        yield from deal_pairs(corpus, sizes=sizes, seed=options.seed or 0, cleaning=options.cleaning)
     if isinstance(corpus, GeneratedCorpus):
-        if not generated.exists():
-            _generate(corpus, options, generated)
-        return [
-            SplitText(split=split, name=corpus.name, sides=_sides(generated, split, f"the generated {split} pairs"))
-            for split in SPLITS
-        ]
-    assert isinstance(corpus, PublishedCorpus)
-    return [
-        SplitText(
-            split=split,
-            name=parallel.name,
-            sides=(files[parallel.sides[corpus.source]], files[parallel.sides[corpus.target]]),
-            sentences=parallel.sentences,
-            every=parallel.every,
-            except_every=parallel.except_every,
-        )
-        for split, texts in corpus.splits.items()
-        for parallel in texts
-    ]
-
-
-def _own_parts(corpus: OwnCorpus) -> list[tuple[str, int, str]]:
-    """The split, the number in the split and the name of each text."""
-    return [
-        (split, number, name)
-        for split in corpus.split_names
-        for number, name in enumerate([text.name for text in corpus.texts.get(split, ())] or [f"{split}, split off"])
-    ]
-
-
-def _deal(corpus: OwnCorpus, options: PrepareOptions, folder: Path) -> None:
-    """Writes each of the user's own pairs to its split."""
-    sizes = {split: getattr(options, split) for split in corpus.split_off}
-    with whole_folder(folder) as building, ExitStack() as stack:
-        files = {
-            (split, number): [
-                stack.enter_context(side.path.open("w", encoding="utf-8", newline="\n"))
-                for side in _sides(building, f"{split}-{number}")
-            ]
-            for split, number, _ in _own_parts(corpus)
-        }
-        bar = stack.enter_context(Progress("split", total=corpus.pairs, unit=" pairs", log=30.0))
-        for split, number, pair in deal_pairs(corpus, sizes=sizes, seed=options.seed or 0, cleaning=options.cleaning):
-            for file, sentence in zip(files[split, number], pair, strict=True):
-                file.write(sentence.replace("\0", " ") + "\n")  # Tokenizer replaces it too
-            bar.update()
-
-
-def _generate(corpus: GeneratedCorpus, options: PrepareOptions, folder: Path) -> None:
-    """Writes the pairs one by one, since they may not fit into memory."""
-    with (
-        whole_folder(folder) as building,
-        ExitStack() as stack,
-        Progress("generate", total=options.pairs, unit=" pairs", log=30.0) as bar,
-    ):
-        paths = {split: [side.path for side in _sides(building, split)] for split in SPLITS}
-        files = {
-            split: [stack.enter_context(path.open("w", encoding="utf-8")) for path in both]
-            for split, both in paths.items()
-        }
         for split, pair in corpus.generate(pairs=options.pairs, seed=options.seed):
-            for file, sentence in zip(files[split], pair, strict=True):
-                file.write(f"{sentence}\n")
-            bar.update(split == "train")
+            yield split, 0, pair
 
 
-def _sides(folder: Path, split: str, name: str = "") -> tuple[TextFile, TextFile]:
-    return TextFile(folder / f"{split}.source", name=name), TextFile(folder / f"{split}.target", name=name)
+def _sides(folder: Path, split: str, number: int, name: str = "") -> tuple[TextFile, TextFile]:
+    prefix = folder / f"{split}-{number}"
+    return TextFile(Path(f"{prefix}.source"), name=name), TextFile(Path(f"{prefix}.target"), name=name)
 
 
 def plan_chunks(texts: Sequence[SplitText], counts: Sequence[int]) -> list[Chunk]:
@@ -182,10 +163,9 @@ def plan_chunks(texts: Sequence[SplitText], counts: Sequence[int]) -> list[Chunk
             chunks.append(
                 Chunk(
                     name=f"{text.split}-{number:06d}",
-                    split=text.split,
                     number=number,
                     text=text.name,
-                    place=text.place,
+                    place=str(text.sides[0]),
                     first=start + 1,
                     size=min(PAIRS_IN_CHUNK, count - start),
                 )
@@ -193,26 +173,77 @@ def plan_chunks(texts: Sequence[SplitText], counts: Sequence[int]) -> list[Chunk
     return chunks
 
 
-def read_chunks(
-    texts: Sequence[SplitText], chunks: Sequence[Chunk], *, skip: Collection[str] = ()
-) -> Iterator[tuple[Chunk, list[Pair]]]:
-    """The raw pairs of one split's chunks.
+def read_chunks(texts: Sequence[SplitText], chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, list[Pair]]]:
+    """The raw pairs of some chunks of one split.
 
     :param texts: the texts of the split.
-    :param skip: names of chunks to skip.
     """
-    left = deque(chunks)
     for text in texts:
-        own: list[Chunk] = []
-        while left and left[0].text == text.name and (not own or left[0].first > 1):
-            own.append(left.popleft())
-        while own and own[-1].name in skip:
-            own.pop()
-        pairs = text.pairs() if own else iter(())
-        for chunk in own:
-            if chunk.name in skip:
-                deque(islice(pairs, chunk.size), maxlen=0)
-                continue
-            held = list(islice(pairs, chunk.size))
-            assert len(held) == chunk.size, f"{chunk.place} has changed"
-            yield chunk, held
+        pairs, read = text.pairs(), 0
+        for chunk in chunks:
+            if chunk.text == text.name:
+                held = list(islice(pairs, chunk.first - 1 - read, chunk.first - 1 - read + chunk.size))
+                assert len(held) == chunk.size, f"{chunk.place} has changed"
+                read = chunk.first - 1 + chunk.size
+                yield chunk, held
+
+
+def deal_pairs(
+    corpus: OwnCorpus, *, sizes: dict[str, int], seed: int, cleaning: CleaningOptions
+) -> Iterator[tuple[str, int, Pair]]:
+    """Yields every pair of the corpus with its split and the number of its text in that split, from 0.
+
+    The different source sentences are sorted by a hash of seed and sentence. The first ones become test, the next ones
+    valid. Added text therefore changes few of them. Each chosen sentence gets the first of its pairs that cleaning
+    would keep, with words separated by spaces. Its other pairs are left out.
+
+    :param sizes: number of pairs to split off train, for valid and for test.
+    :raises SettingError: train has too few source sentences.
+    """
+    languages = (corpus.source, corpus.target)
+    usable = _usable(cleaning, languages)
+    owner = _chosen(corpus, sizes, seed, usable)
+    taken: set[int | None] = set()
+    for split, texts in corpus.texts.items():
+        for number, summary in enumerate(texts):
+            for pair in summary.text.pairs(languages):
+                key = _key(pair[0], seed) if split == "train" and owner else None
+                if key not in owner:
+                    yield split, number, pair
+                elif key not in taken and usable(pair):
+                    taken.add(key)
+                    yield owner[key], 0, pair
+
+
+def _chosen(
+    corpus: OwnCorpus, sizes: dict[str, int], seed: int, usable: Callable[[Pair], bool]
+) -> dict[int | None, str]:
+    """Maps the key of each chosen source sentence of train to its split."""
+    if not sizes:
+        return {}
+    keys = array("Q")
+    for summary in corpus.texts["train"]:
+        keys.extend(_key(pair[0], seed) for pair in summary.text.pairs((corpus.source, corpus.target)) if usable(pair))
+    distinct = np.unique(np.frombuffer(keys, dtype=np.uint64)) if keys else np.empty(0, dtype=np.uint64)
+    if len(distinct) <= sum(sizes.values()):
+        wanted = ", ".join(f"{split} {count:,}" for split, count in sizes.items())
+        raise SettingError(
+            "",
+            f"the training text has {len(distinct):,} different source sentences after cleaning",
+            expected=f"more than the {sum(sizes.values()):,} that are split off ({wanted})",
+            advice="give more text, or give these sets as separate files",
+        )
+    owner: dict[int | None, str] = {}
+    for split in sorted(sizes):  # test before valid, so another size of valid does not change test
+        owner.update(dict.fromkeys(distinct[len(owner) : len(owner) + sizes[split]].tolist(), split))
+    return owner
+
+
+def _key(source: str, seed: int) -> int:
+    content = f"{seed}\n{' '.join(source.split())}".encode()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+
+
+def _usable(cleaning: CleaningOptions, languages: tuple[str, str]) -> Callable[[Pair], bool]:
+    cleaner = PairCleaner(dataclasses.replace(cleaning, empty=True, leaks=False, languages=False), languages=languages)
+    return lambda pair: cleaner.reason((" ".join(pair[0].split()), " ".join(pair[1].split()))) is None

@@ -20,7 +20,6 @@ from rskip.files.cache import (
     verified,
 )
 from rskip.files.checksum import file_difference, sha256_file
-from rskip.files.whole import disk_space
 from rskip.settings.errors import SettingError
 
 AT_ONCE = 4  # downloads
@@ -49,14 +48,11 @@ def fetch(
     :raises OSError: the server can't be reached, or the cache's disk is full.
     """
     cache = cache_folder() / folder
-    elsewhere = "set RSKIP_DATA to another folder"
-    with disk_space(cache, advice=f"free some space, or {elsewhere}", elsewhere=elsewhere):
-        if mirror is not None and not mirror.startswith(ADDRESSES):
-            if "://" in mirror:
-                expected = "a folder, or a URL that begins with http:// or https://"
-                raise SettingError("mirror", f"is {mirror}", expected=expected)
-            return _several_at_once(files, _from_folder(files, expanded_path(mirror, "mirror"), cache))
-        return _several_at_once(files, _from_cache(files, cache) if offline else _from_web(mirror, cache))
+    if mirror is not None and not mirror.startswith(ADDRESSES):
+        if "://" in mirror:
+            raise SettingError.of_value("mirror", mirror, "a folder, or a URL that begins with http:// or https://")
+        return _several_at_once(files, _from_folder(files, expanded_path(mirror, "mirror"), cache))
+    return _several_at_once(files, _from_cache(files, cache) if offline else _from_web(mirror, cache))
 
 
 def _several_at_once(files: Sequence[UpstreamFile], get: _Get) -> dict[UpstreamFile, FetchedFile]:

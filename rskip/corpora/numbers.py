@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from array import array
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from itertools import islice
@@ -52,73 +53,39 @@ TEMPLATES = (
     ("a ticket to {city} costs {money}.", "eine Fahrkarte nach {city} kostet {money}."),
 )
 
+
+def _pairs(english: str, german: str) -> tuple[Pair, ...]:
+    return tuple(zip(english.split(", "), german.split(", "), strict=True))
+
+
 WORDS: dict[str, tuple[Pair, ...]] = {
-    "name": (
-        ("Anna", "Anna"),
-        ("Ben", "Ben"),
-        ("Clara", "Clara"),
-        ("David", "David"),
-        ("Emma", "Emma"),
-        ("Jonas", "Jonas"),
-        ("Lena", "Lena"),
-        ("Paul", "Paul"),
-        ("Sofia", "Sofia"),
+    "name": _pairs(
+        "Anna, Ben, Clara, David, Emma, Jonas, Lena, Paul, Sofia",
+        "Anna, Ben, Clara, David, Emma, Jonas, Lena, Paul, Sofia",
     ),
-    "city": (
-        ("Berlin", "Berlin"),
-        ("Cologne", "Köln"),
-        ("Geneva", "Genf"),
-        ("Hamburg", "Hamburg"),
-        ("Munich", "München"),
-        ("Nuremberg", "Nürnberg"),
-        ("Vienna", "Wien"),
-        ("Zurich", "Zürich"),
+    "city": _pairs(
+        "Berlin, Cologne, Geneva, Hamburg, Munich, Nuremberg, Vienna, Zurich",
+        "Berlin, Köln, Genf, Hamburg, München, Nürnberg, Wien, Zürich",
     ),
-    "day": (
-        ("Monday", "Montag"),
-        ("Tuesday", "Dienstag"),
-        ("Wednesday", "Mittwoch"),
-        ("Thursday", "Donnerstag"),
-        ("Friday", "Freitag"),
-        ("Saturday", "Samstag"),
-        ("Sunday", "Sonntag"),
+    "day": _pairs(
+        "Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday",
+        "Montag, Dienstag, Mittwoch, Donnerstag, Freitag, Samstag, Sonntag",
     ),
-    "month": (
-        ("January", "Januar"),
-        ("March", "März"),
-        ("May", "Mai"),
-        ("June", "Juni"),
-        ("July", "Juli"),
-        ("August", "August"),
-        ("October", "Oktober"),
-        ("December", "Dezember"),
+    "month": _pairs(
+        "January, March, May, June, July, August, October, December",
+        "Januar, März, Mai, Juni, Juli, August, Oktober, Dezember",
     ),
-    "plural": (
-        ("apples", "Äpfel"),
-        ("bicycles", "Fahrräder"),
-        ("birds", "Vögel"),
-        ("books", "Bücher"),
-        ("chairs", "Stühle"),
-        ("dogs", "Hunde"),
-        ("houses", "Häuser"),
-        ("keys", "Schlüssel"),
-        ("letters", "Briefe"),
-        ("trees", "Bäume"),
+    "plural": _pairs(
+        "apples, bicycles, birds, books, chairs, dogs, houses, keys, letters, trees",
+        "Äpfel, Fahrräder, Vögel, Bücher, Stühle, Hunde, Häuser, Schlüssel, Briefe, Bäume",
     ),
-    "building": (
-        ("the bridge", "die Brücke"),
-        ("the church", "die Kirche"),
-        ("the station", "der Bahnhof"),
-        ("the theatre", "das Theater"),
-        ("the tower", "der Turm"),
+    "building": _pairs(
+        "the bridge, the church, the station, the theatre, the tower",
+        "die Brücke, die Kirche, der Bahnhof, das Theater, der Turm",
     ),
-    "thing": (
-        ("the bag", "die Tasche"),
-        ("the bread", "das Brot"),
-        ("the coat", "der Mantel"),
-        ("the lamp", "die Lampe"),
-        ("the picture", "das Bild"),
-        ("the table", "der Tisch"),
+    "thing": _pairs(
+        "the bag, the bread, the coat, the lamp, the picture, the table",
+        "die Tasche, das Brot, der Mantel, die Lampe, das Bild, der Tisch",
     ),
 }
 
@@ -195,15 +162,48 @@ def _sentence(draw: random.Random) -> Pair:
 
 def _distinct(draw: random.Random) -> Iterator[Pair]:
     """Different sentences, until new ones become rare."""
-    seen: set[int] = set()  # digests of 64 bits, of which two in five million are equal with a probability of 1e-6
+    seen = _Seen()
     repeated = 0
     while repeated < 1_000:
         pair = _sentence(draw)
-        digest = int.from_bytes(hashlib.blake2b(pair[0].encode(), digest_size=8).digest(), "little")
-        repeated = repeated + 1 if digest in seen else 0
-        if not repeated:
-            seen.add(digest)
-            yield pair
+        if not seen.add(pair[0]):
+            repeated += 1
+            continue
+        repeated = 0
+        yield pair
+
+
+class _Seen:
+    """A set of sentences, as digests of 64 bits in 16 to 32 bytes each.
+
+    The probability that two of five million sentences share a digest is about one in a million.
+    """
+
+    def __init__(self) -> None:
+        self._table = array("Q", bytes(8 << 10))  # 0 is an empty slot
+        self._count = 0
+
+    def add(self, sentence: str) -> bool:
+        """Adds a sentence and returns whether it is new."""
+        digest = int.from_bytes(hashlib.blake2b(sentence.encode(), digest_size=8).digest(), "little") or 1
+        place = self._place(digest)
+        if self._table[place]:
+            return False
+        self._table[place] = digest
+        self._count += 1
+        if 2 * self._count > len(self._table):
+            old, self._table = self._table, array("Q", bytes(16 * len(self._table)))
+            for each in filter(None, old):
+                self._table[self._place(each)] = each
+        return True
+
+    def _place(self, digest: int) -> int:
+        """The slot of the digest, or the empty slot for it."""
+        last = len(self._table) - 1
+        place = digest & last
+        while self._table[place] not in (0, digest):
+            place = (place + 1) & last
+        return place
 
 
 def generate_numbers(*, pairs: int, seed: int, german_first: bool = False) -> Iterator[tuple[str, Pair]]:

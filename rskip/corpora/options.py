@@ -72,9 +72,9 @@ class PrepareOptions(Checked):
     entities: Annotated[
         Entities | None, Meta(description="keep HTML entities such as &quot;, or convert them to characters")
     ] = None
-    empty: Annotated[
-        bool | None, Meta(description="drop pairs with an empty side", extra={"flag": "drop-empty"})
-    ] = None
+    empty: Annotated[bool | None, Meta(description="drop pairs with an empty side", extra={"flag": "drop-empty"})] = (
+        None
+    )
     max_words: Annotated[
         Annotated[int, Meta(ge=0)] | None, Meta(description="drop pairs with over N words on a side; 0: no limit")
     ] = None
@@ -118,7 +118,7 @@ class PrepareOptions(Checked):
             ge=1,
             le=500,  # whose files are open at a time
             description="split the training set into N parts, for corpora larger than memory; fairseq-train reads one "
-            "per epoch"
+            "per epoch",
         ),
     ] = 1
 

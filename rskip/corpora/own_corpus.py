@@ -1,4 +1,4 @@
-"""Defines a corpus of the user's own files: its content and its default preparation."""
+"""Defines a corpus of the user's own files: its content, its default preparation, and a report on it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rskip.corpora.cleaning.languages import SHORTEST_CHARACTERS, knows_language, likely_language
 from rskip.corpora.corpus import CleaningOptions, Corpus, PrepareDefaults
 from rskip.corpora.own_text import OwnText, PairedFiles
 from rskip.files.checksum import sha256_file
 from rskip.machine.progress import Progress
+from rskip.machine.terminal import columns
 from rskip.settings.errors import SettingError
+
+if TYPE_CHECKING:
+    from rskip.corpora.record import OwnRecord
 
 HELD_OUT = ("valid", "test")
 SIDES = ("source", "target")
@@ -228,3 +232,26 @@ def _check_languages(text: TextSummary, languages: tuple[str, str]) -> list[str]
         for place, language, code in zip(places, found, languages, strict=True)
         if language not in (None, code) and knows_language(code)
     ]
+
+
+def reading_report(corpus: OwnCorpus, made: OwnRecord) -> str:
+    """A table of the files, the remarks, and the sizes of the sets that were split off, without a last line feed.
+
+    :param made: the content of the prepared folder's corpus.json.
+    """
+    rows: list[tuple[str, ...]] = [("read", "file", "pairs", f"words {corpus.source}", f"words {corpus.target}")]
+    for split, texts in corpus.texts.items():
+        for summary in texts:
+            files = ", ".join(str(file) for file in summary.text.files)
+            rows.append((split, files, f"{summary.pairs:,}", *(f"{count:,}" for count in summary.words)))
+    lines = [columns(rows, left=(0, 1)), *corpus.remarks]
+    if corpus.split_off:
+        counts = ", ".join(f"{split} {made['options'][split]:,}" for split in corpus.split_off)
+        line = f"split off the training pairs: {counts} (seed {made['options']['seed']})"
+        if left_out := made["left_out"]:
+            line += f"; dropped: {left_out:,} other pairs with the same source sentences"
+        lines.append(line)
+    for language in sorted({corpus.source, corpus.target} & WITHOUT_SPACES):
+        if made["options"]["subwords"] == "bpe":
+            lines.append(f"{language} is written without spaces: --subword sentencepiece may be better")
+    return "\n".join(lines)

@@ -28,15 +28,14 @@ from rskip.corpora.record import (
 from rskip.corpora.stages.assemble import DICTIONARY, assemble
 from rskip.corpora.stages.binarise import BINARISED, binarise_shard, find_fairseq_preprocess
 from rskip.corpora.stages.deduplicate import deduplicate
-from rskip.corpora.stages.learn import TEXT, learn
-from rskip.corpora.stages.segment import segment_held_out, segment_train
 from rskip.corpora.stages.setting import Setting
+from rskip.corpora.stages.subwords import TEXT, learn, segment_held_out, segment_train
 from rskip.corpora.stages.tokenise import REFERENCE, tokenise_held_out, tokenise_train
 from rskip.files.archives import extract
 from rskip.files.cache import FetchedFile
 from rskip.files.lock import one_at_a_time
 from rskip.files.state import read_state
-from rskip.files.whole import disk_space, real_path
+from rskip.files.whole import real_path
 from rskip.machine.progress import Progress
 from rskip.machine.workers import in_order
 from rskip.settings.kinds import Whole
@@ -99,9 +98,7 @@ def prepare(
             file.name: {"url": file.url, "size": fetched.size, "sha256": fetched.sha256}
             for file, fetched in files.items()
         }
-    advice = "free some space and repeat the command to resume, or choose another output"
-    elsewhere = "choose another output"
-    with disk_space(output, advice=advice, elsewhere=elsewhere), one_at_a_time(output, inherited=True):
+    with one_at_a_time(output, inherited=True):
         if not needs_build(output, planned, force=force):
             return False  # another process has made it in the meantime
         setting = _setting(corpus, resolved, work=work, workers=workers)
@@ -139,9 +136,7 @@ def _setting(corpus: Corpus, options: PrepareOptions, *, work: WorkFolder, worke
         # dash splits they reproduce 97 %, with normalised punctuation 99.8 %.
         escape = options.cleaning.entities == "keep"
         config = dataclasses.replace(config, normalise_punctuation=False, dash_splits=False, escape=escape)
-    return Setting(
-        options=options, config=config, tokenised=corpus.defaults.tokenised, work=work, workers=workers
-    )
+    return Setting(options=options, config=config, tokenised=corpus.defaults.tokenised, work=work, workers=workers)
 
 
 def _make_result(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]) -> dict[str, Any]:

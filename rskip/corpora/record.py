@@ -196,9 +196,9 @@ def record_difference(record: Mapping[str, Any], planned: Mapping[str, Any]) -> 
 
     A size or checksum that the plan does not know equals every recorded one.
     """
-    changed = [
-        key for key in planned if key != "inputs" and record.get(key) != planned[key]
-    ] + ["inputs"] * (not _same_inputs(record.get("inputs"), planned["inputs"]))
+    changed = [key for key in planned if key != "inputs" and record.get(key) != planned[key]] + ["inputs"] * (
+        not _same_inputs(record.get("inputs"), planned["inputs"])
+    )
     if not changed:
         return None
     if "corpus" in changed:
@@ -227,7 +227,7 @@ def _listed(options: Any) -> str:
 
 
 class WorkFolder:
-    """The work folder `FOLDER.partial` beside FOLDER. state.json has its plan; stages write atomically.
+    """The work folder `FOLDER.partial` beside FOLDER. state.json has its plan; the stages write whole results.
 
     :param output: the folder to make.
     """
@@ -298,8 +298,7 @@ class WorkFolder:
         return self.path.with_name(f".{self.path.name}.aside")
 
     def _clear(self) -> None:
-        if self._aside.exists():
-            shutil.rmtree(self._aside)
+        shutil.rmtree(self._aside, ignore_errors=True)  # another process may remove it too
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -129,7 +129,11 @@ def find_text_corpus(name: str) -> TextCorpus:
 def _find(name: str, corpora: Mapping[str, T], expected: str) -> T:
     if name in corpora:
         return corpora[name]
-    kinds = {"two languages": CORPORA, "image captions": CAPTION_CORPORA, "a text in one language": TEXT_CORPORA}
+    kinds: dict[str, Mapping[str, object]] = {
+        "two languages": CORPORA,
+        "image captions": CAPTION_CORPORA,
+        "a text in one language": TEXT_CORPORA,
+    }
     for kind, others in kinds.items():
         if name in others:
             raise SettingError("", f"{name} has {kind}", expected=expected)

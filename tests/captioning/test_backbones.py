@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -106,12 +104,6 @@ def test_a_detectors_regions_are_its_best_ones_in_the_pictures_own_pixels(weight
     assert len(more.values) == 36 and np.array_equal(more.boxes[:7], few[0].boxes)
 
 
-def test_a_description_gives_the_same_backbone_again(weights):
-    settings = FeatureSettings(size=64, dtype="float32")
-    description = load_backbone("squeezenet1_1", weights("squeezenet1_1"), settings=settings).description
-    assert backbone_of({"format": 1, **description}, weights("squeezenet1_1")).description == description
-
-
 def test_weights_that_can_not_be_had_or_are_others_are_refused(weights, tmp_path, monkeypatch):
     path = weights("resnet18")
     with pytest.raises(FileNotFoundError, match="no weights"):
@@ -142,11 +134,3 @@ def test_names_that_are_no_backbone_are_refused(weights):
             load_backbone(name)
     with pytest.raises(SettingError, match="size"):
         load_backbone("resnet18", weights("resnet18"), settings=FeatureSettings(size=32))
-
-
-def test_packages_that_are_missing_are_named(monkeypatch):
-    for module, name, words in (("timm", LITE0, "needs timm"), ("torchvision", "resnet18", "needs torchvision")):
-        with monkeypatch.context() as patch:
-            patch.setitem(sys.modules, module, None)
-            with pytest.raises(ValueError, match=f"{words}: install the extra captioning with"):
-                load_backbone(name)

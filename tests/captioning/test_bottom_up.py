@@ -76,23 +76,6 @@ def test_what_holds_no_such_features_is_refused(tmp_path):
         store_bottom_up(tmp_path / "none", tmp_path / "store")
 
 
-def test_what_is_unlike_most_or_not_finite_is_left_out(tmp_path):
-    values, boxes = regions(4)
-    values[3] = np.nan
-    encoded = [base64.b64encode(each.tobytes()).decode() for each in (boxes, values)]
-    no_number = "\t".join(["4", "640", "480", "36", *encoded]) + "\n"
-    (tmp_path / "mixed.tsv").write_text(line(1, dim=1024) + line(2) + no_number + line(3) + "5" * 100)
-    result = store_bottom_up(tmp_path / "mixed.tsv", tmp_path / "store")
-    assert result.done == 2 and FeatureStore(tmp_path / "store").names == ["2", "3"]
-    expected = {
-        1: "1 has features of 1024 numbers, expected 2048",
-        3: "4 has features that are not finite numbers of float16",
-        5: "1 fields, expected 6",
-    }
-    for (place, text), (number, words) in zip(result.failed.items(), expected.items(), strict=True):
-        assert place.endswith(f"mixed.tsv, line {number}") and text.startswith(f"{place}: {words}")
-
-
 def test_a_line_without_an_end_is_not_read_whole(tmp_path, monkeypatch):
     monkeypatch.setattr("rskip.captioning.bottom_up._MOST_LINE", 1000)
     (tmp_path / "long.tsv").write_text("7" * 5000 + "\n" + line(1, 2, 8) + "7" * 1000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -90,16 +89,6 @@ def test_resuming_tries_failed_images_again(caption, pictures, tmp_path, monkeyp
     monkeypatch.setattr(Captioner, "search", lambda *args: sizes.append(len(args[1])) or search(*args))
     assert caption(pictures, *options) == (0, "", "") and sizes == [2]  # the batch of the failed image
     assert output.read_bytes() == whole.read_bytes() and {*tmp_path.glob("*.jsonl*")} == {whole, output}
-
-
-def test_a_name_that_is_not_utf8_is_told(caption, pictures, tmp_path):
-    """JSON can't have it."""
-    os.rename(pictures / "b.jpg", os.fsencode(pictures) + b"/b\xff.jpg")
-    status, out, err = caption(pictures)
-    assert status == 2 and len(out.splitlines()) == 4 and "b\ufffd.jpg: a file name that is not UTF-8: rename it" in err
-    status, _, said = caption(pictures, "--output", tmp_path / "captions.jsonl", "--quiet")
-    assert status == 2 and said.startswith(err.rstrip())
-    assert written(tmp_path / "captions.jsonl")[1]["image"].endswith("b\ufffd.jpg")
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(28, "No space left on device")])

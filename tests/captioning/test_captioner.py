@@ -61,17 +61,6 @@ def test_precisions(captioner, folder, pictures):
     assert scores[0] == pytest.approx(scores[1], abs=0.1) and scores[0] != scores[1]
 
 
-def test_a_checkpoint_without_a_dictionary_names_the_flag(tmp_path, monkeypatch):
-    monkeypatch.setattr("rskip.captioning.captioner.read_captioning_checkpoint", lambda path: torch.nn.Identity())
-    with pytest.raises(FileNotFoundError, match=r"dict\.txt: give the dict\.txt of the model's data, .* --dictionary"):
-        Captioner.from_pretrained(tmp_path / "checkpoint_best.pt")
-
-
-def test_a_folder_has_its_own_dictionary(folder):
-    with pytest.raises(ValueError, match="--dictionary is only for a .pt file"):
-        Captioner.from_pretrained(folder, dictionary=folder / "dict.txt")
-
-
 def test_what_can_not_be_captioned_is_told(captioner, pictures, tmp_path):
     (tmp_path / "words.jpg").write_text("words")
     with pytest.raises(UnreadableImage, match="^image 2: .*words.jpg: not an image"):
@@ -105,13 +94,3 @@ def test_another_backbone_than_the_models_is_refused(captioner, folder, captioni
     with pytest.raises(ValueError, match="bottom-up features, which rskip can't compute from images"):
         published(pictures / "a.png")
     assert isinstance(published(Features(np.ones((4, 3), np.float16), None)), str)
-
-
-def test_want_of_memory_names_what_to_change(captioner, pictures, monkeypatch):
-    def encode(*_):
-        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
-
-    features = captioner.read([pictures / "a.png"])
-    monkeypatch.setattr(captioner.model, "encode", encode)
-    with pytest.raises(ValueError, match="not enough memory for 1 images: give a smaller batch_size"):
-        captioner.caption(features)

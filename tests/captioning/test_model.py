@@ -45,11 +45,6 @@ def test_parameters_are_those_of_projection_layers_and_words():
     assert sum(each.numel() for each in sas.parameters()) - count == 31_518_780  # as in translation
 
 
-def test_members_are_those_of_the_transformer_but_for_the_projection():
-    names = [name for name in build().state_dict() if not name.startswith(("encoder.layers.", "decoder."))]
-    assert names == ["encoder.projection.weight", "encoder.projection.bias"]
-
-
 def test_positions_of_a_grid_tell_row_and_column():
     positions = GridPositions(16)(torch.tensor([[2, 3], [2, 2]]), 6)
     along = SinusoidalPositions(8, 8, padding_index=0)
@@ -90,9 +85,7 @@ def test_greedy_search_takes_what_the_decoder_finds_most_probable():
     model, images = build(), [grid(2, 3), grid(2, 2, seed=1)]
     features, padding, grids = batch_features(images)
     options = SearchOptions(beam=1, min_length=5, max_length_b=5)
-    found = beam_search(
-        model, model.encode(features, padding, grids), options, source_lengths=(~padding).sum(1)
-    )
+    found = beam_search(model, model.encode(features, padding, grids), options, source_lengths=(~padding).sum(1))
     for row, (hypothesis,) in enumerate(found):
         prefix = torch.tensor([[2, *hypothesis.tokens[:-1].tolist()]])
         logits = model(*batch_features([images[row]]), prefix)[0, :5]

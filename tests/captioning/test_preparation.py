@@ -9,11 +9,9 @@ import pytest
 
 from rskip.captioning.captions import read_split
 from rskip.captioning.preparation import CaptionOptions, prepare_captions, summary
-from rskip.cli.main import main
-from rskip.corpora import CAPTION_CORPORA, find_caption_corpus, find_corpus
+from rskip.corpora import find_caption_corpus
 from rskip.corpora.corpus import UpstreamFile
 from rskip.corpora.record import OutputError, read_corpus_record
-from rskip.settings.errors import SettingError
 from rskip.text import Dictionary
 
 SPLITS = {"train": ["a.jpg", "b.jpg", "c.jpg"], "valid": ["d.jpg"], "test": ["e.jpg", "f.jpg"]}
@@ -151,33 +149,6 @@ def test_karpathys_splits(tmp_path):
         path.write_text(json.dumps(content))
         with pytest.raises(ValueError, match=message):
             prepare_captions(corpus, tmp_path / "new", mirror=str(tmp_path))
-
-
-def test_the_command(flickr8k, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(CAPTION_CORPORA, "flickr8k", flickr8k)
-    command = ["prepare", "flickr8k", "--output", str(tmp_path / "data"), "--mirror", str(tmp_path / "mirror")]
-    assert main([*command, "--images", str(add_pictures(tmp_path / "p", ["a.jpg", "d.jpg", "e.jpg"]))]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        f"{tmp_path / 'data'} is ready: images: train 1 of 3, valid 1, test 1 of 2; dictionary: 3 words",
-        "3 captioned images are not in the folder, such as b.jpg",
-    ]
-    assert main([*command, "--min-count", "0"]) == 2
-    assert "--min-count is 0: expected a whole number, 1 or more" in capsys.readouterr().err
-    assert main(command) == 2 and "replace it with --force" in capsys.readouterr().err
-    assert main([*command, "--bpe-size", "3"]) == 2
-    assert "--bpe-size is only for two languages" in capsys.readouterr().err
-    assert main(["prepare", "numbers-en-de", "--images", "x"]) == 2
-    assert "--images is only for image captions" in capsys.readouterr().err
-
-
-def test_names():
-    assert list(CAPTION_CORPORA) == ["flickr8k", "coco-karpathy"]
-    with pytest.raises(SettingError, match="did you mean 'flickr8k'"):
-        find_caption_corpus("flickr")
-    with pytest.raises(SettingError, match="has two languages: expected captions: flickr8k, coco-karpathy"):
-        find_caption_corpus("multi30k-en-de")
-    with pytest.raises(SettingError, match="has image captions"):
-        find_corpus("flickr8k")
 
 
 def test_flickr8k_itself(tmp_path, shared):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.corpora.stages.binarise import binarise, binarised_sentences, find_fairseq_preprocess
+from rskip.corpora.stages.binarise import binarise
 
 COUNTS = {"train": 3, "valid": 2, "test": 1, "test1": 4}
 
@@ -36,11 +36,6 @@ def run(tmp_path: Path) -> None:
 def script(command: Path, text: str) -> None:
     command.write_text(f"#!/bin/sh\n{text}\n")
     command.chmod(0o755)
-
-
-def test_missing_fairseq_says_how_to_get_it(command: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no fairseq-preprocess in .*bin: .* `rskip setup-fairseq`"):
-        find_fairseq_preprocess()
 
 
 def test_arguments(command: Path, tmp_path: Path) -> None:
@@ -76,9 +71,3 @@ def test_sentences_that_get_lost_are_noticed(command: Path, tmp_path: Path) -> N
     (tmp_path / "out/valid.en-de.de.idx").write_bytes(index(1))
     with pytest.raises(OSError, match=r"fairseq-preprocess wrote 1 of 2 sentences: valid\.en-de\.de\.idx"):
         run(tmp_path)
-
-
-def test_index_of_another_format(tmp_path: Path) -> None:
-    (tmp_path / "a.idx").write_bytes(b"TNTIDX\0\0" + bytes(40))
-    with pytest.raises(ValueError, match=r"a\.idx is not an index of fairseq's mmap format"):
-        binarised_sentences(tmp_path / "a.idx")

@@ -63,11 +63,3 @@ def test_generated_corpus() -> None:
         "train: 30,000 pairs by default",
         "prepared: punctuation normalised, tokenised as Moses does, 500 subword units",
     ]
-
-
-def test_what_decides_a_download_is_said() -> None:
-    described = describe(CORPORA["wmt14-en-fr"])
-    assert "  train: europarl-v7, commoncrawl, un, news-commentary-v9, giga-fren\n" in described
-    assert "  files: over 6.6 GB: training-parallel-europarl-v7.tgz (657.6 MB), " in described
-    assert "  prepared: tokenised by its publisher, training pairs" in describe(CORPORA["iwslt15-vi-en"])
-    assert all("\n  terms: " in describe(corpus) for corpus in CORPORA.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
 import hashlib
 import lzma
@@ -73,11 +72,6 @@ def test_web_files_are_cached_with_their_checksums(upstream: Upstream, server: A
     assert len(server.requests) == len(NAMES)
 
 
-def test_mirror_address(upstream: Upstream, server: Any, mirror: Path, cache: Path) -> None:
-    fetch(upstream(), folder="tiny", mirror=f"{server.url}/")
-    assert (cache / "tiny/val.de.gz").read_bytes() == (mirror / "val.de.gz").read_bytes()
-
-
 @pytest.mark.parametrize("known", [False, True])
 def test_damaged_cache_is_fetched_again(
     upstream: Upstream, server: Any, mirror: Path, cache: Path, known: bool
@@ -89,28 +83,6 @@ def test_damaged_cache_is_fetched_again(
     fetch(files, folder="tiny")
     assert server.requests[len(NAMES) :] == ["train.de.gz"]
     assert damaged.read_bytes() == (mirror / "train.de.gz").read_bytes()
-
-
-def test_a_new_release_of_a_file_whose_sum_nobody_knows_is_taken(
-    upstream: Upstream, server: Any, mirror: Path, cache: Path
-) -> None:
-    files = upstream(url=server.url, known=False)
-    fetch(files, folder="tiny")
-    (mirror / "val.de.gz").write_bytes(b"a new release")
-    (cache / "tiny/val.de.gz").unlink()
-    for _ in range(2):
-        new = fetch(files, folder="tiny")[files[NAMES.index("val.de.gz")]]
-        assert new.sha256 == hashlib.sha256(b"a new release").hexdigest()
-    assert len(server.requests) == len(NAMES) + 1
-
-
-def test_full_disk_of_the_cache(upstream: Upstream, server: Any, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*args: object, **kwargs: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("rskip.files.download.download", full)
-    with pytest.raises(OSError, match=rf"no space left for {cache}/tiny: free some space, or set RSKIP_DATA"):
-        fetch(upstream(url=server.url), folder="tiny")
 
 
 def test_files_missing_in_the_mirror(upstream: Upstream, mirror: Path) -> None:
@@ -180,16 +152,6 @@ def test_packed_file_stands_in_for_the_file(tmp_path: Path, cache: Path, suffix:
     assert fetch([file], folder="tiny", mirror=str(mirror))[file].path == mirror / "train.en"
 
 
-def test_real_files_packed_in_a_mirror(shared: Path) -> None:
-    """IWSLT'15's tests lie there as .gz; upstream serves them unpacked."""
-    mirror = shared / "data/iwslt15-en-vi"
-    names = ["tst2012.en", "tst2012.vi", "tst2013.en", "tst2013.vi"]
-    files = [UpstreamFile(name=name, url=f"https://x/{name}") for name in names]
-    fetched = fetch(files, folder="iwslt15-en-vi", mirror=str(mirror))
-    for file in files:
-        assert fetched[file].path.read_bytes() == gzip.decompress((mirror / f"{file.name}.gz").read_bytes())
-
-
 def test_offline_reads_the_cache(upstream: Upstream, server: Any, cache: Path) -> None:
     files = upstream(url=server.url)
     online = fetch(files, folder="tiny")
@@ -205,20 +167,6 @@ def test_offline_reads_the_cache(upstream: Upstream, server: Any, cache: Path) -
     with pytest.raises(FileNotFoundError, match=message):
         fetch(files, folder="tiny", offline=True, mirror=server.url)
     assert server.requests == []
-
-
-def test_several_at_once(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three downloads meet, twice."""
-    monkeypatch.setattr("rskip.corpora.fetch.AT_ONCE", 3)
-    meeting = threading.Barrier(3, timeout=20)
-
-    def meet(url: str, target: Path, **kwargs: object) -> None:
-        meeting.wait()
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(b"")
-
-    monkeypatch.setattr("rskip.files.download.download", meet)
-    assert len(fetch(upstream(known=False), folder="tiny")) == 6
 
 
 def test_one_that_fails_stops_the_others(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -256,65 +256,38 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     given = ["--source", "train.en", "--target", "train.de"]
     monkeypatch.setattr("rskip.files.packed._zstd", lambda: None)
     for arguments, message in (
-        (["--source", "train.en"], "--source is given without --target: give both"),
-        (["--valid-source", "a", "--valid-target", "b"], "no text to train on: give --source and --target, "),
-        (
-            ["numbers-en-de", *given],
-            "--source is for your own text: give either this flag or the corpus numbers-en-de",
-        ),
-        ([*same, "a.en", "--target", "train.de"], "2 source files and 1 target files were given: expected equal"),
-        ([*same, "--target", "-"], "- (standard input) can't be two files: give both sides as a table, --table -"),
-        ([*given, "--mirror", "."], "--mirror is only for corpora from --list, not for your own text"),
-        (["--train-prefix", "train"], "--train-prefix needs the codes at the end of the file names: give"),
-        ([*given, "--valid-prefix", "vlaid"], "no file vlaid.en, nor a compressed one (.gz, .xz, .zst, .bz2): "),
-        (
-            ["--train-prefix", "nowhere", "--test-source", "train.en", "--test-target", "train.de"],
-            "no file nowhere.en, nor a compressed one",
-        ),
-        (["--train-prefix", "nowhere", *codes], "no file nowhere.en, nor a compressed one (.gz, .xz, .zst, .bz2): "),
+        (["--source", "train.en"], "--source is given without --target"),
+        (["--valid-source", "a", "--valid-target", "b"], "no text to train on"),
+        (["numbers-en-de", *given], "--source is for your own text"),
+        ([*same, "a.en", "--target", "train.de"], "2 source files and 1 target files were given"),
+        ([*same, "--target", "-"], "- (standard input) can't be two files"),
+        ([*given, "--mirror", "."], "--mirror is only for corpora from --list"),
+        (["--train-prefix", "train"], "--train-prefix needs the codes"),
+        (["--train-prefix", "nowhere", *codes], "no file nowhere.en, nor a compressed one"),
         ([*same, "--target", "nowhere.de"], "nowhere.de: No such file or directory"),
-        ([*same, "--target", "one.tsv"], "unknown languages: the names of train.en and one.tsv don't end in language"),
+        ([*same, "--target", "one.tsv"], "unknown languages: the names of train.en and one.tsv"),
         (
             [*given, "--valid-source", "train.de", "--valid-target", "train.en"],
-            "the files disagree about the languages: train.en says en and de,",
+            "the files disagree about the languages",
         ),
-        ([*given, "--languages", "en", "German"], "language 'German': expected a code, such as en, de or zh"),
-        ([*same, "--target", "train.en"], "both languages are en: fairseq names files by language"),
-        ([*same, "--target", "train.en", *codes], "train.en and train.en have the same content: expected a source"),
-        (
-            [*given, "--test-prefix", "train", *codes],
-            "train.en and train.de (test) and train.en and train.de (train) have",
-        ),
+        ([*given, "--languages", "en", "German"], "language 'German': expected a code"),
+        ([*same, "--target", "train.en"], "both languages are en"),
+        ([*same, "--target", "train.en", *codes], "train.en and train.en have the same content"),
+        ([*given, "--test-prefix", "train", *codes], "train.en and train.de (test) and train.en and train.de (train)"),
         ([*same, "--target", "empty.de"], "empty.de is empty"),
-        ([*same, "--target", "short.de"], "train.en has 50 lines and short.de has 49: a text and its translation"),
-        ([*same, "--target", "utf16.de"], "utf16.de: line 1 is UTF-16: convert the text to UTF-8"),
-        ([*same, "--target", "latin.de"], "latin.de: line 1 is not valid UTF-8 (byte 0xe4 at position 11): convert"),
+        ([*same, "--target", "short.de"], "train.en has 50 lines and short.de has 49"),
+        ([*same, "--target", "utf16.de"], "utf16.de: line 1 is UTF-16"),
+        ([*same, "--target", "latin.de"], "latin.de: line 1 is not valid UTF-8"),
         ([*same, "--target", "cut.de.gz"], "cut.de.gz is damaged or truncated after line "),
-        ([*same, "--target", "zstd.de"], "zstd.de is compressed with zstd, which this Python can't read: install"),
-        (["--table", "one.tsv", *codes], "one.tsv: line 2 has 1 columns: expected at least 2, separated by tabs"),
-        (
-            ["--table", "one.tsv", "--columns", "a", "c", *codes],
-            "one.tsv has no column 'c': its first line holds ['a', 'b']",
-        ),
-        (["--table", "not.jsonl", *codes], "not.jsonl: line 2 is not a JSON object, as the first line is"),
-        (
-            ["--table", "keys.jsonl", *codes],
-            "keys.jsonl: line 1 has no text under the key 'de'; its keys are ['en', 'fr']: name",
-        ),
-        (["--table", "empty.de", *codes], "empty.de is empty: expected one pair of sentences per line"),
-        (
-            [*given, "--test-prefix", "long", *codes],
-            "long.en: sentence 3 has 20,001 characters: expected at most 20,000",
-        ),
-        (["--train-prefix", "two", *codes], "the training text has 2 different source sentences after cleaning: "),
-        (
-            ["--train-prefix", "blank", *codes],
-            "the training text has 0 different source sentences after cleaning: ",
-        ),
-        (
-            [*given, "--valid-prefix", "two", "--valid", "3", *codes],
-            "--valid is for your own text without",
-        ),
+        ([*same, "--target", "zstd.de"], "zstd.de is compressed with zstd"),
+        (["--table", "one.tsv", *codes], "one.tsv: line 2 has 1 columns"),
+        (["--table", "one.tsv", "--columns", "a", "c", *codes], "one.tsv has no column 'c'"),
+        (["--table", "not.jsonl", *codes], "not.jsonl: line 2 is not a JSON object"),
+        (["--table", "keys.jsonl", *codes], "keys.jsonl: line 1 has no text under the key 'de'"),
+        (["--table", "empty.de", *codes], "empty.de is empty"),
+        ([*given, "--test-prefix", "long", *codes], "long.en: sentence 3 has 20,001 characters"),
+        (["--train-prefix", "blank", *codes], "the training text has 0 different source sentences"),
+        ([*given, "--valid-prefix", "two", "--valid", "3", *codes], "--valid is for your own text without"),
     ):
         told = refused(*arguments)
         assert told.startswith(message), arguments
@@ -363,13 +336,3 @@ def test_default_cleaning_and_size(source: str, spaced: bool) -> None:
     sizes = [default_size(pairs, characters=90) for pairs in (10, 4_999, 5_000, 10_000, 29_000, 200_000, 10**6)]
     assert sizes == [2_000, 2_000, 4_000, 10_000, 10_000, 16_000, 32_000]
     assert default_size(10, characters=3_001) == 7_000
-
-
-@pytest.mark.parametrize("subwords", ["sentencepiece", "sentencepiece-bytes"])
-def test_default_size_has_room_for_every_character(stub: Path, tmp_path: Path, subwords: str) -> None:
-    characters = [chr(0x4E00 + number) for number in range(2_100)]
-    pairs = [("".join(characters[number : number + 30]), f"word {number}") for number in range(0, 2_100, 10)]
-    arguments = write_sides(tmp_path / "train", pairs)
-    arguments += ["--languages", "zh", "en", "--subword", subwords, "--output", str(tmp_path / "own")]
-    assert main(["prepare", *arguments]) == 0
-    assert json.loads((tmp_path / "own/corpus.json").read_bytes())["options"]["size"] == 5_000

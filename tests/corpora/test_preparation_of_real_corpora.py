@@ -79,28 +79,6 @@ def test_multi30k_is_what_the_committed_models_were_trained_on(shared: Path, roo
         )
 
 
-def test_iwslt15_with_the_subset_for_training(shared: Path, tmp_path: Path, forked_preprocess: None) -> None:
-    data, mirror = shared / "data/iwslt15-en-vi", tmp_path / "mirror"
-    mirror.mkdir()
-    for language in ("en", "vi"):
-        for split in ("tst2012", "tst2013"):
-            (mirror / f"{split}.{language}.gz").write_bytes((data / f"{split}.{language}.gz").read_bytes())
-        (mirror / f"train.{language}").write_text(joined(read(data / f"subset30k.{language}.gz")[:2_000]))
-    corpus = find_corpus("iwslt15-en-vi")
-    folder = tmp_path / "out"
-    options = PrepareOptions(size=1000)
-    record = prepared(stand_in(corpus, {"iwslt15": 2_000}), folder, mirror=mirror, options=options)
-    report = json.loads((folder / "cleaning.json").read_text())["total"]
-    assert report["pairs"] == 2_000
-    assert record["sentences"] == {"train": report["kept"], "valid": 1_553, "test": 1_268}
-    # The words that are binarised are the publisher's, and a raw sentence comes to the same.
-    pipeline = TextPipeline.load(folder / "text")
-    published = read(data / "tst2013.en.gz")
-    raw = (folder / "reference/test.en").read_text(encoding="utf-8").split("\n")[:-1]
-    assert [pipeline.encode(sentence).replace("@@ ", "") for sentence in raw] == published
-    assert raw[0].endswith('singing a song called "Nothing To Envy."')
-
-
 def tgz(path: Path, members: Mapping[str, str]) -> None:
     with tarfile.open(path, "w:gz") as archive:
         for name, text in members.items():

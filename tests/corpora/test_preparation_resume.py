@@ -101,10 +101,6 @@ def test_ended_in_every_way_it_ends_with_the_same_bytes(
     command.process.send_signal(signal.SIGINT)
     assert command.end() == (130, ["rskip prepare: interrupted; repeat the command to resume"])
 
-    command = Command(program, stub, output, until="text/pipeline.json")
-    command.process.send_signal(signal.SIGKILL)
-    assert command.end() == (-signal.SIGKILL, [])
-
     whole = stub.read_text()
     stub.write_text(f"#!/bin/sh\nsleep 60 & touch {output}.partial/begun; wait\n")
     command = Command(program, stub, output, until="begun")

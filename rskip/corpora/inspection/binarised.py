@@ -23,7 +23,6 @@ _BINARISED = re.compile(r"([^.]+)\.([^.]+?)-((?!None\.)[^.]+)\.(?:\2|\3)\.(?:idx
 _RAW = re.compile(r"[^.]+\.([^.]+?)-([^.]+)\.(?:\1|\2)")
 _HEADER = struct.Struct("<9sQBQ")  # magic number, version, code of the type, number of sentences
 _TYPES = ("<u1", "<i1", "<i2", "<i4", "<i8", "<f8", "<f8", "<u2", "<u4", "<u8")  # types for codes 1 to 10
-_OTHER_FORMATS = {b"TNTIDX\0\0": "lazy or cached", b"HUFFIDX\0": "huffman"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,20 +127,14 @@ class MmapSentences:
 
     def __init__(self, prefix: Path) -> None:
         self.index, self.data = (prefix.with_name(prefix.name + extension) for extension in (".idx", ".bin"))
-        for path in (self.index, self.data):
-            if not path.is_file():
-                raise FileNotFoundError(f"{path} is missing: a language needs its .idx and .bin: binarise both again")
         with self.index.open("rb") as file:
-            header = file.read(_HEADER.size)
-        if other := _OTHER_FORMATS.get(header[:8]):
-            expected = "mmap, which `fairseq-preprocess --dataset-impl mmap` writes (its default)"
-            raise ValueError(f"{self.index} is in fairseq's {other} format: expected {expected}")
-        if len(header) < _HEADER.size or not header.startswith(b"MMIDIDX\0\0"):
-            raise ValueError(f"{self.index} is not an index of fairseq-preprocess, or truncated: binarise again")
-        _, version, code, count = _HEADER.unpack(header)
-        if version != 1 or not 1 <= code <= len(_TYPES):
-            known = f"expected version 1 and a type of 1 to {len(_TYPES)}"
-            raise ValueError(f"{self.index} has version {version} and type {code} of fairseq's mmap format: {known}")
+            header = file.read(_HEADER.size).ljust(_HEADER.size, b"\0")
+        magic, version, code, count = _HEADER.unpack(header)
+        if magic != b"MMIDIDX\0\0" or version != 1 or not 1 <= code <= len(_TYPES):
+            raise ValueError(
+                f"{self.index} is not an index in fairseq's mmap format, or truncated: binarise again with "
+                "`fairseq-preprocess --dataset-impl mmap` (its default)"
+            )
         end = _HEADER.size + 4 * count
         _require_size(self.index, end + 8 * count, f"{count:,} sentences take")
         self._sizes = FileRows(self.index, "<i4", (count,), offset=_HEADER.size)
@@ -198,4 +191,3 @@ def _require_size(path: Path, expected: int, described: str) -> None:
     if (size := path.stat().st_size) != expected:
         what = "is truncated" if size < expected else "is too long"
         raise ValueError(f"{path} {what}: it has {size:,} bytes, {described} {expected:,}: binarise again")
-

@@ -10,8 +10,8 @@ from itertools import count, islice
 from pathlib import Path
 
 from rskip.corpora.stages.deduplicate import KeptChunk
-from rskip.corpora.stages.segment import COUNTS, TOKENS
 from rskip.corpora.stages.setting import Setting
+from rskip.corpora.stages.subwords import COUNTS, TOKENS
 from rskip.files.state import read_state
 from rskip.files.whole import whole_folder
 from rskip.settings.errors import SettingError
@@ -25,9 +25,7 @@ SPECIAL_TOKENS = (BOS, PAD, EOS, UNK)
 PADDED_TO = 8
 
 
-def assemble(
-    setting: Setting, pipeline: TextPipeline, chunks: Sequence[KeptChunk], splits: Sequence[str]
-) -> Path:
+def assemble(setting: Setting, pipeline: TextPipeline, chunks: Sequence[KeptChunk], splits: Sequence[str]) -> Path:
     """Writes `shard1/train.<language>` and so on, the other splits in `shard1`, and `dict.txt`.
 
     The n-th of N shards gets the pairs n, n + N, n + 2N and so on, so each shard is a fair sample.
@@ -36,7 +34,7 @@ def assemble(
     :returns: the folder.
     :raises SettingError: there are more shards than pairs.
     """
-    folder, tokens = setting.work.path / ASSEMBLED, setting.work.folder(TOKENS)
+    folder = setting.work.path / ASSEMBLED
     if folder.exists():
         return folder
     pairs = sum(chunk.size for chunk in chunks)
@@ -49,15 +47,15 @@ def assemble(
         for shard in shards:
             shard.mkdir()
         write_dictionary(building / DICTIONARY, [counts / f"{chunk.name}.json" for chunk in chunks], always=always)
-        for language in setting.languages:
+        for side, language in enumerate(setting.languages):
             deal_lines(
-                [tokens / f"{chunk.name}.{language}" for chunk in chunks],
+                [setting.sides(TOKENS, chunk.name)[side] for chunk in chunks],
                 [shard / f"train.{language}" for shard in shards],
             )
             for split in splits:
-                shutil.copyfile(tokens / f"{split}.{language}", shards[0] / f"{split}.{language}")
+                shutil.copyfile(setting.sides(TOKENS, split)[side], shards[0] / f"{split}.{language}")
     for chunk in chunks:
-        for path in setting.sides(tokens, chunk.name):
+        for path in setting.sides(TOKENS, chunk.name):
             path.unlink()
     return folder
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from rskip.corpora.record import RECORD_FILE
 from rskip.corpora.stages.assemble import DICTIONARY
 from rskip.corpora.stages.setting import Setting
-from rskip.files.whole import DiskFull, whole_folder
+from rskip.files.whole import whole_folder
 
 BINARISED = "binarised"
 
@@ -26,9 +26,7 @@ def find_fairseq_preprocess() -> Path:
     """
     path = Path(sys.executable).parent / "fairseq-preprocess"
     if not path.is_file():
-        raise FileNotFoundError(
-            f"no fairseq-preprocess in {path.parent}: install fairseq with `rskip setup-fairseq`"
-        )
+        raise FileNotFoundError(f"no fairseq-preprocess in {path.parent}: install fairseq with `rskip setup-fairseq`")
     return path
 
 
@@ -93,25 +91,17 @@ def binarise(
         output = [line for line in printed.splitlines() if line.strip()]
         last = output[-1].strip() if output else "it printed nothing"
         if os.strerror(errno.ENOSPC) in last:
-            raise DiskFull(errno.ENOSPC, "in fairseq-preprocess", str(destination))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(destination))
         raise OSError(f"fairseq-preprocess ended with status {process.returncode}: {last}")
     (destination / "preprocess.log").unlink(missing_ok=True)  # its paths will not exist any more
     for split, expected in sentences.items():
         for language in (source, target):
             path = destination / f"{split}.{source}-{target}.{language}.idx"
             if (count := binarised_sentences(path)) != expected:
-                raise OSError(
-                    f"fairseq-preprocess wrote {count:,} of {expected:,} sentences: {path.name}"
-                )
+                raise OSError(f"fairseq-preprocess wrote {count:,} of {expected:,} sentences: {path.name}")
 
 
 def binarised_sentences(index: Path) -> int:
-    """The number of sentences in an .idx file of fairseq's "mmap" format.
-
-    :raises ValueError: the file has another format.
-    """
+    """The number of sentences in an .idx file of fairseq's "mmap" format."""
     with index.open("rb") as file:
-        header = file.read(26)
-    if len(header) < 26 or not header.startswith(b"MMIDIDX\0\0"):
-        raise ValueError(f"{index} is not an index of fairseq's mmap format")
-    return int(struct.unpack("<QBQ", header[9:])[2])
+        return int(struct.unpack("<9xQBQ", file.read(26))[2])

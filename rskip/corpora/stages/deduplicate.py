@@ -91,7 +91,7 @@ def _duplicates(setting: Setting, chunks: Sequence[Chunk]) -> list[NDArray[np.in
 def _example(setting: Setting, chunk: Chunk, row: int) -> Pair:
     """The words of one row of a chunk."""
     sides = []
-    for path in setting.sides(setting.work.folder(WORDS), chunk.name):
+    for path in setting.sides(WORDS, chunk.name):
         with path.open(encoding="utf-8", newline="\n") as lines:
             sides.append(next(islice(lines, row, None)))
     return sides[0], sides[1]

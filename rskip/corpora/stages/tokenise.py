@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,9 +11,8 @@ from rskip.corpora.chunks import Chunk, SplitText, read_chunks
 from rskip.corpora.cleaning import CleaningReport, HeldOut, PairCleaner, SentenceCleaner, pair_digest
 from rskip.corpora.corpus import CleaningOptions, Pair
 from rskip.corpora.record import write_json
-from rskip.corpora.stages.setting import Setting, progress
+from rskip.corpora.stages.setting import Setting
 from rskip.files.whole import atomic_file
-from rskip.machine.workers import in_order
 from rskip.text.pipeline import LanguageText, TextConfig
 from rskip.text.words import MosesTokeniser, WhitespaceTokeniser
 
@@ -27,8 +25,7 @@ def tokenise_held_out(setting: Setting, texts: Sequence[SplitText], split: str) 
     Of `CleaningOptions` only `entities` applies, and only to text that is tokenised already: there the escapes of
     Moses' tokeniser are part of the spelling.
     """
-    words, reference = setting.work.folder(WORDS), setting.work.folder(REFERENCE)
-    files = [*setting.sides(reference, split), *setting.sides(words, split)]
+    files = [*setting.sides(REFERENCE, split), *setting.sides(WORDS, split)]
     if all(path.exists() for path in files):
         return
     clean = SentenceCleaner(CleaningOptions(entities=setting.cleaning.entities if setting.tokenised else "keep"))
@@ -43,9 +40,7 @@ def tokenise_held_out(setting: Setting, texts: Sequence[SplitText], split: str) 
 
 
 def _pairs(texts: Sequence[SplitText], split: str) -> Iterator[Pair]:
-    for text in texts:
-        if text.split == split:
-            yield from text.pairs()
+    return (pair for text in texts if text.split == split for pair in text.pairs())
 
 
 def tokenise_train(
@@ -57,26 +52,12 @@ def tokenise_train(
     :param chunks: the chunks of train.
     """
     reports = setting.work.folder(REPORTS)
-    done = {chunk.name for chunk in chunks if _report_file(reports, chunk.name).exists()}
-    left = [chunk for chunk in chunks if chunk.name not in done]
+    left = [chunk for chunk in chunks if not (reports / f"{chunk.name}.json").exists()]
     if left:
-        job = Tokenise(
-            config=setting.config,
-            tokenised=setting.tokenised,
-            cleaning=setting.cleaning,
-            held_out=_held_out(setting, texts, held_out_splits) if setting.cleaning != CleaningOptions() else None,
-            words=setting.work.folder(WORDS),
-            digests=setting.work.folder(DIGESTS) if setting.cleaning.duplicates else None,
-            reports=reports,
-        )
-        train = [text for text in texts if text.split == "train"]
-        tasks = read_chunks(train, chunks, skip=done)
-        with (
-            progress("tokenise", chunks, left) as bar,
-            closing(in_order(job, tasks, workers=setting.processes(len(left)))) as sizes,
-        ):
-            for size in sizes:
-                bar.update(size)
+        cleans = setting.cleaning != CleaningOptions()
+        job = Tokenise(setting, held_out=_held_out(setting, texts, held_out_splits) if cleans else None)
+        tasks = read_chunks([text for text in texts if text.split == "train"], left)
+        setting.run("tokenise", job, left, everything=chunks, tasks=tasks)
 
 
 def _held_out(setting: Setting, texts: Sequence[SplitText], splits: Collection[str]) -> HeldOut:
@@ -84,9 +65,7 @@ def _held_out(setting: Setting, texts: Sequence[SplitText], splits: Collection[s
     clean = SentenceCleaner(setting.cleaning)
     tokeniser = PairTokeniser(setting.config, tokenised=setting.tokenised)
     return HeldOut(
-        tokeniser.words((clean(source), clean(target)))
-        for split in splits
-        for source, target in _pairs(texts, split)
+        tokeniser.words((clean(source), clean(target))) for split in splits for source, target in _pairs(texts, split)
     )
 
 
@@ -122,44 +101,31 @@ class PairTokeniser:
         return source.detokenise(pair[0]), target.detokenise(pair[1])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Tokenise:
-    """Writes one chunk's files to the three folders. The report comes last: if it exists, all files are complete.
+    """Writes one chunk's files to three folders. The report comes last: if it exists, all files are complete.
 
     :param held_out: the pairs of valid and test; None: not searched for.
-    :param digests: folder for the digests; None: no digests.
     """
 
-    config: TextConfig
-    tokenised: bool
-    cleaning: CleaningOptions
+    setting: Setting
     held_out: HeldOut | None
-    words: Path
-    digests: Path | None
-    reports: Path
 
     @cached_property
     def _tokeniser(self) -> PairTokeniser:
-        return PairTokeniser(self.config, tokenised=self.tokenised)
-
-    @cached_property
-    def _clean(self) -> SentenceCleaner:
-        return SentenceCleaner(self.cleaning)
+        return PairTokeniser(self.setting.config, tokenised=self.setting.tokenised)
 
     @cached_property
     def _cleaner(self) -> PairCleaner:
-        languages = (self.config.source_language, self.config.target_language)
-        return PairCleaner(self.cleaning, languages=languages, held_out=self.held_out)
+        return PairCleaner(self.setting.cleaning, languages=self.setting.languages, held_out=self.held_out)
 
-    def __call__(self, task: tuple[Chunk, list[Pair]]) -> int:
-        """:returns: the number of pairs in the chunk.
-
-        :raises ValueError: a pair can't be tokenised. The error names file and sentence.
-        """
+    def __call__(self, task: tuple[Chunk, list[Pair]]) -> None:
+        """:raises ValueError: a pair can't be tokenised. The error names file and sentence."""
         chunk, pairs = task
-        report = CleaningReport.of(self.cleaning)
+        setting, cleaning = self.setting, self.setting.cleaning
+        report = CleaningReport.of(cleaning)
         kept: list[Pair] = []
-        clean, words_of, cleaner = self._clean, self._tokeniser.words, self._cleaner
+        clean, words_of, cleaner = SentenceCleaner(cleaning), self._tokeniser.words, self._cleaner
         for number, (source, target) in enumerate(pairs, start=chunk.first):
             try:
                 words = words_of((clean(source), clean(target)))
@@ -172,23 +138,18 @@ class Tokenise:
                 chunk.text,
                 reason,
                 held_out_sides=(False, False) if reason else cleaner.held_out_sides(words),
-                left_in=None if self.cleaning.leaks or self.held_out is None else words in self.held_out,
+                left_in=None if cleaning.leaks or self.held_out is None else words in self.held_out,
             )
             if reason is None:
                 kept.append(words)
             else:
                 report.show(reason, (source, target))
-        for side, language in enumerate((self.config.source_language, self.config.target_language)):
-            write_lines(self.words / f"{chunk.name}.{language}", [pair[side] for pair in kept])
-        if self.digests is not None:
-            with atomic_file(self.digests / chunk.name) as temporary:
+        for side, path in enumerate(setting.sides(WORDS, chunk.name)):
+            write_lines(path, [pair[side] for pair in kept])
+        if cleaning.duplicates:
+            with atomic_file(setting.work.folder(DIGESTS) / chunk.name) as temporary:
                 temporary.write_bytes(b"".join(map(pair_digest, kept)))
-        write_json(_report_file(self.reports, chunk.name), report.to_dict())
-        return chunk.size
-
-
-def _report_file(folder: Path, name: str) -> Path:
-    return folder / f"{name}.json"
+        write_json(setting.work.folder(REPORTS) / f"{chunk.name}.json", report.to_dict())
 
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:

@@ -5,7 +5,6 @@ import pickle
 import pytest
 
 from rskip.corpora.cleaning import HeldOut, PairCleaner
-from rskip.corpora.cleaning.pairs import REASONS, checked_reasons
 from rskip.corpora.corpus import CleaningOptions, Pair
 
 LANGUAGES = ("en", "de")
@@ -63,11 +62,3 @@ def test_held_out_sides() -> None:
     }
     assert {words: cleaner.held_out_sides(words) for words in sides} == sides
     assert [words for words in sides if cleaner.reason(words) == "leak"] == [("thank you .", "danke .")]
-    assert len(held_out) == 3
-
-
-def test_what_options_look_for() -> None:
-    everything = CleaningOptions(empty=True, max_words=9, max_ratio=9, leaks=True, languages=True, duplicates=True)
-    assert checked_reasons(everything) == REASONS
-    assert checked_reasons(CleaningOptions()) == ()
-    assert checked_reasons(CleaningOptions(duplicates=True, max_words=80)) == ("too long", "duplicate")

@@ -1,14 +1,12 @@
 """Cleaning of the real corpora, against plain sets of their sentences."""
 
 import gzip
-from collections import Counter
 from pathlib import Path
 
 from rskip.corpora.cleaning import (
     CleaningReport,
     HeldOut,
     PairCleaner,
-    SentenceCleaner,
     find_duplicates,
     pair_digest,
 )
@@ -81,37 +79,3 @@ def test_the_iwslt15_subset_has_leaks(shared: Path) -> None:
     sources, targets = ({pair[side] for pair in held_out} for side in (0, 1))
     assert counts["source also in valid or test"] == sum(pair[0] in sources for pair in kept) == 87
     assert counts["target also in valid or test"] == sum(pair[1] in targets for pair in kept) == 33
-
-
-def test_duplicates_of_the_iwslt15_subset(shared: Path, tmp_path: Path) -> None:
-    train = pairs(shared / "data/iwslt15-en-vi", "subset30k.en", "subset30k.vi")
-    remaining, dropped = without_duplicates(train, tmp_path, chunk=7_001)
-    assert remaining == list(dict.fromkeys(train))
-    assert dropped == len(train) - len(set(train)) == 186
-
-
-def test_lengths_of_newstest2014(shared: Path) -> None:
-    new = pairs(shared / "data/wmt14", "newstest2014.en-de.en", "newstest2014.en-de.de")
-    _, report = clean(new, [], CleaningOptions(empty=True, max_words=40, max_ratio=1.5))
-    lengths = [[len(side.split()) for side in pair] for pair in new]
-    too_long = [sides for sides in lengths if max(sides) > 40]
-    lopsided = [sides for sides in lengths if max(sides) <= 40 and max(sides) / min(sides) > 1.5]
-    assert report.to_dict()["total"]["dropped"] == {
-        "empty": 0, "too long": len(too_long), "lopsided": len(lopsided)
-    }  # fmt: skip
-    assert (len(too_long), len(lopsided)) == (129, 155)
-
-
-def test_entities_of_iwslt15(shared: Path) -> None:
-    test = pairs(shared / "data/iwslt15-en-vi", "tst2012.en", "tst2012.vi")
-    clean_sentence = SentenceCleaner(CleaningOptions(entities="unescape"))
-    before, after = ("".join(side for pair in text for side in pair) for text in
-                     (test, [tuple(map(clean_sentence, pair)) for pair in test]))  # fmt: skip
-    entities = {"&apos;": "'", "&quot;": '"', "&amp;": "&", "&#91;": "[", "&#93;": "]"}
-    for entity, character in entities.items():
-        assert after.count(character) - before.count(character) == before.count(entity) - (
-            sum(map(before.count, entities)) if character == "&" else 0
-        )
-    assert Counter(entity for entity in entities for _ in range(before.count(entity))) == {
-        "&apos;": 675, "&quot;": 472, "&amp;": 4, "&#91;": 2, "&#93;": 2
-    }  # fmt: skip

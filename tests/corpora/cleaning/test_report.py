@@ -2,9 +2,6 @@
 
 import itertools
 import json
-import pickle
-
-import pytest
 
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.corpus import CleaningOptions
@@ -30,16 +27,6 @@ def news() -> CleaningReport:
     return report
 
 
-def test_counts() -> None:
-    report = europarl() + news()
-    assert report.texts == ["europarl-v7", "news"]
-    assert report.pairs() == 1_234_006 + 3
-    assert report.pairs("news") == 3
-    assert report.dropped("too long", "europarl-v7") == report.dropped("too long") == 2
-    assert report.kept("europarl-v7") == 1_200_000
-    assert report.kept() == 1_200_001
-
-
 def test_table() -> None:
     expected = """\
                  pairs  empty  too long  leak  duplicate       kept
@@ -50,13 +37,6 @@ pairs dropped because they are also in valid or test: 1
 pairs kept although one sentence is also in valid or test: source 2, target 1 (before duplicates were dropped)
 """
     assert (europarl() + news()).table() == expected
-
-
-def test_table_of_one_text_and_of_none() -> None:
-    report = CleaningReport.of(CleaningOptions(empty=True))
-    assert report.table() == "       pairs  empty  kept\ntotal      0      0     0  -\n"
-    report.count("a", "empty")
-    assert report.table() == "   pairs  empty  kept\na      1      1     0  0.00 %\n"
 
 
 def test_pairs_of_valid_and_test_that_stay() -> None:
@@ -97,21 +77,3 @@ def test_the_order_of_adding_changes_nothing() -> None:
     }
     assert len(texts) == 1
     assert json.loads(texts.pop())["texts"]["news"]["pairs"] == 4
-
-
-def test_adding_leaves_its_parts_alone() -> None:
-    first, second = europarl(), news()
-    _ = first + second + first
-    assert (first, second) == (europarl(), news())
-    assert pickle.loads(pickle.dumps(first)) == first
-
-
-@pytest.mark.parametrize("change", ["kept", "reasons", "nothing there", "list"])
-def test_what_is_no_report(change: str) -> None:
-    values = europarl().to_dict()
-    if change == "kept":
-        values["texts"]["europarl-v7"]["kept"] += 1
-    elif change == "reasons":
-        values["reasons"] = ["empty", "ugly"]
-    with pytest.raises(ValueError, match="not a cleaning report"):
-        CleaningReport.from_dict({"nothing there": {}, "list": []}.get(change, values))

@@ -98,16 +98,6 @@ def test_unknown_words_are_shown_and_examples_depend_on_the_seed_alone(data):
     assert found["vocabulary"]["en"]["used"] is None
 
 
-def test_examples_are_drawn_by_the_seed(tmp_path, write_split):
-    write_split(tmp_path, "train", [("dog " * number, "Hund") for number in range(1, 60)])
-    numbers = [
-        [pair["number"] for pair in inspect_data(tmp_path, seed=seed, examples=5, lopsided=0).statistics["examples"]]
-        for seed in (1, 1, 2)
-    ]
-    assert numbers[0] == numbers[1] != numbers[2]
-    assert numbers[0] == sorted({*numbers[0]}) and len(numbers[0]) == 5
-
-
 def test_text_is_decoded_by_the_pipeline_beside_the_data(data):
     config = TextConfig(source_language="en", target_language="de")
     TextPipeline(config, BytePairEncoding("#version: 0.2\nH u\n")).save(data / "text")
@@ -128,9 +118,9 @@ def test_corpus_and_cleaning_are_passed_on(data):
     found = inspect_data(data).statistics
     assert found["corpus"] == {"name": "tiny", "options": {"subwords": "bpe"}}
     assert found["cleaning"] == report
-    for wrong, said in (('{"texts": {}}', "not a"), ("[]", "it holds a list"), ("{", "not valid JSON")):
+    for wrong, said in (('{"texts": {}}', "reasons"), ("[]", "a list"), ("{", "not valid JSON")):
         (data / "cleaning.json").write_text(wrong)
-        with pytest.raises(ValueError, match=f"cleaning.json: {said}.*; move the folder away"):
+        with pytest.raises(ValueError, match=f"cleaning.json: .*{said}.*; move the folder away"):
             inspect_data(data)
 
 
@@ -202,59 +192,40 @@ def test_empty_splits(tmp_path, write_split):
 
 
 def test_folders_of_something_else(tmp_path, write_split, write_mmap):
-    def refused(folder: Path, message: str, error: type[Exception] = ValueError) -> None:
+    def refused(name: str, message: str, error: type[Exception] = ValueError) -> None:
         with pytest.raises(error) as caught:
-            inspect_data(folder)
-        assert message in str(caught.value) and str(folder) in str(caught.value)
+            inspect_data(tmp_path / name)
+        assert message in str(caught.value) and str(tmp_path / name) in str(caught.value)
 
-    refused(tmp_path / "none", "does not exist: expected a folder", FileNotFoundError)
+    def made(name: str) -> Path:
+        write_split(tmp_path / name, "train", [("a", "ein"), ("two", "zwei")])
+        return tmp_path / name
+
+    refused("none", "does not exist", FileNotFoundError)
     (tmp_path / "file").touch()
-    refused(tmp_path / "file", "is a file: expected a folder", FileNotFoundError)
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "README.md").touch()
-    refused(other, "holds no binarised data: expected train.SOURCE-TARGET.LANGUAGE.idx")
-    write_split(other / "bin", "train", [("a", "ein")])
-    refused(other, "holds no binarised data itself, but bin in it does: give that folder")
-    raw = tmp_path / "raw"
-    raw.mkdir()
-    (raw / "train.en-de.en").write_text("a\n")
-    (raw / "dict.en.txt").write_text("a 1\n")
-    refused(raw, "raw format (train.en-de.en is text): run fairseq-preprocess with --dataset-impl mmap")
-    for name in ("train", "train.en-None.en"):
-        alone = tmp_path / f"alone-{name}"
-        alone.mkdir()
-        write_mmap(alone / name, [[2]])
-        refused(alone, "holds one language without translations")
-    several = tmp_path / "several"
-    write_split(several, "train", [("a", "ein")])
-    write_mmap(several / "train.en-fr.fr", [[2]])
-    refused(several, "holds several language pairs (train.en-de.de.bin, train.en-fr.fr.bin)")
-    bare = tmp_path / "bare"
-    write_split(bare, "train", [("a", "ein")])
-    (bare / "dict.de.txt").unlink()
-    refused(bare, "dict.de.txt is missing", FileNotFoundError)
-    half = tmp_path / "half"
-    write_split(half, "train", [("a", "ein")])
-    (half / "train.en-de.de.bin").unlink()
-    refused(half, "train.en-de.de.bin is missing", FileNotFoundError)
-    (half / "train.en-de.de.idx").unlink()
-    refused(half, "train.en-de.de.idx is missing", FileNotFoundError)
-    uneven = tmp_path / "uneven"
-    write_split(uneven, "train", [("a", "ein")])
-    write_mmap(uneven / "train.en-de.de", [[2], [2]])
-    refused(uneven, "train.en-de.en.idx has 1 sentences and train.en-de.de.idx 2")
-    shards = tmp_path / "shards"
-    write_split(shards / "shard1", "train", [("a", "ein")])
-    write_split(shards / "shard2", "train", [("a", "ein")])
-    (shards / "shard2" / "dict.en.txt").write_text("b 1\n")
-    refused(shards, "shard2/dict.en.txt differs from")
-    small = tmp_path / "small"
-    write_split(small, "train", [("a", "ein"), ("two", "zwei")])
-    (small / "dict.de.txt").write_text("ein 1\n")
-    refused(small, "train.en-de.de.bin: sentence 2 has token 7, but")
-    (small / "dict.de.txt").write_text("ein\n")
-    refused(small, "dict.de.txt: line 1 is not a token, a space and its count")
+    refused("file", "is a file", FileNotFoundError)
+    for name in ("other", "raw", "alone"):
+        (tmp_path / name).mkdir()
+    refused("other", "holds no binarised data")
+    made("other/bin")
+    refused("other", "bin in it does")
+    (tmp_path / "raw/train.en-de.en").write_text("a\n")
+    refused("raw", "raw format")
+    write_mmap(tmp_path / "alone/train", [[2]])
+    refused("alone", "holds one language")
+    write_mmap(made("several") / "train.en-fr.fr", [[2]])
+    refused("several", "several language pairs")
+    (made("bare") / "dict.de.txt").unlink()
+    refused("bare", "dict.de.txt is missing", FileNotFoundError)
+    (made("half") / "train.en-de.de.bin").unlink()
+    refused("half", "train.en-de.de.bin", FileNotFoundError)
+    write_mmap(made("uneven") / "train.en-de.de", [[2], [2], [2]])
+    refused("uneven", "has 2 sentences and train.en-de.de.idx 3")
+    made("shards/shard1")
+    (made("shards/shard2") / "dict.en.txt").write_text("b 1\n")
+    refused("shards", "differs from")
+    (made("small") / "dict.de.txt").write_text("ein 1\n")
+    refused("small", "sentence 2 has token 7")
 
 
 def text_files(folder: Path, seed: int) -> dict[tuple[str, str], list[str]]:
@@ -299,8 +270,8 @@ def compare_with_text(folder: Path, texts: dict[tuple[str, str], list[str]], lan
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("--joined-dictionary", "--thresholdsrc", "3"), ("--nwordssrc", "40", "--nwordstgt", "30", "--workers", "2")],
-    ids=["all words", "frequent words, joint", "few words, two workers"],
+    [("--joined-dictionary", "--thresholdsrc", "3"), ("--nwordssrc", "40", "--nwordstgt", "30", "--workers", "2")],
+    ids=["frequent words, joint", "few words, two workers"],
 )
 def test_real_fairseq_preprocess(tmp_path, preprocess, arguments):
     texts = text_files(tmp_path, seed=len(arguments))
@@ -311,20 +282,3 @@ def test_real_fairseq_preprocess(tmp_path, preprocess, arguments):
     assert example["source"].split() == [
         word if word in dictionary else "<unk>" for word in texts["train", "en"][200].split()
     ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("raw", "is in fairseq's raw format (test.en-de.de is text)"),
-        ("lazy", "is in fairseq's lazy or cached format: expected mmap"),
-        ("cached", "is in fairseq's lazy or cached format: expected mmap"),
-    ],
-)
-def test_real_files_of_other_formats(tmp_path, preprocess, kind, message):
-    text_files(tmp_path, seed=1)
-    folder = preprocess(tmp_path, "--dataset-impl", kind)
-    with pytest.raises(ValueError) as caught:
-        inspect_data(folder)
-    assert message in str(caught.value)

@@ -61,12 +61,6 @@ def test_lengths_and_ratios(pairs):
     assert result["percentiles"] == {str(percent): nearest_rank(ratios, percent) for percent in PERCENTS}
 
 
-def test_ratios_of_pairs_that_have_none():
-    result = ratio_statistics(lengths_of([(0, 3), (0, 0), (0, 1)]))
-    assert (result["overall"], result["mean"], result["deviation"], result["median"]) == (None, None, None, None)
-    assert (result["percentiles"], result["with_empty_side"]) == ({}, 3)
-
-
 def test_percentiles_of_few_values():
     values, counts = np.array([3, 5, 8]), np.array([1, 2, 1])
     assert [int(percentile(values, counts, percent)) for percent in (0, 25, 26, 50, 75, 76, 100)] == [

@@ -38,15 +38,6 @@ def test_svg_says_what_is_drawn_and_is_the_same_again(data, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data-bin", "one.svg", "two.svg"]
 
 
-def test_png_and_long_sentences(tmp_path, write_split):
-    pytest.importorskip("matplotlib", reason="needs the extra plots")
-    write_split(tmp_path / "data", "valid", [("a " * 100_000, "ein " * 90_000), ("a", "ein")] * 3)
-    draw(inspect_data(tmp_path / "data"), tmp_path / "picture.PNG")
-    picture = (tmp_path / "picture.PNG").read_bytes()
-    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
-    assert int.from_bytes(picture[16:20], "big") == 2250
-
-
 def test_mistakes(data, tmp_path, monkeypatch, write_split):
     found = inspect_data(data)
     with pytest.raises(ValueError, match=r"picture.pdf: expected a file name that ends in .png or .svg"):

@@ -92,11 +92,3 @@ def test_last_range_of_lengths_takes_all_longer_ones(tmp_path, write_split):
     assert [row[0] for row in rows] == [*(f"{10 * each}–{10 * each + 9}" for each in range(15)), "150"]
     assert [row[1] for row in rows[:11]] == ["90", *["100"] * 9, "10"]
     assert rows[15][1:4] == ["and", "more", "1"]
-
-
-def test_ranges_are_the_narrowest_that_reach_the_99th_percentile(tmp_path, write_split):
-    for length, first, last in ((14, "0", "14"), (15, "0–1", "14–15"), (29, "0–1", "28–29"), (30, "0–4", "30–34")):
-        write_split(tmp_path, "train", [("dog " * length, "Hund")])
-        text = text_form(inspect_data(tmp_path, examples=0, lopsided=0))
-        table = text.partition("lengths of the sentences of train:\n")[2].partition("\n\n")[0].splitlines()
-        assert (table[1].split()[0], table[-1].split()[0]) == (first, last)
