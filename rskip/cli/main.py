@@ -166,7 +166,7 @@ def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
         return line if error.source or error.problem == UNKNOWN else with_flag_names(line, args)
     if isinstance(error, OSError) and error.strerror:
         place = f"{line_name(str(error.filename))}: " if error.filename else ""
-        full = error.errno in _FULL and "free some space" not in error.strerror
+        full = error.errno in _FULL
         return f"{place}{error.strerror}{'; free some space and repeat the command' if full else ''}"
     return with_flag_names(" ".join(str(error).split()), args) or type(error).__name__
 

@@ -21,12 +21,11 @@ from pathlib import Path
 import filelock  # versions before 4, which torch.hub's users may have, lack SoftFileLease
 
 from rskip.files.state import read_state
-from rskip.files.whole import atomic_file, naming
+from rskip.files.whole import atomic_file
 from rskip.settings.errors import SettingError
 
 _SECONDS, _BEAT_SECONDS = 60.0, 10.0  # how long a lease lives without a renewal, and between two renewals
 _AGAIN_SECONDS = 1.0  # between two looks at a holder
-_ADVICE = "free some space and repeat the command"
 _INHERITED = "RSKIP_LOCK"  # the mark and the lock file of the run that started this process
 _JOB = "RSKIP_JOB"  # the job whose attempts wait for each other
 
@@ -117,7 +116,7 @@ def folder_lock(folder: Path, *, busy: str) -> Iterator[FolderLock]:
             since=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             job=os.environ.get(_JOB, ""),
         )
-        with naming(path, consequence=_ADVICE), atomic_file(_file(folder)) as file:
+        with atomic_file(_file(folder)) as file:
             file.write_text(dumps(asdict(owner)), encoding="utf-8")
         assert lease.token is not None
         yield FolderLock(path, lease.token)
@@ -144,7 +143,7 @@ def _acquire(lease: filelock.SoftFileLease, folder: Path, busy: str) -> None:
     first: float | None = None  # the time of the lock file when it was first seen
     said = ""
     while True:
-        with naming(folder / "lock", consequence=_ADVICE), suppress(filelock.Timeout):
+        with suppress(filelock.Timeout):
             lease.acquire(blocking=False)
             return
         owner = read_owner(folder)

@@ -1,4 +1,4 @@
-"""Writes files and folders atomically, and names the file in errors."""
+"""Writes files and folders atomically."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from rskip.files.names import line_name
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ABANDONED_SECONDS = 24 * 60 * 60
-_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
@@ -134,47 +133,3 @@ def _full_disk_named(path: Path) -> Iterator[None]:
         if error.errno in _FULL and error.filename is None:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
-
-
-class DiskFull(OSError):
-    """No space left (ENOSPC) for the named file. `strerror` is rskip's own explanation."""
-
-
-@contextmanager
-def disk_space(folder: Path, *, advice: str, elsewhere: str | None = None) -> Iterator[None]:
-    """Turns the error of a full disk into an OSError that names the file and gives `advice`.
-
-    :param folder: the name to use if the error names no file.
-    :param elsewhere: advice if the folder can't be written at all; None: such errors stay unchanged.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _FULL:
-            detail = f" ({error.strerror})" if isinstance(error, DiskFull) else ""
-            raise OSError(f"no space left for {error.filename or folder}{detail}: {advice}") from error
-        if elsewhere is not None and error.errno in _NOT_WRITABLE and error.filename:
-            raise OSError(f"can't write {error.filename} ({error.strerror}): {elsewhere}") from error
-        raise
-
-
-def require_space(path: Path, size: int) -> None:
-    """Checks for enough free space before a file is written.
-
-    :param path: the future file, in an existing folder.
-    :param size: its size in bytes.
-    :raises DiskFull: its disk has less free space.
-    """
-    free = shutil.disk_usage(path.parent).free
-    if size > free:
-        raise DiskFull(errno.ENOSPC, f"{size:,} bytes needed, {free:,} free", str(path))
-
-
-@contextmanager
-def naming(path: Path, *, consequence: str) -> Iterator[None]:
-    """Turns an OSError in the block into one that names `path`, the reason, and the consequence."""
-    try:
-        yield
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise OSError(error.errno, f"{reason}; {consequence}", str(path)) from error
