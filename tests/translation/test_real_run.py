@@ -124,6 +124,6 @@ def test_killed_in_mid_training_and_repeated_it_ends_in_a_model_that_is_loaded(
 
     del known["rezero"]  # rskip's own, whose formula and members are the same
     monkeypatch.setattr(registry, "_families", known)  # as in a process that doesn't import user_dir
-    with pytest.raises(ValueError, match="connection is 'rezero:init=0.5': .*import the module that registers it") as error:
+    with pytest.raises(ValueError, match="'rezero:init=0.5': .*import the module that registers it") as error:
         load_entry(entry, root=project)
     assert "\n" not in str(error.value)
