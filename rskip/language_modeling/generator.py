@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -119,14 +119,11 @@ class TextGenerator:
         """
         return "".join(self.stream(prompt, **options))
 
-    def stream(
-        self, prompt: str = "\n", *, each_step: Callable[[int], None] | None = None, **options: Any
-    ) -> Iterator[str]:
+    def stream(self, prompt: str = "\n", **options: Any) -> Iterator[str]:
         """Like `generate`, but yields each part of the text as soon as further tokens can't change it.
 
         If the context is full, the model continues from its second half.
 
-        :param each_step: called after each token with their number so far. What it raises ends the generation.
         :raises SettingError: an option is unknown or has a wrong value.
         :raises ValueError: the prompt has no tokens, is longer than the context, or has unknown characters.
         """
@@ -137,7 +134,7 @@ class TextGenerator:
                 f"the prompt has {len(tokens):,} {self.tokens.unit}s: expected at most {self.context:,}, which the "
                 "model reads at once; shorten it"
             )
-        return self._stream(tokens, settings, each_step or (lambda step: None))
+        return self._stream(tokens, settings)
 
     def _encoded(self, text: str, *, source: str) -> list[int]:
         if not text:
@@ -147,10 +144,8 @@ class TextGenerator:
             raise ValueError(f"{source} has only spaces, which the model's tokens drop: add a letter or a line end")
         return tokens
 
-    def _stream(
-        self, tokens: list[int], settings: GenerationOptions, each_step: Callable[[int], None]
-    ) -> Iterator[str]:
-        drawn = self._draw(tokens, settings, each_step)
+    def _stream(self, tokens: list[int], settings: GenerationOptions) -> Iterator[str]:
+        drawn = self._draw(tokens, settings)
         if self.tokens.kind == "characters":
             yield from (self.tokens.decode([token]) for token in drawn)
             return
@@ -175,14 +170,14 @@ class TextGenerator:
         if rest := self.tokens.decode(line)[told:]:
             yield rest
 
-    def _draw(self, prompt: list[int], settings: GenerationOptions, each_step: Callable[[int], None]) -> Iterator[int]:
+    def _draw(self, prompt: list[int], settings: GenerationOptions) -> Iterator[int]:
         device, dictionary = self.model.device, self.tokens.dictionary
         never = torch.tensor([dictionary.bos_index, dictionary.pad_index, dictionary.unk_index], device=device)
         generator = torch.Generator(device).manual_seed(settings.seed)
         greedy = settings.temperature < 1e-6
         options = SearchOptions(beam=1, sampling=True, top_k=settings.top_k, top_p=settings.top_p)
         past, state, read = list(prompt), None, 0
-        for number in range(1, settings.length + 1):
+        for _ in range(settings.length):
             with torch.inference_mode():
                 if state is None or read == self.context:
                     if state is not None:
@@ -197,7 +192,6 @@ class TextGenerator:
                 else:
                     token = int(sample((scores / settings.temperature).log_softmax(2), options, generator)[0])
             past.append(token)
-            each_step(number)
             yield token
 
     def score(self, text: str, *, context: int | None = None) -> TextScore:
