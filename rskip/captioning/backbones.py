@@ -25,6 +25,7 @@ from rskip.settings.errors import SettingError, nearest
 
 with extra("captioning"):
     import numpy as np
+    from PIL import Image
 
 LITE0 = "tf_efficientnet_lite0"
 LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
@@ -85,8 +86,6 @@ class GridBackbone(Backbone):
         self._mean, self._std = (torch.tensor(settings[key]).view(3, 1, 1) for key in ("mean", "std"))
 
     def prepare(self, image: Any) -> Tensor:
-        from PIL import Image
-
         resized = image.resize((self._size, self._size), Image.Resampling[self._resize.upper()])
         return (_pixels(resized) - self._mean) / self._std
 

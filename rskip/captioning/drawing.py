@@ -17,6 +17,7 @@ from rskip.files.plot import plot_file
 
 with extra("captioning"):
     import numpy as np
+    from PIL import Image
 
 _COLUMNS = 2
 _PIXELS = 480  # longer side of a drawn image
@@ -88,8 +89,6 @@ def draw_attention(file: Path, caption: Caption, path: Path) -> None:
 
 def _lit(image: Any, weights: np.ndarray) -> np.ndarray:
     """The image, darkened where the weights of the grid are small relative to the largest."""
-    from PIL import Image
-
     light = Image.fromarray(weights / weights.max()).resize(image.size, Image.Resampling.BICUBIC)
     shown = 0.12 + 0.88 * np.asarray(light).clip(0, 1)[:, :, None]  # (H, W, 1)
     return (np.asarray(image) * shown).astype(np.uint8)

@@ -127,12 +127,12 @@ def split_texts(
                 ]
                 for part in parts
             }
-            total = corpus.pairs if isinstance(corpus, OwnCorpus) else None
+            total = corpus.pairs if isinstance(corpus, OwnCorpus) else options.pairs  # of train
             bar = stack.enter_context(Progress("split", total=total, unit=" pairs", log=30.0))
             for split, number, pair in _dealt(corpus, options):  # one by one, since they may not fit into memory
                 for file, sentence in zip(targets[split, number], pair, strict=True):
                     file.write(sentence.replace("\0", " ") + "\n")  # Tokenizer replaces it too
-                bar.update()
+                bar.update(isinstance(corpus, OwnCorpus) or split == "train")
     return [SplitText(split=split, name=name, sides=sides) for (split, _), (name, sides) in parts.items()]
 
 
