@@ -35,12 +35,8 @@ PAIRS_IN_CHUNK = 20_000
 class SplitText:
     """One of the texts of a split.
 
-    :param split: such as "train".
-    :param name: such as "europarl-v7".
     :param sides: the files of source and target sentences.
-    :param sentences: expected number of sentences per side; None: unknown.
-    :param every: n takes only every n-th pair.
-    :param except_every: n takes all but every n-th pair.
+    :param sentences, every, except_every: as in `ParallelText`.
     """
 
     split: str
@@ -73,10 +69,8 @@ class Chunk:
 
     :param name: name of its files. The alphabetical order of a split's chunks is the order of their pairs.
     :param number: number within its split, from 0.
-    :param text: name of the text.
     :param place: the file of the source side, for messages.
     :param first: number of its first pair within the text, from 1.
-    :param size: number of pairs.
     """
 
     name: str

@@ -31,7 +31,6 @@ class UpstreamFile:
     """A file of a publisher.
 
     :param name: its name at the publisher and in a mirror.
-    :param url: its address.
     :param size: bytes; None: unknown.
     :param sha256: hexadecimal checksum, computed from the file or quoted from its publisher; None: unknown, and the
         file is accepted unverified.
@@ -47,8 +46,7 @@ class UpstreamFile:
 class Text:
     """The sentences of one language.
 
-    :param file: the file of the sentences.
-    :param member: their path within the file if it is an archive.
+    :param member: the path of the sentences within the file if it is an archive.
     """
 
     file: UpstreamFile
@@ -124,9 +122,7 @@ class Corpus:
     """The properties of every corpus.
 
     :param name: as in `rskip prepare NAME`.
-    :param source: two-letter code of the language translated from.
-    :param target: two-letter code of the language translated to.
-    :param homepage: its publisher's description.
+    :param source, target: two-letter codes of the languages translated from and to.
     :param licence: terms of use.
     :param citation: the paper to cite.
     """

@@ -29,8 +29,7 @@ class PreparedPairs:
 
     :param corpus: the corpus's name in corpus.json, or else the folder's name.
     :param raw: whether it has text/ and reference/, which raw sentences need. Otherwise its sentences are tokens.
-    :param source: code of the language translated from.
-    :param target: code of the language translated to.
+    :param source, target: codes of the languages translated from and to.
     :param splits: train, valid, test, and further test sets.
     :param shards: parts of the training set.
     :param sha256: checksum of the checksums of its files: of all files, or, if fairseq-preprocess made the folder, of

@@ -124,11 +124,7 @@ def made_record(folder: Path, kind: type[T]) -> T:
 
 
 def describe_made(made: Mapping[str, Any], kept: Sequence[str]) -> dict[str, Any]:
-    """Describes a prepared folder for a run's record: some keys of its corpus.json, and checksums of inputs and files.
-
-    :param made: the content of corpus.json.
-    :param kept: the keys to copy, if present.
-    """
+    """The description of a prepared folder in run records: the `kept` keys of its corpus.json and checksums."""
     return {
         **{key: made[key] for key in kept if key in made},
         "inputs": {name: file["sha256"] for name, file in made.get("inputs", {}).items()},

@@ -29,8 +29,7 @@ class KeptChunk:
 
     :param number: number of the chunk within train, from 0.
     :param dropped: the numbers of the dropped lines, from 0.
-    :param start: number of remaining pairs in earlier chunks.
-    :param size: number of remaining pairs in this chunk.
+    :param start: number of remaining pairs in earlier chunks; size: in this chunk.
     """
 
     name: str

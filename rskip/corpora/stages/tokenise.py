@@ -46,11 +46,7 @@ def _pairs(texts: Sequence[SplitText], split: str) -> Iterator[Pair]:
 def tokenise_train(
     setting: Setting, texts: Sequence[SplitText], chunks: Sequence[Chunk], *, held_out_splits: Collection[str]
 ) -> None:
-    """Writes the words of each chunk's remaining pairs, and their digests if duplicates are to be dropped.
-
-    :param texts: the texts of all splits.
-    :param chunks: the chunks of train.
-    """
+    """Writes the words of the remaining pairs of train's chunks, and their digests if duplicates are to be dropped."""
     reports = setting.work.folder(REPORTS)
     left = [chunk for chunk in chunks if not (reports / f"{chunk.name}.json").exists()]
     if left:
