@@ -23,12 +23,13 @@ from rskip.connections import parse_connection
 from rskip.files.state import as_state
 from rskip.files.torch_file import read_torch_file, weights_difference
 from rskip.settings.check import convert, field_names, to_plain
+from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
 from rskip.vision.cifar_resnet import SIZE, PreActConfig, preact_resnet
 from rskip.vision.data.own_images import ImageDescription
 from rskip.vision.datasets import DATASETS
 from rskip.vision.imagenet_resnet import torchvision_resnet
-from rskip.vision.settings import DatasetName, ModelName, TrainingSettings
+from rskip.vision.settings import OWN, DatasetName, ModelName, TrainingSettings
 
 FILES = ("model.pt", "checkpoint.pt", "model.safetensors")  # the first one in a folder is read
 TASK = "vision"
@@ -179,6 +180,8 @@ def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
         content = {"config": config, "dataset": settings.get("dataset"), **kept}
     last = as_state(content, _LastIterate, source=source, advice=advice)
     config = _config(last.config, "config", source=source)
+    if last.dataset == OWN and not (last.classes and last.images):
+        raise SettingError("images", "is missing", expected="keys and values", advice=advice, source=source)
     description = ModelDescription(
         path=path,
         config=config,
