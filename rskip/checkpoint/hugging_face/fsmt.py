@@ -14,7 +14,7 @@ from torch import Tensor
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.hugging_face import common
 from rskip.checkpoint.hugging_face.folder import Folder
-from rskip.checkpoint.hugging_face.readers import HuggingFaceModel
+from rskip.checkpoint.hugging_face.model import HuggingFaceModel
 from rskip.checkpoint.stock import POSTNORM
 from rskip.files.text_lines import read_lines
 from rskip.settings.check import convert

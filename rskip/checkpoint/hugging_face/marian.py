@@ -17,7 +17,7 @@ from torch import Tensor
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.hugging_face import common
 from rskip.checkpoint.hugging_face.folder import Folder
-from rskip.checkpoint.hugging_face.readers import HuggingFaceModel
+from rskip.checkpoint.hugging_face.model import HuggingFaceModel
 from rskip.checkpoint.stock import POSTNORM
 from rskip.settings.errors import SettingError, did_you_mean, shown
 from rskip.text.added import AddedToken

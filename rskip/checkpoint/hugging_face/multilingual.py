@@ -20,7 +20,7 @@ from torch import Tensor
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.hugging_face import common, pieces
 from rskip.checkpoint.hugging_face.folder import TOKENIZER_ADVICE, Folder
-from rskip.checkpoint.hugging_face.readers import HuggingFaceModel
+from rskip.checkpoint.hugging_face.model import HuggingFaceModel
 from rskip.checkpoint.stock import PRENORM
 from rskip.text.languages import LanguageTokens
 from rskip.text.pipeline import TextConfig, TextPipeline
