@@ -120,7 +120,6 @@ setup(
     extras_require={
         **EXTRAS,
         "all": sorted({each for brought in EXTRAS.values() for each in brought}),
-        "pictures": EXTRAS["plots"],  # former name of plots
         "dev": [
             "pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "mypy", "types-PyYAML", "selenium",
             "httpx", "libretranslatepy",  # clients of `rskip serve`

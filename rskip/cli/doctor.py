@@ -27,7 +27,7 @@ PYTHONS = ((3, 10), (3, 13))
 # the environment variables that begin with RSKIP_; JOB and LOCK are for rskip's own child processes
 VARIABLES = ("DATA", "HUB_MIRROR", "JOB", "LOCK", "NATIVE", "OFFLINE", "USER_DIR")
 _PREFIX = "RSKIP_"
-_NOT_SHOWN = ("all", "pictures", "dev", "docs", "release")
+_NOT_SHOWN = ("all", "dev", "docs", "release")
 _DISABLE = "FAIRSEQ_COMPAT_DISABLE"
 _INT8 = {0: "none on this processor", 64: "7-bit weights, as this processor has no VNNI", 127: "8-bit weights"}
 
