@@ -49,20 +49,6 @@ def read_torch_file(
     return content
 
 
-def check_torch_file(path: Path, *, kind: str) -> None:
-    """Checks a file's first and last bytes, without PyTorch. Raises an error if `read_torch_file` could not read it.
-
-    :param kind: as for `read_torch_file`.
-    :raises ValueError: the file is truncated, or of another kind.
-    """
-    import tarfile
-
-    with path.open("rb") as file:
-        is_pickle = file.read(1) == b"\x80"
-    if not (is_pickle or zipfile.is_zipfile(path) or tarfile.is_tarfile(path)):
-        raise ValueError(f"{path} can't be read: it is truncated, damaged, or not a {kind}")
-
-
 def _changed_record(path: Path, *, tensors: bool) -> str | None:
     """The first record whose CRC-32 doesn't match, which PyTorch doesn't check; None if all match.
 

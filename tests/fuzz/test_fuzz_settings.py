@@ -67,19 +67,6 @@ def test_specs(spec: Any) -> None:
                     assert stack.leave(connection.after(kept, given)).shape == x.shape
 
 
-inputs = plain | st.sampled_from(
-    [torch.ones(2, 2), torch.ones(2), torch.tensor(1.0), torch.ones(2, 2).long(), torch.ones(0)]
-)
-
-
-@example(None, None)
-@example(torch.ones(1, 2), torch.ones(1, 2).double())
-@given(inputs, inputs)
-def test_inputs_of_connections(x: Any, f: Any) -> None:
-    for spec in ("1xskip+ln", "sas", "2rskip+rms"):
-        holds(build_connection(spec, 2), x, f)
-
-
 @given(values, values)
 def test_sizes_of_connections(features: Any, feature_dim: Any) -> None:
     if not (isinstance(features, int) and features > 1000):
