@@ -76,7 +76,7 @@ def test_damaged_files(tmp_path, write_mmap):
     index.write_bytes(whole_index + b"\0")
     refused("x.idx is too long: it has 99 bytes")
     index.write_bytes(whole_index[:20])
-    refused("mmap")
+    refused("truncated")
     index.write_bytes(b"HUFFIDX\0\0" + whole_index[9:])
     refused("mmap")
     changed(9, struct.pack("<Q", 2))
