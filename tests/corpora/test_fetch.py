@@ -108,7 +108,7 @@ def test_files_missing_in_the_mirror(upstream: Upstream, mirror: Path) -> None:
 def test_no_mirror_there(upstream: Upstream, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no mirror folder .*nowhere: expected one that holds train"):
         fetch(upstream(), folder="tiny", mirror=str(tmp_path / "nowhere"))
-    with pytest.raises(SettingError, match=r"^mirror is s3://bucket: expected a folder, or a URL"):
+    with pytest.raises(SettingError, match=r"^mirror is 's3://bucket': expected a folder, or a URL"):
         fetch(upstream(), folder="tiny", mirror="s3://bucket")
 
 
