@@ -97,7 +97,7 @@ def test_ended_in_every_way_it_ends_with_the_same_bytes(
     assert status == 2
     assert line.startswith("rskip prepare: error: a worker process was killed, perhaps out of memory: use fewer")
 
-    command = Command(program, stub, output, until="reports/train-000004.json")
+    command = Command(program, stub, output, until="reports/train-000008.json")
     command.process.send_signal(signal.SIGINT)
     assert command.end() == (130, ["rskip prepare: interrupted; repeat the command to resume"])
 
