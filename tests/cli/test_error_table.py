@@ -41,6 +41,10 @@ def full(*_: object) -> None:
     raise OSError(28, "No space left on device", "checkpoints.json")
 
 
+def interrupted() -> None:
+    raise KeyboardInterrupt
+
+
 def closed(_: object) -> None:
     raise BrokenPipeError
 
@@ -51,8 +55,9 @@ def sent(*_: object, **__: object) -> None:
 
 def without_package(monkeypatch: Patch) -> object:
     monkeypatch.setitem(sys.modules, "fastapi", None)
-    for name in [name for name in sys.modules if name.startswith(("rskip.serving", "rskip.cli._serve"))]:
-        monkeypatch.delitem(sys.modules, name)
+    for name in [name for name in sys.modules if name.startswith(("rskip.serving.", "rskip.cli._serve"))]:
+        if name != "rskip.serving.settings":  # which the flags are made of
+            monkeypatch.delitem(sys.modules, name)
     return main(["serve", "--model", MODEL])
 
 
@@ -84,7 +89,7 @@ CASES: dict[str, list[tuple[Callable[[Patch], object], str]]] = {
         (command("zoo", "list", read_registry=full), "checkpoints.json: No space left on device; free some space"),
     ],
     "8": [(lambda _: diverging(in_python=False), "not finite")],
-    "130": [(command("zoo", "list", read_registry=lambda: signal.raise_signal(signal.SIGINT)), "interrupted")],
+    "130": [(command("zoo", "list", read_registry=interrupted), "interrupted")],
     "141": [(command("zoo", "list", list_text=closed), "")],
     "143": [(command("zoo", "publish", "a", publish_model=sent), "terminated; repeat the command to resume")],
     "rskip.settings.errors.SettingError": [(lambda _: parse_connection("sas:gate=x"), "gate")],
