@@ -18,11 +18,12 @@ from rskip.cli._loading import loading_for_good
 from rskip.cli._model import model_of_the_hub, model_path, saying_what_is_assumed
 from rskip.cli._model_arguments import STEP_FLAGS, model_settings
 from rskip.cli._options import flag_of, refuse_flags, with_flags
-from rskip.cli.main import line_start, one_line, termination_raises, termination_tells, with_flag_names
+from rskip.cli._resuming import stopping_tells
+from rskip.cli.main import termination_raises, termination_tells, with_flag_names
 from rskip.cli.translate import NOT_FLAGS
 from rskip.cpu.threads import set_threads
 from rskip.extras import has_torch
-from rskip.files.resumable import StoppedError, complete, how_to_resume
+from rskip.files.resumable import complete, how_to_resume
 from rskip.generation.options import SearchOptions
 from rskip.machine.device import bfloat16_is_slow, finds_gpu, usable_device
 from rskip.machine.ranks import Ranks
@@ -91,15 +92,9 @@ def translate_files(args: argparse.Namespace) -> None:
         )
         if "-" in jobs[0].inputs and sys.stdin.isatty() and not args.quiet:
             print("type one sentence per line, press Ctrl-D to end (see also --interactive)", file=sys.stderr)
-        with termination_tells(partial(how_to_resume, outputs), "rskip translate") if alone else nullcontext():
-            try:
-                lines, tokens, seconds, unknown = work.run(jobs)
-            except StoppedError as stopped:
-                hint = f"lines up to {stopped.lines:,} are in {stopped.path}: --resume continues from there"
-                if isinstance(stopped.cause, Exception):
-                    raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
-                print(f"{line_start()}rskip translate: {hint}", file=sys.stderr)
-                raise stopped.cause from None
+        telling = termination_tells(partial(how_to_resume, outputs), "rskip translate") if alone else nullcontext()
+        with telling, stopping_tells("rskip translate", "lines up to {} are"):
+            lines, tokens, seconds, unknown = work.run(jobs)
         if verbose:
             if unknown >= MANY_UNKNOWN:
                 share = f"{100 * unknown:.0f} % of the input's tokens are not in the model's dictionary"

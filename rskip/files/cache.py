@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import lzma
 import os
 import shutil
-import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rskip.files.checksum import file_difference, sha256_file
 from rskip.files.lock import one_at_a_time
+from rskip.files.packed import open_unpacked
 from rskip.files.whole import atomic_file
 
 ADDRESSES = ("http://", "https://")  # a mirror that begins so is not a folder
@@ -98,16 +94,11 @@ def unpack(
     :param url: the URL of another copy, for the error.
     :raises ValueError: the packed file is damaged, or its content has another size or checksum.
     """
-    opener: Callable[[Path], Any] = gzip.open if packed.suffix == ".gz" else lzma.open
     with one_at_a_time(path):
         if not (sha256 or md5) or file_difference(path, size=size, sha256=sha256, md5=md5):
             with atomic_file(path) as temporary:
-                try:
-                    with opener(packed) as source, temporary.open("wb") as target:
-                        shutil.copyfileobj(source, target, 1 << 20)
-                except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
-                    problem = f"{packed} is damaged or truncated ({error})"
-                    raise ValueError(f"{problem}: replace it with a complete file") from error
+                with open_unpacked(packed) as source, temporary.open("wb") as target:
+                    shutil.copyfileobj(source, target, 1 << 20)
                 if wrong := file_difference(temporary, size=size, sha256=sha256, md5=md5):
                     raise ValueError(f"{packed}, unpacked, {wrong}: replace it with {url}")
         return FetchedFile(path, path.stat().st_size, sha256 or sha256_file(path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,8 +13,9 @@ from rskip.captioning.drawing import drawn
 from rskip.captioning.files import caption_images, write_captions
 from rskip.captioning.outputs import attention_files
 from rskip.cli._model import model_path
-from rskip.cli.main import one_line, termination_tells
-from rskip.files.resumable import StoppedError, how_to_resume
+from rskip.cli._resuming import stopping_tells
+from rskip.cli.main import termination_tells
+from rskip.files.resumable import how_to_resume
 from rskip.generation.options import SearchOptions
 from rskip.machine.device import choose_device
 from rskip.machine.progress import Progress
@@ -60,7 +60,7 @@ def write_file(
         def report(done: int) -> None:
             bar.update(done - bar.n)
 
-        try:
+        with stopping_tells("rskip caption", "the captions of {} images are"):
             return write_captions(
                 captioner,
                 images,
@@ -71,9 +71,3 @@ def write_file(
                 resume=args.resume,
                 report=report,
             )
-        except StoppedError as stopped:
-            hint = f"the captions of {stopped.lines:,} images are in {stopped.path}: --resume continues from there"
-            if isinstance(stopped.cause, Exception):
-                raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
-            print(f"rskip caption: {hint}", file=sys.stderr)
-            raise stopped.cause from None
