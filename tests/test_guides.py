@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.connections import registry
+from rskip.formulas import registry
 from rskip.nn.hosts import host
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,8 +12,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from rskip.cli.main import build_parser
-from rskip.connections import registry
 from rskip.experiments.recipe import load_recipe, load_recipes
+from rskip.formulas import registry
 from rskip.nn.residuals import Residual
 from rskip.settings.errors import SettingError
 

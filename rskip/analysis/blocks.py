@@ -9,8 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from rskip.connections import Connection, StackConnection, State
-from rskip.connections.registry import name_of
+from rskip.connections import Connection, StackConnection, State, name_of
 
 _SUFFIX = "_connection"
 _ORDER = ("self_attn", "encoder_attn", "ffn")  # within a Transformer layer

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rskip.analysis.blocks import Block, at, watching
-from rskip.connections import SAS, Connection
+from rskip.connections import Connection, SASConnection
 from rskip.connections.gates import Gate
 
 BINS = 20  # of equal width, from 0 to 1
@@ -44,7 +44,7 @@ def watching_gates(blocks: Sequence[Block]) -> Iterator[GatesOf]:
 
     def gates_of(block: Block) -> dict[str, Tensor]:
         gates, connection = found.pop(block.number, {}), block.connection
-        if isinstance(connection, SAS) and connection.gamma == "tied" and connection.norm is not None:
+        if isinstance(connection, SASConnection) and "norm" in connection._modules and "gamma" not in gates:
             gates["gamma"] = (1 - gates["alpha"]) * (1 - gates["beta"])
         return gates
 

@@ -19,8 +19,8 @@ from rskip.checkpoint.translation import (
     transformer_settings,
 )
 from rskip.connections import parse_connection
-from rskip.connections.registry import UnknownFamily
 from rskip.files.torch_file import weights_difference
+from rskip.formulas import UnknownFamily
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.config import DecoderConfig

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     # load PyTorch, which --help doesn't need
     from rskip.connections import list_connections, parse_connection
-    from rskip.connections.description import example, facts
+    from rskip.formulas.description import example, facts
 
     specs = [parse_connection(text) for text in args.specs]
     if specs:

@@ -8,111 +8,98 @@ from rskip.extras import require_torch
 
 require_torch("rskip.connections")
 
-from rskip.connections.adaptive import ASkip
-from rskip.connections.admin import Admin, admin_profiling, is_profiled
+from rskip.connections.admin import AdminConnection, admin_profiling, is_profiled
 from rskip.connections.attnres import AttnRes
 from rskip.connections.b2t import B2T
-from rskip.connections.connection import HOST_NEEDS, Connection, StackConnection, State
+from rskip.connections.building import (
+    build_connection,
+    build_stack_connection,
+    described_needs,
+    name_of,
+    read_supplies,
+)
+from rskip.connections.connection import HOST_NEEDS, Connection, HostNeed, StackConnection, State
 from rskip.connections.deep_delta import DeepDelta
-from rskip.connections.deepnorm import DeepNorm
 from rskip.connections.denseformer import DenseFormer
+from rskip.connections.formula import FormulaConnection, FormulaStack
 from rskip.connections.frac import FracConnection
 from rskip.connections.gpas import GPAS
-from rskip.connections.highway import Highway
-from rskip.connections.hybridnorm import HybridNorm
 from rskip.connections.hyper import HyperConnection, ManifoldHyperConnection
-from rskip.connections.laurel import Laurel
 from rskip.connections.mhc_lite import MHCLite
 from rskip.connections.mixing import Mixing, mixing_of
 from rskip.connections.mudd import MUDD
 from rskip.connections.ngpt import NGPT
-from rskip.connections.normformer import NormFormer
 from rskip.connections.norms import build_norm
-from rskip.connections.options import Bounds, Option, Positive
 from rskip.connections.orthogonal import Orthogonal
-from rskip.connections.place import Place
-from rskip.connections.prenorm import PreNorm
-from rskip.connections.prenorm_by_depth import Keel, LayerNormScaling, MixLN
-from rskip.connections.registry import Factor, Family, Fold, find_family, list_connections, register_connection
-from rskip.connections.residual_dual import ResidualDual
-from rskip.connections.rskip import RSkip, WSkip, XSkip
-from rskip.connections.sandwich import PeriLN, Sandwich
-from rskip.connections.sas import SAS
-from rskip.connections.scaled_branch import LayerScale, ReZero
-from rskip.connections.siamese import Siamese
-from rskip.connections.spec import (
-    ConnectionSpec,
-    build_connection,
-    build_stack_connection,
-    check_connection,
-    parse_connection,
-)
-from rskip.connections.subln import SubLN
+from rskip.connections.sas import SASConnection
 from rskip.connections.x0 import X0
-from rskip.kernel_forms import GatedSum, NormalisedSum
+from rskip.formulas import (
+    SAS,
+    Admin,
+    AnyNorm,
+    ASkip,
+    Bounds,
+    ConnectionSpec,
+    DeepNorm,
+    F,
+    Factor,
+    Family,
+    Fold,
+    Formula,
+    Gate,
+    Highway,
+    HybridNorm,
+    Keel,
+    Laurel,
+    LayerNormScaling,
+    LayerScale,
+    Learned,
+    Map,
+    MixLN,
+    Mixture,
+    Norm,
+    NormFormer,
+    Number,
+    Option,
+    PeriLN,
+    Place,
+    Positive,
+    PreNorm,
+    ResidualDual,
+    ReZero,
+    RSkip,
+    Sandwich,
+    Siamese,
+    StackFormula,
+    SubLN,
+    Sum,
+    Symbol,
+    TextNorm,
+    UnknownFamily,
+    WSkip,
+    X,
+    XSkip,
+    check_connection,
+    find_family,
+    list_connections,
+    parse_connection,
+    register_connection,
+    works_on,
+)
 from rskip.settings.paper import Paper
 
 __all__ = [
-    "HOST_NEEDS",
-    "SAS",
-    "ASkip",
-    "Bounds",
-    "Connection",
-    "ConnectionSpec",
-    "Factor",
-    "Family",
-    "Fold",
-    "GatedSum",
-    "Highway",
-    "Option",
-    "Paper",
-    "Place",
-    "Positive",
-    "PreNorm",
-    "RSkip",
-    "StackConnection",
-    "State",
-    "WSkip",
-    "XSkip",
-    "build_connection",
-    "build_norm",
-    "build_stack_connection",
-    "check_connection",
-    "find_family",
-    "list_connections",
-    "parse_connection",
-    "register_connection",
-    "Admin",
-    "admin_profiling",
-    "is_profiled",
-    "AttnRes",
-    "B2T",
-    "DeepNorm",
-    "DenseFormer",
-    "HyperConnection",
-    "ManifoldHyperConnection",
-    "Laurel",
-    "Keel",
-    "LayerNormScaling",
-    "MixLN",
-    "ResidualDual",
-    "PeriLN",
-    "Sandwich",
-    "LayerScale",
-    "ReZero",
-    "Siamese",
-    "SubLN",
-    "NormFormer",
-    "HybridNorm",
-    "Mixing",
-    "NormalisedSum",
-    "mixing_of",
-    "X0",
-    "GPAS",
-    "Orthogonal",
-    "NGPT",
-    "MUDD",
-    "DeepDelta",
-    "FracConnection",
-    "MHCLite",
-]
+    "ASkip", "Admin", "AdminConnection", "AnyNorm", "AttnRes", "B2T", "Bounds", "Connection", "ConnectionSpec",
+    "DeepDelta", "DeepNorm", "DenseFormer", "F", "F403", "Factor", "Family", "Fold", "Formula", "FormulaConnection",
+    "FormulaStack", "FracConnection", "GPAS", "Gate", "HOST_NEEDS", "Highway", "HostNeed", "HybridNorm",
+    "HyperConnection", "Keel", "Laurel", "LayerNormScaling", "LayerScale", "Learned", "MHCLite", "MUDD",
+    "ManifoldHyperConnection", "Map", "MixLN", "Mixing", "Mixture", "NGPT", "Norm", "NormFormer", "Number", "Option",
+    "Orthogonal", "Paper", "PeriLN", "Place", "Positive", "PreNorm", "RSkip", "ReZero", "ResidualDual", "SAS",
+    "SASConnection", "Sandwich", "Siamese", "StackConnection", "StackFormula", "State", "SubLN", "Sum", "Symbol",
+    "TextNorm", "UnknownFamily", "WSkip", "X", "X0", "XSkip", "__all__", "_formulas", "admin_profiling", "as",
+    "attnres", "b2t", "build_connection", "build_norm", "build_stack_connection", "building", "check_connection",
+    "connection", "connections", "deep_delta", "denseformer", "described_needs", "find_family", "formula", "formulas",
+    "frac", "from", "gpas", "hyper", "import", "is_profiled", "list_connections", "mhc_lite", "mixing", "mixing_of",
+    "mudd", "name_of", "ngpt", "noqa", "norms", "orthogonal", "parse_connection", "read_supplies",
+    "register_connection", "rskip", "sas", "works_on", "x0",
+]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from math import sqrt
 from typing import Any
@@ -11,11 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rskip.connections.formula import FormulaConnection, computes
+from rskip.connections.linear import Fill
 from rskip.connections.norms import at_least_float32
-from rskip.connections.registry import register_connection
-from rskip.connections.rskip import WSkip
-from rskip.kernel_forms import NormalisedSum
-from rskip.settings.paper import Paper
+from rskip.formulas.postnorm import Admin
 
 _UNPROFILED = (
     "admin is trained without its profiling pass: run one forward pass inside rskip.connections.admin_profiling(stack) "
@@ -23,34 +22,15 @@ _UNPROFILED = (
 )
 
 
-@register_connection(
-    "admin",
-    formula="norm(ω ⊙ x + f), ω learned, at first by a profiling pass: ω₁ = 1, ω²_{i+1} = Var(ω_i x_i) + Var(f_i)",
-    source="Liu et al. 2020, the pass as in its code (LiyuanLucasLiu/Transformer-Clinic)",
-    norms=("ln", "rms"),
-    default_norm="ln",
-    paper=Paper(
-        title="Understanding the Difficulty of Training Transformers",
-        authors="Liyuan Liu, Xiaodong Liu, Jianfeng Gao, Weizhu Chen, Jiawei Han",
-        url="https://arxiv.org/abs/2004.08249",
-    ),
-)
-class Admin(WSkip):
-    """y = norm(ω ⊙ x + f). ω has one value per feature and is 1 until `admin_profiling` sets it.
+@computes(Admin)
+class AdminConnection(FormulaConnection):
+    """Computes `Admin`, and warns if it is trained without the pass."""
 
-    Members: `skip_weight` (C), `norm`.
-    """
-
-    needs_profile = True
+    skip_weight: Tensor
+    kernel_form = FormulaConnection.kernel_form
     profiled = False  # whether a pass set ω, or ω other than 1 was loaded; training alone also moves ω from 1
 
-    def __init__(self, features: int, *, norm: str, feature_dim: int = -1) -> None:
-        super().__init__(features, norm=norm, init=1, rate=1, floor=0, feature_dim=feature_dim)
-
-    def as_norms(self) -> NormalisedSum:
-        return super().as_norms()
-
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+    def reset_parameters(self, weight_init: Fill | None = None) -> None:
         super().reset_parameters(weight_init)
         self.profiled = False
 
@@ -83,13 +63,13 @@ def admin_profiling(stack: nn.Module, positions: Tensor | None = None) -> Iterat
         without exactly one forward pass of the whole stack.
     """
     squared = torch.ones(())
-    connections = [each for each in stack.modules() if isinstance(each, Admin)]
+    connections = [each for each in stack.modules() if isinstance(each, AdminConnection)]
     before = [(each.skip_weight.detach().clone(), each.profiled) for each in connections]
     seen: set[nn.Module] = set()
 
     def set_weight(connection: nn.Module, inputs: tuple[Tensor, Tensor]) -> None:
         nonlocal squared
-        assert isinstance(connection, Admin)
+        assert isinstance(connection, AdminConnection)
         if connection in seen:
             raise ValueError("admin_profiling: a block ran twice: run one forward pass of one encoder or decoder")
         seen.add(connection)
@@ -131,5 +111,5 @@ def _at(positions: Tensor | None, values: Tensor) -> Tensor:
 
 def is_profiled(stack: nn.Module) -> bool:
     """True if a profiling pass set the stack's ω, or they were loaded, or if the stack has no Admin connection."""
-    found = [each.profiled for each in stack.modules() if isinstance(each, Admin)]
+    found = [each.profiled for each in stack.modules() if isinstance(each, AdminConnection)]
     return not found or any(found)

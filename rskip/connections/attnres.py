@@ -12,9 +12,9 @@ from rskip.connections.connection import Connection, StackConnection, State, ope
 from rskip.connections.initial_values import SelfInitialised
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import RMSNorm, at_least_float32, build_norm, without_autocast
-from rskip.connections.options import Bounds
-from rskip.connections.place import Place
-from rskip.connections.registry import register_connection
+from rskip.formulas.parameters import Bounds, TextNorm
+from rskip.formulas.place import Place
+from rskip.formulas.registry import register_connection
 from rskip.settings.paper import Paper
 
 
@@ -71,11 +71,6 @@ class AttnResStack(StackConnection):
     formula="h = Σ_i softmax_i(w·RMS(b_i)) b_i of the embedding b_0 and the sums b_i of N groups of branches' outputs, "
     "the last one so far; f = F(norm(h)); the same attention and a normalisation close the stack",
     source="Kimi Team 2026, Eq. 2 to 6, the block form; as many blocks as branches is the full form",
-    norms=("ln", "rms"),
-    default_norm="ln",
-    closing_norm=True,
-    passes="history",
-    stack=AttnResStack,
     paper=Paper(
         title="Attention Residuals",
         authors="Kimi Team",
@@ -91,11 +86,15 @@ class AttnRes(Connection):
     Members: `norm`, and `attention` in every block except the first.
     """
 
+    closing_norm = True
+    stack = AttnResStack
+    reads_earlier_layers = True
+
     def __init__(
         self,
         features: int,
         *,
-        norm: str,
+        norm: TextNorm = "ln",
         blocks: Annotated[int, Bounds(1, 10**6)] = 8,
         place: Place,
         feature_dim: int = -1,

@@ -6,8 +6,9 @@ from torch import Tensor
 
 from rskip.connections.connection import Connection, State, tensors
 from rskip.connections.norms import build_norm
-from rskip.connections.place import Place
-from rskip.connections.registry import register_connection
+from rskip.formulas.parameters import TextNorm
+from rskip.formulas.place import Place
+from rskip.formulas.registry import register_connection
 from rskip.settings.paper import Paper
 
 
@@ -15,8 +16,6 @@ from rskip.settings.paper import Paper
     "b2t",
     formula="norm(x + f), in a layer's last block norm(x + f + the layer's input)",
     source="Takase et al. 2023, section 4",
-    norms=("ln", "rms"),
-    default_norm="ln",
     paper=Paper(
         title="B2T Connection: Serving Stability and Performance in Deep Transformers",
         authors="Sho Takase, Shun Kiyono, Sosuke Kobayashi, Jun Suzuki",
@@ -31,7 +30,7 @@ class B2T(Connection):
     L^(-1/2) for L layers; this module does not. Members: `norm`.
     """
 
-    def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:
+    def __init__(self, features: int, *, norm: TextNorm = "ln", place: Place, feature_dim: int = -1) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.ends_layer = place.ends_layer
         self.norm = build_norm(norm, features, feature_dim)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,16 +12,13 @@ from torch import Tensor, nn
 from rskip.connections.gates import Gate
 from rskip.connections.initial_values import SelfInitialised
 from rskip.connections.mixing import Mixing
-from rskip.connections.norms import Normalisation, under_autocast
+from rskip.connections.norms import Normalisation, build_norm, under_autocast
+from rskip.formulas.terms import InnerNorm, Settings
 from rskip.kernel_forms import GatedSum, NormalisedSum
 
 State = Tensor | tuple[Tensor, ...]
 
-# Positions inside a branch that can be normalised. In attention: each head's queries, keys and values, the joined heads
-# before the output map, and that map's output. In a feed-forward branch: the hidden features before its last map.
-InnerNorm = Literal["query", "key", "value", "heads", "output", "hidden"]
-
-# What a connection may need from its model in addition to x and f; spec.py describes each need.
+# What a connection may need from its model in addition to x and f; building.py describes each need.
 HostNeed = Literal["inner_norms", "scales_heads", "branch_gain", "profile", "stack"]
 HOST_NEEDS: tuple[HostNeed, ...] = get_args(HostNeed)
 
@@ -38,11 +35,26 @@ class Connection(SelfInitialised):
     it, so activations can be recomputed and positions decoded one by one. Tensors are (B, T, C) with
     feature_dim=-1, (N, C, H, W) with feature_dim=1. Names of members are checkpoint API.
 
-    Your own connection derives from this class, and `register_connection` gives it a name. In most families the state
-    is x. Then the class implements `combine`, the formula of y in terms of x and f, and also `branch_input` if the
-    branch's input isn't x itself. If blocks pass on more than x, it overrides `before` and `after`.
+    A connection that consists of sums, normalisations, gates and learned factors is stated as a `Formula`. Any other
+    derives from this class. In most families the state is x. Then the class implements `combine`, the formula of y in
+    terms of x and f, and also `branch_input` if the branch's input isn't x itself. If blocks pass on more than x, it
+    overrides `before` and `after`. `register_connection` gives either a name.
+
+    These attributes of a class are properties of its family:
+
+    - closing_norm: whether the spec's normalisation, if it has one, also closes a stack of such blocks. ("host",
+      "prenorm") means only if the option host is prenorm.
+    - text_only: whether features must come last though the state is x.
+    - reads_earlier_layers: whether blocks also pass on the outputs of earlier layers.
+    - stack: the class that opens and closes a stack.
+    - only_with: options that work only with one value of another option, such as {"rank": ("form", "lr")}.
     """
 
+    closing_norm: ClassVar[bool | tuple[str, object]] = False
+    text_only: ClassVar[bool] = False
+    reads_earlier_layers: ClassVar[bool] = False
+    stack: ClassVar[type[StackConnection]]
+    only_with: ClassVar[Mapping[str, tuple[str, object]]] = {}
     needs_profile = False  # whether a pass over data sets its initial values (see `admin_profiling`)
     spec = ""  # the spec that `build_connection` built it from, for readers
     warns_unprofiled = False  # whether its first training step warns if that pass did not run; `Residuals` sets it
@@ -51,6 +63,18 @@ class Connection(SelfInitialised):
         super().__init__()
         self.features = features
         self.feature_dim = feature_dim
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """A class with a formula of its own does not inherit another class's descriptions of it."""
+        super().__init_subclass__(**settings)
+        if {"branch_input", "combine", "before", "after", "forward"} & vars(cls).keys():
+            for name in ("kernel_form", "as_mixing"):
+                if name not in vars(cls):
+                    setattr(cls, name, getattr(Connection, name))
+
+    @classmethod
+    def check(cls, settings: Settings) -> str | None:
+        """What a spec must be, if these settings contradict each other; otherwise None."""
 
     if TYPE_CHECKING:  # nn.Module declares that a call returns Any
 
@@ -70,10 +94,30 @@ class Connection(SelfInitialised):
         """The branch's input if the state is x: x itself, unless the connection normalises it first."""
         return x
 
+    @classmethod
+    def overrides(cls, *names: str) -> bool:
+        """Whether the class overrides any of these members of Connection."""
+        return any(getattr(cls, name) is not getattr(Connection, name) for name in names)
+
     @property
     def passes_x(self) -> bool:
         """Whether blocks pass on only x, so that `branch_input` and `forward` can be called."""
-        return passes_x(type(self))
+        return not self.overrides("before", "after")
+
+    @property
+    def reads_x(self) -> bool:
+        """Whether the state is x, and the branch's input is x itself."""
+        return not self.overrides("before", "after", "branch_input")
+
+    @property
+    def input_slot(self) -> str | None:
+        """Name of the member that normalises the branch's input, or None."""
+        return "norm" if self.closing_norm and "norm" in self._modules else None
+
+    @property
+    def output_slot(self) -> str | None:
+        """Name of the member that normalises the block's output, or None."""
+        return "norm" if not self.closing_norm and "norm" in self._modules else None
 
     @property
     def branch_gain(self) -> float:
@@ -109,12 +153,8 @@ class Connection(SelfInitialised):
         """
         return _without_decay(self)
 
-    def as_norms(self) -> NormalisedSum | None:
-        """The formula as sums and normalisations, for the compiled kernels; None if it has another form."""
-        return None
-
-    def as_gates(self) -> GatedSum | None:
-        """The formula as gates, sums and a normalisation, for the compiled kernels; None if it has another form."""
+    def kernel_form(self) -> NormalisedSum | GatedSum | None:
+        """The formula with its values, for the compiled kernels; None if they can't compute it."""
         return None
 
     def as_mixing(self, state: State, f: Tensor) -> Mixing:
@@ -170,14 +210,15 @@ class Connection(SelfInitialised):
         return f"{self.spec and self.spec + ', '}features={self.features}, feature_dim={self.feature_dim}"
 
 
-def passes_x(kind: type[Connection]) -> bool:
-    """Whether connections of this class pass on only x."""
-    return not overrides(kind, "before", "after")
+class NormalisedInput(Connection):
+    """Base class of connections with f = F(norm(x)), or F(x) without a norm. Members: `norm` (if given)."""
 
+    def __init__(self, features: int, *, norm: str | None, feature_dim: int = -1) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.norm = None if norm is None else build_norm(norm, features, feature_dim)
 
-def overrides(kind: type[Connection], *names: str) -> bool:
-    """Whether the class overrides any of these members of Connection."""
-    return any(getattr(kind, name) is not getattr(Connection, name) for name in names)
+    def branch_input(self, x: Tensor) -> Tensor:
+        return x if self.norm is None else self.norm(x)
 
 
 class StackConnection(SelfInitialised):
@@ -194,9 +235,19 @@ class StackConnection(SelfInitialised):
         """The first block's state from the stack's input x (..., C)."""
         return x
 
+    @property
+    def opens(self) -> bool:
+        """Whether `enter` does more than to return its input."""
+        return type(self).enter is not StackConnection.enter
+
+    @property
+    def closes(self) -> bool:
+        """Whether `leave` does more than to return its input."""
+        return type(self).leave is not StackConnection.leave
+
     def leave(self, state: State) -> Tensor:
         """The stack's output (..., C) from the last block's state, before a closing normalisation."""
-        assert isinstance(state, Tensor), "blocks pass on several tensors: give register_connection a class as `stack`"
+        assert isinstance(state, Tensor), "blocks pass on several tensors: the connection needs a `stack`"
         return state
 
     @property
@@ -210,6 +261,9 @@ class StackConnection(SelfInitialised):
         for module in self.modules():
             if isinstance(module, Normalisation):
                 module.reset_parameters()
+
+
+Connection.stack = StackConnection
 
 
 def _without_decay(module: nn.Module) -> frozenset[str]:

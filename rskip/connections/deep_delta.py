@@ -9,11 +9,11 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
+from rskip.connections.connection import NormalisedInput
 from rskip.connections.linear import LinearMap
 from rskip.connections.norms import at_least_float32
-from rskip.connections.options import Bounds
-from rskip.connections.prenorm import PreNorm
-from rskip.connections.registry import register_connection
+from rskip.formulas.parameters import Bounds, TextNorm
+from rskip.formulas.registry import register_connection
 from rskip.kernel_forms import GatedSum
 from rskip.settings.paper import Paper
 
@@ -26,16 +26,13 @@ HIGHEST = 4  # v's upper bound in the code
     formula="x + β(v - k·x)k, k = f/‖f‖, f = F(norm(x)), β = 2σ(w·norm(x) + b), v = 4σ(u·x + c); "
     "one normalisation closes the stack",
     source="Zhang et al. 2026, one value per position, as in its code (yifanzhang-pro/deep-delta-learning, DDL-vdim1)",
-    norms=("ln", "rms"),
-    default_norm="ln",
-    closing_norm=True,
     paper=Paper(
         title="Deep Delta Learning",
         authors="Yifan Zhang, Yifeng Liu, Mengdi Wang, Quanquan Gu",
         url="https://arxiv.org/abs/2601.00417",
     ),
 )
-class DeepDelta(PreNorm):
+class DeepDelta(NormalisedInput):
     """y = x + β(v - k·x)k with k = f/‖f‖, f = F(norm(x)), β = 2σ(w·norm(x) + b) and v = 4σ(u·x + c).
 
     β and v are one number per position, in float32 or better. So y has v as its part along k for β = 1, and x's part
@@ -43,8 +40,15 @@ class DeepDelta(PreNorm):
     Members: `norm`, `step` (w, b), `target` (u, c).
     """
 
+    closing_norm = True
+
     def __init__(
-        self, features: int, *, norm: str, init: Annotated[float, Bounds(1e-6, 2 - 1e-6)] = 1, feature_dim: int = -1
+        self,
+        features: int,
+        *,
+        norm: TextNorm = "ln",
+        init: Annotated[float, Bounds(1e-6, 2 - 1e-6)] = 1,
+        feature_dim: int = -1,
     ) -> None:
         super().__init__(features, norm=norm, feature_dim=feature_dim)
         bias = math.log(init / (2 - init))  # 2σ(bias) = init
@@ -57,11 +61,11 @@ class DeepDelta(PreNorm):
         self.step.reset_parameters(weight_init)
         self.target.reset_parameters(weight_init)
 
-    def as_gates(self) -> GatedSum:
+    def kernel_form(self) -> GatedSum:
         return GatedSum(form="delta", alpha=self.step, beta=self.target, branch_norm=self.norm)
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
-        beta = 2 * torch.sigmoid(at_least_float32(self.step(self.norm(x))))
+        beta = 2 * torch.sigmoid(at_least_float32(self.step(self.branch_input(x))))
         target = HIGHEST * torch.sigmoid(at_least_float32(self.target(x)))
         output = at_least_float32(f)
         k = output * torch.rsqrt(output.square().sum(-1, keepdim=True) + EPS**2)

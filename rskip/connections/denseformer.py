@@ -11,8 +11,9 @@ from rskip.connections.connection import Connection, StackConnection, State, ope
 from rskip.connections.initial_values import fill, one_hot
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import build_norm
-from rskip.connections.place import Place
-from rskip.connections.registry import register_connection
+from rskip.formulas.parameters import TextNorm
+from rskip.formulas.place import Place
+from rskip.formulas.registry import register_connection
 from rskip.settings.paper import Paper
 
 
@@ -40,11 +41,6 @@ class DenseFormerStack(StackConnection):
     formula="x + F(norm(x)), after layer l x ← Σ_j a_j·X_j of the embedding X_0 and layers' outputs X_1 to X_l; "
     "one normalisation closes the stack",
     source="Pagliardini et al. 2024, section 3, without dilation and period",
-    norms=("ln", "rms"),
-    default_norm="ln",
-    closing_norm=True,
-    passes="history",
-    stack=DenseFormerStack,
     paper=Paper(
         title="DenseFormer: Enhancing Information Flow in Transformers via Depth Weighted Averaging",
         authors="Matteo Pagliardini, Amirkeivan Mohtashami, François Fleuret, Martin Jaggi",
@@ -59,7 +55,11 @@ class DenseFormer(Connection):
     pre-norm. Members: `norm`, and in a layer's last block `weights` (l + 1).
     """
 
-    def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:
+    closing_norm = True
+    stack = DenseFormerStack
+    reads_earlier_layers = True
+
+    def __init__(self, features: int, *, norm: TextNorm = "ln", place: Place, feature_dim: int = -1) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.outputs = place.layer + 1  # number of tensors in its state
         self.norm = build_norm(norm, features, feature_dim)

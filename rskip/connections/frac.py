@@ -11,8 +11,8 @@ from rskip.connections.connection import Connection
 from rskip.connections.hyper import SMALL
 from rskip.connections.initial_values import fill
 from rskip.connections.norms import build_norm, without_autocast
-from rskip.connections.options import Bounds
-from rskip.connections.registry import register_connection
+from rskip.formulas.parameters import Bounds, TextNorm
+from rskip.formulas.registry import register_connection
 from rskip.settings.errors import SettingError
 from rskip.settings.paper import Paper
 
@@ -22,9 +22,6 @@ from rskip.settings.paper import Paper
     formula="y_k = Σ_j A_jk·x_j + β_k·f_k, f = F(norm([Σ_j Y_jk·x_j]_k)), x_1 to x_m the parts of x, A, Y, β learned; "
     "one normalisation closes the stack",
     source="Zhu et al. 2025 (Frac-Connections), Eq. 7 to 15",
-    norms=("ln", "rms"),
-    default_norm="ln",
-    closing_norm=True,
     paper=Paper(
         title="Frac-Connections: Fractional Extension of Hyper-Connections",
         authors="Defa Zhu, Hongzhi Huang, Jundong Zhou, Zihao Huang, Yutao Zeng, et al.",
@@ -41,11 +38,13 @@ class FracConnection(Connection):
     and `output_mixing` (C/m, 1) for W, `mixing_scale` and `output_scale` for a.
     """
 
+    closing_norm = True
+
     def __init__(
         self,
         features: int,
         *,
-        norm: str,
+        norm: TextNorm = "ln",
         parts: Annotated[int, Bounds(1, 64)] = 4,
         form: Literal["dynamic", "static"] = "dynamic",
         feature_dim: int = -1,

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rskip.connections.connection import NormalisedInput
 from rskip.connections.norms import at_least_float32
-from rskip.connections.prenorm import PreNorm
-from rskip.connections.registry import register_connection
+from rskip.formulas.parameters import TextNorm
+from rskip.formulas.registry import register_connection
 from rskip.kernel_forms import NormalisedSum
 from rskip.settings.paper import Paper
 
@@ -17,23 +18,22 @@ from rskip.settings.paper import Paper
     "gpas",
     formula="z - silu(g)·sg(z), z = x + F(norm(x)), g learned, sg without gradient; one normalisation closes the stack",
     source="Chen et al. 2025, Pre + GPAS, as in its code (dandingsky/GPAS), with one g per block",
-    norms=("ln", "rms"),
-    default_norm="ln",
-    closing_norm=True,
     paper=Paper(
         title="GPAS: Accelerating Convergence of LLM Pretraining via Gradient-Preserving Activation Scaling",
         authors="Tianhao Chen, Xin Xu, Zijing Liu, Pengxiang Li, Xinyuan Song, et al.",
         url="https://arxiv.org/abs/2506.22049",
     ),
 )
-class GPAS(PreNorm):
+class GPAS(NormalisedInput):
     """y = z - silu(g)·sg(z) with z = x + f, f = F(norm(x)). sg passes no gradient.
 
     So y is (1 - silu(g))·z, and y's gradient in z is the identity. g starts at 0, where y = z.
     Members: `norm`, `damping` (g, of shape (1)).
     """
 
-    def __init__(self, features: int, *, norm: str, feature_dim: int = -1) -> None:
+    closing_norm = True
+
+    def __init__(self, features: int, *, norm: TextNorm = "ln", feature_dim: int = -1) -> None:
         super().__init__(features, norm=norm, feature_dim=feature_dim)
         self.damping = nn.Parameter(torch.zeros(1))
 
@@ -49,6 +49,6 @@ class GPAS(PreNorm):
         """silu(g)."""
         return functional.silu(at_least_float32(self.damping))
 
-    def as_norms(self) -> NormalisedSum:
+    def kernel_form(self) -> NormalisedSum:
         kept = 1 - self._removed
         return NormalisedSum(scale=kept, branch_scale=kept, branch_norm=self.norm)

@@ -12,10 +12,10 @@ from rskip.connections.connection import Connection, StackConnection, State
 from rskip.connections.initial_values import draw, fill, one_hot
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import EPS, at_least_float32, build_norm, without_autocast
-from rskip.connections.options import Bounds
-from rskip.connections.place import Place
-from rskip.connections.registry import register_connection
 from rskip.connections.sinkhorn import sinkhorn
+from rskip.formulas.parameters import Bounds, TextNorm
+from rskip.formulas.place import Place
+from rskip.formulas.registry import register_connection
 from rskip.settings.paper import Paper
 
 Streams = Annotated[int, Bounds(1, 64)]
@@ -113,10 +113,6 @@ class _Sums(torch.autograd.Function):
     "hyper",
     formula="h_k ← Σ_j R_jk·h_j + β_k·f, f = F(norm(Σ_j α_j·h_j)), h n streams; norm(Σ_k h_k) closes the stack",
     source="Zhu et al. 2025, Eq. 1 to 14",
-    norms=("ln", "rms"),
-    default_norm="ln",
-    closing_norm=True,
-    stack=CopiedStreams,
     paper=Paper(
         title="Hyper-Connections",
         authors="Defa Zhu et al.",
@@ -133,11 +129,14 @@ class HyperConnection(StreamsConnection):
     `mixing` (C, 1 + n) and `output_mixing` (C, 1) for W, `mixing_scale` and `output_scale` for a.
     """
 
+    closing_norm = True
+    stack = CopiedStreams
+
     def __init__(
         self,
         features: int,
         *,
-        norm: str,
+        norm: TextNorm = "ln",
         streams: Streams = 4,
         form: Literal["dynamic", "static"] = "dynamic",
         place: Place,
@@ -233,11 +232,6 @@ class ManifoldStreams(StreamsConnection):
     formula="hyper's, with α = σ(u), β = 2σ(v), R = sinkhorn(w), and u, v, w linear in all streams' values",
     source="Xie et al. 2025, with the orientation of DeepSeek's kernels; initial biases 0 as in Megatron; "
     "residual=identity: Identity HC, tylerromero.com/translations/zhihu/your-deepseek-mhc-might-not-need-the-m",
-    norms=("ln", "rms"),
-    default_norm="ln",
-    closing_norm=True,
-    stack=CopiedStreams,
-    only_with={"iterations": ("residual", "sinkhorn")},
     paper=Paper(
         title="mHC: Manifold-Constrained Hyper-Connections",
         authors="Zhenda Xie et al.",
@@ -255,11 +249,15 @@ class ManifoldHyperConnection(ManifoldStreams):
     Members: `norm`, `mixing` (φ, rows for outputs), `scale` (a, one each for u, v and w), `bias` (b).
     """
 
+    closing_norm = True
+    stack = CopiedStreams
+    only_with = {"iterations": ("residual", "sinkhorn")}
+
     def __init__(
         self,
         features: int,
         *,
-        norm: str,
+        norm: TextNorm = "ln",
         streams: Streams = 4,
         residual: Literal["sinkhorn", "identity"] = "sinkhorn",
         iterations: Annotated[int, Bounds(1, 1000)] = 20,

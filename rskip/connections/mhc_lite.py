@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from rskip.connections.hyper import SMALL, CopiedStreams, ManifoldStreams
 from rskip.connections.initial_values import fill
-from rskip.connections.options import Bounds
-from rskip.connections.place import Place
-from rskip.connections.registry import register_connection
+from rskip.formulas.parameters import Bounds, TextNorm
+from rskip.formulas.place import Place
+from rskip.formulas.registry import register_connection
 from rskip.settings.paper import Paper
 
 _OTHERS = -8.0  # initial logit of every permutation except the identity, whose logit starts at 0
@@ -24,10 +24,6 @@ _OTHERS = -8.0  # initial logit of every permutation except the identity, whose 
     "mhc_lite",
     formula="mhc's, with R = Σ_p softmax(w)_p·P_p over all n! permutations of the streams",
     source="Yang and Gao 2026 (mHC-lite), initial values and order of weights as in its code (FFTYYY/mhc-lite)",
-    norms=("ln", "rms"),
-    default_norm="ln",
-    closing_norm=True,
-    stack=CopiedStreams,
     paper=Paper(
         title="mHC-lite: You Don't Need 20 Sinkhorn-Knopp Iterations",
         authors="Yongyi Yang, Jianyang Gao",
@@ -43,13 +39,16 @@ class MHCLite(ManifoldStreams):
     Members: `norm`, `mixing` (φ, rows for outputs), `scale` (a, 3), `bias` (b), `matrices` (n!, n²; not saved).
     """
 
+    closing_norm = True
+    stack = CopiedStreams
+
     matrices: Tensor
 
     def __init__(
         self,
         features: int,
         *,
-        norm: str,
+        norm: TextNorm = "ln",
         streams: Annotated[int, Bounds(1, 6)] = 4,
         place: Place,
         feature_dim: int = -1,

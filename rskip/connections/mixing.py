@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rskip.connections.normalised_sum import states_own_formula
+from rskip.kernel_forms import NormalisedSum
 
 if TYPE_CHECKING:
     from rskip.connections.connection import Connection, State
@@ -36,13 +36,13 @@ class Mixing:
 
 def mixing_of(connection: Connection) -> Callable[[State, Tensor], Mixing] | None:
     """The connection's weights as a function of its state and the sublayer output; None if its step has another form.
-
-    A class that overrides one of the formula's methods must define its own `as_mixing`; an inherited one is ignored.
     """
-    if states_own_formula(connection, "as_mixing"):
+    if connection.overrides("as_mixing"):
         return connection.as_mixing
-    stated = connection.as_norms() if states_own_formula(connection, "as_norms") else None
-    if stated is None or stated.norms or stated.added or stated.output_norm or stated.input_scale != 1:
+    stated = connection.kernel_form()
+    if not isinstance(stated, NormalisedSum) or stated.norms or stated.added or stated.output_norm:
+        return None
+    if stated.input_scale != 1:
         return None
     factors = [torch.as_tensor(factor).detach().reshape(-1) for factor in (stated.scale, stated.branch_scale)]
     if any(len(factor) > 1 for factor in factors):  # one per feature

@@ -13,8 +13,9 @@ from rskip.connections.denseformer import DenseFormer, DenseFormerStack, average
 from rskip.connections.linear import LinearMap
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import EPS, at_least_float32
-from rskip.connections.place import Place
-from rskip.connections.registry import register_connection
+from rskip.formulas.parameters import TextNorm
+from rskip.formulas.place import Place
+from rskip.formulas.registry import register_connection
 from rskip.settings.paper import Paper
 
 
@@ -22,11 +23,6 @@ from rskip.settings.paper import Paper
     "mudd",
     formula="denseformer's, with a_j + w_j in place of a_j, w = W₂·gelu(W₁·RMS(X_l)) at each position",
     source="Xiao et al. 2025, the residual stream's connection alone; initial W₁: ours",
-    norms=("ln", "rms"),
-    default_norm="ln",
-    closing_norm=True,
-    passes="history",
-    stack=DenseFormerStack,
     paper=Paper(
         title="MUDDFormer: Breaking Residual Bottlenecks in Transformers via Multiway Dynamic Dense Connections",
         authors="Da Xiao, Qingye Meng, Shengping Li, Xingyuan Yuan",
@@ -41,7 +37,11 @@ class MUDD(DenseFormer):
     Members: `norm`, and in a layer's last block `weights` (a, l + 1), `down` (W₁, l + 1 rows), `up` (W₂).
     """
 
-    def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:
+    closing_norm = True
+    stack = DenseFormerStack
+    reads_earlier_layers = True
+
+    def __init__(self, features: int, *, norm: TextNorm = "ln", place: Place, feature_dim: int = -1) -> None:
         super().__init__(features, norm=norm, place=place, feature_dim=feature_dim)
         self.eps = EPS
         if self.weights is not None:

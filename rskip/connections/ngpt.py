@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from rskip.connections.connection import Connection
 from rskip.connections.norms import EPS, at_least_float32
-from rskip.connections.options import Positive
-from rskip.connections.registry import register_connection
+from rskip.formulas.parameters import Positive
+from rskip.formulas.registry import register_connection
 from rskip.settings.paper import Paper
 
 
@@ -16,7 +16,6 @@ from rskip.settings.paper import Paper
     "ngpt",
     formula="n(h + abs(α) ⊙ (n(f) - h)), f = F(h), h = n(x), n divides by the root mean square, α learned",
     source="Loshchilov et al. 2024, only the residual update, as in the code (NVIDIA/ngpt), vectors √C times as long",
-    text_only=True,
     paper=Paper(
         title="nGPT: Normalized Transformer with Representation Learning on the Hypersphere",
         authors="Ilya Loshchilov, Cheng-Ping Hsieh, Simeng Sun, Boris Ginsburg",
@@ -30,6 +29,8 @@ class NGPT(Connection):
     nGPT. nGPT's n has norm 1 instead of root mean square 1: its y is ours divided by √C.
     Members: `step_weight` (p, C).
     """
+
+    text_only = True
 
     def __init__(self, features: int, *, init: Positive = 0.05, feature_dim: int = -1) -> None:
         super().__init__(features, feature_dim=feature_dim)

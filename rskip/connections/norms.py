@@ -15,15 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rskip.connections.initial_values import SelfInitialised
+from rskip.formulas.parameters import NORMS, NORMS_OF_IMAGES, NORMS_OF_TEXT
 from rskip.settings.errors import SettingError, did_you_mean
 
 EPS = 1e-5
 MOMENTUM = 0.1  # for batch normalisation's running statistics
-NORMS = ("ln", "rms", "gn1", "bn")
-NORMS_OF_IMAGES = ("gn1", "bn")  # not available on sequences
-NORMS_OF_TEXT = (
-    "ln or rms: bn and gn1 are for feature maps (feature_dim=1), on sequences their statistics would count the padding"
-)
 
 
 def check_features(features: int, feature_dim: int) -> None:

@@ -9,9 +9,9 @@ from rskip.connections.connection import Connection, State, tensors
 from rskip.connections.denseformer import DenseFormerStack
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import build_norm
-from rskip.connections.options import Positive
-from rskip.connections.place import Place
-from rskip.connections.registry import register_connection
+from rskip.formulas.parameters import Positive, TextNorm
+from rskip.formulas.place import Place
+from rskip.formulas.registry import register_connection
 from rskip.settings.paper import Paper
 
 # Initial values in nanochat, from the first layer to the last.
@@ -24,10 +24,6 @@ _MU = (0.20, 0.05)
     formula="x + F(norm(x)), before each layer x ← λx + μx_0 with the stack's input x_0, λ and μ learned; "
     "one normalisation closes the stack",
     source="nanochat's resid_lambdas and x0_lambdas (karpathy/nanochat, 2026), first in modded-nanogpt; rate is ours",
-    norms=("ln", "rms"),
-    default_norm="ln",
-    closing_norm=True,
-    stack=DenseFormerStack,
     paper=Paper(title="nanochat", authors="Andrej Karpathy", url="https://github.com/karpathy/nanochat"),
 )
 class X0(Connection):
@@ -40,7 +36,12 @@ class X0(Connection):
     Members: `norm`, and in a layer's first block `skip_weight` (p) and `input_weight` (μ), each (1).
     """
 
-    def __init__(self, features: int, *, norm: str, rate: Positive = 1, place: Place, feature_dim: int = -1) -> None:
+    closing_norm = True
+    stack = DenseFormerStack
+
+    def __init__(
+        self, features: int, *, norm: TextNorm = "ln", rate: Positive = 1, place: Place, feature_dim: int = -1
+    ) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.rate = rate
         depth = (place.layer - 1) / max(place.layers - 1, 1)

@@ -9,16 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rskip.connections import Connection, StackConnection, State
+from rskip.connections import Connection, FormulaStack, StackConnection, State
 from rskip.connections.first_gain import kind_of
-from rskip.connections.normalised_sum import gated_sum, normalised_sum
 from rskip.connections.norms import RMSNorm
-from rskip.connections.sandwich import PeriLNStack
 from rskip.cpu.int8 import Int8Linear
 from rskip.cpu.library import Library
 from rskip.cpu.linear import PackedLinear
 from rskip.cpu.program import Program, Programs, Room, Steps
 from rskip.cpu.structures import RELU, TANH, Operations
+from rskip.formulas import Norm
 from rskip.kernel_forms import GatedSum, NormalisedSum
 from rskip.transformer.value_residual import FirstValues
 
@@ -63,9 +62,9 @@ class ModuleProgram(Program):
             else:
                 self._passed = passed
 
-        if isinstance(stack, PeriLNStack) and type(stack).enter is PeriLNStack.enter:
-            self.norm(stack.norm, room.x)
-        elif type(stack).enter is not StackConnection.enter:
+        if isinstance(stack, FormulaStack) and isinstance(stack.formula.enters, Norm):
+            self.norm(stack.get_submodule(stack.formula.enters.name), room.x)
+        elif stack.opens:
             self._put_part(compute)
 
     def leave(self, stack: StackConnection, room: Room) -> None:
@@ -74,15 +73,17 @@ class ModuleProgram(Program):
             room.x[:rows] = stack.leave(room.x[:rows] if self._passed is None else self._passed)
             self._passed = None
 
-        if self._passes_more or type(stack).leave is not StackConnection.leave:
+        if self._passes_more or stack.closes:
             self._put_part(compute)
 
     def form(self, connection: Connection) -> NormalisedSum | GatedSum | None:
         """As `Program.form`; None too if the form has maps that are not packed, or norms without a kernel."""
-        stated: NormalisedSum | GatedSum | None
-        if (stated := normalised_sum(connection)) is not None:
+        stated = connection.kernel_form()
+        if isinstance(stated, NormalisedSum):
             maps, norms = list(stated.added or ()), [*stated.norms, stated.branch_norm, stated.output_norm]
-        elif (stated := gated_sum(connection)) is not None:
+            if len({(kind_of(norm), norm.eps) for norm in stated.norms}) > 1:
+                return None
+        elif isinstance(stated, GatedSum):
             gates = [gate for gate in (stated.alpha, stated.beta, stated.gamma) if gate is not None]
             maps = [each for gate in gates for each in (list(gate.children()) or [gate])]
             norms = [stated.norm, stated.branch_norm]
@@ -102,7 +103,7 @@ class ModuleProgram(Program):
             self._passes_more = True
             self._put_part(compute)
             return given
-        if type(connection).branch_input is Connection.branch_input:
+        if connection.reads_x:
             return room.x
         self.other(connection.branch_input, given, room.x)
         return given

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rskip.cpu.forms import Connections, Spec
+from rskip.cpu.forms import Connections
 from rskip.cpu.library import Library
 from rskip.cpu.packing import FEWEST_INT8_WEIGHTS, Int8Map, PackedMap, PackedTable
 from rskip.kernel_forms import NoKernelForm
@@ -290,8 +290,9 @@ def _checked(settings: Mapping[str, Any], parameters: Parameters, padding: int) 
 def _stack(weights: Weights, config: Any, side: str, learned: bool, length: int) -> Any:
     features: int = getattr(config, f"{side}_embed_dim")
     layers: int = getattr(config, f"{side}_layers")
-    spec = Spec.read(getattr(config, f"{side}_connection"))
-    connections = Connections(weights, spec, features)
+    other: int = getattr(config, "decoder_layers" if side == "encoder" else "encoder_layers")
+    text = getattr(config, f"{side}_connection")
+    connections = Connections(weights, text, side, features, layers=layers, others=other)
     table = weights.table(f"{side}.embed_tokens.weight", features)
     closing = connections.closing_norm
     return SimpleNamespace(
@@ -306,13 +307,14 @@ def _stack(weights: Weights, config: Any, side: str, learned: bool, length: int)
         layernorm_embedding=weights.norm(f"{side}.layernorm_embedding", "ln", features)
         if config.layernorm_embedding
         else None,
-        layers=[_layer(weights, config, side, f"{side}.layers.{number}", connections) for number in range(layers)],
+        layers=[_layer(weights, config, side, number, connections) for number in range(layers)],
         stack_connection=None,
         layer_norm=None if closing is None else weights.norm(f"{side}.layer_norm", closing, features),
     )
 
 
-def _layer(weights: Weights, config: Any, side: str, name: str, connections: Connections) -> Any:
+def _layer(weights: Weights, config: Any, side: str, number: int, connections: Connections) -> Any:
+    name = f"{side}.layers.{number}"
     features, inner = connections.features, getattr(config, f"{side}_ffn_embed_dim")
     heads = getattr(config, f"{side}_attention_heads")
     if features % heads:
@@ -320,17 +322,17 @@ def _layer(weights: Weights, config: Any, side: str, name: str, connections: Con
         raise SettingError.of_value(f"{side}_embed_dim", features, expected)
     layer = SimpleNamespace(
         self_attn=_attention(weights, f"{name}.self_attn", features, features, heads),
-        self_attn_connection=connections.form(f"{name}.self_attn_connection"),
+        self_attn_connection=connections.form(number, "self_attn_connection"),
         fc1=weights.linear(f"{name}.fc1", features, inner),
         fc2=weights.linear(f"{name}.fc2", inner, features),
-        ffn_connection=connections.form(f"{name}.ffn_connection"),
+        ffn_connection=connections.form(number, "ffn_connection"),
         activation=config.activation_fn,
         hidden_norm=None,
     )
     if side == "decoder":
         memory = config.encoder_embed_dim
         layer.encoder_attn = _attention(weights, f"{name}.encoder_attn", features, memory, heads)
-        layer.encoder_attn_connection = connections.form(f"{name}.encoder_attn_connection")
+        layer.encoder_attn_connection = connections.form(number, "encoder_attn_connection")
     return layer
 
 

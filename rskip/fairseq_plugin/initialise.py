@@ -16,10 +16,10 @@ from fairseq.trainer import Trainer
 
 from fairseq_compat.one_line_errors import UsageError
 from rskip.analysis.signals import Masks
-from rskip.connections import Admin, admin_profiling, find_family, parse_connection
-from rskip.connections.place import BRANCHES
+from rskip.connections import AdminConnection, admin_profiling, find_family, parse_connection
 from rskip.fairseq_plugin.model import ConnectionModel
 from rskip.files.whole import atomic_file
+from rskip.formulas.place import BRANCHES
 
 STACKS = ("encoder", "decoder")
 # Flags that would change the whole model in float32 on one CPU, or that the checkpoint does not need.
@@ -87,7 +87,7 @@ def _weights(model: ConnectionModel, stack: str) -> list[float]:
     """ω of every block of the stack, in order."""
     layers = getattr(model, stack).layers
     blocks = [getattr(layer, f"{branch}_connection") for layer in layers for branch in BRANCHES[stack]]
-    return [each.skip_weight[0].item() for each in blocks if isinstance(each, Admin)]
+    return [each.skip_weight[0].item() for each in blocks if isinstance(each, AdminConnection)]
 
 
 def _needs_profile(model: ConnectionModel) -> bool:

@@ -13,10 +13,9 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from rskip.connections import ConnectionSpec, MixLN, StackConnection, build_norm, parse_connection
+from rskip.connections import ConnectionSpec, build_norm, parse_connection, read_supplies
 from rskip.connections.connection import Connection, HostNeed
 from rskip.connections.norms import LayerNorm
-from rskip.connections.spec import read_supplies
 from rskip.nn.hosts.host import YOURSELF, AdaptedBlock, Host, Member, adapted_class, as_in, find_host, has_hooks
 from rskip.nn.image_blocks import image_connections, join_images
 from rskip.nn.residuals import REFERENCE, Residual, Residuals
@@ -215,7 +214,7 @@ class _Stack:
         first, last = self.blocks[0], self.blocks[-1]
         first.spec_record = as_in(first, SpecRecord(str(spec)))
         # the block that uses them owns the parameters
-        home = first if type(residuals.stack).leave is StackConnection.leave else last
+        home = last if residuals.stack.closes else first
         if any(True for _ in residuals.stack.parameters()):
             home.stack = as_in(home, residuals.stack)
         for block in self.blocks:  # None in the others, because torch.compile doesn't notice a missing key
@@ -296,32 +295,16 @@ def _find_stacks(model: nn.Module, found: Sequence[tuple[str, Host, Any]]) -> li
 
 def _take_over(norm: nn.Module, connection: Connection, spec: ConnectionSpec, *, post_norm: bool) -> None:
     """Replaces the connection's normalisation by the host's if both have the same kind and position."""
-    slot = _slot(connection, spec, post_norm=post_norm)
-    if slot is None or spec.norm != _kind(norm):
+    place = connection.output_slot if post_norm else connection.input_slot
+    if place is None or spec.norm != _kind(norm):
         return
-    owner, name = slot
+    path, _, name = place.rpartition(".")
+    owner = connection.get_submodule(path)
     mine = owner._modules[name]
     if isinstance(mine, LayerNorm) and norm.bias is not None and not has_hooks(norm):
         mine.weight, mine.bias, mine.eps = norm.weight, norm.bias, _eps(norm)  # type: ignore[assignment]
     else:
         owner._modules[name] = norm  # the host's module itself, since its formula may round differently
-
-
-def _slot(connection: Connection, spec: ConnectionSpec, *, post_norm: bool) -> Member | None:
-    """The connection's normalisation of the branch's input, or of the block's output (`post_norm`)."""
-    members = dict(connection.named_children())
-    norms = members.get("norms")
-    if post_norm and isinstance(norms, nn.ModuleList):
-        return norms, str(len(norms) - 1)
-    if post_norm:
-        name = "output_norm" if "output_norm" in members else "norm"
-        fits = spec.closing_norm is None and spec.family != "siamese"
-    else:
-        name = "branch_norm" if spec.family == "sas" else "norm"
-        fits = spec.closing_norm is not None or spec.family in ("keel", "siamese")
-    if isinstance(connection, MixLN):
-        fits = connection.postnorm == post_norm
-    return (connection, name) if fits and members.get(name) is not None else None
 
 
 def _close(final: Member, spec: ConnectionSpec, block: nn.Module, features: int, *, post_norm: bool) -> None:

@@ -18,11 +18,12 @@ from rskip.connections import (
     build_connection,
     build_norm,
     build_stack_connection,
+    described_needs,
     parse_connection,
+    read_supplies,
 )
 from rskip.connections.connection import HostNeed
 from rskip.connections.norms import EPS, Normalisation
-from rskip.connections.spec import described_needs, read_supplies
 from rskip.nn.branch_gain import expect_scaling, settle, weights_of
 from rskip.nn.spec_record import SpecRecord
 from rskip.settings.errors import SettingError, did_you_mean

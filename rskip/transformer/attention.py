@@ -14,8 +14,8 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rskip.connections import Connection, build_norm
-from rskip.connections.connection import InnerNorm
 from rskip.connections.linear import Linear
+from rskip.formulas.terms import InnerNorm
 from rskip.transformer.rotary import Rotation
 from rskip.transformer.value_residual import FirstValues, ValueResidual
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from rskip.connections import HOST_NEEDS, Connection, Place, State, build_connection
 from rskip.connections.linear import Linear
-from rskip.connections.place import BRANCHES
+from rskip.formulas.place import BRANCHES
 from rskip.transformer.attention import MultiHeadAttention, build_inner_norm
 from rskip.transformer.config import DecoderConfig, LanguageModelConfig, StackConfig
 from rskip.transformer.dropout import Dropout

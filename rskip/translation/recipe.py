@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import msgspec
 
 from rskip.connections import parse_connection
-from rskip.connections.norms import NORMS_OF_IMAGES
 from rskip.corpora import PrepareOptions, find_corpus
 from rskip.corpora.prepared import find_pairs
+from rskip.formulas.parameters import NORMS_OF_IMAGES
 from rskip.generation import SearchOptions
 from rskip.settings.check import convert, to_plain
 from rskip.settings.errors import SettingError

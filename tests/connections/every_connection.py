@@ -14,9 +14,9 @@ from rskip.connections import (
     build_stack_connection,
     list_connections,
     parse_connection,
-    registry,
+    works_on,
 )
-from rskip.connections.spec import works_on
+from rskip.formulas import registry
 
 FEATURES = 32
 PLACES = [

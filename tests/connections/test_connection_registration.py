@@ -11,19 +11,24 @@ from torch import Tensor, nn
 from rskip.connections import (
     Bounds,
     Connection,
+    F,
     Factor,
     Fold,
+    Formula,
+    Learned,
+    Norm,
     Option,
     Paper,
     Place,
+    TextNorm,
+    X,
     build_connection,
-    build_norm,
     find_family,
     list_connections,
     parse_connection,
     register_connection,
-    registry,
 )
+from rskip.formulas import registry
 from rskip.vision import preact_resnet
 
 
@@ -60,36 +65,33 @@ def test_a_connection_of_ones_own_in_a_few_lines(draw, assert_same):
         parse_connection("gskp")
 
 
-def test_one_with_factor_norm_closing_norm_paper_and_fold(draw):
+def test_a_formula_of_ones_own_in_a_few_lines(draw, assert_same):
+    """Forward pass, printed formula, fold and the closing of its stack follow from the terms."""
     paper = Paper("T", "A", "https://paper.example", "Eq. 1")
 
-    @register_connection(
-        "kskip",
-        formula="norm(x)·k + f",
-        source="a test",
-        factor=Factor("times", integer=True),
-        norms=("ln", "rms"),
-        default_norm="rms",
-        closing_norm=True,
-        text_only=True,
-        paper=paper,
-        fold=lambda spec: Fold(f"1xskip+{spec.norm}", 0.5),
-    )
-    class TimesSkip(Connection):
-        def __init__(self, features: int, *, times: int, norm: str, feature_dim: int = -1) -> None:
-            super().__init__(features, feature_dim=feature_dim)
-            self.times = times
-            self.norm = build_norm(norm, features, feature_dim)
+    @register_connection("kskip", source="a test", paper=paper)
+    class TimesSkip(Formula):
+        closing_norm = True
 
-        def combine(self, x: Tensor, f: Tensor) -> Tensor:
-            return self.norm(x) * self.times + f
+        def __init__(self, *, times: Annotated[int, Factor()], norm: TextNorm = "rms", init: float = 1) -> None:
+            self.reads = Norm("norm", norm, X)
+            self.y = X + Learned("gain", times * init, 1, "g") * F
 
     spec = parse_connection("3kskip+rms")
-    assert (spec.paper, spec.fold) == (paper, Fold("1xskip+rms", 0.5))
+    assert (spec.paper, spec.fold, find_family("kskip").formula) == (
+        paper, Fold("prenorm+rms"), "x + gF(norm(x)), g learned, and one normalisation closes the stack"
+    )  # fmt: skip
     assert (str(spec), spec.norm, spec.closing_norm, spec.factor) == ("3kskip", "rms", "rms", 3)
+    connection = build_connection("3kskip:init=0.5", 4).double()
     x, f = draw(2, 4)
-    expected = 3 * nn.functional.rms_norm(x, (4,), eps=1e-5) + f
-    torch.testing.assert_close(build_connection(spec, 4).double()(x, f), expected)
+    assert_same(connection(x, f), x + 1.5 * f, [x, f], [x, f])
+    given, _ = connection.before(x)
+    torch.testing.assert_close(given, nn.functional.rms_norm(x, (4,), eps=1e-5))
+    with torch.no_grad():
+        connection.gain.fill_(7.0)
+    assert spec.fold.factor_of(connection) == 7
+    connection.reset_parameters()
+    assert connection.gain.item() == 1.5
     with pytest.raises(ValueError, match="kskip works only on sequences"):
         build_connection(spec, 4, feature_dim=1)
     with pytest.raises(ValueError, match="expected an integer from 1 to 100 as λ"):
@@ -103,13 +105,13 @@ def test_registering_the_same_class_again_is_harmless():
 
 
 def test_a_taken_name_is_refused():
-    with pytest.raises(ValueError, match=r"connection 'rskip' is taken by rskip\.connections\.rskip\.RSkip"):
+    with pytest.raises(ValueError, match=r"connection 'rskip' is taken by rskip\.formulas\.postnorm\.RSkip"):
 
         @register_connection("rskip", formula="", source="")
         class Other(Connection):
             pass
 
-    assert build_connection("2rskip+ln", 4).recursion == 2
+    assert len(build_connection("2rskip+ln", 4).norms) == 2
 
 
 def test_the_name_of_a_family_without_published_weights_may_be_taken_by_ones_own_class():
@@ -136,8 +138,8 @@ class Everything(Connection):
         self,
         features: int,
         *,
-        norm: str,
-        scale: float,
+        norm: TextNorm,
+        scale: Annotated[float, Factor()],
         flag: bool = False,
         word: Literal["one", "two"] = "two",
         number: float = 1,
@@ -161,8 +163,8 @@ class Everything(Connection):
 
 
 def test_most_of_a_family_is_read_from_its_class():
-    own = {"formula": "x + F(x + 1)", "source": "a test", "norms": ("ln",), "factor": Factor("scale")}
-    register_connection("all_of_it", **own, closing_norm=True)(Everything)
+    own = {"formula": "x + F(x + 1)", "source": "a test"}
+    register_connection("all_of_it", **own)(type("Closing", (Everything,), {"closing_norm": True}))
     family = find_family("all_of_it")
     assert (family.passes, family.needs, family.works_on) == ("x", ("place", "branch"), ("text",))
     assert family.options == {
@@ -184,17 +186,19 @@ def test_most_of_a_family_is_read_from_its_class():
     ):
         with pytest.raises(ValueError, match=f"expected {expected}"):
             parse_connection(f"2all_of_it+ln:{text}")
+    registry._families.pop("all_of_it")
     register_connection("all_of_it", **own)(Everything)
     assert find_family("all_of_it").works_on == ("text", "images"), "nothing closes its stack"
-    register_connection("all_of_it", **own, text_only=True)(Everything)
+    registry._families.pop("all_of_it")
+    register_connection("all_of_it", **own)(type("Text", (Everything,), {"text_only": True}))
     assert find_family("all_of_it").works_on == ("text",)
 
 
 def test_a_class_with_its_own_before_and_after_passes_on_streams_unless_it_says_history():
     members = {"before": lambda self, state: (state[0], state), "after": lambda self, kept, f: (*kept, f)}
-    cls = type("Pairs", (Connection,), members)
-    for stated, passes in (({}, "streams"), ({"passes": "streams"}, "streams"), ({"passes": "history"}, "history")):
-        register_connection("pairs", formula="", source="a test", **stated)(cls)
+    for stated, passes in (({}, "streams"), ({"reads_earlier_layers": True}, "history")):
+        registry._families.pop("pairs", None)
+        register_connection("pairs", source="a test")(type("Pairs", (Connection,), members | stated))
         family = find_family("pairs")
         assert (family.passes, family.needs, family.works_on) == (passes, (passes,), ("text",))
 
@@ -205,12 +209,19 @@ def test_a_name_that_no_spec_could_hold_is_refused(name):
         register_connection(name, formula="", source="")(Connection)
 
 
-def test_a_name_that_a_factor_would_take_a_part_of_and_norms_that_are_no_tuple_are_refused():
+def test_a_name_that_a_factor_would_take_a_part_of_and_a_norm_without_words_are_refused():
     """2e5skip would be 200000 before `skip`."""
-    register_connection("e5skip", formula="", source="")(Connection)
-    for fields, message in (({"factor": Factor("scale")}, "not e and a digit"), ({"norms": "ln"}, "norms of e5skip")):
+    register_connection("e5skip", source="")(Connection)
+
+    class Scaled(Formula):
+        def __init__(self, *, scale: Annotated[float, Factor()]) -> None: ...
+
+    class Unnamed(Formula):
+        def __init__(self, *, norm: str) -> None: ...
+
+    for cls, message in ((Scaled, "not e and a digit"), (Unnamed, "annotation of norm in Unnamed")):
         with pytest.raises(ValueError, match=message):
-            register_connection("e5skip", formula="", source="", **fields)(Connection)
+            register_connection("e6skip", source="")(cls)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from rskip.connections import (
     list_connections,
     parse_connection,
 )
-from rskip.connections.options import LEAST, MOST, Option
+from rskip.formulas.parameters import LEAST, MOST, Option
 from rskip.settings.errors import SettingError
 from tests.connections.every_connection import OWN_FAMILIES
 

@@ -14,8 +14,8 @@ from rskip.connections import (
     find_family,
     list_connections,
     parse_connection,
-    registry,
 )
+from rskip.formulas import registry
 
 WORDS = {"sequences": "text", "feature maps": "images"}
 TABLE_ROW = re.compile(r"^\|(?P<specs>[^|]*)\|(?P<rest>.*)\|$", re.MULTILINE)

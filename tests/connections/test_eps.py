@@ -8,7 +8,7 @@ from torch import nn
 
 from rskip.checkpoint.stock import fold_connections
 from rskip.connections import build_connection, build_norm, build_stack_connection
-from rskip.connections.registry import find_family
+from rskip.formulas import find_family
 from rskip.transformer import Transformer, TransformerConfig
 from tests.connections.every_connection import FAMILIES, PLACES, built_for, specs_of
 

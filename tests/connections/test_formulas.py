@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rskip.connections import build_connection
-from rskip.connections.spec import works_on
+from rskip.connections import build_connection, works_on
 
 Parameters = dict[str, Tensor]
 Norm = Callable[[str, Tensor], Tensor]

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from rskip.connections import Connection, StackConnection, registry
+from rskip.connections import Connection, StackConnection
+from rskip.formulas import registry
 from tests.connections.every_connection import FAMILIES, built_for, specs_of
 
 transformers = pytest.importorskip("transformers", minversion="5.0")

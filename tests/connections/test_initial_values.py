@@ -14,8 +14,8 @@ from rskip.connections import (
     StackConnection,
     build_connection,
     register_connection,
-    registry,
 )
+from rskip.formulas import registry
 from rskip.transformer import TransformerConfig
 from rskip.transformer.layers import DecoderLayer
 from tests.connections.every_connection import FAMILIES, FEATURES, PLACES, built_for, specs_of

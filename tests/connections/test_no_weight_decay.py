@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rskip.connections import StackConnection, registry
+from rskip.connections import StackConnection
+from rskip.formulas import registry
 from tests.connections.every_connection import FAMILIES, built_for, specs_of
 
 LINEAR_MAPS = {"down.weight", "up.weight", "mixing", "output_mixing", "step.weight", "target.weight"} | {

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rskip.connections import build_connection
-from rskip.connections.sas import SAS
+from rskip.connections.sas import SASConnection
 from rskip.connections.sas_function import SASFunction
 
 FEATURES = 32
@@ -35,7 +35,7 @@ def drawn():
 def test_it_is_the_formula(drawn):
     connection, tensors = drawn
     expected, computed = (
-        outcome(copy.deepcopy(connection), function, *tensors.double()) for function in (SAS.forward, SAS._combined)
+        outcome(copy.deepcopy(connection), function, *tensors.double()) for function in (SASConnection.forward, SASConnection._combined)
     )
     for one, other in zip(expected, computed, strict=True):
         torch.testing.assert_close(other, one, rtol=1e-6, atol=1e-6)  # its factors are float32
@@ -45,9 +45,9 @@ def test_it_is_the_formula(drawn):
 def test_errors_are_at_most_twice_those_of_the_formula(drawn, dtype):
     connection, tensors = drawn
     connection, tensors = connection.to(dtype), tensors.to(dtype)
-    exact = outcome(copy.deepcopy(connection), SAS.forward, *tensors.double())
+    exact = outcome(copy.deepcopy(connection), SASConnection.forward, *tensors.double())
     plain, computed = (
-        outcome(copy.deepcopy(connection), function, *tensors) for function in (SAS.forward, SAS._combined)
+        outcome(copy.deepcopy(connection), function, *tensors) for function in (SASConnection.forward, SASConnection._combined)
     )
     errors = [
         torch.tensor([(each - true).norm() for each, true in zip(found, exact, strict=True)])

@@ -30,7 +30,7 @@ import torch
 from rskip.connections import (
     HOST_NEEDS, Place, build_connection, build_stack_connection, list_connections, parse_connection,
 )
-from rskip.connections.spec import works_on
+from rskip.connections import works_on
 
 for missing in ("numpy", "msgspec", "yaml"):
     try:

@@ -21,7 +21,6 @@ from torch import nn
 
 import rskip.cpu.library
 import rskip.cpu.structures
-from rskip.connections import NormalisedSum
 from rskip.cpu import find_library
 from rskip.cpu.int8 import native_linear8
 from rskip.cpu.library import Found, Library
@@ -30,6 +29,7 @@ from rskip.cpu.loss import cross_entropy_, log_softmax
 from rskip.cpu.packing import PackedWeight8, linear_arguments, pack_weight
 from rskip.cpu.residual import residual_arguments
 from rskip.cpu.structures import Arguments, Attention, LogSoftmax, Seen
+from rskip.kernel_forms import NormalisedSum
 from rskip.settings.errors import SettingError
 
 FILES = sorted(Path(rskip.cpu.library.__file__).parent.glob("_kernels*.so"))

@@ -11,7 +11,7 @@ from fairseq_compat.one_line_errors import UsageError
 from rskip.checkpoint import read_checkpoint
 from rskip.checkpoint.transformer import build_transformer
 from rskip.cli.main import main
-from rskip.connections import Admin
+from rskip.connections import AdminConnection
 from rskip.fairseq_plugin.model import ConnectionTransformer
 
 ADMIN = ["--arch", "transformer_rskip_ln_tiny", "--connection", "admin"]
@@ -48,7 +48,7 @@ def test_every_weight_is_what_the_blocks_before_it_give(train_command, tmp_path,
             seen.append((weight[0].item(), ((weight * x).var(correction=0) + f.var(correction=0)).item()))
 
         for each in getattr(model, stack).modules():
-            if isinstance(each, Admin):
+            if isinstance(each, AdminConnection):
                 each.register_forward_pre_hook(note)
         with torch.no_grad():
             model(batch["src_tokens"], batch["prev_output_tokens"])

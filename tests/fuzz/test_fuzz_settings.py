@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from rskip.captioning.config import CaptioningConfig
 from rskip.captioning.options import CAPTION_OPTIONS, FeatureSettings
 from rskip.connections import HOST_NEEDS, Place, build_connection, build_stack_connection, parse_connection
-from rskip.connections.spec import ConnectionSpec
 from rskip.corpora import PrepareOptions
 from rskip.experiments.recipe import load_recipes
+from rskip.formulas import ConnectionSpec
 from rskip.generation import SearchOptions
 from rskip.settings.check import convert
 from rskip.settings.text import parse_json, parse_overrides, parse_yaml

@@ -20,9 +20,9 @@ import torch
 
 from rskip.checkpoint import read_checkpoint
 from rskip.cli.main import main
-from rskip.connections import registry
 from rskip.corpora import find_corpus, prepare
 from rskip.experiments.recipe import load_recipe
+from rskip.formulas import registry
 from rskip.records import read_record
 from rskip.tasks.run import precision_here
 from rskip.translation.data import data_folder

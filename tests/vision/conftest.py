@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rskip.connections import list_connections
-from rskip.connections.spec import works_on
+from rskip.connections import list_connections, works_on
 from rskip.vision.data import ImageSet
 
 OPTIONS = [

@@ -54,7 +54,7 @@ def test_architectures_without_weights(root: Path) -> None:
     transformer = load(root, "transformer", 10, 12, connection="3xskip", **sizes)
     assert (transformer.config.encoder_connection, transformer.config.decoder_connection) == ("3xskip", "3xskip")
     assert len(transformer.encoder.layers) == 1 and len(transformer.decoder.layers) == 2
-    assert isinstance(transformer.decoder.layers[1].encoder_attn_connection, XSkip)
+    assert isinstance(transformer.decoder.layers[1].encoder_attn_connection.formula, XSkip)
     language = load(root, "language_model", 12, connection="sas", decoder_layers=2)
     assert (language.vocabulary_size, language.connection, len(language.decoder.layers)) == (12, "sas", 2)
     captioning = load(root, "captioning_transformer", 12, 5, connection="sas", **sizes, grid_positions=False)

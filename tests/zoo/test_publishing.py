@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from rskip.connections import registry
+from rskip.formulas import registry
 from rskip.records import Record
 from rskip.settings.errors import SettingError
 from rskip.tasks import ModelDescription, find_task

@@ -23,7 +23,7 @@ def leave_intermediates(model: nn.Module, spec: str) -> None:
 def _joins_several(module: nn.Module) -> bool:
     """Whether the module is the last block of a stack whose state may be several tensors."""
     stack: StackConnection | None = module.__dict__.get("closing")
-    return stack is not None and type(stack).leave is not StackConnection.leave
+    return stack is not None and stack.closes
 
 
 def _forward_intermediates(model: Any, *args: Any, **settings: Any) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rskip.connections.registry import Family, find_family
-from rskip.connections.spec import ConnectionSpec, works_on
+from rskip.formulas.registry import Family, find_family
+from rskip.formulas.spec import ConnectionSpec, works_on
 
 # what a family needs in addition to x and f, by the words of `Family.needs`
 _NEEDS = {
@@ -27,7 +27,7 @@ def example(family: Family) -> ConnectionSpec:
 def facts(spec: ConnectionSpec) -> Iterator[tuple[str, str]]:
     """The facts about a connection, as pairs of a name and its value."""
     family = find_family(spec.family)
-    yield "y", family.formula
+    yield "y", family.formula_of(spec.settings)
     if family.factor is not None:
         yield "λ", f"{spec.factor} (possible: {family.factor.values})"
     if family.norms != (None,):

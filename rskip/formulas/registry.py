@@ -1,0 +1,220 @@
+"""The registry of connection families that a spec can name, with the properties of each. It needs no PyTorch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from rskip.formulas.parameters import Factor, Option, Parameters, read_parameters
+from rskip.formulas.place import Place
+from rskip.formulas.terms import Formula, Settings, X
+from rskip.formulas.text import text_of
+from rskip.settings.errors import SettingError, did_you_mean, nearest
+from rskip.settings.paper import Paper
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Class = TypeVar("Class", bound=type)
+
+# The first and the last block of a stack: a family's formula may depend on the position.
+_EXAMPLES = (Place("encoder", "self_attn", 1, 24, 1, 12, 12), Place("encoder", "ffn", 24, 24, 12, 12, 12))
+
+
+class UnknownFamily(SettingError):
+    """A spec names a family that is not registered."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of connections: the class that states or computes it, and what a spec may contain.
+
+    Everything else is read from the class: its constructor (`Parameters`) and attributes, which are those of
+    `rskip.connections.Connection`.
+
+    :param stated: y in terms of x and f, if the class has no terms or they depend on the position; otherwise "".
+    :param source: the source of the formula and of every option, for readers.
+    """
+
+    name: str
+    connection: type[Any]
+    parameters: Parameters
+    stated: str
+    source: str
+    paper: Paper
+
+    @property
+    def factor(self) -> Factor | None:
+        """The λ before its name, or None."""
+        return self.parameters.factor
+
+    @property
+    def norms(self) -> tuple[str | None, ...]:
+        """The normalisations that it takes, None for a spec without one."""
+        return self.parameters.norms
+
+    @property
+    def default_norm(self) -> str | None:
+        """The normalisation of a spec that names none."""
+        return self.parameters.default_norm
+
+    @property
+    def options(self) -> Mapping[str, Option]:
+        """The options by name."""
+        return self.parameters.options
+
+    @cached_property
+    def is_formula(self) -> bool:
+        """Whether the class states terms."""
+        return issubclass(self.connection, Formula)
+
+    def formulas(self, settings: Settings) -> list[Formula]:
+        """The terms with these settings in a first and in a last block; none if the class has no terms."""
+        if not self.is_formula:
+            return []
+        places = [{"place": place} for place in _EXAMPLES] if self.parameters.needs_place else [{}]
+        return [self.connection(**settings, **place) for place in places]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The constructor's arguments for an example: λ = 2, layer normalisation and the default options."""
+        found: dict[str, Any] = {name: option.default for name, option in self.options.items()}
+        if self.factor is not None:
+            found[self.factor.word] = 2
+        if self.norms != (None,):
+            found["norm"] = "ln" if "ln" in self.norms else self.default_norm
+        return found
+
+    @cached_property
+    def formula(self) -> str:
+        """y in terms of x and f, for an example."""
+        return self.formula_of(self.settings)
+
+    def formula_of(self, settings: Settings) -> str:
+        """y in terms of x and f with these settings."""
+        if self.stated:
+            return self.stated
+        stack = self.connection.stack
+        opens = None if stack is None else stack(norm=settings["norm"])
+        return text_of(self.formulas(settings)[-1], opens, closed=self.closes(settings))
+
+    def closes(self, settings: Settings) -> bool:
+        """Whether a normalisation closes a stack of blocks with these settings."""
+        closing = self.connection.closing_norm
+        if isinstance(closing, tuple):
+            closing = settings[closing[0]] == closing[1]
+        return bool(closing) and settings.get("norm") is not None
+
+    @property
+    def passes(self) -> Literal["x", "streams", "history"]:
+        """What blocks pass on: one tensor; several tensors; or several that include earlier layers' outputs."""
+        if self.is_formula:
+            return "streams" if self.formulas(self.settings)[0].becomes else "x"
+        if self.connection.reads_earlier_layers:
+            return "history"
+        return "streams" if self.connection.overrides("before", "after") else "x"
+
+    def works_on_images(self, settings: Settings) -> bool:
+        """Whether it works on feature maps of ResNets with these settings, not only on sequences."""
+        cls = self.connection
+        if self.passes != "x" or cls.text_only or cls.needs_profile:
+            return False
+        reads_x = not any(formula.reads is not X for formula in self.formulas(settings))
+        return not self.closes(settings) or (reads_x and (self.is_formula or not cls.overrides("branch_input")))
+
+    @property
+    def works_on(self) -> tuple[str, ...]:
+        """("text",) or ("text", "images"): sequences, such as text or a ViT's patches, and feature maps of ResNets.
+
+        Images are included if any spec of the family works on them.
+        """
+        norms = [{"norm": norm} for norm in self.norms] if self.norms != (None,) else [{}]
+        images = any(self.works_on_images({**self.settings, **norm}) for norm in norms)
+        return ("text", "images") if images else ("text",)
+
+    @property
+    def needs_profile(self) -> bool:
+        """Whether a pass over data sets its initial values."""
+        return bool(self.connection.needs_profile)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What it needs in addition to x and f, out of "place", "branch", "profile", "streams" and "history"."""
+        inside = any(formula.inner_norms or formula.scales_heads for formula in self.formulas(self.settings))
+        inside = inside or (not self.is_formula and self.connection.overrides("inner_norms", "scales_heads"))
+        needs = {"place": self.parameters.needs_place, "branch": inside, "profile": self.needs_profile}
+        passed = () if self.passes == "x" else (self.passes,)
+        return tuple(name for name, needed in needs.items() if needed) + passed
+
+
+_families: dict[str, Family] = {}
+
+# Published weights use these names. A user's class may take any other name: the class may be older than our family.
+_KEPT = ("highway", "prenorm", "rskip", "sas", "wskip", "xskip")
+_OWN = __name__.partition(".")[0] + "."
+# what people call a connection elsewhere, and its spec
+_USUAL_NAMES = {
+    **dict.fromkeys(("post", "postln", "postnorm", "post_ln", "post_norm"), "1xskip+ln"),
+    **dict.fromkeys(("pre", "preln", "pre_ln", "pre_norm"), "prenorm+ln"),
+    **dict.fromkeys(("identity", "plain", "resnet", "residual"), "1xskip"),
+}
+
+
+def register_connection(
+    name: str, *, formula: str = "", source: str, paper: Paper | None = None
+) -> Callable[[Class], Class]:
+    """Class decorator that registers a `Formula` or a `Connection` under a name for specs.
+
+    The same class may be registered again, because its module may be imported twice. Your own class may replace one of
+    rskip's families unless published weights use that family.
+
+    :param name: lower-case letters, digits and underscores, a letter first.
+    :param formula: y in terms of x and f, for readers. A `Formula` needs it only if its terms depend on the position.
+    :param source: the source of the formula and of every option, for readers; `paper` for model cards, None: `source`.
+    :raises ValueError: another class has the name, or the name or the annotation of `norm` is not valid.
+    """
+
+    def register(cls: Class) -> Class:
+        owner = _path(_families[name].connection) if name in _families else None
+        replaceable = owner is None or (owner.startswith(_OWN) and name not in _KEPT)
+        if not replaceable and owner != _path(cls):
+            raise ValueError(f"connection {name!r} is taken by {owner}; choose another name for {_path(cls)}")
+        parameters = read_parameters(cls)
+        if not re.fullmatch(r"(?!e\d)[a-z][a-z0-9_]*" if parameters.factor else "[a-z][a-z0-9_]*", name):
+            expected = "lower-case letters, digits and underscores, a letter first; with a factor not e and a digit"
+            raise SettingError.of_value("name of the connection", name, expected)
+        paper_of_cards = paper or Paper(source.strip() or name, None, None)
+        _families[name] = Family(name, cls, parameters, formula, source, paper_of_cards)
+        return cls
+
+    return register
+
+
+def list_connections() -> list[Family]:
+    """All registered families, sorted by name."""
+    return [_families[name] for name in sorted(_families)]
+
+
+def find_family(name: str, *, before: str = "", after: str = "") -> Family:
+    """Finds a family by its name.
+
+    :param before: the part of the spec before the name, for the error message; `after` likewise.
+    :raises UnknownFamily: it does not exist. The error is named `connection` and suggests the nearest known family.
+    """
+    if name not in _families:
+        near = nearest(name, _families)
+        factor = before if near and _families[near[0]].factor else ""
+        suggestion = did_you_mean(name, near, before=factor, after=after)
+        if usual := _USUAL_NAMES.get(name):
+            suggestion = f" (did you mean {usual!r}?)"
+        expected = "a connection from docs/connections.md" + (suggestion or ", such as 2rskip+ln")
+        advice = "if it is your own, import its module or give --user-dir"
+        raise UnknownFamily.of_value("connection", before + name + after, expected, advice=advice)
+    return _families[name]
+
+
+def _path(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
