@@ -50,7 +50,7 @@ def build_connection(
     check_connection(spec, feature_dim)
     family = find_family(spec.family)
     settings: dict[str, Any] = spec.settings
-    if family.parameters.needs_place:
+    if family.needs_place:
         if place is None:
             expected = f"a block position, which {family.name} depends on"
             example = 'Place("encoder", "ffn", sublayer=2, sublayers=12, layer=1, layers=6, other_layers=6)'

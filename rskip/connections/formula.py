@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +29,36 @@ _special: dict[type[Formula], type[FormulaConnection]] = {}
 Class = TypeVar("Class", bound="type[FormulaConnection]")
 
 
-class _Members(nn.Module):
-    """Builds and resets the members of terms."""
+class _Written(nn.Module):
+    """Builds and resets the members of terms, and writes the terms as functions."""
+
+    _functions: ClassVar[tuple[str, ...]]
+
+    def _write(self) -> None:
+        """Sets the functions, which a copy or a pickle does not contain."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in self._functions}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._write()
+
+    def _function(
+        self, arguments: str, results: list[Any], keeps: Mapping[str, Term] | None = None
+    ) -> Callable[..., Any]:
+        """The terms (or factors) as a function of these arguments, which returns the one result, or a tuple.
+
+        :param keeps: terms that the names of streams in the results stand for.
+        """
+        code = _Code(getattr(self, "feature_dim", -1), prefix=arguments.count(","))
+        code.symbols |= {name: code.local(name, code.term(term)) for name, term in (keeps or {}).items()}
+        values = [code.term(each) if isinstance(each, Term) else code.factor(each) for each in results]
+        for symbol, number in code.numbers.items():  # not in the source, so that all depths have one function
+            setattr(self, symbol, number)
+        body = [*code.lines, f"return {', '.join(values)}"]
+        return _executed("\n    ".join([f"def formula({arguments}):", *body]) + "\n")
 
     def _add(self, given: Iterable[Term], features: int, feature_dim: int) -> None:
         self._members = tuple(members(*given))
@@ -76,12 +104,13 @@ def _built(member: Member, features: int, feature_dim: int) -> nn.Module | nn.Pa
     return norm if member.first_gain == 1 else FirstGain(norm, member.first_gain)
 
 
-class FormulaConnection(_Members, Connection):
+class FormulaConnection(_Written, Connection):
     """Computes a formula. Its members have the names of the formula's terms.
 
     :param formula: such as `XSkip(scale=2, norm="ln")`.
     """
 
+    _functions = ("_read", "_join")
     _read: Callable[..., Any]
     _join: Callable[..., Any]
 
@@ -98,18 +127,11 @@ class FormulaConnection(_Members, Connection):
         if streams:
             names = ", ".join(streams)
             kept = [terms.Symbol(name) for name in streams]
-            self._read = _function(f"self, {names}", [formula.reads, *kept], self.feature_dim, formula.keeps)
-            self._join = _function(f"self, {names}, f", list(streams.values()), self.feature_dim)
+            self._read = self._function(f"self, {names}", [formula.reads, *kept], formula.keeps)
+            self._join = self._function(f"self, {names}, f", list(streams.values()))
         else:
-            self._read = _function("self, x", [formula.reads], self.feature_dim)
-            self._join = _function("self, x, f", [formula.y], self.feature_dim)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_read", "_join")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._write()
+            self._read = self._function("self, x", [formula.reads])
+            self._join = self._function("self, x, f", [formula.y])
 
     def before(self, state: State) -> tuple[Tensor, State]:
         if not self.formula.becomes:
@@ -177,8 +199,15 @@ class FormulaConnection(_Members, Connection):
         """The value of a factor of one of the formula's terms: a number, or a tensor (1) or (C)."""
         if isinstance(coefficient, (int, float, Number)):
             return _number(coefficient)
-        value: Tensor = _function("self", [coefficient], -1)(self)
+        value: Tensor = self._function("self", [coefficient])(self)
         return value
+
+    def factor(self, name: str) -> float | Tensor:
+        """The value of the learned factor with this member."""
+        return self.coefficient(next(each for each in self._members if isinstance(each, Learned) and each.name == name))
+
+    def _get_name(self) -> str:
+        return type(self.formula).__name__
 
     def kernel_form(self) -> NormalisedSum | GatedSum | None:
         return kernel_form(self.formula, self._value)
@@ -207,14 +236,25 @@ def connection_of(formula: Formula, features: int, feature_dim: int) -> FormulaC
     return next(kinds, FormulaConnection)(features, formula, feature_dim=feature_dim)
 
 
-class FormulaStack(_Members, StackConnection):
+class FormulaStack(_Written, StackConnection):
     """Opens and closes a stack as a `StackFormula` says. Its members have the names of the terms."""
+
+    _functions = ("_enter", "_leave")
+    _enter: Callable[..., Any]
+    _leave: Callable[..., Any]
 
     def __init__(self, features: int, formula: StackFormula) -> None:
         StackConnection.__init__(self, features)
         self.formula = formula
         opening = [formula.enters] if isinstance(formula.enters, Term) else list(formula.enters.values())
         self._add([*opening, *([] if formula.leaves is None else [formula.leaves])], features, -1)
+        self._write()
+
+    def _write(self) -> None:
+        enters, leaves = self.formula.enters, self.formula.leaves
+        self._enter = self._function("self, x", [enters if isinstance(enters, Term) else X])
+        names = ["x"] if isinstance(enters, Term) else list(enters)
+        self._leave = self._function(f"self, {', '.join(names)}", [X if leaves is None else leaves])
 
     @property
     def opens(self) -> bool:
@@ -226,38 +266,21 @@ class FormulaStack(_Members, StackConnection):
 
     def enter(self, x: Tensor) -> State:
         enters = self.formula.enters
-        if enters is X:
-            return x
         if isinstance(enters, Term):
-            entered: Tensor = _function("self, x", [enters], -1)(self, x)
+            entered: Tensor = self._enter(self, x)
             return entered
         return opened(*(at_least_float32(x) if name in self.formula.wide else x for name in enters))
 
     def leave(self, state: State) -> Tensor:
-        enters, leaves = self.formula.enters, self.formula.leaves
-        if isinstance(enters, Term) or leaves is None:
+        if isinstance(self.formula.enters, Term):
             return super().leave(state)
-        streams = tensors(state, self, len(enters))
-        left: Tensor = _function(f"self, {', '.join(enters)}", [leaves], -1)(self, *streams)
+        streams = tensors(state, self, len(self.formula.enters))
+        left: Tensor = self._leave(self, *streams)
         return left.to(streams[0].dtype)
 
 
 def _number(coefficient: float | Number) -> float:
     return coefficient.value if isinstance(coefficient, Number) else coefficient
-
-
-def _function(
-    arguments: str, results: list[Any], feature_dim: int, keeps: Mapping[str, Term] | None = None
-) -> Callable[..., Any]:
-    """The terms (or factors) as a function of these arguments, which returns the one result, or a tuple.
-
-    :param keeps: terms that the names of streams in the results stand for.
-    """
-    code = _Code(feature_dim)
-    code.symbols |= {name: code.local(name, code.term(term)) for name, term in (keeps or {}).items()}
-    values = [code.term(each) if isinstance(each, Term) else code.factor(each) for each in results]
-    lines = [f"def formula({arguments}):", *(f"    {line}" for line in code.lines), f"    return {', '.join(values)}"]
-    return _executed("\n".join(lines) + "\n")
 
 
 @cache
@@ -274,10 +297,11 @@ def _executed(source: str) -> Callable[..., Any]:
 class _Code:
     """Writes terms as Python: `lines` assign the values that the returned expressions use."""
 
-    def __init__(self, feature_dim: int) -> None:
-        self.images = feature_dim == 1
+    def __init__(self, feature_dim: int, prefix: int) -> None:
+        self.images, self._prefix = feature_dim == 1, prefix
         self.lines: list[str] = []
         self.symbols: dict[str, str] = {}
+        self.numbers: dict[str, float] = {}
         self._written: dict[Any, str] = {}
 
     def local(self, name: str, expression: str) -> str:
@@ -328,7 +352,11 @@ class _Code:
         """An expression for a factor."""
         if isinstance(factor, (int, float, Number)):
             number = _number(factor)
-            return "1" if number == 1 else repr(number)
+            if number == 1 or not isinstance(factor, Number):
+                return "1" if number == 1 else repr(number)
+            symbol = f"_number_{self._prefix}{len(self.numbers)}"  # no other function of the module has this name
+            self.numbers[symbol] = number
+            return f"self.{symbol}"
         if isinstance(factor, Learned):
             return self._learned(factor)
         if isinstance(factor, Rest):

@@ -47,7 +47,7 @@ class Connections:
         """The layer's connection with this name, such as `ffn_connection`."""
         family, settings = find_family(self.spec.family), self.spec.settings
         name = f"{self.side}.layers.{layer}.{member}"
-        if family.parameters.needs_place:
+        if family.needs_place:
             settings["place"] = self._place(layer, _BRANCHES[member])
         formula = family.connection(**settings) if family.is_formula else None
         if formula is not None and not (formula.inner_norms or formula.scales_heads or formula.stack):

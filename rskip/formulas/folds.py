@@ -51,9 +51,9 @@ def _fold(formula: Formula, *, closed: bool) -> tuple[str, str] | None:
     parts = _parts(formula)
     if parts is None or formula.becomes or formula.inner_norms or formula.scales_heads:
         return None
-    of_x, _, norm = parts
+    of_x, of_f, norm = parts
     if isinstance(formula.y, Norm):
-        if closed or norm.kind not in _ANY_SCALE or not _is_one_number(of_x):
+        if closed or not _is_one_number(of_x) or (norm.kind not in _ANY_SCALE and (of_x, of_f) != (1, 1)):
             return None
         return f"1xskip+{norm.kind}", norm.name
     return (f"prenorm+{norm.kind}", norm.name) if closed and of_x == 1 else None

@@ -66,6 +66,11 @@ class Family:
         """The options by name."""
         return self.parameters.options
 
+    @property
+    def needs_place(self) -> bool:
+        """Whether the formula depends on the block position."""
+        return self.parameters.needs_place
+
     @cached_property
     def is_formula(self) -> bool:
         """Whether the class states terms."""
@@ -75,7 +80,7 @@ class Family:
         """The terms with these settings in a first and in a last block; none if the class has no terms."""
         if not self.is_formula:
             return []
-        places = [{"place": place} for place in _EXAMPLES] if self.parameters.needs_place else [{}]
+        places = [{"place": place} for place in _EXAMPLES] if self.needs_place else [{}]
         return [self.connection(**settings, **place) for place in places]
 
     @property
@@ -145,7 +150,7 @@ class Family:
         """What it needs in addition to x and f, out of "place", "branch", "profile", "streams" and "history"."""
         inside = any(formula.inner_norms or formula.scales_heads for formula in self.formulas(self.settings))
         inside = inside or (not self.is_formula and self.connection.overrides("inner_norms", "scales_heads"))
-        needs = {"place": self.parameters.needs_place, "branch": inside, "profile": self.needs_profile}
+        needs = {"place": self.needs_place, "branch": inside, "profile": self.needs_profile}
         passed = () if self.passes == "x" else (self.passes,)
         return tuple(name for name, needed in needs.items() if needed) + passed
 

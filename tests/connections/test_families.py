@@ -418,7 +418,7 @@ def test_a_stack_follows_the_formula(spec, assert_same):
 def test_every_family_has_a_formula_and_a_number_of_parameters():
     """Here, or that of a block alone, if it needs neither a place nor a state."""
     names = {each.name for each in OWN_FAMILIES}
-    stacked = (each for each in OWN_FAMILIES if each.passes != "x" or each.stack is not StackConnection)
+    stacked = (each for each in OWN_FAMILIES if each.passes != "x" or each.connection.stack not in (None, StackConnection))
     need_stacks = {each.name for each in OWN_FAMILIES if each.needs_place} | {each.name for each in stacked}
     formulas = families_of(STACK_FORMULAS) | (families_of(BLOCK_FORMULAS) - need_stacks)
     counts = families_of(STACK_COUNTS) | families_of(BLOCK_COUNTS)
@@ -592,7 +592,7 @@ def deepnorm_factors(stack: str, layers: int, others: int) -> tuple[float, float
     connection: Any = build_connection(
         "deepnorm", 4, place=places_of(stack, layers, others)[0], host_supplies=HOST_NEEDS
     )
-    return connection.scale, connection.branch_gain
+    return connection.formula.y.of.parts[0][0].value, connection.branch_gain
 
 
 def test_deepnorms_factors_are_the_papers():
@@ -612,12 +612,12 @@ def test_an_adaptive_skip_starts_by_depth():
     resnet_110 = Place("network", "block", 1, 54, 1, 54)
     for place, alpha in [(layers_6["encoder"], 1.4180), (layers_6["decoder"], 18**0.25), (resnet_110, 2.7108)]:
         learned: Any = build_connection("askip+ln", 4, place=place)
-        assert learned.scale.item() == pytest.approx(alpha, abs=1e-4)
+        assert learned.factor("offset").item() == pytest.approx(alpha, abs=1e-4)
         recursive: Any = build_connection("askip+bn:form=recursive", 4, feature_dim=1, place=place)
         assert recursive.norms[0].weight.tolist() == pytest.approx([1 / alpha] * 4, abs=1e-4)
         assert recursive.norms[1].weight.tolist() == [1] * 4
     shallow: Any = build_connection("askip+ln", 4, place=places_of("encoder", 1, 1)[0])
-    assert shallow.scale.item() == pytest.approx(1.05)
+    assert shallow.factor("offset").item() == pytest.approx(1.05)
     mixture: Any = build_connection("askip+ln:form=mixture", 4, place=layers_6["encoder"])
     assert mixture.logits.tolist() == [0, 2, 0]
 

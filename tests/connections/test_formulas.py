@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rskip.connections import build_connection, works_on
+from rskip.connections import PreNorm, build_connection, works_on
 
 Parameters = dict[str, Tensor]
 Norm = Callable[[str, Tensor], Tensor]
@@ -121,7 +121,7 @@ IMAGES = [spec for spec in BLOCK_FORMULAS if works_on(spec, 1)]
 
 def used(connection) -> list[Tensor]:
     """The parameters that y depends on: all but those of the branch's input."""
-    if type(connection).__name__ == "PreNorm":
+    if isinstance(connection.formula, PreNorm):
         return []
     return [p for name, p in connection.named_parameters() if not name.startswith("branch_norm")]
 
