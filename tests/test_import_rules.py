@@ -13,7 +13,8 @@ import pytest
 
 FLOORS = [
     {"settings", "extras", "kernel_forms", "__version__"},
-    {"machine", "connections"},
+    {"machine", "formulas"},
+    {"connections"},
     {"files"},
     {"transformer", "nn"},
     {"cpu"},
@@ -30,11 +31,11 @@ ROOT = Path(__file__).resolve().parent.parent
 # what `pip install` brings without an extra, and what else a package may import at the top without `with extra(...)`
 OWN = {"rskip", "fairseq_compat", "study"}
 BROUGHT = {"torch", "numpy", "safetensors", "msgspec", "filelock", *OWN, *sys.stdlib_module_names}
-TORCH_ALONE = ("connections", "nn", "transformer")
+TORCH_ALONE = ("formulas", "connections", "nn", "transformer")
 FAIRSEQ = {"fairseq", "fairseq_cli"}
 # packages and modules that are imported without torch, which may be missing and takes a second
 WITHOUT_TORCH = (
-    "settings", "extras", "files", "machine", "text", "corpora", "records", "zoo", "cli", "translation",
+    "settings", "extras", "formulas", "files", "machine", "text", "corpora", "records", "zoo", "cli", "translation",
     "checkpoint.arrays",
     "checkpoint.config_file", "checkpoint.translation", "checkpoint.hugging_face",
     "generation.hypothesis", "generation.options", "generation.special_tokens", "transformer.config",

@@ -1,5 +1,7 @@
 """Two lanes: a branch reads their sum and writes to one, and they are swapped (after Gomez et al. 2017, RevNet)."""
 
+from typing import Literal
+
 import rskip.connections as connections
 
 
@@ -14,12 +16,12 @@ class Lanes(connections.StackConnection):
         return state[0] + state[1]
 
 
-@connections.register_connection(
-    "lanes", formula="a, b ← b, a + F(norm(a + b))", source="an example", norms=("ln",), default_norm="ln",
-    closing_norm=True, stack=Lanes,
-)  # fmt: skip
+@connections.register_connection("lanes", formula="a, b ← b, a + F(norm(a + b))", source="an example")
 class TwoLanes(connections.Connection):
-    def __init__(self, features, *, norm, feature_dim=-1):
+    closing_norm = True
+    stack = Lanes
+
+    def __init__(self, features, *, norm: Literal["ln"] = "ln", feature_dim=-1):
         super().__init__(features, feature_dim=feature_dim)
         self.norm = connections.build_norm(norm, features)
 

@@ -280,7 +280,7 @@ class FormulaStack(_Written, StackConnection):
 
 
 def _number(coefficient: float | Number) -> float:
-    return coefficient.value if isinstance(coefficient, Number) else coefficient
+    return float(coefficient.value if isinstance(coefficient, Number) else coefficient)
 
 
 @cache

@@ -30,7 +30,8 @@ class Fold:
         parts = _parts(connection.formula)
         assert parts is not None, "another connection"
         of_x, of_f, _ = parts
-        return connection.coefficient(of_f) / connection.coefficient(of_x)
+        factor = connection.coefficient(of_f) / connection.coefficient(of_x)
+        return factor if isinstance(factor, float) or factor.dim() else factor.item()
 
 
 def fold_of(family: Family, settings: Settings) -> Fold | None:

@@ -15,7 +15,8 @@ from rskip.analysis.blocks import residual_blocks
 from rskip.analysis.charts import chart
 from rskip.analysis.streams import StreamRecorder, effective_rank, part_similarity
 from rskip.analysis.tables import text_form
-from rskip.connections import Connection, Mixing, StackConnection, mixing_of, register_connection, registry
+from rskip.connections import Connection, Mixing, StackConnection, mixing_of, register_connection
+from rskip.formulas import registry
 from rskip.tasks.subject import Batch, Subject
 from tests.connections.stack import FEATURES, Stack
 from tests.connections.test_mixing import SPECS
@@ -71,7 +72,8 @@ class Padded(StackConnection):
 
 def test_a_part_of_zeros_is_not_the_stacks_input(monkeypatch):
     monkeypatch.setattr(registry, "_families", dict(registry._families))
-    register_connection("swapped", formula="", source="a test", stack=Padded)(Swapped)
+    monkeypatch.setattr(Swapped, "stack", Padded)
+    register_connection("swapped", source="a test")(Swapped)
     inputs = torch.randn(3, 4, FEATURES, dtype=torch.float64)
     rows = depth([subject_of(Stack("swapped", layers=2), inputs)], examples=1).rows
     assert [row["weight"] for row in rows if row["over"] == "sources" and row["index"] == 0] == [1, 1, 1, 1]

@@ -134,7 +134,7 @@ def test_each_stack_folds_by_itself():
 
 
 REFUSED = {
-    "2rskip+ln": "y_k = norm_k",
+    "2rskip+ln": "norm₂(x + norm₁(x + f))",
     "sas": "αx + βf",
     "highway": "(1-T)",
     "prenorm+rms": "x + F(norm(x))",

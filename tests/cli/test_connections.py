@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rskip.cli.main import main
-from rskip.connections import list_connections, parse_connection, registry
+from rskip.connections import list_connections, parse_connection
+from rskip.formulas import registry
 
 
 def shown(*arguments: str, capsys: pytest.CaptureFixture[str]) -> list[str]:

@@ -12,7 +12,8 @@ import pytest
 
 import rskip.cli
 from rskip.cli import main as cli
-from rskip.connections import parse_connection, registry
+from rskip.connections import parse_connection
+from rskip.formulas import registry
 from rskip.settings.errors import SettingError
 from rskip.settings.user_dir import suggested_command, user_dir
 

@@ -418,7 +418,8 @@ def test_a_stack_follows_the_formula(spec, assert_same):
 def test_every_family_has_a_formula_and_a_number_of_parameters():
     """Here, or that of a block alone, if it needs neither a place nor a state."""
     names = {each.name for each in OWN_FAMILIES}
-    stacked = (each for each in OWN_FAMILIES if each.passes != "x" or each.connection.stack not in (None, StackConnection))
+    plain = (None, StackConnection)
+    stacked = (each for each in OWN_FAMILIES if each.passes != "x" or each.connection.stack not in plain)
     need_stacks = {each.name for each in OWN_FAMILIES if each.needs_place} | {each.name for each in stacked}
     formulas = families_of(STACK_FORMULAS) | (families_of(BLOCK_FORMULAS) - need_stacks)
     counts = families_of(STACK_COUNTS) | families_of(BLOCK_COUNTS)

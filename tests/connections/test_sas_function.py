@@ -12,6 +12,7 @@ from rskip.connections.sas import SASConnection
 from rskip.connections.sas_function import SASFunction
 
 FEATURES = 32
+FUNCTIONS = SASConnection.forward, SASConnection._combined
 
 
 def outcome(connection, function, *tensors):
@@ -35,7 +36,7 @@ def drawn():
 def test_it_is_the_formula(drawn):
     connection, tensors = drawn
     expected, computed = (
-        outcome(copy.deepcopy(connection), function, *tensors.double()) for function in (SASConnection.forward, SASConnection._combined)
+        outcome(copy.deepcopy(connection), function, *tensors.double()) for function in FUNCTIONS
     )
     for one, other in zip(expected, computed, strict=True):
         torch.testing.assert_close(other, one, rtol=1e-6, atol=1e-6)  # its factors are float32
@@ -47,7 +48,7 @@ def test_errors_are_at_most_twice_those_of_the_formula(drawn, dtype):
     connection, tensors = connection.to(dtype), tensors.to(dtype)
     exact = outcome(copy.deepcopy(connection), SASConnection.forward, *tensors.double())
     plain, computed = (
-        outcome(copy.deepcopy(connection), function, *tensors) for function in (SASConnection.forward, SASConnection._combined)
+        outcome(copy.deepcopy(connection), function, *tensors) for function in FUNCTIONS
     )
     errors = [
         torch.tensor([(each - true).norm() for each, true in zip(found, exact, strict=True)])

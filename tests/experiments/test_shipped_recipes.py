@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from rskip.connections import parse_connection, registry
+from rskip.connections import parse_connection
 from rskip.corpora import find_corpus
 from rskip.experiments.comparisons import Comparisons
 from rskip.experiments.recipe import Recipe, all_recipes, load_recipe, load_recipes
+from rskip.formulas import registry
 from rskip.records import read_records
 from rskip.tasks.run import Run
 from rskip.translation.batches import plan_batches

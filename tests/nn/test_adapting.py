@@ -607,7 +607,7 @@ def test_an_encoder_and_its_decoder_are_found_beside_other_stacks():
     def gains(model: nn.Module, path: str) -> list[float]:
         adapted = adapt(model, "deepnorm", host_supplies=["branch_gain"]).get_submodule(path)
         found = [each for each in adapted.modules() if isinstance(getattr(each, 'formula', None), DeepNorm)]
-        return [round(found[0].scale, 4), round(found[0].branch_gain, 4)]
+        return [round(found[0].formula.y.of.parts[0][0].value, 4), round(found[0].branch_gain, 4)]
 
     def beside() -> nn.Module:
         pair = torch_layer(nn.Transformer, num_encoder_layers=4, num_decoder_layers=3)

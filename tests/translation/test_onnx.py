@@ -13,8 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rskip.connections import Connection, register_connection, registry
+from rskip.connections import Connection, register_connection
 from rskip.files.checksum import sha256_file
+from rskip.formulas import registry
 from rskip.text import Dictionary, Tokenizer, TokenText
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.translation import Translation, Translator, Workers

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rskip.connections import parse_connection, registry
+from rskip.connections import parse_connection
+from rskip.formulas import registry
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.translation.recipe import TranslationSettings
