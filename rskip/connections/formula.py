@@ -159,7 +159,7 @@ class FormulaConnection(_Written, Connection):
 
     @property
     def reads_x(self) -> bool:
-        return self.formula.reads is X
+        return self.formula.reads == X
 
     @property
     def input_slot(self) -> str | None:
@@ -171,7 +171,7 @@ class FormulaConnection(_Written, Connection):
     @property
     def output_slot(self) -> str | None:
         y = self.formula.becomes.get("x", self.formula.y)
-        norms = [each for each in members(y) if isinstance(each, terms.Norm) and each.of is not terms.F]
+        norms = [each for each in members(y) if isinstance(each, terms.Norm) and each.of != terms.F]
         return norms[-1].name if norms else None
 
     @property
@@ -258,7 +258,7 @@ class FormulaStack(_Written, StackConnection):
 
     @property
     def opens(self) -> bool:
-        return self.formula.enters is not X
+        return self.formula.enters != X
 
     @property
     def closes(self) -> bool:

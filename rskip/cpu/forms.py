@@ -14,6 +14,7 @@ from rskip.formulas import (
     Number,
     Place,
     UnknownFamily,
+    check_connection,
     find_family,
     parse_connection,
 )
@@ -41,6 +42,7 @@ class Connections:
             self.spec: ConnectionSpec = parse_connection(text)
         except UnknownFamily:
             raise NoKernelForm(f"the connection {text!r} needs PyTorch") from None
+        check_connection(self.spec, -1)
         self.closing_norm = self.spec.closing_norm
 
     def form(self, layer: int, member: str) -> NormalisedSum | GatedSum:

@@ -64,9 +64,9 @@ def _parts(formula: Formula) -> tuple[Coefficient, Coefficient, Norm] | None:
     """α, β and the norm of norm(αx + βf), f = F(x), or of αx + βf, f = F(norm(x)); None: another form."""
     norm = formula.y if isinstance(formula.y, Norm) else formula.reads
     total = formula.y.of if isinstance(formula.y, Norm) else formula.y
-    if not isinstance(norm, Norm) or not isinstance(total, Sum) or (norm is formula.y) != (formula.reads is X):
+    if not isinstance(norm, Norm) or not isinstance(total, Sum) or (norm == formula.y) != (formula.reads == X):
         return None
-    if norm is formula.reads and norm.of is not X:
+    if norm == formula.reads and norm.of != X:
         return None
     found = {part: coefficient for coefficient, part in total.parts}
     gated = any(isinstance(each, (Gate, Rest)) for each in found.values())

@@ -18,9 +18,9 @@ def kernel_form(formula: Formula, value_of: ValueOf) -> NormalisedSum | GatedSum
     reads, input_scale = formula.reads, 1.0
     if isinstance(reads, Sum) and len(reads.parts) == 1 and isinstance(reads.parts[0][0], (float, Number)):
         input_scale, reads = value_of(reads.parts[0][0]), reads.parts[0][1]
-    if reads is not X and not (isinstance(reads, Norm) and reads.of is X):
+    if reads != X and not (isinstance(reads, Norm) and reads.of == X):
         return None
-    branch_norm = None if reads is X else value_of(reads)
+    branch_norm = None if reads == X else value_of(reads)
     gated = _gated(formula.y, value_of)
     if gated is not None:
         return None if input_scale != 1 else GatedSum(branch_norm=branch_norm, **gated)
@@ -79,22 +79,22 @@ def _summed(y: Term, value_of: ValueOf) -> dict[str, Any] | None:
     if added is not None and (norms or scale != 1 or parts.pop(added) != 1):
         return None
     (branch, branch_scale), *more = parts.items() or [(None, 1)]
-    if more or not (branch is F or isinstance(branch, Norm) and branch.of is F):
+    if more or not (branch == F or isinstance(branch, Norm) and branch.of == F):
         return None
     return {
         "norms": tuple(map(value_of, norms)),
         "scale": value_of(scale),
         "branch_scale": value_of(branch_scale),
-        "output_norm": None if branch is F else value_of(branch),
+        "output_norm": None if branch == F else value_of(branch),
         "added": None if added is None else (value_of(added.of), value_of(added)),
     }
 
 
 def _chain(term: Term) -> list[Norm]:
     """The norms of norm_n(... + norm_1(...)) over sums, from norm_1 to norm_n."""
-    if not isinstance(term, Norm) or term.of is F:
+    if not isinstance(term, Norm) or term.of == F:
         return []
-    inner = [part for part in _coefficients(term.of) if isinstance(part, Norm) and part.of is not F]
+    inner = [part for part in _coefficients(term.of) if isinstance(part, Norm) and part.of != F]
     return [*(_chain(inner[0]) if inner else []), term]
 
 

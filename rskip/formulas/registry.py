@@ -127,7 +127,7 @@ class Family:
         cls = self.connection
         if self.passes != "x" or cls.text_only or cls.needs_profile:
             return False
-        reads_x = not any(formula.reads is not X for formula in self.formulas(settings))
+        reads_x = not any(formula.reads != X for formula in self.formulas(settings))
         return not self.closes(settings) or (reads_x and (self.is_formula or not cls.overrides("branch_input")))
 
     @property

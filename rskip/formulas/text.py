@@ -35,7 +35,7 @@ def text_of(formula: Formula, stack: StackFormula | None = None, *, closed: bool
     if streams:
         sentences.append(f"f = F({write.term(formula.reads)})")
         sentences += [f"{name} ← {write.term(term)}" for name, term in streams.items()]
-    elif formula.reads is X:
+    elif formula.reads == X:
         sentences.append(write.term(formula.y))
     elif _count(formula.y) == 1:
         write.branch = f"F({write.term(formula.reads)})"
@@ -57,7 +57,7 @@ def _count(term: Term) -> int:
         return sum(_count(part) for _, part in term.parts)
     if isinstance(term, Mixture):
         return sum(map(_count, term.of))
-    return _count(term.of) if isinstance(term, (Norm, Map)) else int(term is F)
+    return _count(term.of) if isinstance(term, (Norm, Map)) else int(term == F)
 
 
 class _Writer:
@@ -72,7 +72,7 @@ class _Writer:
         self.meanings: dict[str, list[str]] = {}
 
     def term(self, term: Term) -> str:
-        if term is F:
+        if term == F:
             return self.branch
         if isinstance(term, Symbol):
             return term.name

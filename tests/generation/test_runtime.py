@@ -19,8 +19,7 @@ from safetensors.torch import save_file
 from rskip.checkpoint import Checkpoint, build_transformer, write_model
 from rskip.checkpoint.arrays import arrays_of
 from rskip.checkpoint.config_file import read_header
-from rskip.connections import find_family, spec
-from rskip.cpu import find_library, for_inference, forms
+from rskip.cpu import find_library, for_inference
 from rskip.cpu.weights import to_bfloat16
 from rskip.generation import SearchOptions, SpecialTokens, beam_search
 from rskip.generation.runtime import RuntimeModel
@@ -37,6 +36,8 @@ SPECS = [
     "1xskip", "0.5xskip+ln:branch_scale=2", "2xskip+rms", "2rskip+ln", "3rskip+rms", "prenorm+ln", "prenorm+rms", "sas",
     "sas:gate=single,gamma=free,host=prenorm", "sas+rms:norm_term=true", "sas:norm_term=false", "highway",
     "highway:gate=full", "wskip+ln", "wskip+rms:init=2", "highway:gate=shortcut", "highway:gate=single,bias=-1",
+    "deepnorm", "admin", "keel+rms", "lns", "mixln:ratio=0.6", "sandwich", "layerscale+ln", "rezero:init=1",
+    "laurel+ln", "laurel:form=rw", "askip+ln:form=depth", "askip+rms:form=recursive",
 ]  # fmt: skip
 
 
@@ -214,13 +215,13 @@ def test_threads_share_a_model(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"connection": "deepnorm"}, "the connection 'deepnorm' needs PyTorch: only xskip, rskip, "),
+        ({"connection": "normformer"}, "the connection 'normformer' needs PyTorch"),
         ({"connection": "hyper"}, "the connection 'hyper'"),
         ({"connection": "wskip+ln:rate=2"}, "the connection 'wskip"),
         ({"activation_fn": "gelu"}, "the activation gelu"),
         ({"value_residual": "fixed"}, "value_residual=fixed"),
     ],
-    ids=["deepnorm", "hyper", "wskip", "gelu", "value_residual"],
+    ids=["normformer", "hyper", "wskip", "gelu", "value_residual"],
 )
 def test_what_only_pytorch_can_run_says_why(tmp_path, settings, reason):
     with pytest.raises(NoKernelForm, match=reason):
@@ -243,7 +244,7 @@ def test_what_only_pytorch_can_run_says_why(tmp_path, settings, reason):
         ({"output_bias": True}, SettingError, "lack decoder.output_projection.bias"),
         ({"share_all_embeddings": True}, SettingError, "differ, but the settings say"),
         *(
-            ({"encoder_connection": spec}, NoKernelForm, "is not a valid connection")
+            ({"encoder_connection": spec}, SettingError, "connection is ")
             for spec in (
                 "-1xskip+ln", "0rskip+ln", "2.5rskip+ln", "1.2.3xskip+ln", "1e999xskip+ln", "101rskip+ln",
                 "2prenorm+ln", "prenorm", "rskip+ln", "highway+ln", "1xskip+ln:branch_scale=-1", "1xskip+bn",
@@ -265,44 +266,12 @@ def test_a_config_that_does_not_fit(tmp_path, changes, error, reason):
 
 def test_specs_are_read_as_elsewhere(tmp_path):
     """In upper case, with spaces: fairseq's checkpoints keep the text of the command line."""
-    assert forms._SPEC.pattern == spec._SPEC.pattern
     file, checkpoint = saved(tmp_path, "highway:gate=shortcut")
     config = json.loads((tmp_path / "config.json").read_text())
     config["model"] |= dict.fromkeys(("encoder_connection", "decoder_connection"), " Highway:gate= SHORTCUT ")
     (tmp_path / "config.json").write_text(json.dumps(config))
     found = opened(file).search(SOURCES, OPTIONS, special=SpecialTokens())
     assert_equal(found, in_torch(checkpoint, "float32", OPTIONS))
-    for family in forms._FAMILIES:
-        own, other = forms._FAMILIES[family], find_family(family)
-        assert set(own.norms) == {*other.norms} - {"gn1", "bn"} and own.default_norm == other.default_norm
-        assert own.options.keys() | forms._OPTIONS_IN_PYTORCH.get(family, ()) == other.options.keys()
-        for name, option in other.options.items():
-            if name in own.options and option.words:
-                assert own.options[name] == option.words
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "sas+ln:norm_term=false", "sas:norm_term=false,gamma=tied", "sas:norm_term=false,host=prenorm",
-        "sas+rms:norm_term=false", "sas:norm_term=false,gamma=free", "sas+rms:host=prenorm,norm_term=false",
-        "sas+rms:gamma=tied", "sas:gamma=", "sas:alpha_bias=1_0", "sas:alpha_bias=1e7", "sas:alpha_bias=inf",
-        "highway:bias=nan", "highway:bias=.5", "highway:bias=", "wskip+ln:init=+1.e3", "wskip+bn", "sas:more=1",
-        "1xskip:branch_scale=1e-7", "1xskip:branch_scale=1E-6", "2.0rskip+ln",
-    ],
-)  # fmt: skip
-def test_only_invalid_specs_are_called_invalid(text):
-    """Without PyTorch, as `check_connection` says with it."""
-    try:
-        spec.check_connection(text, -1)
-        is_valid = True
-    except SettingError:
-        is_valid = False
-    if is_valid:
-        assert forms.Spec.read(text)
-    else:
-        with pytest.raises(NoKernelForm, match="is not a valid connection"):
-            forms.Spec.read(text)
 
 
 def test_another_vocabulary_is_refused(tmp_path):
