@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -24,3 +25,17 @@ class Patch:
     symptom: str
     during: Callable[[], AbstractContextManager[None]] | None = None
     after: Callable[[Any], None] | None = None
+
+
+def wraps(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
+    """Decorates a function that replaces `owner.name`. It gets the original as its first argument."""
+    original = getattr(owner, name)
+
+    def install(function: Callable[..., Any]) -> None:
+        @functools.wraps(original)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            return function(original, *args, **kwargs)
+
+        setattr(owner, name, wrapped)
+
+    return install

@@ -19,9 +19,10 @@ from typing import get_args
 
 from rskip.cli.main import one_line
 from rskip.experiments.results import read_results
+from rskip.records import Record
 from rskip.records.tables import Format, write_documents
 from rskip.zoo import publishing
-from rskip.zoo.registry import CARD, FILE_NAME
+from rskip.zoo.registry import CARD, FILE_NAME, ModelEntry
 from study.costs import read_costs
 from study.documents import outdated_texts
 from study.figures import figures
@@ -60,7 +61,7 @@ def _run(args: argparse.Namespace, root: Path) -> int:
     if args.tables:
         return 0
     texts, made = outdated_texts(root, results, costs), figures(root, results)
-    models = publishing.outdated_models(results.records)
+    models = outdated_models(results.records)
     if args.check:
         of_models = [f"{entry.name} in {FILE_NAME}" for entry in models]
         outdated = [*texts, *(path for figure in made for path in figure.outdated()), *of_models]
@@ -74,6 +75,22 @@ def _run(args: argparse.Namespace, root: Path) -> int:
     written += write_documents(publishing.outdated_tables(root))
     print("\n".join(f"{path}: written" for path in dict.fromkeys(written)) or "every table and figure is up to date")
     return 0
+
+
+def outdated_models(records: Sequence[Record]) -> list[ModelEntry]:
+    """New entries for the models of checkpoints.json whose runs have changed records.
+
+    Nothing is written; `register` writes an entry. Models whose weights are not in checkpoints/ are left out.
+
+    :param records: the records of all runs.
+    :raises ValueError: a model's file doesn't match its entry, or `plan_entry` refuses the new entry.
+    """
+    found = []
+    for entry in publishing.read_entries().values():
+        if entry.folder is not None and Path(entry.folder).is_dir():
+            made = publishing.renewed(entry, [record for record in records if record.run == publishing.run_of(entry)])
+            found += [made] if made != entry else []
+    return found
 
 
 if __name__ == "__main__":

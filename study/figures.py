@@ -15,8 +15,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from rskip.analysis.charts import Chart, View, chart, joined, learning_curves
-from rskip.analysis.figures import draw_chart
+from rskip.analysis.charts import Chart, View, joined, learning_curves
 from rskip.analysis.measurement import Measurement, read_measurement
 from rskip.analysis.trace import read_trace
 from rskip.experiments.recipe import all_recipes
@@ -26,6 +25,7 @@ from rskip.records import read_record
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.settings.text import read_yaml
+from study.grid_drawing import chart_of, draw_chart, grid_measurement, grid_sources
 from study.lm_field import read_fields
 
 FIGURES, LIST = Path("docs", "figures"), Path("study", "figures.yaml")
@@ -125,8 +125,8 @@ def figures(root: Path, results: Results) -> list[FigureFiles]:
                 grids = results.grids
                 if figure.grid not in grids.names:
                     raise SettingError.of_value("grid", figure.grid, ", ".join(grids.names))
-                sources = [path.relative_to(root) for path in grids.sources(figure.grid)]
-                measurement = grids.measurement(figure.grid)
+                sources = [path.relative_to(root) for path in grid_sources(grids, figure.grid)]
+                measurement = grid_measurement(grids, figure.grid)
             else:
                 paths = _source_paths(root, figure)
                 sources = [path.relative_to(root) for path in paths]
@@ -134,7 +134,7 @@ def figures(root: Path, results: Results) -> list[FigureFiles]:
             files = FigureFiles(
                 stem=root / FIGURES / name,
                 title=figure.title,
-                chart=chart(measurement, figure),
+                chart=chart_of(measurement, figure),
                 sources=tuple(map(str, sources)),
                 conditions=measurement.conditions,
             )

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
+
+from msgspec import Struct
 
 from rskip.analysis.measurement import Measurement, Value
 from rskip.experiments.recipe import Recipe
 from rskip.experiments.results import Results
 from rskip.records import Record
-from rskip.records.statistics import CONFIDENCE, Welch, mean_interval, welch
+from rskip.records.statistics import CONFIDENCE, holm, scipy
 from rskip.records.tables import Table
 from study.costs import Costs, read_costs
 
@@ -28,6 +31,52 @@ SEEDS = 3  # minimum number of seeds of a test
 TOO_FEW = "too few seeds"
 WINS_AT = "l4"  # the depth whose comparisons can be won
 PREFIX = f"{RECIPE}."
+
+
+class Welch(Struct, frozen=True, kw_only=True):
+    """The difference of two means whose standard deviations may differ.
+
+    :param mean: the second mean minus the first.
+    :param interval: its confidence interval, for this comparison alone.
+    :param p: corrected p-value.
+    """
+
+    mean: float
+    interval: tuple[float, float]
+    p: float
+
+    @property
+    def detected(self) -> bool:
+        """Whether the corrected test detects a difference."""
+        return self.p < 1 - CONFIDENCE
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        p = "p < 0.0001" if self.p < 1e-4 else f"p = {self.p:.2g}"
+        return f"{self.mean:+.4f} [{low:+.4f}, {high:+.4f}], {p}"
+
+
+def welch(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[Welch]:
+    """Welch's two-sided t-tests of the second scores of each pair against the first, with Holm's correction over all.
+
+    Each side has two or more scores.
+    """
+    stats = scipy("stats")
+    found = []
+    for first, second in pairs:
+        test = stats.ttest_ind(second, first, equal_var=False)
+        low, high = test.confidence_interval(CONFIDENCE)
+        found.append((fmean(second) - fmean(first), (float(low), float(high)), float(test.pvalue)))
+    corrected = holm([p for _, _, p in found])
+    return [Welch(mean=mean, interval=both, p=p) for (mean, both, _), p in zip(found, corrected, strict=True)]
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """The mean and its confidence interval, which one value does not have."""
+    if len(values) < 2:
+        return values[0], None, None
+    half = scipy("stats").t.isf((1 - CONFIDENCE) / 2, len(values) - 1) * stdev(values) / sqrt(len(values))
+    return fmean(values), fmean(values) - float(half), fmean(values) + float(half)
 
 
 @dataclass(kw_only=True)

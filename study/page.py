@@ -1,7 +1,7 @@
 """One page of all results, `python -m study --html FILE`: tables, figures, claims, and the source of each number.
 
 The page opens from disk and needs no network, because it contains style, script and figures. The figures are the charts
-of docs/figures/ with a target at every value (`rskip.analysis.figures.svg_with_values`). page.js shows the values of
+of docs/figures/ with a target at every value (`study.grid_drawing.svg_with_values`). page.js shows the values of
 targets and sorts tables.
 """
 
@@ -15,7 +15,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from rskip.analysis.figures import svg_with_values
 from rskip.experiments.comparisons import Comparisons, run_command
 from rskip.experiments.overview import machine_label, run_label
 from rskip.experiments.results import read_results
@@ -26,6 +25,7 @@ from rskip.tasks import task_of_record
 from study.claims import Judged, Paper, count_verdicts, judge_claims
 from study.costs import read_costs
 from study.figures import FIGURES, FigureFiles, figures
+from study.grid_drawing import svg_with_values
 
 _ASSETS = Path(__file__).parent
 # prevents the page from using a network

@@ -45,7 +45,7 @@ WITHOUT_TORCH = (
 )  # fmt: skip
 # the work of commands that need torch: the command itself is imported without, for its help
 WITH_TORCH = {
-    "rskip.cli._probe", "rskip.cli.caption._captions", "rskip.cli.caption._extract", "rskip.cli.generate",
+    "rskip.cli.caption._captions", "rskip.cli.caption._extract", "rskip.cli.generate",
     "rskip.cli.lm._train", "rskip.cli.train", "rskip.cli.vision._evaluate", "rskip.cli.vision._train",
 }  # fmt: skip
 OF_FAIRSEQ = ("fairseq_plugin", "captioning/fairseq", "language_modeling/fairseq")
@@ -185,7 +185,7 @@ for argv in ([], ["--help"], ["transalte"], ["zoo", "list"], *helps):
         assert stop.code == (2 if argv == ["transalte"] else 0)
     if len(argv) < 2:
         commands = {{name for name in sys.modules if name.startswith("rskip.cli.")}}
-        assert commands == {{"rskip.cli.main", "rskip.cli._loading", "rskip.cli._streams"}}, argv
+        assert commands == {{"rskip.cli.main", "rskip.cli._streams"}}, argv
     allowed = {{"msgspec", "yaml"}} if len(argv) > 1 else set()
     assert not sys.modules.keys() & {{*{heavy}, "msgspec", "yaml"}} - allowed, argv
 model = {str(ROOT / "checkpoints" / "multi30k_en_de/2rskip_ln")!r}

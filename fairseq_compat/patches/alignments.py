@@ -7,12 +7,11 @@ can print only pairs, although `--print-alignment soft` asks for probabilities.
 
 from __future__ import annotations
 
-import functools
 from argparse import Namespace
 from typing import Any
 
 from fairseq_compat.one_line_errors import UsageError
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 GENERATE, INTERACTIVE, UTILS = "fairseq_cli.generate", "fairseq_cli.interactive", "fairseq.utils"
 _NO_DICTIONARY = "@@ "  # --replace-unk without a value
@@ -21,10 +20,9 @@ _ADVICE = "leave it out; --print-alignment prints the source word of each transl
 
 def refuse_flags(module: Any) -> None:
     """Wraps `main` of fairseq-generate or fairseq-interactive."""
-    original = module.main
 
-    @functools.wraps(original)
-    def main(cfg: Any) -> Any:
+    @wraps(module, "main")
+    def main(original: Any, cfg: Any) -> Any:
         flags = cfg if isinstance(cfg, Namespace) else cfg.generation
         if getattr(flags, "replace_unk", None) == _NO_DICTIONARY:
             raise UsageError(f"--replace-unk does not work without a dictionary in fairseq 0.12.2: {_ADVICE}")
@@ -32,22 +30,17 @@ def refuse_flags(module: Any) -> None:
             raise UsageError("--print-alignment soft: fairseq-interactive supports only hard; use fairseq-generate")
         return original(cfg)
 
-    module.main = main
-
 
 def refuse_pairs(module: Any) -> None:
     """Wraps `fairseq.utils.replace_unk`."""
-    original = module.replace_unk
 
-    @functools.wraps(original)
-    def replace_unk(hypo_str: str, src_str: str, alignment: Any, align_dict: Any, unk: str) -> str:
+    @wraps(module, "replace_unk")
+    def replace_unk(original: Any, hypo_str: str, src_str: str, alignment: Any, align_dict: Any, unk: str) -> str:
         words = hypo_str.split()
         aligned = getattr(alignment, "ndim", None) == 1 and len(alignment) >= len(words)
         if unk in words and not aligned:
             raise UsageError(f"--replace-unk needs one source position per word, which beam search lacks: {_ADVICE}")
         return original(hypo_str, src_str, alignment, align_dict, unk)
-
-    module.replace_unk = replace_unk
 
 
 def refuse(module: Any) -> None:

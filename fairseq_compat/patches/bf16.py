@@ -7,18 +7,16 @@ bfloat16. With this patch tpu is true only if the user gave --tpu.
 from __future__ import annotations
 
 import argparse
-import functools
 from typing import Any
 
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 
 def decouple_tpu(module: Any) -> None:
     """Wraps `parse_args_and_arch`, which returns the arguments, or a pair of arguments and unknown words."""
-    original = module.parse_args_and_arch
 
-    @functools.wraps(original)
-    def parse_args_and_arch(parser: Any, input_args: Any = None, *args: Any, **kwargs: Any) -> Any:
+    @wraps(module, "parse_args_and_arch")
+    def parse_args_and_arch(original: Any, parser: Any, input_args: Any = None, *args: Any, **kwargs: Any) -> Any:
         result = original(parser, input_args, *args, **kwargs)
         parsed = result[0] if isinstance(result, tuple) else result
         if getattr(parsed, "bf16", False):
@@ -26,8 +24,6 @@ def decouple_tpu(module: Any) -> None:
             tpu_parser.add_argument("--tpu", action="store_true")
             parsed.tpu = tpu_parser.parse_known_args(input_args)[0].tpu
         return result
-
-    module.parse_args_and_arch = parse_args_and_arch
 
 
 BF16 = Patch(

@@ -7,18 +7,16 @@ the ranks use PyTorch's `broadcast_object_list`. The file itself is still read w
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 
 def send_by_torch(module: Any) -> None:
     """Replaces `fairseq.distributed.utils._broadcast_object_slow`, except for groups of TPUs, which are tuples."""
-    original = module._broadcast_object_slow
 
-    @functools.wraps(original)
-    def _broadcast_object_slow(obj: Any, src_rank: int, group: Any, dist_device: Any) -> Any:
+    @wraps(module, "_broadcast_object_slow")
+    def _broadcast_object_slow(original: Any, obj: Any, src_rank: int, group: Any, dist_device: Any) -> Any:
         if isinstance(group, tuple):
             return original(obj, src_rank, group, dist_device)
         import torch
@@ -26,8 +24,6 @@ def send_by_torch(module: Any) -> None:
         objects = [obj]
         torch.distributed.broadcast_object_list(objects, src=src_rank, group=group, device=dist_device)
         return objects[0]
-
-    module._broadcast_object_slow = _broadcast_object_slow
 
 
 BROADCAST_OBJECT = Patch(

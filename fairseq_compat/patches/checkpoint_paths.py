@@ -8,12 +8,11 @@ paths used to end in a traceback.
 
 from __future__ import annotations
 
-import functools
 import os
 from typing import Any
 
 from fairseq_compat.one_line_errors import UsageError
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 LAST = "checkpoint_last.pt"
 _FOLDER = (
@@ -24,7 +23,6 @@ _FOLDER = (
 
 def check_paths(module: Any) -> None:
     """Wraps `load_checkpoint` and `verify_checkpoint_directory` of `fairseq.checkpoint_utils`."""
-    load, verify = module.load_checkpoint, module.verify_checkpoint_directory
     paths = module.PathManager
 
     def check(flag: str, path: str) -> None:
@@ -32,8 +30,8 @@ def check_paths(module: Any) -> None:
             problem = _FOLDER if paths.exists(path) else "file not found; give a checkpoint or leave it out"
             raise UsageError(f"{flag} is {path}: {problem}")
 
-    @functools.wraps(load)
-    def load_checkpoint(cfg: Any, trainer: Any, **options: Any) -> Any:
+    @wraps(module, "load_checkpoint")
+    def load_checkpoint(load: Any, cfg: Any, trainer: Any, **options: Any) -> Any:
         suffix = trainer.checkpoint_suffix or ""
         restored = cfg.restore_file.replace(".pt", f"{suffix}.pt")
         if os.path.basename(cfg.restore_file) != LAST or os.path.isdir(restored):
@@ -44,14 +42,12 @@ def check_paths(module: Any) -> None:
                     check("--" + name.replace("_", "-"), start)
         return load(cfg, trainer, **options)
 
-    @functools.wraps(verify)
-    def verify_checkpoint_directory(save_dir: str) -> None:
+    @wraps(module, "verify_checkpoint_directory")
+    def verify_checkpoint_directory(verify: Any, save_dir: str) -> None:
         try:
             verify(save_dir)
         except OSError as error:
             raise UsageError(f"--save-dir is {save_dir}: {error.strerror}; give a folder to write to") from error
-
-    module.load_checkpoint, module.verify_checkpoint_directory = load_checkpoint, verify_checkpoint_directory
 
 
 CHECKPOINT_PATHS = Patch(

@@ -15,9 +15,7 @@ def drop_device_ids_on_cpu(module: Any) -> None:
     """Replaces the class that fairseq wraps models in by a subclass."""
 
     class DistributedDataParallel(module.DistributedDataParallel):
-        def __init__(
-            self, module: Any, device_ids: Any = None, output_device: Any = None, **kwargs: Any
-        ) -> None:
+        def __init__(self, module: Any, device_ids: Any = None, output_device: Any = None, **kwargs: Any) -> None:
             if all(parameter.device.type == "cpu" for parameter in module.parameters()):
                 device_ids = output_device = None
             super().__init__(module, device_ids=device_ids, output_device=output_device, **kwargs)

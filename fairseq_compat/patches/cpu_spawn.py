@@ -6,12 +6,11 @@ the number of processes on CPU is the world size.
 
 from __future__ import annotations
 
-import functools
 import os
 import socket
 from typing import Any
 
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
@@ -38,10 +37,9 @@ def free_port() -> int:
 
 def spawn_by_world_size(module: Any) -> None:
     """Wraps `fairseq.distributed.utils.call_main`."""
-    original = module.call_main
 
-    @functools.wraps(original)
-    def call_main(cfg: Any, main: Any, **kwargs: Any) -> None:
+    @wraps(module, "call_main")
+    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> None:
         if not spawns_on_cpu(cfg):
             original(cfg, main, **kwargs)
             return
@@ -55,8 +53,6 @@ def spawn_by_world_size(module: Any) -> None:
         torch.multiprocessing.spawn(
             fn=module.distributed_main, args=(main, cfg, kwargs), nprocs=distributed.distributed_world_size
         )
-
-    module.call_main = call_main
 
 
 CPU_SPAWN = Patch(

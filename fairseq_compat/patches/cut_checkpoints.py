@@ -16,7 +16,7 @@ import zipfile
 from typing import Any
 
 from fairseq_compat.one_line_errors import UsageError
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 _PICKLE = b"\x80"  # first byte of the format that torch.save wrote before PyTorch 1.6
 
@@ -68,10 +68,9 @@ def copy_atomically(module: Any) -> None:
 
 def restore_last(module: Any) -> None:
     """Wraps `load_checkpoint`, which resumes a training, and `load_checkpoint_to_cpu`, which reads a file."""
-    resume, read = module.load_checkpoint, module.load_checkpoint_to_cpu
 
-    @functools.wraps(resume)
-    def load_checkpoint(cfg: Any, trainer: Any, **options: Any) -> Any:
+    @wraps(module, "load_checkpoint")
+    def load_checkpoint(resume: Any, cfg: Any, trainer: Any, **options: Any) -> Any:
         last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
         if cfg.restore_file == "checkpoint_last.pt" and os.path.isfile(last) and not is_whole(last):
             newest = newest_whole(cfg.save_dir, trainer.checkpoint_suffix)
@@ -84,13 +83,11 @@ def restore_last(module: Any) -> None:
                 module.PathManager.copy(newest, last, overwrite=True)
         return resume(cfg, trainer, **options)
 
-    @functools.wraps(read)
-    def load_checkpoint_to_cpu(path: str, *args: Any, **options: Any) -> Any:
+    @wraps(module, "load_checkpoint_to_cpu")
+    def load_checkpoint_to_cpu(read: Any, path: str, *args: Any, **options: Any) -> Any:
         if os.path.isfile(path) and not is_whole(path):
             raise UsageError(f"{path} is not a checkpoint, or is truncated: give another checkpoint")
         return read(path, *args, **options)
-
-    module.load_checkpoint, module.load_checkpoint_to_cpu = load_checkpoint, load_checkpoint_to_cpu
 
 
 def mend(module: Any) -> None:

@@ -6,11 +6,10 @@ text that are longer than the model's positions, and prints the perplexity of th
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from fairseq_compat.one_line_errors import UsageError
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 
 def name_limits(module: Any) -> None:
@@ -32,10 +31,11 @@ def name_limits(module: Any) -> None:
 
 
 def _name_positions(task: Any) -> None:
-    original = task.eval_lm_dataloader
 
-    @functools.wraps(original)
-    def eval_lm_dataloader(self: Any, dataset: Any, *, max_positions: int | None = None, **options: Any) -> Any:
+    @wraps(task, "eval_lm_dataloader")
+    def eval_lm_dataloader(
+        original: Any, self: Any, dataset: Any, *, max_positions: int | None = None, **options: Any
+    ) -> Any:
         if max_positions is not None:
             fitting, skipped = dataset.filter_indices_by_size(dataset.ordered_indices(), max_positions)
             if len(skipped) and (self.args.sample_break_mode == "none" or not len(fitting)):
@@ -45,8 +45,6 @@ def _name_positions(task: Any) -> None:
                     f"give {mode}--tokens-per-sample {max_positions}"
                 )
         return original(self, dataset, max_positions=max_positions, **options)
-
-    task.eval_lm_dataloader = eval_lm_dataloader
 
 
 EMPTY_DATA = Patch(

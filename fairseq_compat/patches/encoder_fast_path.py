@@ -8,10 +8,9 @@ because checkpoints of 0.12.2 contain them, and loading restores them.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 COPIED = ("in_proj", "out_proj", "fc1", "fc2")
 COPIES = tuple(f"{name}_{kind}" for name in COPIED for kind in ("weight", "bias"))
@@ -20,16 +19,13 @@ COPIES = tuple(f"{name}_{kind}" for name in COPIED for kind in ("weight", "bias"
 def switch_off_fast_path(module: Any) -> None:
     """Wraps the constructor of TransformerEncoderLayerBase."""
     layer_class = module.TransformerEncoderLayerBase
-    original = layer_class.__init__
 
-    @functools.wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+    @wraps(layer_class, "__init__")
+    def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         self.can_use_fastpath = False
         for name in COPIES:
             getattr(self, name).requires_grad_(False)
-
-    layer_class.__init__ = __init__
 
 
 ENCODER_FAST_PATH = Patch(

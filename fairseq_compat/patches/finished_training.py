@@ -5,24 +5,20 @@ fairseq compares the number of updates with `--max-update` only after an update.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 
 def end_at_once(module: Any) -> None:
     """Wraps `fairseq_cli.train.train`, which trains for one epoch."""
-    original = module.train
 
-    @functools.wraps(original)
-    def train(cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
+    @wraps(module, "train")
+    def train(original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
         most = cfg.optimization.max_update
         if most and trainer.get_num_updates() >= most:
             return [None], True  # no validation loss; stop
         return original(cfg, trainer, task, epoch_itr)
-
-    module.train = train
 
 
 FINISHED_TRAINING = Patch(

@@ -7,24 +7,20 @@ only a RuntimeWarning. This patch converts the merged lengths to Python's intege
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 
 def keep_lengths_as_python_integers(module: Any) -> None:
     """Wraps `MMapIndexedDatasetBuilder.merge_file_`."""
     builder = module.MMapIndexedDatasetBuilder
-    original = builder.merge_file_
 
-    @functools.wraps(original)
-    def merge_file_(self: Any, another_file: Any) -> None:
+    @wraps(builder, "merge_file_")
+    def merge_file_(original: Any, self: Any, another_file: Any) -> None:
         before = len(self._sizes)
         original(self, another_file)
         self._sizes[before:] = map(int, self._sizes[before:])
-
-    builder.merge_file_ = merge_file_
 
 
 INDEX_OFFSETS = Patch(

@@ -6,26 +6,22 @@ hooks need a tensor in a module's output, but an encoder returns a dictionary of
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 
 def skip_encoders(module: Any) -> None:
     """Makes `NanDetector` register no backward hook on encoders. Their submodules still have hooks."""
-    original = module.NanDetector.add_hooks
 
-    @functools.wraps(original)
-    def add_hooks(self: Any, watched: Any) -> None:
+    @wraps(module.NanDetector, "add_hooks")
+    def add_hooks(original: Any, self: Any, watched: Any) -> None:
         from fairseq.models import FairseqEncoder
 
         backward = self.backward
         self.backward = backward and not isinstance(watched, FairseqEncoder)
         original(self, watched)
         self.backward = backward
-
-    module.NanDetector.add_hooks = add_hooks
 
 
 NAN_DETECTOR = Patch(

@@ -7,10 +7,9 @@ its `extra_state`.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 KEY = "patience"  # in extra_state
 
@@ -24,15 +23,15 @@ def counter() -> dict[str, Any]:
 
 def keep_count(module: Any) -> None:
     """Wraps the trainer's `save_checkpoint` and `load_checkpoint`."""
-    save, load = module.Trainer.save_checkpoint, module.Trainer.load_checkpoint
 
-    @functools.wraps(save)
-    def save_checkpoint(self: Any, filename: str, extra_state: dict[str, Any]) -> None:
+    @wraps(module.Trainer, "save_checkpoint")
+    def save_checkpoint(save: Any, self: Any, filename: str, extra_state: dict[str, Any]) -> None:
         count = counter() if self.cfg.checkpoint.patience > 0 else {}
         save(self, filename, {**extra_state, KEY: dict(count)} if count else extra_state)
 
-    @functools.wraps(load)
+    @wraps(module.Trainer, "load_checkpoint")
     def load_checkpoint(
+        load: Any,
         self: Any,
         filename: str,
         reset_optimizer: bool = False,
@@ -44,8 +43,6 @@ def keep_count(module: Any) -> None:
         if KEY in (state or {}) and not reset_optimizer and not reset_meters:  # like the best result
             counter().update(state[KEY])
         return state
-
-    module.Trainer.save_checkpoint, module.Trainer.load_checkpoint = save_checkpoint, load_checkpoint
 
 
 PATIENCE = Patch(

@@ -6,14 +6,13 @@ missing in one file, all later pairs are wrong.
 
 from __future__ import annotations
 
-import functools
 import os
 from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any
 
 from fairseq_compat.one_line_errors import UsageError
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 _BLOCK = 1 << 20  # bytes
 
@@ -40,10 +39,9 @@ def groups(args: Namespace) -> Iterator[list[str]]:
 
 def compare_sides(module: Any) -> None:
     """Wraps `main` of fairseq_cli.preprocess."""
-    original = module.main
 
-    @functools.wraps(original)
-    def main(args: Namespace) -> Any:
+    @wraps(module, "main")
+    def main(original: Any, args: Namespace) -> Any:
         for names in groups(args):
             counts = {name: count_lines(name) for name in names}
             if len({*counts.values()}) > 1:
@@ -53,8 +51,6 @@ def compare_sides(module: Any) -> None:
                     "translates line n of the other; find the missing line"
                 )
         return original(args)
-
-    module.main = main
 
 
 UNEQUAL_SIDES = Patch(

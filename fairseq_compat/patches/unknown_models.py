@@ -6,11 +6,10 @@ Otherwise the message lists hundreds of names. The model's configuration says wh
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from fairseq_compat.one_line_errors import UsageError
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 
 def unknown(kind: str, name: str, user_dir: str | None) -> UsageError:
@@ -21,31 +20,25 @@ def unknown(kind: str, name: str, user_dir: str | None) -> UsageError:
 
 def name_model(module: Any) -> None:
     """Wraps `fairseq.models.build_model`."""
-    original = module.build_model
 
-    @functools.wraps(original)
-    def build_model(cfg: Any, task: Any, from_checkpoint: bool = False) -> Any:
+    @wraps(module, "build_model")
+    def build_model(original: Any, cfg: Any, task: Any, from_checkpoint: bool = False) -> Any:
         name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
         if name and name not in module.ARCH_MODEL_REGISTRY and name not in module.MODEL_DATACLASS_REGISTRY:
             raise unknown("model", name, getattr(cfg, "user_dir", None))
         return original(cfg, task, from_checkpoint)
 
-    module.build_model = build_model
-
 
 def name_task(module: Any) -> None:
     """Wraps `fairseq.tasks.setup_task`."""
-    original = module.setup_task
 
-    @functools.wraps(original)
-    def setup_task(cfg: Any, **kwargs: Any) -> Any:
+    @wraps(module, "setup_task")
+    def setup_task(original: Any, cfg: Any, **kwargs: Any) -> Any:
         legacy = getattr(cfg, "task", None)
         name = legacy if isinstance(legacy, str) else getattr(cfg, "_name", None)
         if name and name not in module.TASK_REGISTRY:
             raise unknown("task", name, getattr(cfg, "user_dir", None))
         return original(cfg, **kwargs)
-
-    module.setup_task = setup_task
 
 
 def name_user_dir(module: Any) -> None:

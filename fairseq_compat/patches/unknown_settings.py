@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from fairseq_compat.one_line_errors import UsageError, ended_in_one_line
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 _WRONG_TYPE = re.compile(r"Value '(.*)' of type '\w+' could not be converted to (\w+)")
 _EXPECTED = {"Integer": "a whole number", "Float": "a number"}
@@ -170,10 +170,9 @@ def check_settings(module: Any) -> None:
     """Wraps `fairseq.models.build_model`."""
     from omegaconf import OmegaConf
 
-    original = module.build_model
 
-    @functools.wraps(original)
-    def build_model(cfg: Any, task: Any, from_checkpoint: bool = False) -> Any:
+    @wraps(module, "build_model")
+    def build_model(original: Any, cfg: Any, task: Any, from_checkpoint: bool = False) -> Any:
         name = getattr(cfg, "_name", "")
         with_dataclass = module.ARCH_MODEL_NAME_REGISTRY.get(name, name) in module.MODEL_DATACLASS_REGISTRY
         argparse_kind = name in module.ARCH_CONFIG_REGISTRY and not with_dataclass
@@ -183,8 +182,6 @@ def check_settings(module: Any) -> None:
                 if setting not in known and not isinstance(value, Mapping):  # groups, such as `encoder: {layers: 2}`
                     raise UsageError(_unknown(f"model.{setting}", known, f" to the architecture {name}"))
         return original(cfg, task, from_checkpoint)
-
-    module.build_model = build_model
 
 
 class _Read(Namespace):

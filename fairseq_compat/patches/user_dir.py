@@ -10,7 +10,6 @@ earlier. It is safe to do this repeatedly. A NAME that is neither gives an error
 from __future__ import annotations
 
 import argparse
-import functools
 import importlib
 import importlib.util
 import os
@@ -18,7 +17,7 @@ import sys
 from typing import Any
 
 from fairseq_compat.one_line_errors import UsageError
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 
 def installed_package(name: str) -> str | None:
@@ -56,19 +55,16 @@ def import_plugin(package: str) -> None:
 
 def find_installed_packages(module: Any) -> None:
     """Wraps `fairseq.utils.import_user_module`."""
-    original = module.import_user_module
     fairseq_dir = os.path.dirname(os.path.abspath(str(module.__file__)))
 
-    @functools.wraps(original)
-    def import_user_module(args: Any) -> None:
+    @wraps(module, "import_user_module")
+    def import_user_module(original: Any, args: Any) -> None:
         user_dir = getattr(args, "user_dir", None)
         if user_dir is None:
             return
         folder = resolve_user_dir(user_dir, fairseq_dir)
         original(argparse.Namespace(user_dir=folder))
         import_plugin(os.path.basename(os.path.abspath(folder)))
-
-    module.import_user_module = import_user_module
 
 
 USER_DIR = Patch(

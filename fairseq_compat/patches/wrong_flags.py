@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import functools
 import re
 import sys
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from fairseq_compat.one_line_errors import MISTAKE
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 _CHOICE = re.compile(r"argument (\S+): invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL)
 _UNKNOWN = re.compile(r"unrecognized arguments: (--[^ =]+)")
@@ -66,19 +65,18 @@ def _letters(name: str) -> str:
 
 def report_in_one_line(module: Any) -> None:
     """Wraps `get_parser`, and `parse_args_and_arch` for a missing `--arch`."""
-    original, original_parse = module.get_parser, module.parse_args_and_arch
 
-    @functools.wraps(original_parse)
-    def parse_args_and_arch(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
+    @wraps(module, "parse_args_and_arch")
+    def parse_args_and_arch(original: Any, parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
         try:
-            return original_parse(parser, *args, **kwargs)
+            return original(parser, *args, **kwargs)
         except RuntimeError as error:
             if error.args:
                 raise
             parser.error("--arch is missing: give one, such as --arch transformer_rskip_ln with --user-dir rskip")
 
-    @functools.wraps(original)
-    def get_parser(*args: Any, **kwargs: Any) -> argparse.ArgumentParser:
+    @wraps(module, "get_parser")
+    def get_parser(original: Any, *args: Any, **kwargs: Any) -> argparse.ArgumentParser:
         parser: argparse.ArgumentParser = original(*args, **kwargs)
 
         def error(message: str) -> NoReturn:
@@ -88,8 +86,6 @@ def report_in_one_line(module: Any) -> None:
 
         parser.error = error  # type: ignore[method-assign]
         return parser
-
-    module.get_parser, module.parse_args_and_arch = get_parser, parse_args_and_arch
 
 
 WRONG_FLAGS = Patch(

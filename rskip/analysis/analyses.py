@@ -58,10 +58,7 @@ def signals(models: Model | Sequence[Model], **options: Any) -> Measurement:
 
 
 def gradients(models: Model | Sequence[Model], **options: Any) -> Measurement:
-    """The norm of the loss gradient at every block's output. See `SignalRecorder`; options are those of `signals`.
-
-    :raises ValueError: a parameter gets no gradient, such as a frozen one.
-    """
+    """The norm of the loss gradient at every block's output. See `SignalRecorder`; options are those of `signals`."""
     return _measure("gradients", models, _gradient_rows, **options)
 
 
@@ -210,8 +207,6 @@ def _measure(
 ) -> Measurement:
     conditions = convert(fields, Conditions)
     subjects = find_subjects(models, conditions, depths=depths, task=task)
-    if not subjects:
-        raise SettingError("models", "are empty", expected="at least one model")
     rows: Rows = []
     modes = set()
     count = len(subjects) * math.ceil(conditions.examples / conditions.batch_size)
@@ -276,16 +271,7 @@ def _take_in(recorder: _Recorder, batches: Iterator[Batch]) -> None:
     with torch.no_grad():
         for batch in batches:
             with recorder.recording(batch.masks):
-                _losses(batch)
-
-
-def _losses(batch: Batch) -> torch.Tensor:
-    """The loss of each example."""
-    losses = batch.losses()
-    if losses.dim() != 1:
-        problem = f"Batch.losses returned a tensor of shape {tuple(losses.shape)}"
-        raise ValueError(f"{problem}: expected one per example, (B), such as cross_entropy(..., reduction='none')")
-    return losses
+                batch.losses()
 
 
 def _signal_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Batch], conditions: Conditions) -> Rows:
@@ -300,11 +286,8 @@ def _gradient_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[
     recorder = SignalRecorder(blocks)
     for batch in batches:
         with recorder.recording(batch.masks):
-            _losses(batch).sum().backward()
-        missing = [name for name, parameter in subject.model.named_parameters() if parameter.grad is None]
+            batch.losses().sum().backward()
         subject.model.zero_grad(set_to_none=True)
-        if missing:
-            raise ValueError(f"{subject.label}: the loss has no gradient for {missing[0]}: expected one per parameter")
     return [block.place | _only(recorder.values(block), "gradient") for block in blocks]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -25,17 +25,11 @@ DRAWN: Mapping[str, Analysis] = {
         values=("x_rms", "f_rms", "y_rms", "gradient", "alpha", "beta", "gamma"),
     ),
     "curves": Analysis(charts=("curves",)),
-    "grid": Analysis(charts=("dots", "cells")),
-    "times": Analysis(charts=("times",)),
 }
 
 
 _PLACES = ("model", "seed", "epoch", "update")  # columns of a learning curve without values
 _USUAL = ("train_loss", "valid_loss", "test_loss", "_error")
-
-
-def _description(text: str) -> Any:
-    return msgspec.Meta(description=text)
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,22 +44,19 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         trace                        heat_map: updates × blocks, one panel per run; updates: values over updates, one
                                      panel per quantity, for `blocks` or by default each stage's last block
         curves                       curves: values over epochs or updates, one panel per quantity
-        grid                         dots: one line per model, one point per seed, marked by setting, one panel per
-                                     quantity; cells: models × settings, means over seeds
-        times                        times: means with intervals over the time of a training
     """
 
-    kind: Annotated[Kind | None, _description("None: the default for the analysis")] = None
-    title: Annotated[str, _description("above the figure")] = ""
-    models: Annotated[tuple[str, ...], _description("in this order")] = ()
-    labels: Annotated[Mapping[str, str], _description("a model's label in the figure")] = {}
-    quantities: Annotated[tuple[str, ...], _description("such as y_rms, a ratio's definition, a gate")] = ()
+    kind: Kind | None = None
+    title: str = ""
+    models: tuple[str, ...] = ()
+    labels: Mapping[str, str] = {}
+    quantities: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
     depths: tuple[int, ...] = ()
     stages: tuple[str, ...] = ()
     sublayers: tuple[str, ...] = ()
-    blocks: Annotated[tuple[int, ...], _description("by number")] = ()
-    over: Annotated[Literal["epoch", "update"], _description("the horizontal axis of learning curves")] = "epoch"
+    blocks: tuple[int, ...] = ()
+    over: Literal["epoch", "update"] = "epoch"
 
     def __post_init__(self) -> None:
         check(self)
@@ -104,31 +95,15 @@ def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008
 
     :raises SettingError: the view names something that the measurement lacks, or nothing is left to draw.
     """
-    if measurement.analysis not in DRAWN:
-        raise SettingError.of_value("analysis", measurement.analysis, " or ".join(DRAWN))
     kinds = DRAWN[measurement.analysis].charts
     kind = view.kind or kinds[0]
     if kind not in kinds:
         raise SettingError.of_value("kind", kind, f"{' or '.join(kinds)} for {measurement.analysis}")
-    try:
-        rows = _histograms(measurement) if kind == "histogram" else _points(measurement, view)
-    except KeyError as missing:
-        raise SettingError("rows", f"lack {missing}", expected=f"a measurement of {measurement.analysis}") from None
-    rows = _chosen(rows, view)
+    rows = chosen(_histograms(measurement) if kind == "histogram" else _points(measurement, view), view)
     if kind == "sources":
         return Chart(kind, rows, "block", "source", ("stage",), ("model", "depth"), colour="value")
     if kind == "histogram":
         return Chart(kind, rows, "block", "bin", ("quantity",), ("model", "depth"), colour="share")
-    if measurement.analysis == "grid":
-        trained = {row["model"] for row in rows if row["seed"] is not None}
-        if not trained:
-            raise SettingError("", "nothing is left to draw", expected="a record that matches the choice")
-        if kind == "cells":
-            return Chart(kind, _cells(rows), "setting", "model", (), ("quantity",), colour="value")
-        rows = [row for row in rows if row["model"] in trained]
-        return Chart(kind, rows, "value", "model", ("quantity",), (), marker="setting")
-    if kind == "times":
-        return Chart(kind, rows, "time", "value", ("quantity",), (), line="model")
     if kind == "heat_map":
         return Chart(kind, rows, "update", "block", ("model", "seed"), ("quantity",), colour="value")
     if kind == "updates":
@@ -164,15 +139,11 @@ def learning_curves(records: Iterable[Record]) -> Measurement:
 
 
 def joined(measurements: Sequence[Measurement]) -> Measurement:
-    """Joins measurements of one analysis. The result keeps only the conditions that all of them share.
-
-    :raises SettingError: the measurements are of several analyses.
-    """
+    """Joins measurements of one analysis. The result keeps only the conditions that all of them share."""
     first, *others = measurements
     if not others:
         return first
-    if other := {each.analysis for each in measurements} - {first.analysis}:
-        raise SettingError("", f"{first.analysis} and {min(other)} in one figure", expected="one analysis")
+    assert {each.analysis for each in measurements} == {first.analysis}
     rows = [row for each in measurements for row in each.rows]
     keys = list(dict.fromkeys(key for row in rows for key in row))
     conditions = {
@@ -187,8 +158,6 @@ def joined(measurements: Sequence[Measurement]) -> Measurement:
 
 def _points(measurement: Measurement, view: View) -> list[Row]:
     """One row per value: where it was measured, `quantity`, `value`, and for ratios the quartiles."""
-    if measurement.analysis in ("grid", "times"):  # a grid's absent values mean that a seed diverged or is missing
-        return [dict(row) for row in measurement.rows]
     analysis = DRAWN[measurement.analysis]
     rows: list[Row] = []
     for row in measurement.rows:
@@ -222,32 +191,13 @@ def _histograms(measurement: Measurement) -> list[Row]:
     ]
 
 
-def _cells(rows: Sequence[Row]) -> list[Row]:
-    """One row per cell of a grid: the mean over seeds that did not diverge, and the numbers that did and did not."""
-    found: dict[tuple[Value, ...], list[float | None]] = {}
-    for row in rows:
-        if row["setting"]:
-            seeds = found.setdefault((row["model"], row["setting"], row["quantity"]), [])
-            seeds += [row["value"]] if row["seed"] is not None else []
-    cells = []
-    for (model, setting, quantity), values in found.items():
-        ended = [value for value in values if value is not None]
-        cell = {"model": model, "setting": setting, "quantity": quantity, "value": fmean(ended) if ended else None}
-        cells.append(cell | {"seeds": len(ended), "diverged": len(values) - len(ended)})
-    return cells
-
-
 def _place(row: Mapping[str, Value]) -> Row:
     keys = ("model", "depth", "seed", "update", "block", "stage", "sublayer")
     return {key: row[key] for key in keys if key in row}
 
 
-def _chosen(rows: list[Row], view: View) -> list[Row]:
+def chosen(rows: list[Row], view: View) -> list[Row]:
     """The rows that the view selects, with its labels, and its order of models and quantities."""
-    known = {row["model"] for row in rows}
-    for model in view.labels:
-        if model not in known:
-            raise _not_there("labels", model, known)
     for name in ("models", "quantities", "seeds", "depths", "stages", "sublayers", "blocks"):
         wanted, key = getattr(view, name), {"quantities": "quantity"}.get(name, name.removesuffix("s"))
         if not wanted or not rows:
@@ -255,7 +205,9 @@ def _chosen(rows: list[Row], view: View) -> list[Row]:
         there = dict.fromkeys(row.get(key) for row in rows)
         for value in wanted:
             if value not in there:
-                raise _not_there(name, value, there)
+                near = nearest(value, map(str, there))
+                advice = f"did you mean {near[0]}?" if near else ""
+                raise SettingError.of_value(name, value, ", ".join(map(str, there)), advice=advice)
         # without a seed there is what a grid lacks or costs
         rows = [row for row in rows if row[key] in wanted or (key == "seed" and row[key] is None)]
         if name in ("models", "quantities"):
@@ -263,12 +215,6 @@ def _chosen(rows: list[Row], view: View) -> list[Row]:
     if not rows:
         raise SettingError("", "nothing is left to draw", advice="select less narrowly")
     return [{**row, "model": view.labels.get(row["model"], row["model"])} for row in rows]
-
-
-def _not_there(name: str, value: object, known: Iterable[object]) -> SettingError:
-    near = nearest(value, map(str, known))
-    advice = f"did you mean {near[0]}?" if near else ""
-    return SettingError.of_value(name, value, ", ".join(map(str, known)), advice=advice)
 
 
 def _with_means(rows: list[Row], x: str) -> list[Row]:

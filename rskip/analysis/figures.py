@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from html import escape
-from itertools import count, zip_longest
+from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from rskip.analysis.charts import MEAN, Chart, Row, View, chart
-from rskip.analysis.grid_drawing import Drawn, draw_dots, draw_grid_cells, draw_times, grid_height
 from rskip.analysis.measurement import Measurement
 from rskip.analysis.style import (
     COLOUR_MAP,
@@ -41,10 +37,8 @@ _KNOWN = (
     "1xskip+ln", "2rskip+ln", "sas", "2xskip", "1xskip", "0.5xskip", "2xskip+ln", "3rskip+ln", "highway", "wskip+ln",
     "1xskip+bn",
 )  # fmt: skip
-_TEXT = {"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}  # text as text, not as outlines
 _MARKS = 6  # number of markers on a line with many points
 _LINE, _HANDLE = 115, 8  # characters that fit below the panels, and the width of a line's sample in the legend
-_REACH = 3.0  # distance from a value, in points, within which a pointer finds it
 
 
 # axis labels for quantities that share a panel
@@ -55,11 +49,9 @@ _TOGETHER = {
 }
 _BOUNDED = {"alpha", "beta", "gamma", "transform"}  # between 0 and 1
 _LINEAR = _BOUNDED | {"similarity", "stream_similarity"}
-_OF_GRIDS: Mapping[str, Callable[[Figure, Chart], list[Drawn]]] = {
-    "dots": draw_dots,
-    "cells": draw_grid_cells,
-    "times": draw_times,
-}
+
+Drawn = tuple["Axes", Row, tuple[float, float, float, float]]  # a value, and its box: left, bottom, right, top
+Draw = Callable[["Figure", Chart], list[Drawn]]
 
 
 def draw(measurement: Measurement, path: str | Path, view: View = View()) -> None:  # noqa: B008  (frozen)
@@ -71,68 +63,30 @@ def draw(measurement: Measurement, path: str | Path, view: View = View()) -> Non
     draw_chart(chart(measurement, view), Path(path), title=view.title)
 
 
-def draw_chart(shown: Chart, path: Path, *, title: str = "", description: str = "") -> None:
+def draw_chart(
+    shown: Chart,
+    path: Path,
+    *,
+    title: str = "",
+    description: str = "",
+    style: Mapping[str, Any] = STYLE,
+    other: tuple[float, Draw] | None = None,
+) -> tuple[Figure, list[Drawn]]:
     """Draws a chart. The same chart and version of matplotlib give the same bytes.
 
     :param description: text to store in the file.
+    :param other: the height in inches and the function of a figure that is not made of lines or heat maps.
+    :returns: the figure, and where each value is in it.
     """
-    _draw_figure(shown, path, title=title, description=description)
-
-
-def svg_with_values(shown: Chart) -> str:
-    """The chart as an SVG element in which every point or cell has a target with its value.
-
-    A target is an invisible `<rect class="value" data-says="...">` on top of the figure from `draw_chart`. Text stays
-    text, and groups have no ids, so several charts can be in one page.
-    """
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "chart.svg")
-        figure, values = _draw_figure(shown, path, style=STYLE | _TEXT)
-        svg = path.read_text(encoding="utf-8")
-    svg = re.sub('(?<=<g) id="[^"]*"|<metadata>.*?</metadata>\n', "", svg, flags=re.DOTALL)
-    width, height = (72 * inches for inches in figure.get_size_inches())
-    to_figure = figure.transFigure.inverted()
-    targets = []
-    for axes, row, (left, bottom, right, top) in values:
-        corners = to_figure.transform(axes.transData.transform([(left, bottom), (right, top)]))
-        (left, bottom), (right, top) = ((width * x, height * (1 - y)) for x, y in corners)
-        if shown.colour:
-            x, y, wide, high = left, top, right - left, bottom - top
-        else:
-            x, y, wide, high = left - _REACH, top - _REACH, 2 * _REACH, 2 * _REACH
-        box = f'x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}"'
-        targets.append(f'<rect class="value" {box} data-says="{escape(_says(shown, row), quote=True)}"/>')
-    element = svg[svg.index("<svg") : svg.rindex("</svg>")]
-    return "\n".join([element, '<g fill="none" pointer-events="all">', *targets, "</g>", "</svg>"])
-
-
-def _says(shown: Chart, row: Row) -> str:
-    """The words for a value and its position."""
-    keys = dict.fromkeys((shown.line, *shown.columns, *shown.panels, shown.marker, "seed"))
-    names = [named(key, row[key]) for key in keys if key and row.get(key) not in (None, "")]
-    places = {key: row[key] for key in (shown.x, shown.y) if key != "value"}
-    said = [
-        str(place) if isinstance(place, str) else f"{word(key).removesuffix('s')} {place:g}"
-        for key, place in places.items()
-    ]
-    value = row[shown.colour or "value"]
-    absent = "diverged" if row.get("diverged", True) else "no record"
-    return f"{', '.join([*names, *said])}: {absent if value is None else f'{value:.4g}'}"
-
-
-def _draw_figure(
-    shown: Chart, path: Path, *, title: str = "", description: str = "", style: Mapping[str, Any] = STYLE
-) -> tuple[Figure, list[Drawn]]:
     check_plot(path)
-    of_grid = shown.kind in _OF_GRIDS
-    places = [] if of_grid else _panels(shown)
-    height = grid_height(shown) if of_grid else (1.9 if len(places) > 1 else 2.4) * len(places) + 0.5
+    places = [] if other else _panels(shown)
+    height = other[0] if other else (1.9 if len(places) > 1 else 2.4) * len(places) + 0.5
     options: dict[str, Any] = {"figsize": (WIDTH, height), "layout": "constrained"}
     with plot_file(path, style=style, description=description, few_colours=True, **options) as figure:
         if title:
             figure.suptitle(title, x=0.01, ha="left", weight="bold")
-        if of_grid:
-            values = _OF_GRIDS[shown.kind](figure, shown)
+        if other:
+            values = other[1](figure, shown)
         else:
             values = (_draw_cells if shown.colour else _draw_lines)(figure, shown, places)
     return figure, values
@@ -202,23 +156,14 @@ def _draw_legends(figure: Figure, styles: dict[Any, dict[str, Any]], marked: Seq
         return [Line2D([], [], label=word(label).removeprefix(RATIO), **style(label)) for label in labels]
 
     names = lines(styles, lambda name: styles[name] | ({"marker": ""} if marked else {}))
-    marks = lines(marked, lambda name: {"color": "0.3", "linestyle": "", "marker": MARKERS[marked.index(name)]})
-    lengths = [len(str(line.get_label())) + _HANDLE for line in names + marks]
-    fitting = max(1, min(5, _LINE // max(lengths)))  # columns
-    if len(names) + len(marks) == 1:
-        return
-    if len(names) > 5 and (rows > 1 or marks):
-        figure.legend(handles=names + marks, loc="outside right center")
-    elif marks and sum(lengths) <= _LINE:
-        figure.legend(handles=names, loc="outside lower left", ncols=5)
-        figure.legend(handles=marks, loc="outside lower right", ncols=5, handlelength=1.5)
-    elif marks and max(len(names), len(marks)) <= fitting:  # one below the other: a legend goes down its columns
-        nothing = Line2D([], [], linestyle="", label="")
-        pairs = zip_longest(names, marks, fillvalue=nothing)
-        handles = [each for pair in pairs for each in pair]
-        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles) // 2)
-    else:
-        figure.legend(handles=names + marks, loc="outside lower center", ncols=fitting)
+    handles = names + lines(
+        marked, lambda name: {"color": "0.3", "linestyle": "", "marker": MARKERS[marked.index(name)]}
+    )
+    if len(names) > 5 and (rows > 1 or marked):
+        figure.legend(handles=handles, loc="outside right center")
+    elif len(handles) > 1:
+        longest = max(len(str(line.get_label())) for line in handles) + _HANDLE
+        figure.legend(handles=handles, loc="outside lower center", ncols=max(1, min(5, _LINE // longest)))
 
 
 def _line_styles(names: Sequence[Any]) -> dict[Any, dict[str, Any]]:
@@ -235,9 +180,7 @@ def _line_styles(names: Sequence[Any]) -> dict[Any, dict[str, Any]]:
     }
 
 
-def _draw_line(
-    axes: Axes, shown: Chart, rows: Panel, style: dict[str, Any], index: int, marked: Sequence[Any]
-) -> None:
+def _draw_line(axes: Axes, shown: Chart, rows: Panel, style: dict[str, Any], index: int, marked: Sequence[Any]) -> None:
     seeds = list(dict.fromkeys(row.get("seed") for row in rows))
     for seed in seeds:
         points = [row for row in rows if row.get("seed") == seed]

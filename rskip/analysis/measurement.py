@@ -8,25 +8,17 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import msgspec
 
 from rskip.files.state import read_state
 from rskip.files.whole import atomic_file
-from rskip.machine.environment import Git, Machine
-from rskip.settings.check import check, convert
+from rskip.settings.check import check
 
 DIGITS = 5  # significant digits to keep: machines differ in later ones
 
 Value = str | int | float | None
-
-
-class KnownConditions(TypedDict, total=False):
-    """The conditions that rskip reads. A file may contain others."""
-
-    git: Git | None
-    machine: Machine
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +37,6 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         rows = [{key: plain_value(value) for key, value in row.items()} for row in self.rows]
         msgspec.structs.force_setattr(self, "rows", rows)
         check(self)
-        convert(self.conditions, KnownConditions, name="conditions")
 
     def to_json(self) -> str:
         """JSON with one row per line, so that diffs are readable."""
@@ -62,13 +53,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         return text.getvalue()
 
     def write(self, path: str | Path) -> None:
-        """Writes CSV or JSON, atomically.
-
-        :raises ValueError: the name ends in neither .csv nor .json.
-        """
+        """Writes CSV if the name ends in .csv, otherwise JSON, atomically."""
         path = Path(path)
-        if path.suffix not in (".csv", ".json"):
-            raise ValueError(f"{path}: expected a name that ends in .csv or .json")
         with atomic_file(path) as temporary:
             temporary.write_text(self.to_csv() if path.suffix == ".csv" else self.to_json(), encoding="utf-8")
 

@@ -29,9 +29,7 @@ class TraceObserver:
         self._path, self._every, self._writes = path, every, writes
         self._trace: Trace | None = None
 
-    def __call__(
-        self, iteration: int, model: nn.Module, loss_of: Callable[[nn.Module], Tensor], *, count: int
-    ) -> None:
+    def __call__(self, iteration: int, model: nn.Module, loss_of: Callable[[nn.Module], Tensor], *, count: int) -> None:
         if self._trace is None and self._writes:
             self._trace = Trace(self._path, done=iteration - 1)
         if not due(iteration, every=self._every):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -10,6 +11,7 @@ import msgspec
 from msgspec import inspect as types
 
 from rskip.settings.check import fields_of
+from rskip.settings.errors import SettingError
 
 Settings = TypeVar("Settings")
 
@@ -62,6 +64,12 @@ def flag_of(kind: type, name: str) -> str:
     field = _fields(kind).get(name)
     flag = _extra(field.type).get("flag") if field is not None else None
     return f"--{flag or name.replace('_', '-')}"
+
+
+def check_range(args: argparse.Namespace, name: str, least: float, most: float = math.inf) -> None:
+    """:raises SettingError: the number of an argument is given and outside of the range."""
+    if (value := getattr(args, name)) is not None and not least <= value <= most:
+        raise SettingError.of_value(name, value, f"{least} or more" if most == math.inf else f"{least} to {most:,}")
 
 
 def refuse_flags(flags: Mapping[str, Any], why: str) -> None:

@@ -8,7 +8,7 @@ import socket
 import sys
 from pathlib import Path
 
-from rskip.cli._options import refuse_flags, with_flags
+from rskip.cli._options import check_range, refuse_flags, with_flags
 from rskip.cpu.threads import set_threads, threads
 from rskip.serving.access_log import to_stderr
 from rskip.serving.app import build_app
@@ -27,8 +27,7 @@ def run(args: argparse.Namespace) -> None:
         refuse_flags({"--log-texts": args.log_texts}, "can't be combined with --quiet, which writes no log")
     settings, keys = with_flags(ServerSettings(), args), read_keys(args.api_keys)
     workers = _workers(args, settings)
-    if args.threads is not None and not 1 <= args.threads <= 512:
-        raise ValueError(f"--threads is {args.threads}: expected 1 to 512")
+    check_range(args, "threads", 1, 512)
     hosts, origins = [*map(allowed_host, args.allowed_host)], [*map(allowed_origin, args.cors)]
     listening = open_port(args.host, args.port)
     with listening:

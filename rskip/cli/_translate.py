@@ -14,12 +14,11 @@ from itertools import count
 from pathlib import Path
 
 import rskip
-from rskip.cli._loading import loading_for_good
 from rskip.cli._model import model_of_the_hub, model_path, saying_what_is_assumed
 from rskip.cli._model_arguments import STEP_FLAGS, model_settings
 from rskip.cli._options import flag_of, refuse_flags, with_flags
 from rskip.cli._resuming import stopping_tells
-from rskip.cli.main import termination_raises, termination_tells, with_flag_names
+from rskip.cli.main import loading_for_good, termination_raises, termination_tells, with_flag_names
 from rskip.cli.translate import NOT_FLAGS
 from rskip.cpu.threads import set_threads
 from rskip.extras import has_torch
@@ -112,8 +111,7 @@ def translate_interactively(args: argparse.Namespace) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ValueError("--interactive needs a terminal: leave it out to translate standard input")
     ranks = Ranks.from_environment()
-    if ranks.count > 1:
-        raise ValueError("--interactive can't be combined with torchrun: leave it out")
+    refuse_flags({"--interactive": ranks.count > 1}, "can't be combined with torchrun")
     options, batches = search_options(args), with_flags(BatchSettings(), args)
     translator = load_translator(args, ranks)
     with suppress(ModuleNotFoundError):
@@ -133,10 +131,9 @@ def translate_interactively(args: argparse.Namespace) -> None:
 def check_jobs(jobs: Sequence[Job], args: argparse.Namespace, ranks: Ranks) -> None:
     """Raises an error if the outputs or the number of processes don't fit the other arguments."""
     to_files = all(job.to_file for job in jobs)
-    if args.resume and not to_files:
-        raise ValueError("--resume needs --output, a file or a folder")
-    if ranks.count > 1 and not to_files:
-        raise ValueError("several processes (torchrun) need --output, a file or a folder")
+    if not to_files:
+        flags = {"--resume": args.resume, "torchrun with several processes": ranks.count > 1}
+        refuse_flags(flags, "needs --output, a file or a folder")
     if ranks.count > 1 and any(job.size is None or "-" in job.inputs for job in jobs):
         raise ValueError("several processes (torchrun) can share only files, not pipes: give each input as a FILE")
 

@@ -15,7 +15,6 @@ EXAMPLES = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's arguments."""
     parser.epilog = EXAMPLES
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--last", type=int, metavar="N", help="average the last N checkpoints of FOLDER")
@@ -25,9 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--inputs", type=Path, nargs="+", metavar="FILE", help="average these checkpoints (.pt, .safetensors)"
     )
-    parser.add_argument(
-        "folder", type=Path, nargs="?", metavar="FOLDER", help="a run's folder of checkpoints"
-    )
+    parser.add_argument("folder", type=Path, nargs="?", metavar="FOLDER", help="a run's folder of checkpoints")
     parser.add_argument(
         "--by", choices=("epoch", "update"), help="use checkpoints of epochs or of updates (default: epoch)"
     )

@@ -89,9 +89,7 @@ def check_machine(findings: Findings) -> None:
         findings.notes.append(note)
     findings.show("platform", f"{platform.platform()}, {available_cores()} CPU cores for this process")
     if sys.prefix == sys.base_prefix:
-        findings.notes.append(
-            f"this is not a virtual environment: rskip is installed in {sys.prefix}"
-        )
+        findings.notes.append(f"this is not a virtual environment: rskip is installed in {sys.prefix}")
 
 
 def check_variables(findings: Findings) -> None:
@@ -164,9 +162,7 @@ def check_pytorch(findings: Findings) -> bool:
             needed = "translation on a CPU needs only the compiled kernels, everything else needs the extra torch"
             findings.show("PyTorch", f"not installed: {needed} ({install_command('torch')})")
             return False
-        findings.wrong.append(
-            f"PyTorch can't be imported ({error}): pip install --force-reinstall torch torchvision"
-        )
+        findings.wrong.append(f"PyTorch can't be imported ({error}): pip install --force-reinstall torch torchvision")
         return False
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     names = ", ".join(torch.cuda.get_device_name(index) for index in range(count))
@@ -189,9 +185,7 @@ def check_cache(findings: Findings) -> None:
     """Shows the folder of the download cache and its size."""
     folder = cache_folder()
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
-    findings.show(
-        "downloads", f"{folder} ({size / 1e6:.1f} MB; set RSKIP_DATA to use another folder)"
-    )
+    findings.show("downloads", f"{folder} ({size / 1e6:.1f} MB; set RSKIP_DATA to use another folder)")
 
 
 def check_kernels(findings: Findings, *, pytorch: bool) -> None:
@@ -244,9 +238,7 @@ def check_fairseq(findings: Findings, *, user_dir: str | None = None) -> None:
     )
     if process.returncode:
         last = process.stderr.strip().rpartition("\n")[2]
-        findings.wrong.append(
-            f"the patches can't be checked ({last}): reinstall rskip"
-        )
+        findings.wrong.append(f"the patches can't be checked ({last}): reinstall rskip")
         return
     report = json.loads(process.stdout)
     findings.show("start-up hook", "runs in every process" if report["hook"] else "missing")

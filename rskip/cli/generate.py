@@ -15,6 +15,7 @@ from rskip.cli._model import model_path
 from rskip.cli._options import add_options, given_options, refuse_flags, refuse_options
 from rskip.files.names import line_name
 from rskip.language_modeling.generator import GenerationOptions, TextGenerator
+from rskip.settings.text import decoded
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,11 +45,7 @@ def run(args: argparse.Namespace) -> None:
     path = model_path(args.model, task="language_modeling")
     model = TextGenerator.from_pretrained(path, tokens=args.tokens, device=args.device)
     if args.score is not None:
-        try:
-            text = args.score.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            raise ValueError(f"{line_name(args.score)} is not UTF-8: convert it to UTF-8") from None
-        found = model.score(text)
+        found = model.score(decoded(args.score.read_bytes(), source=line_name(args.score)))
         print(
             f"{found.nats_per_token:.4f} nats per {model.tokens.unit} (perplexity {found.perplexity:.3f}), "
             f"{found.bits_per_character:.4f} bits per character; {found.characters:,} characters"

@@ -33,7 +33,6 @@ CONTENTS = ("config.json", "model.safetensors", "dict.txt", "dict.*.txt", "text"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's arguments."""
     parser.epilog = EXAMPLES
     formats = parser.add_subparsers(dest="format", metavar="FORMAT", required=True)
     fairseq = formats.add_parser(

@@ -24,7 +24,6 @@ ENDS_WITH_FAIRSEQS = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's arguments."""
     parser.epilog = EXAMPLES
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FILE", help="checkpoint to write, a .pt file; goes before DATA"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rskip.checkpoint.hugging_face import hub_folder, is_hub_name
 from rskip.cli._model import saying_what_is_assumed
-from rskip.cli._options import refuse_flags
+from rskip.cli._options import check_range, refuse_flags
 from rskip.files.plot import check_plot
 from rskip.translation.description import describe_model, model_lines
 from rskip.translation.model_files import find_model_files
@@ -28,7 +28,6 @@ MODEL_FILES = (".pt", ".safetensors", ".json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's arguments."""
     parser.epilog = EXAMPLES
     parser.add_argument(
         "data",
@@ -44,15 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="also plot lengths and coverage, to a .png or .svg file"
     )
-    parser.add_argument(
-        "--examples", type=int, metavar="N", help="number of random pairs to show (default: 3)"
-    )
+    parser.add_argument("--examples", type=int, metavar="N", help="number of random pairs to show (default: 3)")
     parser.add_argument(
         "--lopsided", type=int, metavar="N", help="number of pairs to show whose lengths differ most (default: 3)",
     )  # fmt: skip
-    parser.add_argument(
-        "--seed", type=int, metavar="N", help="random seed for the examples (default: 1)"
-    )
+    parser.add_argument("--seed", type=int, metavar="N", help="random seed for the examples (default: 1)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -75,8 +70,7 @@ def run(args: argparse.Namespace) -> None:
 
     refuse_flags({"--dictionaries": args.dictionaries}, f"is only for a model, but {args.data} is data")
     for name in ("examples", "lopsided"):
-        if (number := given.get(name, 0)) < 0:
-            raise ValueError(f"--{name} is {number}: expected 0 or more")
+        check_range(args, name, 0)
     if args.plot is not None:
         check_plot(args.plot)
     inspection = inspect_data(args.data, **{"lopsided": 3, "examples": 3, "seed": 1, **given})

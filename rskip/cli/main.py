@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import gc
 import importlib
 import importlib.util
 import pkgutil
@@ -28,7 +29,6 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import rskip.cli
-from rskip.cli._loading import loading_for_good
 from rskip.cli._streams import finish_output, use_own_streams
 from rskip.extras import MissingExtra, advice, missing_torch, require_torch
 from rskip.files.names import line_name
@@ -144,6 +144,24 @@ def _add_subcommands(parser: argparse.ArgumentParser, group: ModuleType, argv: S
             imports = not getattr(module, "CHECKS_USER_DIR", False)
             flags = {action.dest: action.option_strings[0] for action in subparser._actions if action.option_strings}
             subparser.set_defaults(command=subparser.prog, work=module, imports_user_dir=imports, flags=flags)
+
+
+@contextmanager
+def loading_for_good() -> Iterator[None]:
+    """Turns garbage collection off for a block that loads objects for the whole process, such as PyTorch.
+
+    Otherwise Python searches those 200,000 objects for cycles during the import and again at exit, which takes a third
+    of the import's time.
+    """
+    if not gc.isenabled():  # within such a block
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _work(module: ModuleType) -> Callable[[argparse.Namespace], int | None]:

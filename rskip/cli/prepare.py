@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from rskip.captioning.preparation import CaptionOptions, prepare_captions
 from rskip.captioning.preparation import summary as summary_of_captions
-from rskip.cli._options import add_options, given_options, refuse_flags, refuse_options
+from rskip.cli._options import add_options, check_range, given_options, refuse_flags, refuse_options
 from rskip.cli._own_text import add_own_text_arguments, given_own_corpus, own_text_flag
 from rskip.cli.main import termination_raises
 from rskip.corpora import (
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from rskip.corpora.corpus import Corpus
 
 
-_ONLY_TEXT = "is only for texts in one language"
+_OPTIONS = {"two languages": PrepareOptions, "image captions": CaptionOptions, "texts in one language": TextOptions}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,9 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=available_cores(),
         help="number of processes; the output doesn't depend on it (default: one per core)",
     )
-    parser.add_argument(
-        "--force", action="store_true", help="replace a folder that was prepared with other options"
-    )
+    parser.add_argument("--force", action="store_true", help="replace a folder that was prepared with other options")
 
     add_own_text_arguments(parser)
     files = parser.add_argument_group("files of a corpus")
@@ -122,17 +120,26 @@ def run(args: argparse.Namespace) -> int | None:
     if own_text is not None:
         why = "is only for corpora from --list, not for your own text"
         refuse_flags({"--mirror": args.mirror, "--offline": args.offline}, why)
-    if not 1 <= args.workers <= 1024:
-        raise ValueError(f"--workers is {args.workers}: expected 1 to 1024, since each is a process")
+    check_range(args, "workers", 1, 1024)
+    kind = "two languages"
+    if args.text is not None or args.corpus in TEXT_CORPORA:
+        kind = "texts in one language"
+    elif args.corpus in CAPTION_CORPORA:
+        kind = "image captions"
+    for other, options in _OPTIONS.items():
+        if other != kind:
+            refuse_options(args, options, f"is only for {other}")
+    if kind != "image captions":
+        refuse_flags({"--images": args.images}, "is only for image captions")
     try:
         with termination_raises():
-            if args.text is not None or args.corpus in TEXT_CORPORA:
+            if kind == "texts in one language":
                 _prepare_text(args)
+            elif kind == "image captions":
+                _prepare_captions(args)
             elif own_text is not None:
                 with given_own_corpus(args) as corpus:
                     _prepare(args, corpus)
-            elif args.corpus in CAPTION_CORPORA:
-                _prepare_captions(args)
             else:
                 _prepare(args, find_corpus(args.corpus))
     except OutputError as error:
@@ -148,10 +155,6 @@ def _output(args: argparse.Namespace, name: str) -> Path:
 def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
     output = _output(args, corpus.name)
     options = PrepareOptions(**given_options(args, PrepareOptions))
-    refuse_options(args, TextOptions, _ONLY_TEXT)
-    why = f"is only for image captions, but {corpus.name} has two languages"
-    refuse_flags({"--images": args.images}, why)
-    refuse_options(args, CaptionOptions, why)
     made = prepare(
         corpus,
         output,
@@ -176,9 +179,7 @@ def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
 
 
 def _prepare_captions(args: argparse.Namespace) -> None:
-    refuse_options(args, TextOptions, _ONLY_TEXT)
     output = _output(args, args.corpus)
-    refuse_options(args, PrepareOptions, f"is only for two languages, but {args.corpus} has image captions")
     made = prepare_captions(
         find_caption_corpus(args.corpus),
         output,
@@ -193,9 +194,6 @@ def _prepare_captions(args: argparse.Namespace) -> None:
 
 
 def _prepare_text(args: argparse.Namespace) -> None:
-    refuse_flags({"--images": args.images}, "is only for image captions")
-    for kind in (PrepareOptions, CaptionOptions):
-        refuse_options(args, kind, "is not for texts in one language")
     if args.text is not None and (flag := own_text_flag(args)) is not None:
         raise ValueError(f"--text and {flag} are given: expected one of them")
     output = _output(args, args.corpus or Path(args.text).name.partition(".")[0])

@@ -17,12 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+from rskip.cli._options import refuse_flags
 from rskip.experiments.comparisons import SEEDS, ComparisonTable, begun
 from rskip.experiments.overview import overview
 from rskip.experiments.recipe import find_recipe
 from rskip.experiments.results import read_results
 from rskip.records.tables import Format
-from rskip.settings.errors import SettingError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,15 +45,13 @@ def run(args: argparse.Namespace) -> None:
     files = [file for _, file in named if file is not None]
     for file in files:
         find_recipe(file)  # FileNotFoundError, which suggests another name
-    if args.baseline is not None and not names:
-        raise SettingError("baseline", "is given without NAME", expected="the name of a recipe")
+    if not names:
+        refuse_flags({"--baseline": args.baseline, "--format": args.format != "text"}, "is given without NAME")
     baselines = {} if args.baseline is None else dict.fromkeys(names, args.baseline)
-    if args.format != "text" and not names:
-        raise SettingError("format", "is given without NAME", expected="the name of a recipe")
     results = read_results(Path(), files=files, baselines=baselines)
-    if baselines and (grids := [name for name in names if name in results.grids.names]):
-        problem = f"doesn't work for the grid {grids[0]}, which always compares with its first line"
-        raise SettingError("baseline", problem, advice="leave it out")
+    if grids := [name for name in names if name in results.grids.names]:
+        why = f"doesn't work for the grid {grids[0]}, which always compares with its first line"
+        refuse_flags({"--baseline": args.baseline}, why)
     if not names:
         print(overview(results.records), end="")
         return
@@ -62,8 +60,8 @@ def run(args: argparse.Namespace) -> None:
         replace(results.table(name, seeds=args.seeds), name=typed.get(name, name))
         for name in (results.names if names == ["all"] else names)
     ]
-    if args.format == "csv" and len(found) > 1:
-        raise SettingError("format", "is csv", expected=f"one table, not {len(found)}", advice="give one NAME")
+    if len(found) > 1:
+        refuse_flags({"--format csv": args.format == "csv"}, f"prints one table, not {len(found)}")
     print("\n".join(table.render(args.format) for table in found), end="")
     for name, given in typed.items():
         grids = [given + grid.removeprefix(name) for grid in results.grids.names if grid.startswith(f"{name}/")]

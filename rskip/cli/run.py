@@ -18,7 +18,6 @@ from rskip.vision.datasets import DATASETS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the subcommand's arguments."""
     parser.add_argument(
         "recipe", metavar="RECIPE",
         help="RECIPE or RECIPE/VARIANT in recipes/, such as multi30k_en_de/sas; or the path of a recipe file",

@@ -20,18 +20,17 @@ import os
 import sys
 from pathlib import Path
 
+from rskip.cli._options import check_range
 from rskip.cli.main import termination_raises
 from rskip.files.whole import check_apart, real_path
-from rskip.settings.errors import SettingError
 from rskip.tasks.process import DIVERGED, CommandFailed
 from rskip.transformer.architectures import SIZES
 from rskip.translation.plan import CONNECTION, Choices
 
-_MOST_MINUTES = 1_000_000
+_LEAST_MINUTES, _MOST_MINUTES = 1e-3, 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's arguments."""
     parser.add_argument("data", metavar="DATA", help="folder from `rskip prepare`")
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER", help="folder of the model (default: models/NAME, where DATA is NAME)"
@@ -74,10 +73,8 @@ def run(args: argparse.Namespace) -> int:
     # imports sacreBLEU, which --help doesn't need
     from rskip.experiments.quick_start import Request, caution, ending, planned, train_model
 
-    if args.minutes is not None and not 0 < args.minutes <= _MOST_MINUTES:
-        raise SettingError.of_value("minutes", args.minutes, f"a number above 0, at most {_MOST_MINUTES:,}")
-    if not 0 <= args.seed < 2**32:
-        raise SettingError.of_value("seed", args.seed, f"0 to {2**32 - 1}")
+    check_range(args, "minutes", _LEAST_MINUTES, _MOST_MINUTES)
+    check_range(args, "seed", 0, 2**32 - 1)
     output = args.output or Path("models", real_path(args.data).name)
     check_apart(output, Path(args.data))
     choices = {name: getattr(args, name) for name in Choices.__struct_fields__}

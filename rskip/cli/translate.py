@@ -26,7 +26,6 @@ NOT_FLAGS = ("token_scores", "attention")  # fields of SearchOptions that --form
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's arguments."""
     parser.epilog = EXAMPLES
     parser.add_argument("files", nargs="*", metavar="FILE", help="text file in UTF-8; -: standard input (default)")
     parser.add_argument(

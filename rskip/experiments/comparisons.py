@@ -18,7 +18,6 @@ from rskip.experiments.recipe import PaperScore, Recipe, written_path
 from rskip.records import Record
 from rskip.records.statistics import CONFIDENCE, MOST_SEEDS, PAIRS, POWER, Difference, compare
 from rskip.records.tables import Summary, Table, summarise
-from rskip.settings.errors import SettingError, did_you_mean
 from rskip.settings.user_dir import suggested_command
 from rskip.tasks.run import flat_config
 
@@ -27,6 +26,12 @@ _CONNECTION = ("train.arch", "train.connection")  # what variants are expected t
 _PRECISION = ("train.bf16", "train.fp16", "train.precision")  # what was asked for
 COMPARED = ("difference", "p", "MDE")  # headings
 _DECIMALS = 4
+_LEGEND = (
+    f"In brackets: {CONFIDENCE:.0%} intervals. Without a number of pairs: Dunnett's test with the pooled standard "
+    f"deviation; its intervals hold simultaneously. With {PAIRS} pairs or more: paired t-test; p is corrected for the "
+    f"number of comparisons (Holm), intervals are not. Bold: detected, p below {1 - CONFIDENCE:.2f}. MDE: minimum "
+    f"detectable effect, which is detected with probability {POWER} at the corrected level."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +134,6 @@ class Comparisons:
 
     def table(self, name: str, *, seeds: Sequence[int] = SEEDS) -> ComparisonTable:
         """The table of this name; see `Results.table`."""
-        if name not in self._of_table:
-            raise no_table(name, self.known)
         if (made := self._made.get((name, tuple(seeds)))) is None:
             made = self._made[name, tuple(seeds)] = self._make(name, seeds)
         return made
@@ -188,15 +191,6 @@ class Comparisons:
                 )
             )
         return lines
-
-
-def no_table(name: str, known: Sequence[str]) -> SettingError:
-    """The error if no table in `known` has the name."""
-    recipe, slash, _ = name.partition("/")
-    if slash and recipe in known and not any(each.startswith(f"{recipe}/") for each in known):
-        return SettingError("", f"no table {name}; try `rskip report {recipe}`, which has the recipe's variants")
-    listed = ", ".join(known) or "none, because recipes/ holds no recipe; give the path of a recipe"
-    return SettingError("", f"no table {name}{did_you_mean(name, known)}; the tables: {listed}")
 
 
 def begun(table: ComparisonTable) -> dict[Path, str]:
@@ -260,64 +254,30 @@ def _paper_tables(lines: Sequence[Line]) -> list[str]:
 
 
 def comparison_notes(lines: Sequence[Line], *, baseline: str = "") -> list[str]:
-    """What the differences of these lines are, and whether any was detected.
+    """What the differences of these lines are, the numbers of their tests, and the legend of the columns COMPARED.
 
     :param baseline: what they are to, where that is not the lines' one baseline.
     """
-    notes = []
     found = [line.difference for line in lines if line.difference]
-    tested = [each for each in found if each.p is not None]
-    in_pairs = [each for each in found if each.unpooled]
-    if baselines := _baselines(lines):
-        own = [line.baseline for line in lines if line.baseline and line.of_the_paper is not None]
-        scores = {each.paper[0].figure for each in own}
+    baselines = _baselines(lines)
+    notes = []
+    if found or any(line.of_the_paper is not None for line in lines):
         baseline = baseline or (baselines[0] if len(baselines) == 1 else "the baseline")
-        if scores:
-            score = f" ({scores.pop()})" if len(scores) == 1 else ""
-            notes.append(f"The paper's differences are from its score of {baseline}{score}.")
-        if found:
-            same_seed = " with the same seed" if len(in_pairs) == len(found) else ""
-            but = ", with the same seed where pairs are counted" if in_pairs and not same_seed else ""
-            notes.append(f"Differences are the variant's score minus that of {baseline}{same_seed}{but}.")
-    if any(each.pairs < PAIRS for each in in_pairs):
-        notes.append(f"Fewer than {PAIRS} pairs of seeds give no interval and no test.")
-    notes += _pooled_notes(lines)
-    if of_pairs := [each for each in tested if each.unpooled]:
-        reasons = " or ".join(dict.fromkeys(each.unpooled for each in of_pairs))
-        notes.append(
-            f"Cells with {PAIRS} pairs or more: paired t-test, because {reasons}. In brackets: {CONFIDENCE:.0%} "
-            "intervals that are not corrected for the number of comparisons. "
-            f"p is corrected for {_comparisons(of_pairs[0].comparisons)} (Holm)."
-        )
-    if tested:
-        notes.append(
-            f"Bold: detected, p below {1 - CONFIDENCE:.2f}. MDE: minimum detectable effect, the smallest true "
-            f"difference that is detected with probability {POWER} at the corrected level, with this deviation."
-        )
+        notes.append(f"Differences are a variant's score minus that of {baseline}; pairs have the same seed.")
+    pooled = [line for line in lines if line.difference and line.difference.std and not line.difference.unpooled]
+    for (of, _), group in _groups(pooled).items():
+        line, names = pooled[group[0]], ", ".join(pooled[at].recipe.address for at in group)
+        assert line.difference is not None
+        std, freedom = f"{line.difference.std:.2g}", f"{line.difference.freedom} degrees of freedom"
+        notes.append(f"{line.measure}, pooled over {of}, {names}: std {std}, {freedom}; comparisons: {len(group)}.")
+    if in_pairs := [each for each in found if each.unpooled and each.p is not None]:
+        reasons = " or ".join(dict.fromkeys(each.unpooled for each in in_pairs))
+        notes.append(f"In pairs, because {reasons}; comparisons: {in_pairs[0].comparisons}.")
+    if any(each.p is not None for each in found):
+        notes.append(_LEGEND)
         if not any(line.shown for line in lines):
             notes.append("No difference detected.")
     return notes + _plan(lines)
-
-
-def _comparisons(count: int) -> str:
-    return f"{count} comparison{'s' if count > 1 else ''}"
-
-
-def _pooled_notes(lines: Sequence[Line]) -> list[str]:
-    """What was pooled, one note per baseline and metric."""
-    pooled = [line for line in lines if line.difference and line.difference.std and not line.difference.unpooled]
-    notes, groups = [], _groups(pooled)
-    for (baseline, metric), group in groups.items():
-        first = pooled[group[0]].difference
-        assert first is not None
-        of = f" of {metric}" if len({each for _, each in groups}) > 1 else ""
-        names = ", ".join(pooled[at].recipe.address for at in group)
-        notes.append(
-            f"Dunnett's test with the standard deviation{of} pooled over {baseline}, {names}: {first.std:.2g}, with "
-            f"{first.freedom} degrees of freedom. In brackets: {CONFIDENCE:.0%} intervals that hold simultaneously. "
-            f"p is corrected for {_comparisons(len(group))}."
-        )
-    return notes
 
 
 def _plan(lines: Sequence[Line]) -> list[str]:
@@ -361,16 +321,10 @@ def _unscored(lines: Sequence[Line]) -> list[str]:
 
 
 def _unrecorded(lines: Sequence[Line]) -> list[str]:
-    """The variants of a table that lack the precision of some seeds, if others have it."""
-    if not any(record.precision for line in lines for record in line.records):
-        return []
-    notes = {}
-    for line in lines:
-        without = sum(not record.precision for record in line.records)
-        seeds = "all seeds" if without == len(line.records) else "some seeds"
-        if without:
-            notes[line.recipe.address] = f"The precision of {seeds} of {line.recipe.address} was not recorded."
-    return list(notes.values())
+    """The variants that lack the precision of some seeds, if others have it."""
+    without = [line.recipe.address for line in lines if not all(record.precision for record in line.records)]
+    there = any(record.precision for line in lines for record in line.records)
+    return [f"Precision not recorded for all seeds: {', '.join(dict.fromkeys(without))}."] if without and there else []
 
 
 def _baselines(lines: Sequence[Line]) -> list[str]:

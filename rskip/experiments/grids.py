@@ -11,11 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
 
-from rskip.analysis.measurement import Measurement, Value
 from rskip.experiments.comparisons import (
     COMPARED,
     SEEDS,
@@ -80,29 +78,29 @@ class Grids:
         self, recipes: Iterable[Recipe], records: Iterable[Record], further: FurtherValues | None = None
     ) -> None:
         self._further = further
-        self._of_table: dict[str, list[Recipe]] = {}
+        self.of_table: dict[str, list[Recipe]] = {}
         for recipe in recipes:
             if len(recipe.parts) > 1:
                 name = run_address(recipe.path.stem, "_".join(recipe.parts[:-2]) or None)
-                self._of_table.setdefault(name, []).append(recipe)
+                self.of_table.setdefault(name, []).append(recipe)
         self._records = records_by_run(records)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of the tables."""
-        return tuple(self._of_table)
+        return tuple(self.of_table)
 
     def table(self, name: str) -> Table:
         """The table of this name. It leaves out rows and columns without run records, except the baseline's row.
 
         :raises ValueError: a record was made with other settings than its variant has now.
         """
-        task, lines = self._of_table[name][0].task, self._lines(name)
+        task, lines = self.of_table[name][0].task, self.lines(name)
         ran = [line for line in lines if any(cell.records for cell in line)]
-        baseline = self._of_table[name][0].parts[-2]
+        baseline = self.of_table[name][0].parts[-2]
         ordered = [line for line in lines if line in ran or line[0].recipe.parts[-2] == baseline] if ran else lines
         lasts = [cell.recipe.parts[-1] for cell in ordered[0]]
-        ranked, main = _ranked(task), task.columns[0]
+        ranked, main = ranked_by(task), task.columns[0]
         columns = {
             "variant": [line[0].recipe.parts[-2] for line in ordered],
             **{last: [str(line[at]) for line in ordered] for at, last in enumerate(lasts)},
@@ -111,7 +109,7 @@ class Grids:
         columns |= _comparison_columns(ordered, compared)
         if main != ranked:
             columns[f"{main.heading} there"] = [_mean(_best(line), main.metric) for line in ordered]
-        further = [self._figures(name, line[0].recipe) for line in ordered]
+        further = [self.figures(name, line[0].recipe) for line in ordered]
         columns |= {heading: [_shown(figures[heading]) for figures in further] for heading in further[0]}
         kept = [heading for heading, column in columns.items() if any(column) or (not ran and heading in lasts)]
         cells = [cell for line in ordered for cell in line]
@@ -120,7 +118,7 @@ class Grids:
             notes.append(f"No run record yet: {', '.join(idle)}.")
         notes += comparison_notes(list(compared.values()), baseline=f"{baseline} in the same column")
         if self._further is not None and further[0].keys() & set(kept):
-            notes.append(self._further.note(self._of_table[name][0], kept))
+            notes.append(self._further.note(self.of_table[name][0], kept))
         places = {
             cell.recipe.address: (at, kept.index(cell.recipe.parts[-1]))
             for at, line in enumerate(ordered) for cell in line if cell.recipe.parts[-1] in kept
@@ -148,38 +146,15 @@ class Grids:
             ],
         )
 
-    def measurement(self, name: str) -> Measurement:
-        """The content of the table of this name, seed by seed.
+    def figures(self, name: str, line: Recipe) -> Mapping[str, float | None]:
+        """The further values of a line, given its first recipe."""
+        return {} if self._further is None else self._further.figures(line, self.of_table[name][0])
 
-        A row without a value is a seed that diverged; without a seed too, it is a cell without records. Rows without a
-        setting are further values of a line.
-        """
-        task, rows = self._of_table[name][0].task, list[tuple[Value, ...]]()
-        metric = _ranked(task).metric
-        for line in self._lines(name):
-            model = line[0].recipe.parts[-2]
-            for cell in line:
-                ended = {record.seed: figure for record, figure in zip(cell.ended, cell.figures, strict=True)}
-                setting, seeds = cell.recipe.parts[-1], [record.seed for record in cell.records]
-                rows += [(model, setting, seed, metric, ended.get(seed)) for seed in seeds]
-                rows += [] if seeds else [(model, setting, None, metric, None)]
-            further = self._figures(name, line[0].recipe)
-            rows += [(model, "", None, quantity, figure) for quantity, figure in further.items() if figure is not None]
-        keys = ("model", "setting", "seed", "quantity", "value")
-        return Measurement(analysis="grid", conditions={}, rows=[dict(zip(keys, row, strict=True)) for row in rows])
-
-    def sources(self, name: str) -> list[Path]:
-        """The paths of its records."""
-        return [record.path for line in self._lines(name) for cell in line for record in cell.records]
-
-    def _figures(self, name: str, line: Recipe) -> Mapping[str, float | None]:
-        return {} if self._further is None else self._further.figures(line, self._of_table[name][0])
-
-    def _lines(self, name: str) -> list[list[Cell]]:
+    def lines(self, name: str) -> list[list[Cell]]:
         """Its cells by line, the best line first."""
         lines: dict[str, list[Cell]] = {}
-        for recipe in self._of_table[name]:
-            lines.setdefault(recipe.parts[-2], []).append(self._cell(recipe, _ranked(recipe.task).metric))
+        for recipe in self.of_table[name]:
+            lines.setdefault(recipe.parts[-2], []).append(self._cell(recipe, ranked_by(recipe.task).metric))
         return sorted(lines.values(), key=lambda line: min(cell.order for cell in line))
 
     def _cell(self, recipe: Recipe, metric: str) -> Cell:
@@ -190,7 +165,7 @@ class Grids:
         return Cell(recipe=recipe, records=records, ended=ended, figures=tuple(each.metrics[metric] for each in ended))
 
 
-def _ranked(task: Task[Any]) -> Column:
+def ranked_by(task: Task[Any]) -> Column:
     """What its settings are chosen by."""
     return task.ranked_by or task.columns[0]
 

@@ -7,10 +7,9 @@ from itertools import groupby
 from statistics import fmean
 from typing import Any
 
-from rskip.records import Record, check_scorers
+from rskip.records import Record, check_run
 from rskip.records.tables import markdown_table, markdown_text, summarise
 from rskip.tasks import Column, dataset_of_record, task_of_record, tasks
-from rskip.tasks.run import config_difference
 
 NO_RECORDS = "No run records yet.\n"
 
@@ -31,7 +30,9 @@ def results_table(records: Iterable[Record]) -> str:
 
     :raises ValueError: a run's records were made with different settings or scorers.
     """
-    runs = [_check_run(list(group)) for _, group in groupby(records, key=lambda record: record.run)]
+    runs = [list(group) for _, group in groupby(records, key=lambda record: record.run)]
+    for run in runs:
+        check_run(run)
     if not runs:
         return NO_RECORDS
     columns = [
@@ -54,18 +55,6 @@ def results_table(records: Iterable[Record]) -> str:
     ]
     table = markdown_table(["run", "parameters", "seeds", *headings, "training, minutes", "machine"], rows)
     return "\n".join([table, "", *_notes(runs), ""])
-
-
-def _check_run(run: list[Record]) -> list[Record]:
-    first = run[0]
-    for other in run[1:]:
-        if other.config != first.config:
-            raise ValueError(
-                f"{first.path} and {other.path} were made with different settings "
-                f"({config_difference(first.config, other.config)}): remove the outdated one"
-            )
-    check_scorers(run)
-    return run
 
 
 def _figure(run: Sequence[Record], column: Column) -> str:

@@ -84,43 +84,34 @@ def publish_model(
     :param mirror: folder or URL of the dataset, for scoring.
     :raises FileNotFoundError: the run, seed or recipe doesn't exist, or files of the run are missing.
     :raises ValueError: a path instead of a name, the user's own data, files that
-        don't match the run's record, too many bytes, or a worse score after reading the weights back. Weights and
+        don't match the run's record, or a worse score after reading the weights back. Weights and
         checkpoints.json then stay as they were.
     :raises CommandFailed: scoring the weights failed. Everything then stays as it was.
     """
     _check_run(run)
-    folder, results, entry = FOLDER / run, results_folder(run), find_entry(run)
+    folder, entry = FOLDER / run, find_entry(run)
     if folder.parent.is_dir():  # otherwise there is nothing to recover, and the lock would create the folder
         with one_at_a_time(folder):
             recover(folder)
     outdated_tables(Path())
-    records = read_run_records(run, results)
+    records = read_run_records(run, results_folder(run))
     name = {"url": url, "variant": variant}
     if records:
         task = task_of_record(records[0])
         task.check_publishable(records[0])
         name = choose_name(run, task, overrides=records[0].overrides, config=records[0].config, **name)
-    wrong = None if entry is None else mismatch(entry, records)
-    if entry is not None and wrong is None and seed in (None, entry.seed):
+    if entry is not None and seed in (None, entry.seed) and mismatch(entry, records) is None:
         renewed_entry = renewed(entry, records, **name)
         register(renewed_entry)
         return renewed_entry
     kept = entry.seed if entry is not None and any(record.seed == entry.seed for record in records) else None
-    try:
-        recipe, record = _run_to_publish(run, records, kept if seed is None else seed)
-        with one_at_a_time(FOLDER / recipe.run):
-            with _exported(recipe, record, mirror=mirror) as (building, record, score):
-                records = read_run_records(recipe.run, Path(recipe.own.results))
-                entry = plan_entry(building, record, records, score=score, **name)  # refuses invalid models
-            register(entry)
-        return entry
-    except (ValueError, FileNotFoundError) as error:
-        if wrong is None:
-            raise
-        raise ValueError(
-            f"{wrong}: restore {folder} and {results / run} from version control, or publish the run again, which "
-            f"fails now: {error}"
-        ) from error
+    recipe, record = _run_to_publish(run, records, kept if seed is None else seed)
+    with one_at_a_time(FOLDER / recipe.run):
+        with _exported(recipe, record, mirror=mirror) as (building, record, score):
+            records = read_run_records(recipe.run, Path(recipe.own.results))
+            entry = plan_entry(building, record, records, score=score, **name)  # refuses invalid models
+        register(entry)
+    return entry
 
 
 def _scored(records: Sequence[Record]) -> list[Record]:
@@ -160,10 +151,8 @@ def _exported(recipe: Recipe, record: Record, *, mirror: str | None) -> Iterator
     ((_, run),) = plan_runs([recipe], seeds=[record.seed], mirror=mirror, gpus=gpus_to_use(None))
     task, trained = recipe.task, recipe.task.scored_file(run)
     record = read_record(record.path)
-    if not trained.is_file():
-        raise FileNotFoundError(f"{trained} is missing: remove {record.path} and run the recipe again")
-    if sha256_file(trained) != record.checkpoint_sha256:
-        raise ValueError(f"{trained} doesn't match {record.path}: remove both and run again")
+    if not trained.is_file() or sha256_file(trained) != record.checkpoint_sha256:
+        raise ValueError(f"{trained} is missing or doesn't match {record.path}: remove both and run the recipe again")
     with whole_folder(FOLDER / recipe.run) as building:
         yield building, record, task.export_weights(run, record, building)[task.columns[0].metric]
 

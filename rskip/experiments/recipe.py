@@ -22,8 +22,8 @@ import msgspec
 from rskip.experiments.variants import Variant, choose_variants, merge, read_variants
 from rskip.records import RESULTS, Record, record_path
 from rskip.records.address import run_address, without_hash
-from rskip.settings.check import convert, field_names, place_of
-from rskip.settings.errors import UNKNOWN, SettingError, did_you_mean, joined
+from rskip.settings.check import convert, field_names
+from rskip.settings.errors import SettingError, did_you_mean
 from rskip.settings.text import parse_overrides, read_yaml, set_dotted
 from rskip.tasks import Task, find_task, tasks
 from rskip.tasks.run import RUNS, ProbeSettings, config_difference, flat_config
@@ -139,14 +139,12 @@ class Recipe:
     def settings(self) -> Any:
         """:raises SettingError: a setting is unknown, missing or wrong. Names the file and the variant."""
         with _within(self.source):
-            self._check_keys()
             return self.task.read_settings(self.written)
 
     @cached_property
     def config(self) -> dict[str, Any]:
         """Everything that determines the result, as plain JSON values, including defaults. Imports no user code."""
         with _within(self.source):
-            self._check_keys()
             return {"kind": self.task.name, **self.task.variant_config(self.written)}
 
     def record_path(self, seed: int) -> Path:
@@ -170,14 +168,6 @@ class Recipe:
                 f"{record.path} was made with other settings ({difference}): for another run, give the change with "
                 f"--set, or remove {record.path} and {self.own.runs}/{self.run}/{record.seed}"
             )
-
-    def _check_keys(self) -> None:
-        known = field_names(self.task.settings)
-        for key in self.written:
-            if key not in known and (meant := place_of(key, self.task.settings, self.written)):
-                raise SettingError(key, UNKNOWN, advice=f"did you mean {meant}?")
-            if key not in known:
-                raise SettingError.of_unknown_key("", key, [*field_names(OwnFields), "variants", *known])
 
 
 def load_recipe(name: str | os.PathLike[str], *, variant: str | None = None, overrides: Sequence[str] = ()) -> Recipe:
@@ -348,10 +338,6 @@ def _build(
 def _own_fields(content: Mapping[str, Any], variants: Mapping[str, Any]) -> OwnFields:
     """:raises SettingError: a field is wrong, or the baseline is not a variant of the file."""
     own = convert({key: content[key] for key in field_names(OwnFields) if content.get(key) is not None}, OwnFields)
-    for key, value in own.expected.items():
-        if isinstance(value, str) != (key == "machine"):
-            kind = "text" if key == "machine" else "a number"
-            raise SettingError.of_value(joined("expected", key), value, kind)
     if own.baseline and own.baseline not in variants:
         expected = f"a variant of the file{did_you_mean(own.baseline, variants)}"
         raise SettingError.of_value("baseline", own.baseline, expected)

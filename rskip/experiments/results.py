@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rskip.experiments.comparisons import SEEDS, Comparisons, no_table
+from rskip.experiments.comparisons import SEEDS, Comparisons
 from rskip.experiments.grids import FurtherValues, Grids
 from rskip.experiments.recipe import all_recipes, read_recipes, with_baseline
 from rskip.records import RESULTS, Record, read_records
 from rskip.records.tables import Table
-from rskip.settings.errors import SettingError
+from rskip.settings.errors import SettingError, did_you_mean
 from rskip.tasks import task_of_record
 
 _ROUNDING = 1e-4
@@ -39,9 +39,14 @@ class Results:
         """
         if name in self.grids.names:
             return self.grids.table(name)
-        if name not in self.comparisons.known:
-            raise no_table(name, list(dict.fromkeys((*self.comparisons.known, *self.grids.names))))
-        return self.comparisons.table(name, seeds=seeds)
+        if name in self.comparisons.known:
+            return self.comparisons.table(name, seeds=seeds)
+        known = list(dict.fromkeys((*self.comparisons.known, *self.grids.names)))
+        recipe, slash, _ = name.partition("/")
+        if slash and recipe in known and not any(each.startswith(f"{recipe}/") for each in known):
+            raise SettingError("", f"no table {name}; try `rskip report {recipe}`, which has the recipe's variants")
+        listed = ", ".join(known) or "none, because recipes/ holds no recipe; give the path of a recipe"
+        raise SettingError("", f"no table {name}{did_you_mean(name, known)}; the tables: {listed}")
 
 
 def read_results(

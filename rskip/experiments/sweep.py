@@ -21,15 +21,17 @@ from typing import Any
 from rskip.experiments.ray_task import RayTask, RunKilled
 from rskip.experiments.recipe import Recipe
 from rskip.experiments.runner import check_flags, check_mirror, missing_runs, run_words
-from rskip.experiments.sweep_view import SweepView, now_doing
 from rskip.extras import extra
+from rskip.files.folder_lock import read_owner
 from rskip.machine.environment import available_cores
 from rskip.records import read_record
 from rskip.settings.errors import SettingError
-from rskip.tasks.run import Run
+from rskip.tasks.run import Run, RunFolder
 
 _ATTEMPTS = 5  # further attempts at a run whose machine or process was killed
 _POLL_SECONDS = 2.0
+_QUIET = 60.0  # minimum seconds between two lines of a run
+_TAIL = 4096  # bytes of a log that its last line is in
 _STOP_SECONDS = 40.0  # for interrupted trainings to save
 _CONNECT_SECONDS = 10.0
 _OBJECT_STORE = 100 * 2**20  # bytes; the tasks exchange nothing
@@ -90,26 +92,26 @@ def run_sweep(
 
 
 def _watch(ray: Any, tasks: dict[Any, tuple[Recipe, Run[Any]]], *, job: str) -> list[str]:
-    """Shows the progress of the runs until all have ended."""
-    view, failures, open_tasks = SweepView(len(tasks)), [], list(tasks)
+    """Prints what the runs are doing until all have ended: a line per run at its end, and at most one per minute."""
+    failures, open_tasks = list[str](), list(tasks)
+    printed: dict[str, tuple[str, float]] = {}  # a run's last line, and when
     try:
         while open_tasks:
             ended, open_tasks = ray.wait(open_tasks, num_returns=len(open_tasks), timeout=0)
             for reference in ended:
                 recipe, run = tasks[reference]
-                name = _name(run)
                 try:
                     problem = ray.get(reference)
                 except ray.exceptions.RayError as error:
                     problem = f"given up: {_first_line(getattr(error, 'cause', error))}"
                 if problem:
-                    failures.append(f"{name}: {problem}")
-                    view.end(name, f"failed: {problem}", failed=True)
-                else:
-                    view.end(name, _result(recipe, run), failed=False)
-            running = [tasks[reference][1] for reference in open_tasks]
-            doing = {_name(run): now_doing(run.folder, _log(run), job=job) for run in running}
-            view.show({name: line for name, line in doing.items() if line is not None})
+                    failures.append(f"{_name(run)}: {problem}")
+                print(f"{_name(run)}: {f'failed: {problem}' if problem else _result(recipe, run)}", flush=True)
+            for run in (tasks[reference][1] for reference in open_tasks):
+                line, (before, when) = now_doing(run.folder, _log(run), job=job), printed.get(_name(run), ("", -_QUIET))
+                if line not in (None, before) and time.monotonic() >= when + _QUIET:
+                    print(f"{_name(run)}: {line}", flush=True)
+                    printed[_name(run)] = str(line), time.monotonic()
             if open_tasks:
                 time.sleep(_POLL_SECONDS)  # where signals come: within its own calls Ray makes another exit of them
     except BaseException:
@@ -118,6 +120,28 @@ def _watch(ray: Any, tasks: dict[Any, tuple[Recipe, Run[Any]]], *, job: str) -> 
         ray.wait(open_tasks, num_returns=len(open_tasks), timeout=_STOP_SECONDS)
         raise
     return failures
+
+
+def now_doing(folder: RunFolder, log: Path, *, job: str) -> str | None:
+    """The last line that a run printed, and where it runs; None where no process of the job works on it.
+
+    :param job: as in `Owner.job`.
+    """
+    owner = read_owner(folder.path)
+    if owner is None or owner.job != job:
+        return None
+    attempt = f", attempt {owner.attempt}" if owner.attempt > 1 else ""
+    return f"{' '.join(_last_line(log).split()) or 'begins'}  ({owner.host}{attempt})"
+
+
+def _last_line(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
+            lines = file.read().decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return ""
+    return next((line for line in reversed(lines) if line.strip()), "")
 
 
 def _name(run: Run[Any]) -> str:

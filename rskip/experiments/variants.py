@@ -22,6 +22,9 @@ _COMMON = ("kind", "results", "runs", "variants")  # the same for all variants o
 _Name = Annotated[
     str, msgspec.Meta(pattern="^[a-z0-9][a-z0-9_.-]*$", extra={"expected": "the name of a variant, such as 2rskip_ln"})
 ]
+_SOME = msgspec.Meta(min_length=1, extra={"expected": "one or more variants"})
+_Named: Any = Annotated[dict[_Name, dict[str, Any] | None], _SOME]
+_Grid: Any = Annotated[list[_Named], _SOME]
 
 
 class Variant(NamedTuple):
@@ -38,12 +41,9 @@ def read_variants(content: Mapping[str, Any]) -> dict[str, Variant]:
     """
     if "variants" not in content:
         return {}
-    named = dict[_Name, dict[str, Any] | None]
     if isinstance(content["variants"], list):
-        return _combinations(convert(content["variants"], list[named], name="variants"))
-    changes: dict[str, Any] = convert(content["variants"], named, name="variants")
-    if not changes:
-        raise SettingError("variants", "is empty", expected="one or more variants, or no `variants`")
+        return _combinations(convert(content["variants"], _Grid, name="variants"))
+    changes: dict[str, Any] = convert(content["variants"], _Named, name="variants")
     _check_changes("variants", changes)
     return {name: Variant((name,), change or {}) for name, change in changes.items()}
 
@@ -73,9 +73,6 @@ def merge(common: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 
 def _combinations(grid: list[dict[str, Any]]) -> dict[str, Variant]:
     """All combinations of one variant per mapping. The first mapping varies slowest; later changes win."""
-    if not grid or not all(grid):
-        name = "variants" if not grid else f"variants[{grid.index({})}]"
-        raise SettingError(name, "is empty", expected="one or more variants")
     for number, changes in enumerate(grid):
         _check_changes(f"variants[{number}]", changes)
     variants: dict[str, Variant] = {}

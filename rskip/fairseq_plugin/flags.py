@@ -125,14 +125,11 @@ def check_probe(args: Namespace, *connections: str) -> None:
     every, given = getattr(args, "probe_every", None), getattr(args, "probe_file", None) is not None
     if every is not None and (every < 1 or not given):
         raise UsageError(f"--probe-every is {every}: expected 1 or more, together with --probe-file")
-    if given and getattr(args, "compile_layers", False):
-        raise UsageError("--probe-file and --compile-layers: a compiled layer can't be probed, give only one of them")
-    for spec in connections if given else ():
-        if find_family(parse_connection(spec).family).passes != "x":
-            raise UsageError(f"--probe-file needs blocks with one x and F(x), but {spec} passes on more: leave it out")
-    for scaled in ("fp16", "amp"):
-        if given and getattr(args, scaled, False):
-            raise UsageError(f"--probe-file and --{scaled}: --{scaled} scales the gradients; use --bf16 instead")
+    flags = [flag_of(name) for name in ("compile_layers", "fp16", "amp") if getattr(args, name, False)]
+    found = flags + [spec for spec in connections if find_family(parse_connection(spec).family).passes != "x"]
+    if given and found:
+        needs = "plain layers, unscaled gradients, and blocks with one x and F(x)"
+        raise UsageError(f"--probe-file doesn't work with {found[0]}: it needs {needs}")
 
 
 def take_probe(args: Namespace) -> tuple[str | None, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -119,28 +120,25 @@ class TrainedByFairseq(BaseFairseqModel):
                 )
             if own.keys() != state_dict.keys():
                 state_dict = from_stock(state_dict)
-            for name in sorted(own.keys() ^ state_dict.keys()):
-                where = "not in the checkpoint" if name in own else "not in the model"
-                specs = list(dict.fromkeys(self.connections.values()))
-                raise OtherArchitectureError(
-                    f"the checkpoint has another architecture: parameter {name} is {where} "
-                    f"(the model's connection{'s' * (len(specs) > 1)}: {', '.join(specs)})"
-                )
-            for name, tensor in own.items():
-                if tensor.shape != state_dict[name].shape:
-                    raise OtherArchitectureError(
-                        f"the checkpoint has another architecture: parameter {name} has shape "
-                        f"{tuple(state_dict[name].shape)} in the checkpoint and {tuple(tensor.shape)} in the model"
-                    )
-            first: dict[int, str] = {}  # name by parameter
-            for name, tensor in own.items():
-                shared = first.setdefault(id(tensor), name)
-                if not torch.equal(state_dict[name], state_dict[shared]):
-                    raise OtherArchitectureError(
-                        f"the checkpoint has another architecture: {shared} and {name} differ in the checkpoint, but "
-                        "the model shares them"
-                    )
+            if difference := next(self._differences(own, state_dict), None):
+                raise OtherArchitectureError(f"the checkpoint has another architecture: {difference}")
         return super().load_state_dict(state_dict, strict, *args, **kwargs)
+
+    def _differences(self, own: dict[str, Tensor], there: dict[str, Tensor]) -> Iterator[str]:
+        """How the parameters of a checkpoint differ from the model's: in names, in shapes, in what is shared."""
+        for name in sorted(own.keys() ^ there.keys()):
+            specs = ", ".join(dict.fromkeys(self.connections.values()))
+            where = "checkpoint" if name in own else "model"
+            yield f"parameter {name} is not in the {where} (the model's connections: {specs})"
+        for name, tensor in own.items():
+            if tensor.shape != there[name].shape:
+                shapes = f"{tuple(there[name].shape)} in the checkpoint and {tuple(tensor.shape)} in the model"
+                yield f"parameter {name} has shape {shapes}"
+        first: dict[int, str] = {}  # name by parameter
+        for name, tensor in own.items():
+            shared = first.setdefault(id(tensor), name)
+            if not torch.equal(there[name], there[shared]):
+                yield f"{shared} and {name} differ in the checkpoint, but the model shares them"
 
 
 class ConnectionModel(TrainedByFairseq, FairseqEncoderDecoderModel):

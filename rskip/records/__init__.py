@@ -3,11 +3,11 @@
 from rskip.records.record import (
     RESULTS,
     Record,
-    check_scorers,
+    check_run,
     read_record,
     read_records,
     read_run_records,
     record_path,
 )
 
-__all__ = ["RESULTS", "Record", "check_scorers", "read_record", "read_records", "read_run_records", "record_path"]
+__all__ = ["RESULTS", "Record", "check_run", "read_record", "read_records", "read_run_records", "record_path"]

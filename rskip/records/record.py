@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
@@ -15,11 +15,9 @@ from rskip.files.whole import atomic_file
 from rskip.machine.environment import Git, Machine
 from rskip.records.address import run_address
 from rskip.settings.check import check, convert
-from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
 
 RESULTS = Path("results")  # the folder of records, unless a recipe names another one
-_SCHEMA = 2  # version of the format
 _ADVICE = "restore the file, or remove it and run again"
 _FILES = "[!.]*.json"  # excludes temporary files of killed processes
 
@@ -64,7 +62,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     :param path: the record's file. It is not part of the file's content.
     """
 
-    schema: int = _SCHEMA
+    schema: Annotated[Literal[2], msgspec.Meta(extra={"expected": "2, which this version reads"})] = 2
     recipe: str
     variant: str | None = None
     kind: str
@@ -86,14 +84,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """:raises SettingError: a field is wrong."""
-        if self.schema != _SCHEMA:
-            raise SettingError.of_value("schema", self.schema, f"{_SCHEMA}, which this version reads")
         check(self)
         kinds: Any = {"curve": list[_Point], "training": _Training, "machine": Machine, "git": Git | None}
         for field, kind in kinds.items():
             convert(getattr(self, field), kind, name=field)
-        if not (self.metrics or self.diverged):
-            raise SettingError("metrics", "is empty", expected="at least one score")
 
     @property
     def diverged(self) -> bool:
@@ -134,9 +128,6 @@ def record_path(run: str, seed: int, results: Path = RESULTS) -> Path:
 def read_record(path: Path) -> Record:
     """:raises SettingError: one line that names the file and the field."""
     content = read_state(path, dict[str, Any], advice=_ADVICE)
-    if "recipe" not in content:
-        advice = f"move it out of the folder of records, or give another folder, such as {RESULTS}"
-        raise SettingError("", "this is not a run record from `rskip run`", advice=advice, source=str(path))
     return as_state({**content, "path": path}, Record, source=str(path), advice=_ADVICE)
 
 
@@ -151,12 +142,16 @@ def read_run_records(run: str, results: Path = RESULTS) -> list[Record]:
     return sorted(map(read_record, (results / run).glob(_FILES)), key=lambda record: record.seed)
 
 
-def check_scorers(records: Iterable[Record]) -> None:
+def check_run(records: Iterable[Record]) -> None:
     """Checks that the scores of a run's seeds can be averaged. A metric that only some of them have is no difference.
 
-    :raises ValueError: two records have a metric with different signatures.
+    :raises ValueError: two records were made with different settings, or have a metric with different signatures.
     """
     for one, other in combinations(records, 2):
+        keys = [key for key in {**one.config, **other.config} if one.config.get(key) != other.config.get(key)]
+        if keys or one.run != other.run:
+            named = ", ".join(keys or ["run"])
+            raise ValueError(f"{one.path} and {other.path} have different settings ({named}): remove the outdated one")
         shared = one.metrics.keys() & other.metrics.keys()
         if any(one.signatures.get(metric) != other.signatures.get(metric) for metric in shared):
             raise ValueError(f"{one.path} and {other.path} were scored differently: score one again, or remove it")

@@ -76,52 +76,6 @@ def compare(
     return found
 
 
-class Welch(Struct, frozen=True, kw_only=True):
-    """The difference of two means whose standard deviations may differ.
-
-    :param mean: the second mean minus the first.
-    :param interval: its confidence interval, for this comparison alone.
-    :param p: corrected p-value.
-    """
-
-    mean: float
-    interval: tuple[float, float]
-    p: float
-
-    @property
-    def detected(self) -> bool:
-        """Whether the corrected test detects a difference."""
-        return self.p < 1 - CONFIDENCE
-
-    def __str__(self) -> str:
-        low, high = self.interval
-        p = "p < 0.0001" if self.p < 1e-4 else f"p = {self.p:.2g}"
-        return f"{self.mean:+.4f} [{low:+.4f}, {high:+.4f}], {p}"
-
-
-def welch(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[Welch]:
-    """Welch's two-sided t-tests of the second scores of each pair against the first, with Holm's correction over all.
-
-    Each side has two or more scores.
-    """
-    stats = _scipy("stats")
-    found = []
-    for first, second in pairs:
-        test = stats.ttest_ind(second, first, equal_var=False)
-        low, high = test.confidence_interval(CONFIDENCE)
-        found.append((fmean(second) - fmean(first), (float(low), float(high)), float(test.pvalue)))
-    corrected = holm([p for _, _, p in found])
-    return [Welch(mean=mean, interval=both, p=p) for (mean, both, _), p in zip(found, corrected, strict=True)]
-
-
-def mean_interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
-    """The mean and its confidence interval, which one value does not have."""
-    if len(values) < 2:
-        return values[0], None, None
-    half = _scipy("stats").t.isf((1 - CONFIDENCE) / 2, len(values) - 1) * stdev(values) / sqrt(len(values))
-    return fmean(values), fmean(values) - float(half), fmean(values) + float(half)
-
-
 def holm(p: Sequence[float]) -> list[float]:
     """Corrects p-values for multiple comparisons (Holm 1979), in the same order."""
     corrected = [0.0] * len(p)
@@ -142,7 +96,7 @@ def dunnett_p(statistic: float, *, sizes: tuple[int, ...], control: int, freedom
     """
     import numpy
 
-    special = _scipy("special")
+    special = scipy("special")
     z, of_z = numpy.polynomial.hermite_e.hermegauss(24)  # the baseline's error, which all comparisons share
     v, of_v = numpy.polynomial.legendre.leggauss(32)
     u = (v + 1) / 2
@@ -157,13 +111,13 @@ def dunnett_p(statistic: float, *, sizes: tuple[int, ...], control: int, freedom
 @cache
 def _dunnett_critical(sizes: tuple[int, ...], control: int, freedom: int) -> float:
     """The absolute t from which Dunnett's test detects a difference."""
-    t, level = _scipy("stats").t, 1 - CONFIDENCE
+    t, level = scipy("stats").t, 1 - CONFIDENCE
     one, all_of_them = t.isf(level / 2, freedom), t.isf(level / 2 / len(sizes), freedom)
 
     def excess(statistic: float) -> float:
         return dunnett_p(statistic, sizes=sizes, control=control, freedom=freedom) - level
 
-    return float(_scipy("optimize").brentq(excess, 0.99 * one, 1.01 * all_of_them, xtol=1e-6))
+    return float(scipy("optimize").brentq(excess, 0.99 * one, 1.01 * all_of_them, xtol=1e-6))
 
 
 class _Test(NamedTuple):
@@ -175,13 +129,13 @@ class _Test(NamedTuple):
 
     def power(self, difference: float) -> float:
         """The probability of detecting a true difference of this size."""
-        shown = _scipy("stats").nct.sf(self.critical, self.freedom, abs(difference) / self.error)
+        shown = scipy("stats").nct.sf(self.critical, self.freedom, abs(difference) / self.error)
         return float(shown) if isfinite(shown) else 1.0  # the other tail is below 1e-4 at POWER
 
     @property
     def detectable(self) -> float:
         """The minimum detectable effect: the true difference that is detected with the probability POWER."""
-        brentq = _scipy("optimize").brentq
+        brentq = scipy("optimize").brentq
         return float(brentq(lambda each: self.power(each) - POWER, 0.0, (3 * self.critical + 10) * self.error))
 
 
@@ -198,7 +152,7 @@ def _why_not_pooled(groups: Sequence[Sequence[float]]) -> str:
         return ""
     if not all(map(variance, groups)):
         return "a standard deviation is 0"
-    p = _scipy("stats").bartlett(*groups).pvalue
+    p = scipy("stats").bartlett(*groups).pvalue
     return "the standard deviations differ (Bartlett's test)" if p < 1 - CONFIDENCE else ""
 
 
@@ -242,7 +196,7 @@ def _paired(baseline: Mapping[int, float], variants: Sequence[Mapping[int, float
     tested = [at for at, each in enumerate(pairs) if len(each) >= PAIRS and stdev(each) > 1e-12 * max(map(abs, each))]
     if not tested:
         return found
-    stats = _scipy("stats")
+    stats = scipy("stats")
     results = [stats.ttest_1samp(pairs[at], 0.0) for at in tested]
     for at, result, p in zip(tested, results, holm([float(each.pvalue) for each in results]), strict=True):
         std, seeds, mean = stdev(pairs[at]), len(pairs[at]), found[at].mean
@@ -265,6 +219,10 @@ def _paired(baseline: Mapping[int, float], variants: Sequence[Mapping[int, float
     return found
 
 
-def _scipy(module: str) -> Any:
+def scipy(module: str) -> Any:
+    """A module of SciPy.
+
+    :raises MissingExtra: SciPy is missing.
+    """
     with extra("report", what="a table with statistics over seeds"):
         return import_module(f"scipy.{module}")

@@ -43,22 +43,13 @@ def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> st
     return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
 
 
-_CODE = re.compile(r"(?<![`\\])(`+)(?!`).+?(?<!`)\1(?!`)")  # code spans as Markdown defines them
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
-_SCRIPT = re.compile(r"\](?=\(\s*<?\s*(?:javascript|vbscript|data):)", re.IGNORECASE)
 
 
 def markdown_text(text: str) -> str:
-    """One line of Markdown for text that may contain `code`, without HTML and without links that run a script."""
-    text, parts, at = " ".join(text.splitlines()), [], 0
-    for code in _CODE.finditer(text):
-        parts += [_plain(text[at : code.start()]), code[0]]
-        at = code.end()
-    return "".join([*parts, _plain(text[at:])])
-
-
-def _plain(text: str) -> str:
-    return _SCRIPT.sub(r"\\]", _TAG.sub("&lt;", text)).replace("`", "&#96;")
+    """One line of Markdown for text that may contain `code`. HTML tags outside of code are escaped."""
+    parts = re.split("(`+[^`]+`+)", " ".join(text.splitlines()))
+    return "".join(part if part.startswith("`") else _TAG.sub("&lt;", part) for part in parts)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,12 +61,8 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
             refusals.append(error)
     if len(refusals) == 1 and not isinstance(refusals[0], FileNotFoundError):
         raise refusals[0]
-    if refusals:
-        raise FileNotFoundError(f"{nowhere}; {'; '.join(map(str, refusals))}")
-    clone = f"work in the root of a clone, or set {MIRROR} to a clone or " if entry.folder else f"set {MIRROR} "
-    raise FileNotFoundError(
-        f"{nowhere}, and no address is known from which to download them: {clone}to a folder or URL that has {wanted}"
-    )
+    tried = "; ".join(map(str, refusals)) or "no address is known from which to download them"
+    raise FileNotFoundError(f"{nowhere}; {tried}: set {MIRROR} to a clone, or to a folder or URL that has {wanted}")
 
 
 def cached_folder(entry: ModelEntry) -> Path:

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from rskip.files.checksum import sha256_file
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import atomic_file
-from rskip.records import Record, check_scorers
+from rskip.records import Record, check_run
 from rskip.records.tables import fill_in, outdated_documents, summarise
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
@@ -38,7 +38,6 @@ Word = Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9_]*$", extra={"expected": _W
 
 LICENCE = "MIT"
 FOLDER = Path("checkpoints")
-MAX_BYTES, MAX_BYTES_IN_ALL = 20_000_000, 100_000_000
 MAX_LOSS = 0.05  # maximum change of the main metric by storing the weights, in sacreBLEU or % of error
 
 _VARIANT = "a word that makes the model's name unique, at its end"
@@ -49,10 +48,10 @@ _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 def register(entry: ModelEntry) -> None:
     """Adds or replaces a model in checkpoints.json of the current folder, and writes its card next to its weights.
 
-    :raises ValueError: another run's model has the name, or the models are too large. Then nothing is written.
+    :raises ValueError: another run's model has the name. Then nothing is written.
     """
     with one_at_a_time(Path(FILE_NAME)):
-        entries = _with(_read_entries(), entry)
+        entries = _with(read_entries(), entry)
         with atomic_file(Path(str(entry.folder), CARD)) as temporary:
             temporary.write_text(model_card(entry), encoding="utf-8")
         path = Path(FILE_NAME)
@@ -77,9 +76,9 @@ def plan_entry(
     :param records: the records of all seeds of the run.
     :param score: the main metric of the published weights.
     :raises FileNotFoundError: a file of the folder is missing.
-    :raises ValueError: the files, scores and records do not match, another run has the name, or the model is too large.
+    :raises ValueError: the files, scores and records do not match, or another run has the name.
     """
-    _check_agreement(record, records)
+    check_run([record, *(each for each in records if each is not record)])
     task = task_of_record(record)
     check_score(score, record, task)
     model = task.describe(files, record)
@@ -111,7 +110,7 @@ def plan_entry(
         data_terms=model.data_terms,
         paper=model.paper,
     )
-    _with(_read_entries(), entry)
+    _with(read_entries(), entry)
     return entry
 
 
@@ -145,25 +144,9 @@ def mismatch(entry: ModelEntry, records: Sequence[Record]) -> str | None:
     return None
 
 
-def outdated_models(records: Sequence[Record]) -> list[ModelEntry]:
-    """New entries for the models of checkpoints.json whose runs have changed records.
-
-    Nothing is written; `register` writes an entry. Models whose weights are not in checkpoints/ are left out.
-
-    :param records: the records of all runs.
-    :raises ValueError: a model's file doesn't match its entry, or `plan_entry` refuses the new entry.
-    """
-    found = []
-    for entry in _read_entries().values():
-        if entry.folder is not None and Path(entry.folder).is_dir():
-            made = renewed(entry, [record for record in records if record.run == run_of(entry)])
-            found += [made] if made != entry else []
-    return found
-
-
 def find_entry(run: str) -> ModelEntry | None:
     """The model of a run in checkpoints.json of the current folder."""
-    return next((each for each in _read_entries().values() if each.folder == f"{FOLDER}/{run}"), None)
+    return next((each for each in read_entries().values() if each.folder == f"{FOLDER}/{run}"), None)
 
 
 def run_of(entry: ModelEntry) -> str:
@@ -249,26 +232,11 @@ def files_of(folder: Path) -> dict[str, ModelFile]:
 def check_score(score: float, record: Record, task: Task[Any]) -> None:
     """:raises ValueError: the published weights are worse, or better, than the run's own."""
     metric = task.columns[0].metric
-    if (before := record.metrics.get(metric)) is None:
-        expected = f"the metric of {task.name}"
-        raise SettingError(metric, "is not among its scores", expected=expected, source=str(record.path))
+    before = record.metrics[metric]
     if abs(score - before) > MAX_LOSS:
         raise ValueError(
             f"checkpoints/{record.run}/{WEIGHTS} has {metric} {score:.2f} when read back, the run had {before:.2f}: "
             f"expected a difference of at most {MAX_LOSS}"
-        )
-
-
-def check_sizes(entries: Mapping[str, ModelEntry]) -> None:
-    """:raises ValueError: a model, or all models in the repository together, are too large."""
-    shipped = [entry for entry in entries.values() if entry.folder is not None]
-    for entry in shipped:
-        if entry.size > MAX_BYTES:
-            raise ValueError(f"{entry.name} has {entry.size / 1e6:.1f} MB: expected at most {MAX_BYTES / 1e6:.0f} MB")
-    if (total := sum(entry.size for entry in shipped)) > MAX_BYTES_IN_ALL:
-        raise ValueError(
-            f"the models in checkpoints/ have {total / 1e6:.1f} MB together: "
-            f"expected at most {MAX_BYTES_IN_ALL / 1e6:.0f} MB"
         )
 
 
@@ -277,17 +245,8 @@ def outdated_tables(root: Path) -> dict[Path, str]:
 
     :raises ValueError: a marker lacks its counterpart.
     """
-    table = models_table(_read_entries(root).values())
+    table = models_table(read_entries(root).values())
     return outdated_documents(root, lambda text, source: fill_in(text, "rskip zoo", lambda _: table, source=source))
-
-
-def _check_agreement(published: Record, records: Sequence[Record]) -> None:
-    """:raises ValueError: a record is from another run than the published one, or settings or scorers differ."""
-    for record in records:
-        for key in ("run", "config"):
-            if getattr(record, key) != getattr(published, key):
-                raise ValueError(f"{record.path} and {published.path} differ in {key}: remove the outdated file")
-    check_scorers(records)
 
 
 def _figures(
@@ -319,12 +278,12 @@ def _read_dtype(weights: Path) -> Any:
     """The number format of the file's floating-point tensors, which must all have the same."""
     with safe_open(weights, framework="np") as file:
         found = {file.get_slice(name).get_dtype() for name in file.keys()} & set(_DTYPES)  # noqa: SIM118
-    if len(found) != 1:
-        raise ValueError(f"{weights} holds {' and '.join(sorted(found)) or 'no floating-point tensors'}: expected one")
+    assert len(found) == 1, f"{weights} holds {' and '.join(sorted(found)) or 'no floating-point tensors'}"
     return _DTYPES[found.pop()]
 
 
-def _read_entries(root: Path = Path()) -> dict[str, ModelEntry]:
+def read_entries(root: Path = Path()) -> dict[str, ModelEntry]:
+    """The models of checkpoints.json in a folder; none without this file."""
     path = root / FILE_NAME
     return read_registry(path) if path.exists() else {}
 
@@ -332,11 +291,9 @@ def _read_entries(root: Path = Path()) -> dict[str, ModelEntry]:
 def _with(entries: Mapping[str, ModelEntry], entry: ModelEntry) -> dict[str, ModelEntry]:
     """The entries with this one, which replaces the former entry of its folder.
 
-    :raises ValueError: another run's model has the name, or the models are too large.
+    :raises ValueError: another run's model has the name.
     """
     if (other := entries.get(entry.name)) is not None and other.folder != entry.folder:
         given = "is missing" if (variant := variant_of(entry)) is None else f"is {variant!r}"
         raise SettingError("variant", f"{given}: {entry.name} is the model of {other.folder}", expected=_VARIANT)
-    joined = {name: each for name, each in entries.items() if each.folder != entry.folder} | {entry.name: entry}
-    check_sizes(joined)
-    return joined
+    return {name: each for name, each in entries.items() if each.folder != entry.folder} | {entry.name: entry}

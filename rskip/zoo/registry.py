@@ -79,12 +79,6 @@ class ModelScore(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """:raises SettingError: a field has a wrong value."""
         check(self)
-        if len(set(self.seeds)) != len(self.seeds):
-            raise SettingError.of_value("seeds", list(self.seeds), "different whole numbers")
-        if len(self.seeds) == 1 and self.spread is not None:
-            raise SettingError.of_value("spread", self.spread, "null, since there is one seed")
-        if len(self.seeds) > 1 and self.spread is None:
-            raise SettingError.of_value("spread", None, "a number of 0 or more, since there are several seeds")
 
 
 class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rskip.analysis.charts import View, chart, joined, learning_curves
-from rskip.analysis.figures import draw, svg_with_values
+from rskip.analysis.figures import draw
 from rskip.analysis.measurement import Measurement
 from rskip.records import Record
 from rskip.settings.errors import SettingError
@@ -57,18 +56,6 @@ DEPTH = measured(
         for block in (1, 2) for over in ("parts", "sources") for index in range(block)
     ),
 )  # fmt: skip
-GRID = measured(
-    "grid",
-    *(
-        {"model": model, "setting": setting, "seed": seed, "quantity": "valid_loss", "value": value}
-        for model, setting, seed, value in (
-            ("sas", "lr1", None, None), ("sas", "lr2", 1, 4.0), ("sas", "lr2", 2, 5.0), ("sas", "lr2", 3, None),
-            ("keel", "lr1", None, None), ("keel", "lr2", None, None),
-        )
-    ),
-    *({"model": m, "setting": "", "seed": None, "quantity": "calls", "value": 3.0} for m in ("sas", "keel")),
-)  # fmt: skip
-
 
 def csv(measurement: Measurement, **view: object) -> list[str]:
     return chart(measurement, View(**view)).to_csv().splitlines()
@@ -144,32 +131,6 @@ def test_learning_curves_of_records(make_record: Callable[..., Record]):
         learning_curves([make_record(curve=[])])
 
 
-def test_a_grid_is_a_point_a_seed_or_a_cell_of_their_mean():
-    assert csv(GRID) == [
-        "model,setting,seed,quantity,value",
-        "sas,lr1,,valid_loss,",  # no record
-        "sas,lr2,1,valid_loss,4.0",
-        "sas,lr2,2,valid_loss,5.0",
-        "sas,lr2,3,valid_loss,",  # diverged
-        "sas,,,calls,3.0",
-    ]
-    assert csv(GRID, kind="cells") == [
-        "model,setting,quantity,value,seeds,diverged",
-        "sas,lr1,valid_loss,,0,0",
-        "sas,lr2,valid_loss,4.5,2,1",
-        "keel,lr1,valid_loss,,0,0",
-        "keel,lr2,valid_loss,,0,0",
-    ]
-    with pytest.raises(SettingError, match="nothing is left to draw"):
-        csv(GRID, models=("keel",))
-    said = re.findall('data-says="(.*?)"', svg_with_values(chart(GRID, View(kind="cells"))))
-    assert said[:2] == ["validation loss, lr1, sas: no record", "validation loss, lr2, sas: 4.5"]
-    said = re.findall('data-says="(.*?)"', svg_with_values(chart(GRID)))
-    assert said[2:] == ["validation loss, lr2, seed 3, sas: diverged", "operator calls, ×, sas: 3"]
-    with pytest.raises(SettingError, match="nothing is left to draw"):
-        csv(GRID, kind="cells", quantities=("calls",))
-
-
 def test_measurements_together_have_the_conditions_that_all_of_them_have():
     made = [
         Measurement(analysis="gradients", conditions={"examples": 7, "git": {"commit": commit}}, rows=GRADIENTS.rows)
@@ -182,7 +143,6 @@ def test_measurements_together_have_the_conditions_that_all_of_them_have():
 def test_a_view_of_what_is_not_there_is_refused():
     for view, message in (
         ({"models": ("sass",)}, r"models is 'sass': expected sas, 1xskip\+ln; did you mean sas\?"),
-        ({"labels": {"1xskip": "a"}}, r"did you mean 1xskip\+ln\?"),
         ({"quantities": ("gradient",)}, "quantities is 'gradient': expected x_rms, f_rms, y_rms"),
         ({"depths": (3,)}, "depths is 3: expected 1"),
         ({"models": ("1xskip+ln",), "quantities": ("f_rms",)}, "quantities is 'f_rms'"),
@@ -190,10 +150,6 @@ def test_a_view_of_what_is_not_there_is_refused():
     ):
         with pytest.raises(SettingError, match=message):
             chart(SIGNALS, View(**view))
-    with pytest.raises(SettingError, match="analysis is 'sizes'"):
-        chart(measured("sizes", {"model": "sas"}))
-    with pytest.raises(SettingError, match="rows lack 'median': expected a measurement of ratios"):
-        chart(measured("ratios", {"model": "sas", **PLACE, "definition": "norm", "lower": 1.0, "upper": 2.0}))
     with pytest.raises(SettingError, match="nothing is left to draw"):
         chart(measured("gates"))
 
@@ -209,7 +165,6 @@ def test_every_kind_is_drawn(tmp_path: Path, make_record: Callable[..., Record])
         ("many.svg", many, {}), ("gates.png", GATES, {"kind": "histogram"}), ("curves.svg", curves, {}),
         ("depth.svg", DEPTH, {}),
         ("heat_map.svg", runs, {"quantities": ("f_rms",)}), ("marked.svg", six, {"quantities": ("y_rms",)}),
-        ("dots.svg", GRID, {}), ("cells.png", GRID, {"kind": "cells"}),
         ("updates.png", TRACE, {"kind": "updates", "quantities": ("beta", "f_rms")}),
     ):  # fmt: skip
         draw(measurement, tmp_path / name, View(**view))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import subprocess
 import sys
 import types
+from collections.abc import Iterator
 
 import pytest
 
@@ -213,3 +215,17 @@ def test_closed_output_is_no_traceback(tmp_path):
     process.stdout.close()
     assert process.stderr.read() == ""
     assert process.wait() == 141
+
+
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    gc.unfreeze()
+    yield
+    gc.freeze()  # as tests/conftest.py leaves it
+
+
+def test_garbage_is_looked_for_again_after_it_and_after_an_error(thawed: None) -> None:
+    with pytest.raises(ValueError, match="no model"), cli.loading_for_good():
+        assert not gc.isenabled()
+        raise ValueError("no model")
+    assert gc.isenabled() and gc.get_freeze_count()

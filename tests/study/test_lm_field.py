@@ -11,9 +11,9 @@ from scipy import stats
 from rskip.analysis.figures import draw
 from rskip.experiments.recipe import all_recipes
 from rskip.records import Record
-from rskip.records.statistics import Welch, holm, mean_interval, welch
+from rskip.records.statistics import holm
 from study.costs import Cost, Costs, Model, read_costs
-from study.lm_field import SAME_TIME, HigherRates, LanguageModelField
+from study.lm_field import SAME_TIME, HigherRates, LanguageModelField, Welch, mean_interval, welch
 
 NOISE = (-0.002, -0.001, 0.0, 0.001, 0.002)
 

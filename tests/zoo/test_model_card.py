@@ -10,15 +10,9 @@ from rskip.zoo.registry import OF_RUN, OF_WEIGHTS, ModelEntry, ModelFile, ModelS
 
 replace = msgspec.structs.replace
 OF_FILE = ModelScore(
-    dataset="d-en-de",
-    split="test",
-    metric="sacrebleu",
-    value=39.71,
-    spread=None,
-    seeds=(2,),
-    signature="a|b",
+    dataset="d-en-de", split="test", metric="sacrebleu", value=39.71, spread=None, seeds=(2,), signature="a|b",
     of=OF_WEIGHTS,
-)
+)  # fmt: skip
 OF_SEEDS = replace(OF_FILE, value=39.5, spread=0.25, seeds=(1, 2), of=OF_RUN)
 EXACT = replace(OF_SEEDS, metric="accuracy", value=7.0, spread=0.0, signature=None)
 ENTRY = ModelEntry(
@@ -45,7 +39,6 @@ ENTRY = ModelEntry(
     data_terms="research use",
     paper=Paper(title="T", authors="A, B", url="https://example.org", part="Eq. 4"),
 )
-ONE_SEED = replace(ENTRY, figures=(OF_FILE, replace(OF_FILE, value=39.68, of=OF_RUN)))
 VISION = replace(
     ENTRY,
     name="preact_resnet20_sas.cifar10",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -24,13 +23,12 @@ from rskip.zoo.model_card import model_card
 from rskip.zoo.publishing import (
     choose_name,
     files_of,
-    mismatch,
-    outdated_models,
     plan_entry,
     register,
     renewed,
 )
 from rskip.zoo.registry import OF_RUN, OF_WEIGHTS, ModelEntry, ModelScore, read_registry
+from study.__main__ import outdated_models
 
 RUN, FAST = "cifar10_preact20/2rskip_ln", "cifar10_preact20/2rskip_ln_fast"
 NAME = "preact_resnet20_2rskip_ln.cifar10"
@@ -122,7 +120,7 @@ def test_an_entry_has_the_figures_of_the_weights_and_of_all_seeds() -> None:
 
 
 def test_what_does_not_belong_together_is_one_line() -> None:
-    folder, records = Path("checkpoints", RUN), make_run()
+    records = make_run()
     published = records[1]
 
     def refused(message: str, records: Sequence[Record] = records, **named: Any) -> None:
@@ -133,14 +131,10 @@ def test_what_does_not_belong_together_is_one_line() -> None:
     refused("has error 8.94 when read back, the run had 9.00", score=8.94)
     refused("has error 9.06 when read back, the run had 9.00: expected a difference of at most 0.05", score=9.06)
     refused(f"results/{RUN}/2.json: kind is 'lines': expected", [replace(published, kind="lines")])
-    foreign = replace(published, kind="translation")
-    refused(f"results/{RUN}/2.json: sacrebleu is not among its scores: expected the metric of translation", [foreign])
     other = replace(records[0], config={"train": {"dataset": "cifar10", "lr": 1}})
-    refused(f"results/{RUN}/1.json and results/{RUN}/2.json differ in config: remove", [other, published])
+    refused(f"{RUN}/1.json and results/{RUN}/2.json have different settings (train): remove", [other, published])
     signed = replace(records[0], signatures={"error": "v2"})
     refused(f"results/{RUN}/1.json and results/{RUN}/2.json were scored differently", [signed, published])
-    save_file({"a": np.ones(3, np.float32), "b": np.ones(3, np.float16)}, folder / "model.safetensors")
-    refused("holds F16 and F32: expected one")
 
 
 def test_an_entry_is_made_anew_of_further_records_and_keeps_address_variant_and_score() -> None:
@@ -161,24 +155,6 @@ def test_an_entry_is_made_anew_of_further_records_and_keeps_address_variant_and_
     assert found.figures[1].seeds == (1, 2, 3) and found.files == entry.files
 
 
-def test_files_and_records_that_the_entry_does_not_tell_of_are_named() -> None:
-    records = make_run()
-    entry = publish(records)
-    folder = Path("checkpoints", RUN)
-    assert mismatch(entry, records) is None
-    (folder / "notes.txt").write_text("mine")
-    assert mismatch(entry, records) == f"checkpoints/{RUN}/notes.txt differs from checkpoints.json"
-    with pytest.raises(ValueError, match=f"restore it, or publish the run again, `rskip zoo publish {RUN}`"):
-        outdated_models(records)
-    (folder / "notes.txt").unlink()
-    assert mismatch(entry, records[:1]) == (
-        f"the run {RUN} has no run record of seed 2, whose weights are in checkpoints/{RUN}"
-    )
-    again = replace(records[1], checkpoint_sha256="a" * 64)
-    assert f"{again.path} is from another training run than the weights in" in str(mismatch(entry, [records[0], again]))
-    assert mismatch(replace(entry, checkpoint_sha256=None), [again]) is None, "an entry of the first format"
-
-
 def test_a_run_that_changes_recipe_or_architecture_needs_a_variant_once() -> None:
     vision, translation = find_task("vision"), find_task("translation")
     lr: dict[str, Any] = {"overrides": {"train.lr": 0.2}, "config": {}}
@@ -193,20 +169,6 @@ def test_a_run_that_changes_recipe_or_architecture_needs_a_variant_once() -> Non
     for wrong in ({"url": "example.org"}, {"variant": "De ep"}):
         with pytest.raises(SettingError, match=f"^{next(iter(wrong))} is '"):
             choose_name("x", translation, **deep, **wrong)
-
-
-def test_runs_of_one_name_need_a_variant() -> None:
-    publish(make_run())
-    records = make_run(FAST)
-    before = REGISTRY.read_bytes()
-    message = rf"^variant is missing: {re.escape(NAME)} is the model of checkpoints/{RUN}: expected a word that makes"
-    with pytest.raises(SettingError, match=message):
-        plan(records)
-    assert REGISTRY.read_bytes() == before and not Path("checkpoints", FAST, "README.md").exists()
-    publish(records, variant="fast")
-    assert list(read_registry(REGISTRY)) == [NAME, f"{NAME}.fast"]
-    with pytest.raises(SettingError, match=rf"^variant is 'fast': {re.escape(NAME)}.fast is the model of checkpoints/"):
-        plan(make_run("third/run"), variant="fast")
 
 
 def test_two_runs_that_are_published_at_once_are_both_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,6 @@ published weights, or a name from `rskip zoo list`. docs/analysis.md defines the
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's arguments."""
     parser.epilog = EXAMPLES
     parser.add_argument("analysis", choices=ANALYSES, metavar="ANALYSIS", help=", ".join(ANALYSES))
     parser.add_argument("models", nargs="+", metavar="MODEL", help="connection, path, or name of a published model")

@@ -23,9 +23,8 @@ from pathlib import Path
 from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
 from rskip.captioning.outputs import MOST_ON_A_SHEET, attention_files, check_outputs
 from rskip.captioning.retry import has_failed_images
-from rskip.cli._loading import loading_for_good
 from rskip.cli._options import add_options, refuse_flags, with_flags
-from rskip.cli.main import MISTAKE, termination_raises
+from rskip.cli.main import MISTAKE, loading_for_good, termination_raises
 from rskip.files.images import find_images
 from rskip.files.plot import check_plot
 from rskip.files.resumable import check_unfinished, complete, how_to_resume, unfinished_parts
@@ -116,10 +115,9 @@ def check_output(args: argparse.Namespace, images: Sequence[Path]) -> None:
     if args.output is not None:
         flags = {"--attention": args.attention_folder, "--sheet": args.sheet, "--format text": args.format == "text"}
         refuse_flags(flags, "can't be combined with --output, which writes JSON lines")
-    if args.resume and args.output is None:
-        raise ValueError("--resume needs --output FILE")
-    if args.output is not None:
         check_unfinished(args.output, 0, 1, resume=args.resume)
+    else:
+        refuse_flags({"--resume": args.resume}, "needs --output FILE")
     if args.sheet is not None:
         check_plot(args.sheet)
         if len(images) > MOST_ON_A_SHEET:

@@ -6,8 +6,7 @@ import argparse
 import sys
 
 from rskip.cli._options import given_options
-from rskip.cli._probe import probe_of
-from rskip.cli._training import changes_of_set
+from rskip.cli._training import changes_of_set, probe_of
 from rskip.files.folder_lock import FolderLock
 from rskip.language_modeling.data import load_data
 from rskip.language_modeling.settings import TrainingSettings

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 
 from rskip.cli._options import given_options, refuse_flags
-from rskip.cli._probe import probe_of
-from rskip.cli._training import changes_of_set
+from rskip.cli._training import changes_of_set, probe_of
 from rskip.cli.vision._arguments import out_of_memory_as_mistake
 from rskip.experiments.recipe import load_recipe
 from rskip.files.cache import expanded_path

@@ -6,26 +6,24 @@ A checkpoint stores a digest of each dictionary in its `extra_state`. A checkpoi
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 from typing import Any
 
 from fairseq_compat.one_line_errors import UsageError
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 KEY = "dictionaries"  # in extra_state
 
 
 def compare_dictionaries(module: Any) -> None:
     """Wraps the trainer's `save_checkpoint` and `load_checkpoint`."""
-    save, load = module.Trainer.save_checkpoint, module.Trainer.load_checkpoint
 
-    @functools.wraps(save)
-    def save_checkpoint(self: Any, filename: str, extra_state: dict[str, Any]) -> None:
+    @wraps(module.Trainer, "save_checkpoint")
+    def save_checkpoint(save: Any, self: Any, filename: str, extra_state: dict[str, Any]) -> None:
         save(self, filename, {**extra_state, KEY: _digests(self.task)})
 
-    @functools.wraps(load)
-    def load_checkpoint(self: Any, filename: str, *args: Any, **options: Any) -> Any:
+    @wraps(module.Trainer, "load_checkpoint")
+    def load_checkpoint(load: Any, self: Any, filename: str, *args: Any, **options: Any) -> Any:
         state = load(self, filename, *args, **options)
         before, now = (state or {}).get(KEY, {}), _digests(self.task)
         if differing := [side for side in before if now.get(side, before[side]) != before[side]]:
@@ -35,8 +33,6 @@ def compare_dictionaries(module: Any) -> None:
                 "checkpoint's data, or prepare yours with its dictionaries (fairseq-preprocess --srcdict and --tgtdict)"
             )
         return state
-
-    module.Trainer.save_checkpoint, module.Trainer.load_checkpoint = save_checkpoint, load_checkpoint
 
 
 def _digests(task: Any) -> dict[str, str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from typing import Any
 
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 from rskip.machine.torch_errors import out_of_memory
 
 logger = logging.getLogger(__name__)
@@ -25,18 +24,15 @@ def advice(sample: dict[str, Any]) -> str:
 
 def name_the_batch(module: Any) -> None:
     """Wraps the tasks' forward and backward pass. It raises the error again: on a GPU fairseq skips the batch."""
-    original = module.FairseqTask.train_step
 
-    @functools.wraps(original)
-    def train_step(self: Any, sample: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    @wraps(module.FairseqTask, "train_step")
+    def train_step(original: Any, self: Any, sample: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         try:
             return original(self, sample, *args, **kwargs)
         except (RuntimeError, MemoryError) as error:
             if out_of_memory(error) and "prev_output_tokens" in sample.get("net_input", {}):
                 logger.warning(advice(sample))
             raise
-
-    module.FairseqTask.train_step = train_step
 
 
 OUT_OF_MEMORY = Patch(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from fairseq_compat.one_line_errors import UsageError
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 from rskip.connections import is_profiled
 
 
@@ -14,10 +13,9 @@ def refuse_unprofiled(module: Any) -> None:
     """Wraps `FairseqTask.begin_epoch`, to refuse a model without its profiling pass before the first epoch."""
     from rskip.fairseq_plugin.model import TrainedByFairseq
 
-    original = module.FairseqTask.begin_epoch
 
-    @functools.wraps(original)
-    def begin_epoch(self: Any, epoch: int, model: Any) -> None:
+    @wraps(module.FairseqTask, "begin_epoch")
+    def begin_epoch(original: Any, self: Any, epoch: int, model: Any) -> None:
         for stack, spec in model.connections.items() if isinstance(model, TrainedByFairseq) else ():
             if not is_profiled(getattr(model, stack)):
                 raise UsageError(
@@ -25,8 +23,6 @@ def refuse_unprofiled(module: Any) -> None:
                     "then add --finetune-from-model start.pt; or use wskip+ln, which starts at 1"
                 )
         original(self, epoch, model)
-
-    module.FairseqTask.begin_epoch = begin_epoch
 
 
 PROFILING_PASS = Patch(

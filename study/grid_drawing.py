@@ -1,0 +1,265 @@
+"""Figures of grids of connections and settings, and of training times, which only the project's own studies have.
+
+A grid's figure shows one point per seed and the connection's cost, or a map of means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape
+from itertools import groupby
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rskip.analysis import figures
+from rskip.analysis.charts import Chart, Row, View, chart, chosen
+from rskip.analysis.figures import Drawn
+from rskip.analysis.measurement import Measurement, Value
+from rskip.analysis.style import COLOUR_MAP, COLOURS, DECADE, MARKERS, STYLE, label_decades, named, word
+from rskip.experiments.grids import Grids, ranked_by
+from rskip.settings.errors import SettingError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_LINE, _CELL, _AROUND = 0.17, 0.32, 0.9  # inches: heights of a line of points, a cell, and the margins
+_OF_TIMES = 3.6  # inches
+_APART = 0.03  # distance between marks of diverged seeds, as a part of the panel's width
+_DARK = 0.5  # a cell's text is white up to this part of the colour scale
+_TEXT = {"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}  # text as text, not as outlines
+_REACH = 3.0  # distance from a value, in points, within which a pointer finds it
+
+
+def chart_of(measurement: Measurement, view: View) -> Chart:
+    """The chart of a measurement that the view selects: `chart`, also of a grid or of training times.
+
+    :raises SettingError: as `chart`.
+    """
+    kinds = {"grid": ("dots", "cells"), "times": ("times",)}.get(measurement.analysis)
+    if kinds is None:
+        return chart(measurement, view)
+    kind = view.kind or kinds[0]
+    if kind not in kinds:
+        raise SettingError.of_value("kind", kind, f"{' or '.join(kinds)} for {measurement.analysis}")
+    rows = chosen([dict(row) for row in measurement.rows], view)
+    if kind == "times":
+        return Chart(kind, rows, "time", "value", ("quantity",), (), line="model")
+    trained = {row["model"] for row in rows if row["seed"] is not None}
+    if not trained:
+        raise SettingError("", "nothing is left to draw", expected="a record that matches the choice")
+    if kind == "cells":
+        return Chart(kind, _cells(rows), "setting", "model", (), ("quantity",), colour="value")
+    rows = [row for row in rows if row["model"] in trained]
+    return Chart(kind, rows, "value", "model", ("quantity",), (), marker="setting")
+
+
+def draw_chart(shown: Chart, path: Path, **options: Any) -> tuple[Figure, list[Drawn]]:
+    """`rskip.analysis.figures.draw_chart`, also for grids and training times."""
+    draw = {"dots": draw_dots, "cells": draw_grid_cells, "times": draw_times}.get(shown.kind)
+    return figures.draw_chart(shown, path, other=(grid_height(shown), draw) if draw else None, **options)
+
+
+def svg_with_values(shown: Chart) -> str:
+    """The chart as an SVG element in which every point or cell has a target with its value.
+
+    A target is an invisible `<rect class="value" data-says="...">` on top of the figure from `draw_chart`. Text stays
+    text, and groups have no ids, so several charts can be in one page.
+    """
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "chart.svg")
+        figure, values = draw_chart(shown, path, style=STYLE | _TEXT)
+        svg = path.read_text(encoding="utf-8")
+    svg = re.sub('(?<=<g) id="[^"]*"|<metadata>.*?</metadata>\n', "", svg, flags=re.DOTALL)
+    width, height = (72 * inches for inches in figure.get_size_inches())
+    to_figure = figure.transFigure.inverted()
+    targets = []
+    for axes, row, (left, bottom, right, top) in values:
+        corners = to_figure.transform(axes.transData.transform([(left, bottom), (right, top)]))
+        (left, bottom), (right, top) = ((width * x, height * (1 - y)) for x, y in corners)
+        if shown.colour:
+            x, y, wide, high = left, top, right - left, bottom - top
+        else:
+            x, y, wide, high = left - _REACH, top - _REACH, 2 * _REACH, 2 * _REACH
+        box = f'x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}"'
+        targets.append(f'<rect class="value" {box} data-says="{escape(_says(shown, row), quote=True)}"/>')
+    element = svg[svg.index("<svg") : svg.rindex("</svg>")]
+    return "\n".join([element, '<g fill="none" pointer-events="all">', *targets, "</g>", "</svg>"])
+
+
+def _says(shown: Chart, row: Row) -> str:
+    """The words for a value and its position."""
+    keys = dict.fromkeys((shown.line, *shown.columns, *shown.panels, shown.marker, "seed"))
+    names = [named(key, row[key]) for key in keys if key and row.get(key) not in (None, "")]
+    places = {key: row[key] for key in (shown.x, shown.y) if key != "value"}
+    said = [
+        str(place) if isinstance(place, str) else f"{word(key).removesuffix('s')} {place:g}"
+        for key, place in places.items()
+    ]
+    value = row[shown.colour or "value"]
+    absent = "diverged" if row.get("diverged", True) else "no record"
+    return f"{', '.join([*names, *said])}: {absent if value is None else f'{value:.4g}'}"
+
+
+def grid_measurement(grids: Grids, name: str) -> Measurement:
+    """The content of the table of this name, seed by seed.
+
+    A row without a value is a seed that diverged; without a seed too, it is a cell without records. Rows without a
+    setting are further values of a line.
+    """
+    task, rows = grids.of_table[name][0].task, list[tuple[Value, ...]]()
+    metric = ranked_by(task).metric
+    for line in grids.lines(name):
+        model = line[0].recipe.parts[-2]
+        for cell in line:
+            ended = {record.seed: figure for record, figure in zip(cell.ended, cell.figures, strict=True)}
+            setting, seeds = cell.recipe.parts[-1], [record.seed for record in cell.records]
+            rows += [(model, setting, seed, metric, ended.get(seed)) for seed in seeds]
+            rows += [] if seeds else [(model, setting, None, metric, None)]
+        further = grids.figures(name, line[0].recipe)
+        rows += [(model, "", None, quantity, figure) for quantity, figure in further.items() if figure is not None]
+    keys = ("model", "setting", "seed", "quantity", "value")
+    return Measurement(analysis="grid", conditions={}, rows=[dict(zip(keys, row, strict=True)) for row in rows])
+
+
+def grid_sources(grids: Grids, name: str) -> list[Path]:
+    """The paths of the records of a grid."""
+    return [record.path for line in grids.lines(name) for cell in line for record in cell.records]
+
+
+def grid_height(shown: Chart) -> float:
+    """In inches."""
+    if shown.kind == "times":
+        return _OF_TIMES
+    models = len(_in_order(shown.rows, "model"))
+    if shown.kind == "dots":
+        return _LINE * models + _AROUND
+    return (_CELL * models + _AROUND) * len(_in_order(shown.rows, "quantity"))
+
+
+def draw_dots(figure: Figure, shown: Chart) -> list[Drawn]:
+    """One panel per quantity, one line per model, one point per seed; × at the edge marks a diverged seed."""
+    from matplotlib.lines import Line2D
+
+    quantities, models, settings = (_in_order(shown.rows, key) for key in ("quantity", "model", "setting"))
+    trained = {row["setting"] for row in shown.rows if row["seed"] is not None}
+    settings = [setting for setting in settings if setting in trained]
+    styles: dict[str, dict[str, Any]] = {
+        setting: {"color": COLOURS[at % len(COLOURS)], "marker": MARKERS[at % len(MARKERS)], "linestyle": ""}
+        for at, setting in enumerate(settings)
+    }
+    widths = [3.0] + [1.0] * (len(quantities) - 1)
+    panels = figure.subplots(1, len(quantities), squeeze=False, sharey=True, width_ratios=widths)[0]
+    styles[""] = {"color": "0.3", "marker": "|", "linestyle": ""}  # a cost
+    drawn: list[Drawn] = []
+    for axes, quantity in zip(panels, quantities, strict=True):
+        rows = [row for row in shown.rows if row["quantity"] == quantity]
+        values = [row["value"] for row in rows if row["value"] is not None]
+        for row in rows:
+            if row["value"] is not None:
+                x, y = row["value"], models.index(row["model"])
+                axes.plot(x, y, alpha=0.8, **styles[row["setting"]])
+                drawn.append((axes, row, (x, y, x, y)))
+        if values and min(values) > 0 and max(values) > DECADE * min(values):
+            axes.set_xscale("log")
+            label_decades(axes.xaxis, values)
+        axes.set_xlabel(word(quantity))
+        axes.tick_params(left=axes is panels[0])
+        for model, group in groupby(rows, key=lambda row: row["model"]):
+            for count, row in enumerate(filter(_diverged, group)):
+                at, y = 1.0 - _APART * count, models.index(model)
+                style = {**styles[row["setting"]], "marker": "x", "transform": axes.get_yaxis_transform()}
+                axes.plot(at, y, clip_on=False, **style)
+                x = axes.transData.inverted().transform(axes.transAxes.transform((at, 0.0)))[0]
+                drawn.append((axes, row, (x, y, x, y)))
+    panels[0].set_yticks(range(len(models)), models)
+    panels[0].set_ylim(len(models) - 0.5, -0.5)
+    handles = [Line2D([], [], label=name, **styles[name]) for name in settings]
+    if any(map(_diverged, shown.rows)):
+        handles.append(Line2D([], [], label="diverged", color="0.3", linestyle="", marker="x"))
+    if handles:
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    return drawn
+
+
+def draw_grid_cells(figure: Figure, shown: Chart) -> list[Drawn]:
+    """A map of models × settings for each quantity. A cell contains its mean, or says that its seeds diverged."""
+    quantities, models, settings = (_in_order(shown.rows, key) for key in ("quantity", "model", "setting"))
+    drawn: list[Drawn] = []
+    for axes, quantity in zip(figure.subplots(len(quantities), 1, squeeze=False)[:, 0], quantities, strict=True):
+        cells = np.full((len(models), len(settings)), np.nan)
+        rows = [row for row in shown.rows if row["quantity"] == quantity]
+        for row in rows:
+            if row["seeds"]:
+                cells[models.index(row["model"]), settings.index(row["setting"])] = row["value"]
+        image = axes.imshow(cells, cmap=COLOUR_MAP, aspect="auto")
+        for row in rows:
+            x, y = settings.index(row["setting"]), models.index(row["model"])
+            said = [f"{row['value']:.2f}"] if row["seeds"] else []
+            if row["diverged"]:
+                said.append("diverged" if row["diverged"] == 1 and not said else f"{row['diverged']} diverged")
+            dark = row["seeds"] and image.norm(row["value"]) < _DARK
+            axes.text(x, y, "\n".join(said), ha="center", va="center", color="white" if dark else "black", fontsize=7)
+            drawn.append((axes, row, (x - 0.5, y + 0.5, x + 0.5, y - 0.5)))
+        axes.grid(False)
+        axes.set_xticks(range(len(settings)), settings)
+        axes.set_yticks(range(len(models)), models)
+        figure.colorbar(image, ax=axes, label=word(quantity), pad=0.01, aspect=12)
+    return drawn
+
+
+def draw_times(figure: Figure, shown: Chart) -> list[Drawn]:
+    """A point with its interval per model. Those that no other one beats in both time and value are named.
+
+    The models of the first group are joined by a line.
+    """
+    axes = figure.subplots()
+    groups = _in_order(shown.rows, "group")
+    drawn: list[Drawn] = []
+    for at, group in enumerate(groups):
+        rows = sorted((row for row in shown.rows if row["group"] == group), key=lambda row: row["time"])
+        colour = COLOURS[at % len(COLOURS)]
+        style: dict[str, Any] = {"color": colour, "marker": MARKERS[at % len(MARKERS)]}
+        style["linestyle"] = "-" if at == 0 else ""
+        axes.plot([row["time"] for row in rows], [row["value"] for row in rows], label=group, **style)
+        for row in rows:
+            if row["lower"] is not None:
+                axes.plot([row["time"]] * 2, [row["lower"], row["upper"]], color=colour, linewidth=0.7, alpha=0.6)
+            drawn.append((axes, row, (row["time"], row["value"]) * 2))
+    for row in shown.rows:
+        beaten = (o["time"] <= row["time"] and o["value"] <= row["value"] and o is not row for o in shown.rows)
+        if not any(beaten):
+            where = (row["time"], row["value"])
+            axes.annotate(row["model"], where, xytext=(3, -8), textcoords="offset points", fontsize=7)
+    axes.set_xlabel(word("time_of_training"))
+    axes.set_ylabel(word(shown.rows[0]["quantity"]))
+    figure.legend(loc="outside lower center", ncols=len(groups))
+    return drawn
+
+
+def _diverged(row: Row) -> bool:
+    """False for a cell without a record, which has no seed."""
+    return row["value"] is None and row["seed"] is not None
+
+
+def _in_order(rows: Sequence[Row], key: str) -> list[Any]:
+    return list(dict.fromkeys(row[key] for row in rows))
+
+
+def _cells(rows: Sequence[Row]) -> list[Row]:
+    """One row per cell of a grid: the mean over seeds that did not diverge, and the numbers that did and did not."""
+    found: dict[tuple[Value, ...], list[float | None]] = {}
+    for row in rows:
+        if row["setting"]:
+            seeds = found.setdefault((row["model"], row["setting"], row["quantity"]), [])
+            seeds += [row["value"]] if row["seed"] is not None else []
+    cells = []
+    for (model, setting, quantity), values in found.items():
+        ended = [value for value in values if value is not None]
+        cell = {"model": model, "setting": setting, "quantity": quantity, "value": fmean(ended) if ended else None}
+        cells.append(cell | {"seeds": len(ended), "diverged": len(values) - len(ended)})
+    return cells
