@@ -22,9 +22,7 @@ _COMMON = ("kind", "results", "runs", "variants")  # the same for all variants o
 _Name = Annotated[
     str, msgspec.Meta(pattern="^[a-z0-9][a-z0-9_.-]*$", extra={"expected": "the name of a variant, such as 2rskip_ln"})
 ]
-_SOME = msgspec.Meta(min_length=1, extra={"expected": "one or more variants"})
-_Named: Any = Annotated[dict[_Name, dict[str, Any] | None], _SOME]
-_Grid: Any = Annotated[list[_Named], _SOME]
+_Named = dict[_Name, dict[str, Any] | None]
 
 
 class Variant(NamedTuple):
@@ -41,9 +39,12 @@ def read_variants(content: Mapping[str, Any]) -> dict[str, Variant]:
     """
     if "variants" not in content:
         return {}
-    if isinstance(content["variants"], list):
-        return _combinations(convert(content["variants"], _Grid, name="variants"))
-    changes: dict[str, Any] = convert(content["variants"], _Named, name="variants")
+    given = content["variants"]
+    if isinstance(given, (list, dict)) and not (given and all(given)):
+        raise SettingError("variants", "is empty", expected="one or more variants")
+    if isinstance(given, list):
+        return _combinations(convert(given, list[_Named], name="variants"))
+    changes: dict[str, Any] = convert(given, _Named, name="variants")
     _check_changes("variants", changes)
     return {name: Variant((name,), change or {}) for name, change in changes.items()}
 

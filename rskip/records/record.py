@@ -15,6 +15,7 @@ from rskip.files.whole import atomic_file
 from rskip.machine.environment import Git, Machine
 from rskip.records.address import run_address
 from rskip.settings.check import check, convert
+from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
 
 RESULTS = Path("results")  # the folder of records, unless a recipe names another one
@@ -128,6 +129,9 @@ def record_path(run: str, seed: int, results: Path = RESULTS) -> Path:
 def read_record(path: Path) -> Record:
     """:raises SettingError: one line that names the file and the field."""
     content = read_state(path, dict[str, Any], advice=_ADVICE)
+    if "recipe" not in content:
+        advice = f"move it out of the folder of records, or give another folder, such as {RESULTS}"
+        raise SettingError("", "this is not a run record from `rskip run`", advice=advice, source=str(path))
     return as_state({**content, "path": path}, Record, source=str(path), advice=_ADVICE)
 
 

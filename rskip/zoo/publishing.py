@@ -78,7 +78,7 @@ def plan_entry(
     :raises FileNotFoundError: a file of the folder is missing.
     :raises ValueError: the files, scores and records do not match, or another run has the name.
     """
-    check_run([record, *(each for each in records if each is not record)])
+    check_run(records)
     task = task_of_record(record)
     check_score(score, record, task)
     model = task.describe(files, record)

@@ -96,7 +96,7 @@ def test_another_baseline_is_chosen_on_the_command_line(
     for arguments, message in (
         (["mine", "--baseline", "twic"], "--baseline is 'twic': expected a variant of mine (did you mean 'twice'?)"),
         (["some-table-1", "--baseline", "twice"], "some-table-1 has no variants to compare; leave out --baseline, or"),
-        (["--format", "csv"], "--format is given without NAME: expected the name of a recipe"),
+        (["--format", "csv"], "--format is given without NAME: leave it out"),
     ):
         assert main(["report", *arguments]) == 2
         assert message in capsys.readouterr().err

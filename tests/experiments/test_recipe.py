@@ -260,8 +260,8 @@ WRONG = [  # a recipe; what its error says
     (VISION + "paper: [{error: 1.0, accuracy: 2.0, table: rSkip Table 2}]\n", "paper[0] has 2 scores: expected one"),
     (VISION + "batch_size: 4\n", "unknown key batch_size; did you mean train.batch_size?"),
     (RECIPE + "variants:\n", "variants is None"),
-    (RECIPE + "variants: {}\n", "variants is empty: expected one or more variants, or no `variants`"),
-    (RECIPE + "variants: [{a: }, {}]\n", "variants[1] is empty: expected one or more variants"),
+    (RECIPE + "variants: {}\n", "variants is empty: expected one or more variants"),
+    (RECIPE + "variants: [{a: }, {}]\n", "variants is empty: expected one or more variants"),
     (RECIPE + "variants: [{a: }, {b: {kind: vision}}]\n", "variants[1].b.kind can't be changed by a variant"),
     (RECIPE + "variants: [{a: , a_b: }, {b_c: , c: }]\n", "two combinations with the name a_b_c; rename a part"),
     (RECIPE + "variants: {a/b: {}}\n", "variants.a/b is a key: expected the name of a variant, such as 2rskip_ln"),
@@ -288,7 +288,6 @@ def test_mistaken_overrides(write: Write) -> None:
         "kind=vision": "kind can't be overridden",
         "corpus.name=x": "corpus is one value",
         "train.lr=[": "override train.lr=[, line 1: not valid YAML",
-        "expected.machine=3": "expected.machine is 3.0: expected text",
     }.items():
         with pytest.raises(SettingError) as error:
             load_recipe(path, overrides=[override])

@@ -53,7 +53,6 @@ WRONG: dict[str, dict[str, object]] = {  # the setting that is named -> what is 
     "seed": {"seed": True},
     "curve[0].epoch": {"curve": [{"epoch": "3"}]},
     "machine.cpu": {"machine": {"threads": 2}},
-    "metrics": {"metrics": {}},
     "metrics.sacrebleu": {"metrics": {"sacrebleu": float("nan")}},
     "checkpoint_sha256": {"checkpoint_sha256": "abc"},
     "training.pieces": {"training": {"seconds": 3}},

@@ -130,7 +130,6 @@ def test_figures_that_can_not_be_made_are_one_line(figures: Path, capsys: pytest
         ("a: {title: b}", f"{at}a.source is missing: expected a file in docs/figures/ or study/results/"),
         ("A b: {}", f"{at}A b is a key: expected a name of a-z, 0-9 and _"),
         ("a: {source: docs/figures/measured.json, models: [sass]}", f"{at}a.models is 'sass': expected sas; did you"),
-        ("a: {source: [results/*/1.json, docs/figures/measured.json]}", f"{at}a curves and gradients in one figure: "),
         (
             "a: {source: docs/figures/measured.json, kind: maps}",
             f"{at}a.kind is 'maps': expected blocks, cells, curves,",

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from rskip.analysis.figures import draw
+from rskip.analysis.charts import View
 from rskip.experiments.recipe import all_recipes
 from rskip.records import Record
 from rskip.records.statistics import holm
 from study.costs import Cost, Costs, Model, read_costs
+from study.grid_drawing import chart_of, draw_chart
 from study.lm_field import SAME_TIME, HigherRates, LanguageModelField, Welch, mean_interval, welch
 
 NOISE = (-0.002, -0.001, 0.0, 0.001, 0.002)
@@ -119,7 +120,7 @@ def test_two_seeds_are_no_test_and_no_records_no_rows(field, tmp_path):
     assert "prenorm+ln, 2,500 updates; " in made.table().notes[1], "what is missing is named"
     assert field({}).table().rows == [] and not field({}).measurement().rows
     pytest.importorskip("matplotlib")
-    draw(made.measurement(), tmp_path / "times.svg")
+    draw_chart(chart_of(made.measurement(), View()), tmp_path / "times.svg")
     assert (tmp_path / "times.svg").stat().st_size > 5000
 
 
