@@ -62,7 +62,7 @@ def test_a_gpu_is_named_in_place_of_the_cpu(make_record: MakeRecord) -> None:
 def test_seeds_that_can_not_be_averaged_are_an_error(make_record: MakeRecord) -> None:
     other = {"corpus": "numbers-en-de", "train": {"lr": 0.003}}
     for change, message in (
-        ({"config": other}, r"results/numbers/1.json and results/numbers/2.json have different settings \(kind, train\)"),
+        ({"config": other}, r"numbers/1.json and results/numbers/2.json have different settings \(kind, train\)"),
         ({"signatures": {"sacrebleu": "other"}}, "scored differently"),
     ):
         with pytest.raises(ValueError, match=message):
