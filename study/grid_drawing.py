@@ -18,9 +18,18 @@ import numpy as np
 
 from rskip.analysis import figures
 from rskip.analysis.charts import Chart, Row, View, chart, chosen
-from rskip.analysis.figures import Drawn
+from rskip.analysis.figures import (
+    COLOUR_MAP,
+    COLOURS,
+    DECADE,
+    MARKERS,
+    STYLE,
+    Drawn,
+    label_decades,
+    named,
+    word,
+)
 from rskip.analysis.measurement import Measurement, Value
-from rskip.analysis.style import COLOUR_MAP, COLOURS, DECADE, MARKERS, STYLE, label_decades, named, word
 from rskip.experiments.grids import Grids, ranked_by
 from rskip.settings.errors import SettingError
 

@@ -61,9 +61,11 @@ def examine(user_dir: str | None) -> Findings:
     check_packages(findings)
     check_extras(findings)
     check_kernels(findings, pytorch=check_pytorch(findings))
-    check_compiler(findings)
+    findings.show("C++ compiler", compiler() or "none (needed to install fairseq)")
     check_fairseq(findings, user_dir=folder)
-    check_cache(findings)
+    cache = cache_folder()
+    size = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()) if cache.is_dir() else 0
+    findings.show("downloads", f"{cache} ({size / 1e6:.1f} MB; set RSKIP_DATA to use another folder)")
     return findings
 
 
@@ -181,13 +183,6 @@ def check_pytorch(findings: Findings) -> bool:
     return True
 
 
-def check_cache(findings: Findings) -> None:
-    """Shows the folder of the download cache and its size."""
-    folder = cache_folder()
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
-    findings.show("downloads", f"{folder} ({size / 1e6:.1f} MB; set RSKIP_DATA to use another folder)")
-
-
 def check_kernels(findings: Findings, *, pytorch: bool) -> None:
     """Reports the compiled kernels, and the number of weight bits that they multiply in an 8-bit model.
 
@@ -208,11 +203,6 @@ def check_kernels(findings: Findings, *, pytorch: bool) -> None:
     else:
         remedies = f"{found.problem}; or {advice('torch')}"
         findings.wrong.append(f"translation needs the compiled kernels or PyTorch: {remedies}")
-
-
-def check_compiler(findings: Findings) -> None:
-    """Checks for the compiler that installing fairseq needs."""
-    findings.show("C++ compiler", compiler() or "none (needed to install fairseq)")
 
 
 def check_fairseq(findings: Findings, *, user_dir: str | None = None) -> None:

@@ -27,7 +27,7 @@ from rskip.experiments.comparisons import (
 )
 from rskip.experiments.recipe import Recipe, written_path
 from rskip.records import Record
-from rskip.records.address import run_address
+from rskip.records.record import run_address
 from rskip.records.tables import Table, summarise
 from rskip.settings.user_dir import suggested_command
 from rskip.tasks import Column, Task

@@ -21,7 +21,7 @@ import msgspec
 
 from rskip.experiments.variants import Variant, choose_variants, merge, read_variants
 from rskip.records import RESULTS, Record, record_path
-from rskip.records.address import run_address, without_hash
+from rskip.records.record import run_address, without_hash
 from rskip.settings.check import convert, field_names
 from rskip.settings.errors import SettingError, did_you_mean
 from rskip.settings.text import parse_overrides, read_yaml, set_dotted
@@ -122,7 +122,7 @@ class Recipe:
 
     @property
     def run(self) -> str:
-        """The address of its runs, with a hash of any overrides: see `rskip.records.address`."""
+        """The address of its runs, with a hash of any overrides: see `rskip.records.record`."""
         return run_address(self.path.stem, self.variant, self.overrides)
 
     @property

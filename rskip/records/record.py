@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from itertools import combinations
 from pathlib import Path
@@ -13,7 +15,6 @@ import msgspec
 from rskip.files.state import as_state, read_state
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import Git, Machine
-from rskip.records.address import run_address
 from rskip.settings.check import check, convert
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
@@ -119,6 +120,23 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         del content["path"]
         with atomic_file(path) as temporary:
             temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def run_address(recipe: str, variant: str | None, overrides: Mapping[str, Any] | None = None) -> str:
+    """`recipe/variant`, or `recipe` if the recipe has no variants, and a hash of the overrides if there are any.
+
+    It is also the path of the run's folder in runs/, results/ and checkpoints/.
+    """
+    address = recipe if variant is None else f"{recipe}/{variant}"
+    if not overrides:
+        return address
+    canonical = json.dumps(dict(overrides), sort_keys=True, separators=(",", ":"))
+    return f"{address}-{hashlib.sha256(canonical.encode()).hexdigest()[:8]}"
+
+
+def without_hash(run: str) -> str:
+    """A run's address without the hash of overrides."""
+    return re.sub(r"-[0-9a-f]{8}$", "", run)
 
 
 def record_path(run: str, seed: int, results: Path = RESULTS) -> Path:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from rskip.records import Record, read_record, read_records, read_run_records, record_path
+from rskip.records.record import run_address
 from rskip.settings.errors import SettingError
 
 MakeRecord = Callable[..., Record]
@@ -80,3 +81,10 @@ def test_what_is_not_a_record_names_the_file_and_the_field(make_record: MakeReco
     path.write_text('{"tokens": 9}')  # another program's file: the advice must not be to remove it
     with pytest.raises(SettingError, match="not a run record from `rskip run`; move it out of the folder"):
         read_record(path)
+
+
+def test_a_run_is_addressed_by_recipe_variant_and_overrides() -> None:
+    assert run_address("a", "b") == run_address("a", "b", {}) == "a/b" and run_address("a", None) == "a"
+    # sha256 of {"average.last":2,"train.lr":0.003}
+    assert run_address("a", "b", {"train.lr": 0.003, "average.last": 2}) == "a/b-54661a6c"
+    assert run_address("a", None, {"average.last": 2, "train.lr": 0.003}) == "a-54661a6c"

@@ -65,29 +65,17 @@ def make_entry() -> MakeEntry:
             for path in sorted(folder.rglob("*"))
             if path.is_file()
         }
+        score = ModelScore(
+            dataset="cifar10", split="test", metric="error", value=90.0, spread=None, seeds=(1,), signature=None,
+            of="published weights",
+        )  # fmt: skip
         values: dict[str, Any] = {
-            "name": CLASSIFIER,
-            "task": "vision",
-            "architecture": "preact_resnet8",
-            "connection": "2rskip+ln",
-            "parameters": 75_290,
-            "folder": f"checkpoints/{folder.name}",
-            "url": None,
-            "files": files,
-            "dtype": "float32",
-            "figures": (
-                ModelScore(
-                    dataset="cifar10", split="test", metric="error", value=90.0, spread=None, seeds=(1,),
-                    signature=None, of="published weights",
-                ),
-            ),
-            "recipe": "none/plain",
-            "seed": 1,
-            "commit": None,
-            "licence": "MIT",
-            "data_terms": "made up",
+            **dict.fromkeys(("url", "commit", "checkpoint_sha256")),
+            **{"name": CLASSIFIER, "task": "vision", "folder": f"checkpoints/{folder.name}", "files": files, "seed": 1},
+            **{"architecture": "preact_resnet8", "connection": "2rskip+ln", "parameters": 75_290, "dtype": "float32"},
+            **{"figures": (score,), "recipe": "none/plain", "licence": "MIT", "data_terms": "made up"},
             "paper": Paper(title="none", authors="nobody", url="https://paper.example", part=None),
-        }  # fmt: skip
+        }
         return ModelEntry(**{**values, **changes})
 
     return make_entry

@@ -82,34 +82,24 @@ def test_a_path_that_holds_no_model(
     in_registry: Path, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    for step in (500, 1000):
-        (tmp_path / f"trainer/checkpoint-{step}").mkdir(parents=True)
-        (tmp_path / f"trainer/checkpoint-{step}/config.json").write_text('{"model_type": "marian"}')
-    (tmp_path / "graphs").mkdir()
-    (tmp_path / "graphs/onnx.json").touch()
+    steps = [f"trainer/checkpoint-{step}/config.json" for step in (500, 1000)]
+    for name in ("empty/x", "graphs/onnx.json", *steps):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text('{"model_type": "marian"}')
+    torch.save({"model": {}, "cfg": {"model": {}, "task": {"_name": "translation"}}}, "a.pt")
     wrong: list[tuple[Any, str]] = [
-        ("runs/none", "runs/none: no such folder: "),
-        (Path("none"), "none: no such folder: "),
-        ("empty", "empty: holds no model.safetensors: "),
-        (published / "config.json", f"{published / 'config.json'}: is a file: "),
+        (Path("none"), "none: no such folder: expected a complete folder from `rskip train`"),
+        ("empty", "empty: holds no model.safetensors: expected"),
+        (published / "config.json", "config.json: is a file: expected"),
+        ("trainer", "trainer: holds no model.safetensors: give trainer/checkpoint-1000,"),
+        ("graphs", "graphs: rskip.load and `rskip serve` can't read ONNX folders: use"),
+        ("empty:trainer/checkpoint-500", "can't read ensembles: use"),
+        ("a.pt", "a.pt is a translation model's checkpoint: convert it with `rskip import fairseq"),
+        ("none", "no pretrained model 'none'"),
     ]
     for path, message in wrong:
-        with pytest.raises(FileNotFoundError, match=f"^{message}expected a complete folder from `rskip train`, "):
+        with pytest.raises((FileNotFoundError, ValueError), match=re.escape(message)):
             rskip.load(path)
-    with pytest.raises(FileNotFoundError, match=r"^trainer: holds no model.safetensors: give trainer/checkpoint-1000,"):
-        rskip.load("trainer")
-    for path, what in (("graphs", "ONNX folders"), ("empty:trainer/checkpoint-500", "ensembles")):
-        with pytest.raises(FileNotFoundError, match=f"^{path}: rskip.load and `rskip serve` can't read {what}: use"):
-            rskip.load(path)
-    torch.save({"model": {}, "cfg": {"model": {}, "task": {"_name": "translation"}}}, "a.pt")
-    command = "`rskip import fairseq --checkpoint a.pt --dictionaries DATA --output MODEL`"
-    with pytest.raises(FileNotFoundError, match=f"^a.pt is a translation model's checkpoint: .* with {command}"):
-        rskip.load("a.pt")
-    with pytest.raises(ValueError, match="^no pretrained model 'none': .*; and there is no folder none$"):
-        rskip.load("none")
-    with pytest.raises(ValueError, match=rf"^{published} can't compute in 'int8': expected one of float32, bfloat16, "):
-        rskip.load(published, dtype="int8")
 
 
 def test_examples_of_cards_and_of_the_guide_work_as_written(

@@ -55,32 +55,19 @@ def make_run(run: str = RUN, *, errors: tuple[float, ...] = (8.0, 9.0), model: A
     folder.mkdir(parents=True)
     save_file({"w": np.ones(9, np.float32), "batches": np.ones(1, np.int64)}, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps({**CONFIG, "model": {**CONFIG["model"], **(model or {})}}))
-    return [
-        Record(
-            **{
-                "recipe": run.partition("/")[0],
-                "variant": run.partition("/")[2],
-                "kind": "vision",
-                "seed": seed,
-                "config": {"train": {"dataset": "cifar10"}},
-                "overrides": {},
-                "metrics": {"error": error, "accuracy": 100 - error, "test_loss": 0.3, "top5_error": 0.25 * seed},
-                "signatures": {},
-                "curve": [],
-                "training": {"seconds": 1.0, "pieces": 1},
-                "parameters": 271_000,
-                "checkpoint_sha256": f"{seed}" * 64,
-                "data": {},
-                "packages": {},
-                "machine": {"cpu": "Zuse Z4", "threads": 1},
-                "date": "2026-01-01",
-                "git": {"commit": f"{seed}" * 40, "dirty": False},
-                "path": Path("results", run, f"{seed}.json"),
-                **changes,
-            }
-        )
-        for seed, error in enumerate(errors, start=1)
-    ]
+    common: dict[str, Any] = {
+        **dict.fromkeys(("overrides", "signatures", "data", "packages"), {}),
+        **{"recipe": run.partition("/")[0], "variant": run.partition("/")[2], "kind": "vision", "curve": []},
+        **{"config": {"train": {"dataset": "cifar10"}}, "training": {"seconds": 1.0, "pieces": 1}},
+        **{"parameters": 271_000, "machine": {"cpu": "Zuse Z4", "threads": 1}, "date": "2026-01-01"},
+    }
+    made = []
+    for seed, error in enumerate(errors, start=1):
+        metrics = {"error": error, "accuracy": 100 - error, "test_loss": 0.3, "top5_error": 0.25 * seed}
+        own = {"seed": seed, "metrics": metrics, "checkpoint_sha256": f"{seed}" * 64}
+        own |= {"git": {"commit": f"{seed}" * 40, "dirty": False}, "path": Path("results", run, f"{seed}.json")}
+        made.append(Record(**{**common, **own, **changes}))
+    return made
 
 
 def plan(records: Sequence[Record], *, seed: int = 2, score: float = 9.0, **named: Any) -> ModelEntry:
