@@ -12,20 +12,43 @@ import io
 import json
 import re
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from fairseq import options
 
+from fairseq_compat.one_line_errors import UsageError
 from rskip.fairseq_plugin.flags import add_flags, fairseq_flags
 from rskip.settings.errors import nearest
 
 _UNKNOWN = re.compile(r"unrecognized arguments: --([\w-]+)")
 
 
-class _Refused(Exception):
-    pass
+class Refused(UsageError):
+    """Raised for arguments that fairseq's parser refuses."""
+
+
+def parse(program: str, words: Sequence[str]) -> Namespace:
+    """The arguments of a program of fairseq, by its own parser.
+
+    :raises UsageError: a flag is wrong; `Refused` if it is not one of rskip's.
+    """
+    before = sys.argv
+    sys.argv = [program, *words]  # fairseq looks for --user-dir here
+    try:
+        training = program == "fairseq-train"
+        parser = options.get_training_parser() if training else options.get_generation_parser()
+        parser.error = functools.partial(_refuse, known=parser._option_string_actions)
+        return options.parse_args_and_arch(parser, list(words))
+    except UsageError:
+        raise
+    except SystemExit:  # --help
+        raise Refused("it prints help and exits") from None
+    except Exception as error:  # fairseq evaluates some flags as Python, which may raise anything
+        raise Refused(" ".join(str(error).split()) or type(error).__name__) from error
+    finally:
+        sys.argv = before
 
 
 def refusal(program: str, before: Sequence[str], flags: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
@@ -39,18 +62,11 @@ def refusal(program: str, before: Sequence[str], flags: Mapping[str, Sequence[st
 
 
 def _parse(program: str, before: Sequence[str], flags: Mapping[str, Sequence[str]]) -> str | None:
-    words = [*before, *(word for each in flags.values() for word in each)]
-    sys.argv = [program, *words]  # fairseq looks for --user-dir here
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         try:
-            training = program == "fairseq-train"
-            parser = options.get_training_parser() if training else options.get_generation_parser()
-            parser.error = functools.partial(_refuse, known=parser._option_string_actions)
-            options.parse_args_and_arch(parser, words)
-        except SystemExit:  # --help
-            return "it prints help and exits"
-        except Exception as error:  # fairseq evaluates some flags as Python, which may raise anything
-            return " ".join(str(error).split()) or type(error).__name__
+            parse(program, [*before, *(word for each in flags.values() for word in each)])
+        except UsageError as error:
+            return str(error)
     return None
 
 
@@ -58,9 +74,9 @@ def _refuse(message: str, known: Iterable[str]) -> NoReturn:
     """Raises the parser's error, with the nearest of its flags for an unknown one."""
     unknown = _UNKNOWN.match(message)
     if unknown and unknown[1].replace("-", "_") in _own_flags() and "--arch" in known:
-        raise _Refused(f"--{unknown[1]} needs an architecture of rskip, such as transformer_skip_ln_iwslt")
+        raise Refused(f"--{unknown[1]} needs an architecture of rskip, such as transformer_skip_ln_iwslt")
     near = nearest(unknown[1], (flag.lstrip("-") for flag in known)) if unknown else []
-    raise _Refused(f"{message}; did you mean {near[0]}?" if near else message)
+    raise Refused(f"{message}; did you mean {near[0]}?" if near else message)
 
 
 @functools.cache

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NoReturn
 
 import numpy
-from fairseq import options, tasks, utils
+from fairseq import tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
 
 from fairseq_compat.one_line_errors import UsageError
 from rskip.analysis.signals import Masks
 from rskip.connections import AdminConnection, admin_profiling, find_family, parse_connection
+from rskip.fairseq_plugin.flag_check import Refused, parse
 from rskip.fairseq_plugin.model import ConnectionModel
 from rskip.files.whole import atomic_file
 from rskip.formulas.place import BRANCHES
@@ -38,7 +36,10 @@ def initialise(words: Sequence[str], output: Path) -> dict[str, list[float]]:
     :returns: ω of every block, by stack.
     :raises ValueError: fairseq refuses the words, or none of the model's connections needs the pass.
     """
-    args = _parse(words)
+    try:
+        args = parse("fairseq-train", words)
+    except Refused as error:
+        raise UsageError(f"fairseq-train refuses these flags: {error}") from None
     for name, value in _SET.items():
         setattr(args, name, value)
     cfg = convert_namespace_to_omegaconf(args)
@@ -92,25 +93,3 @@ def _weights(model: ConnectionModel, stack: str) -> list[float]:
 
 def _needs_profile(model: ConnectionModel) -> bool:
     return any(find_family(parse_connection(spec).family).needs_profile for spec in model.connections.values())
-
-
-def _parse(words: Sequence[str]) -> Namespace:
-    before = sys.argv
-    sys.argv = ["fairseq-train", *words]  # fairseq looks for --user-dir here
-    try:
-        parser = options.get_training_parser()
-        parser.error = _refuse
-        return options.parse_args_and_arch(parser, list(words))
-    except SystemExit:
-        raise UsageError("--help: expected fairseq-train's data and flags; see fairseq-train --help") from None
-    except UsageError:
-        raise
-    except Exception as error:  # fairseq evaluates some flags as Python, which may raise anything
-        wordless = "--arch is missing" if isinstance(error, RuntimeError) else type(error).__name__
-        _refuse(" ".join(str(error).split()) or wordless)
-    finally:
-        sys.argv = before
-
-
-def _refuse(message: str) -> NoReturn:
-    raise UsageError(f"fairseq-train refuses these flags: {message}")
