@@ -30,6 +30,7 @@ from rskip.analysis.figures import (
     word,
 )
 from rskip.analysis.measurement import Measurement, Value
+from rskip.analysis.registry import Kind
 from rskip.experiments.grids import Grids, ranked_by
 from rskip.settings.errors import SettingError
 
@@ -40,6 +41,7 @@ _LINE, _CELL, _AROUND = 0.17, 0.32, 0.9  # inches: heights of a line of points, 
 _OF_TIMES = 3.6  # inches
 _APART = 0.03  # distance between marks of diverged seeds, as a part of the panel's width
 _DARK = 0.5  # a cell's text is white up to this part of the colour scale
+_KINDS: dict[str, tuple[Kind, ...]] = {"grid": ("dots", "cells"), "times": ("times",)}  # the default first
 _TEXT = {"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}  # text as text, not as outlines
 _REACH = 3.0  # distance from a value, in points, within which a pointer finds it
 
@@ -49,9 +51,9 @@ def chart_of(measurement: Measurement, view: View) -> Chart:
 
     :raises SettingError: as `chart`.
     """
-    kinds = {"grid": ("dots", "cells"), "times": ("times",)}.get(measurement.analysis)
-    if kinds is None:
+    if measurement.analysis not in _KINDS:
         return chart(measurement, view)
+    kinds = _KINDS[measurement.analysis]
     kind = view.kind or kinds[0]
     if kind not in kinds:
         raise SettingError.of_value("kind", kind, f"{' or '.join(kinds)} for {measurement.analysis}")

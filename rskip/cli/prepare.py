@@ -126,9 +126,9 @@ def run(args: argparse.Namespace) -> int | None:
         kind = "texts in one language"
     elif args.corpus in CAPTION_CORPORA:
         kind = "image captions"
-    for other, options in _OPTIONS.items():
-        if other != kind:
-            refuse_options(args, options, f"is only for {other}")
+    for name, options in _OPTIONS.items():
+        if name != kind:
+            refuse_options(args, options, f"is only for {name}")
     if kind != "image captions":
         refuse_flags({"--images": args.images}, "is only for image captions")
     try:
