@@ -12,9 +12,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rskip.experiments.comparisons import Comparisons
-from rskip.experiments.overview import overview, results_table
 from rskip.experiments.recipe import all_recipes
-from rskip.experiments.results import Results
+from rskip.experiments.results import Results, overview, results_table
 from rskip.records.tables import fill_in, markdown_text, outdated_documents
 from study.claims import PAGE, claims_page, judge_claims
 from study.costs import Costs

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rskip.experiments.comparisons import Comparisons, run_command
-from rskip.experiments.overview import machine_label, run_label
-from rskip.experiments.results import read_results
+from rskip.experiments.results import machine_label, read_results, run_label
 from rskip.files.whole import atomic_file
 from rskip.records import Record
 from rskip.records.tables import Table

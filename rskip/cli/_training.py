@@ -11,7 +11,7 @@ from rskip.machine.ranks import Ranks
 from rskip.settings.text import parse_overrides
 
 if TYPE_CHECKING:
-    from rskip.analysis.observer import TraceObserver
+    from rskip.analysis.trace import TraceObserver
 
 
 def add_training_arguments(parser: argparse.ArgumentParser, *, change: str, without_probe: str = "") -> None:
@@ -50,7 +50,7 @@ def probe_of(args: argparse.Namespace, connection: str, ranks: Ranks) -> TraceOb
 
     :raises ValueError: the flags are wrong, or a model with this connection can't be probed.
     """
-    from rskip.analysis.observer import TraceObserver  # loads PyTorch, which --help doesn't need
+    from rskip.analysis.trace import TraceObserver  # loads PyTorch, which --help doesn't need
     from rskip.connections import find_family, parse_connection
 
     if args.probe_every is None:

@@ -19,9 +19,8 @@ from typing import get_args
 
 from rskip.cli._options import refuse_flags
 from rskip.experiments.comparisons import SEEDS, ComparisonTable, begun
-from rskip.experiments.overview import overview
 from rskip.experiments.recipe import find_recipe
-from rskip.experiments.results import read_results
+from rskip.experiments.results import overview, read_results
 from rskip.records.tables import Format
 
 

@@ -14,11 +14,11 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rskip.experiments.ray_task import RayTask, RunKilled
 from rskip.experiments.recipe import Recipe
 from rskip.experiments.runner import check_flags, check_mirror, missing_runs, run_words
 from rskip.extras import extra
@@ -26,8 +26,11 @@ from rskip.files.folder_lock import read_owner
 from rskip.machine.environment import available_cores
 from rskip.records import read_record
 from rskip.settings.errors import SettingError
+from rskip.tasks.process import end_of
 from rskip.tasks.run import Run, RunFolder
 
+_LOOKS = 10  # attempts, a second apart, before a new file of another machine counts as missing
+_PREFIX = "rskip run: error: "
 _ATTEMPTS = 5  # further attempts at a run whose machine or process was killed
 _POLL_SECONDS = 2.0
 _QUIET = 60.0  # minimum seconds between two lines of a run
@@ -37,6 +40,58 @@ _CONNECT_SECONDS = 10.0
 _OBJECT_STORE = 100 * 2**20  # bytes; the tasks exchange nothing
 _LOG = Path("runs", "ray.log")
 _RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}  # for a Ray that is started here
+
+
+class RunKilled(RuntimeError):
+    """Raised if the command was killed, because memory ran out or by a worker of Ray that ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayTask:
+    """The job of a worker.
+
+    :param folder: the project's folder, with the same path on all machines.
+    :param marker: a file in this folder.
+    :param words: words of the command after `rskip`.
+    :param log: log of the command, in the folder.
+    :param variables: additional environment variables.
+    """
+
+    folder: str
+    marker: str
+    words: Sequence[str] = ()
+    log: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self) -> str:
+        """Runs the command to its end. Returns its error in one line, or "".
+
+        :raises RunKilled: the command was killed, and may be started again.
+        """
+        if problem := self.problem_here():
+            return problem
+        try:
+            os.chdir(self.folder)
+            Path(self.log).parent.mkdir(parents=True, exist_ok=True)
+            environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.variables}
+            status, reason = end_of(["rskip", *self.words], log=Path(self.log), environment=environment)
+        except OSError as error:
+            return f"{socket.gethostname()}: {error}"
+        if status == -signal.SIGKILL:
+            raise RunKilled(f"killed on {socket.gethostname()}: {reason}")
+        ending = f"killed by signal {-status}: " if status < 0 else ""
+        return "" if status == 0 else f"{ending}{reason.removeprefix(_PREFIX)}"
+
+    def problem_here(self) -> str:
+        """The reason why this machine can't take part, or ""."""
+        for look in range(_LOOKS):
+            time.sleep(min(look, 1))
+            if Path(self.folder, self.marker).exists():
+                return ""
+        return (
+            f"{socket.gethostname()} doesn't see {self.folder}, or sees other files in it than this machine: put the "
+            "project's folder on a file system that all machines share under one path"
+        )
 
 
 def run_sweep(

@@ -13,9 +13,8 @@ import torch
 import torch.nn.functional as F
 
 from rskip.analysis.blocks import residual_blocks
-from rskip.analysis.observer import TraceObserver
 from rskip.analysis.signals import SignalRecorder
-from rskip.analysis.trace import read_updates
+from rskip.analysis.trace import TraceObserver, read_updates
 from rskip.vision import preact_resnet
 from rskip.vision.data import ImageSet, TrainingBatches
 from rskip.vision.training import Diverged, Interrupted, TrainingSettings, train

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rskip.cli.main import main
-from rskip.experiments.overview import overview, results_table
-from rskip.experiments.results import check_agreement, read_results
+from rskip.experiments.results import check_agreement, overview, read_results, results_table
 from rskip.records import Record
 
 MakeRecord = Callable[..., Record]

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from rskip.cli.main import main
-from rskip.experiments import ray_task, sweep
-from rskip.experiments.ray_task import RayTask, RunKilled
+from rskip.experiments import sweep
 from rskip.experiments.recipe import load_recipe, load_recipes
+from rskip.experiments.sweep import RayTask, RunKilled
 from rskip.extras import advice
 from rskip.files.folder_lock import read_owner
 from rskip.translation.data import data_folder
@@ -260,7 +260,7 @@ def test_a_task_is_the_command_and_says_in_one_line_what_went_wrong(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/x/1/run.log")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ray_task, "end_of", full)
+        patch.setattr(sweep, "end_of", full)
         problem = command("").run()
     assert problem.endswith(": [Errno 28] No space left on device: 'runs/x/1/run.log'")
 
@@ -268,7 +268,7 @@ def test_a_task_is_the_command_and_says_in_one_line_what_went_wrong(
 def test_a_machine_that_does_not_see_the_folder_runs_nothing(
     command: Callable[[str], RayTask], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_task, "_LOOKS", 1)
+    monkeypatch.setattr(sweep, "_LOOKS", 1)
     task = command("touch ran")
     (tmp_path / "bin").rename(tmp_path / "elsewhere")
     problem = task.run()

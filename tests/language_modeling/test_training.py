@@ -20,7 +20,7 @@ import pytest
 import torch
 import torch.distributed as distributed
 
-from rskip.analysis.observer import TraceObserver
+from rskip.analysis.trace import TraceObserver
 from rskip.checkpoint import read_checkpoint, untrained_language_model
 from rskip.cli.main import main as rskip_command
 from rskip.connections import list_connections

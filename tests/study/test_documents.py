@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rskip.analysis.measurement import Measurement
-from rskip.experiments.overview import results_table
+from rskip.experiments.results import results_table
 from rskip.records import Record
 from study.__main__ import main
 from study.figures import LIST

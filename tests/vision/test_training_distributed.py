@@ -21,8 +21,7 @@ import torch.distributed as distributed
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rskip.analysis.observer import TraceObserver
-from rskip.analysis.trace import read_updates
+from rskip.analysis.trace import TraceObserver, read_updates
 from rskip.cli.main import main as rskip_main
 from rskip.connections.norms import BatchNorm
 from rskip.machine.ranks import Ranks
