@@ -41,28 +41,22 @@ def run_recipes(
     for recipe in recipes:
         recipe.task.check(recipe.settings, gpus=runs[0][1].gpus)
     unfinished = [recipe for recipe, run in runs if not recipe.record_path(run.seed).exists()]
-    check_mirror(unfinished, mirror)
-    check_flags(unfinished)
+    check_inputs(unfinished, mirror=mirror)
     records = [run_seed(recipe, run) for recipe, run in runs]
     recipe, run = runs[-1]
     print(next_steps(records[-1], recipe, recipe.task.artifacts(run)), flush=True)
     return records
 
 
-def check_mirror(recipes: Sequence[Recipe], mirror: str | None) -> None:
-    """:raises SettingError: the mirror, if there is one, does not hold the data of the recipes."""
-    if mirror is not None:
-        for recipe in recipes:
-            recipe.task.check_mirror(recipe.settings, mirror=mirror)
+def check_inputs(recipes: Sequence[Recipe], *, mirror: str | None = None) -> None:
+    """Looks for the recipes' data in the mirror, and lets fairseq's parser check all of their flags, once.
 
-
-def check_flags(recipes: Sequence[Recipe]) -> None:
-    """Lets fairseq's parser check all of its flags in the recipes, once.
-
-    :raises SettingError: fairseq refuses a flag. Names the first one.
+    :raises SettingError: the mirror does not hold the data, or fairseq refuses a flag. Names the first one.
     """
     given = []
     for recipe in {recipe.run: recipe for recipe in recipes}.values():
+        if mirror is not None:
+            recipe.task.check_mirror(recipe.settings, mirror=mirror)
         flags = recipe.task.fairseq_flags(recipe.settings)
         given += [dataclasses.replace(each, source=recipe.source) for each in flags]
     check_fairseq_flags(given)
@@ -215,7 +209,7 @@ def print_commands(
     if gpus is None or gpus < 0:
         gpus = gpus_to_use(gpus)
     runs = plan_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus)
-    check_flags(recipes)
+    check_inputs(recipes)
     printed = set()
     for recipe, run in runs:
         for command in recipe.task.commands(run):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rskip.experiments.recipe import Recipe
-from rskip.experiments.runner import check_flags, check_mirror, missing_runs, run_words
+from rskip.experiments.runner import check_inputs, missing_runs, run_words
 from rskip.extras import extra
 from rskip.files.folder_lock import read_owner
 from rskip.machine.environment import available_cores
@@ -116,8 +116,7 @@ def run_sweep(
     if gpus is not None and gpus < 0:
         raise SettingError.of_value("gpus", gpus, "0 (the CPU) or more")
     missing = missing_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus or 0)
-    check_mirror([recipe for recipe, _ in missing], mirror)
-    check_flags([recipe for recipe, _ in missing])
+    check_inputs([recipe for recipe, _ in missing], mirror=mirror)
     if not missing:
         print("all runs are finished")
         return []
