@@ -28,13 +28,12 @@ def enabled_patches() -> list[Patch]:
 def add_patches(patches: Iterable[Patch]) -> None:
     """Adds a plug-in's patches, each only once. Modules that are already imported are patched immediately.
 
-    :raises ValueError: the name is taken by another patch, or a patch has `during`.
+    A patch has a name of its own and no `during`.
     """
     for patch in patches:
         if patch in REGISTRY:
             continue
-        if patch.during is not None or any(patch.name == other.name for other in REGISTRY):
-            raise ValueError(f"patch {patch.name}: expected a new name and no `during`")
+        assert patch.during is None and patch.name not in [other.name for other in REGISTRY]
         REGISTRY.append(patch)
         if patch in enabled_patches():
             for name in filter(sys.modules.__contains__, patch.modules):

@@ -65,10 +65,7 @@ class GateRecorder:
 
     @contextmanager
     def recording(self, masks: Mapping[str, Tensor] | None = None) -> Iterator[None]:
-        """A context that records one forward pass.
-
-        :param masks: true at positions that are not padding (B, T), by stage. None: nothing is padded.
-        """
+        """A context that records one forward pass; `masks` as in `SignalRecorder.recording`."""
 
         def on_call(block: Block, *_: Tensor) -> None:
             for name, values in gates_of(block).items():

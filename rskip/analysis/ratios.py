@@ -113,10 +113,7 @@ class RatioRecorder:
 
     @contextmanager
     def recording(self, masks: Mapping[str, Tensor] | None = None) -> Iterator[None]:
-        """A context that records one forward pass.
-
-        :param masks: true at positions that are not padding (B, T), by stage. None: nothing is padded.
-        """
+        """A context that records one forward pass; `masks` as in `SignalRecorder.recording`."""
 
         def on_call(block: Block, x: Tensor, f: Tensor, _: Tensor) -> None:
             mask = masks.get(block.stage) if masks else None

@@ -86,10 +86,7 @@ class StreamRecorder:
 
     @contextmanager
     def recording(self, masks: Mapping[str, Tensor] | None = None) -> Iterator[None]:
-        """A context that records one forward pass.
-
-        :param masks: true at positions that are not padding (B, T), by stage. None: nothing is padded.
-        """
+        """A context that records one forward pass; `masks` as in `SignalRecorder.recording`."""
 
         def on_enter() -> None:
             self._depth = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -68,8 +67,3 @@ def test_a_patch_that_is_left_out_is_not_applied(patch, monkeypatch: pytest.Monk
     monkeypatch.setenv("FAIRSEQ_COMPAT_DISABLE", "example")
     add_patches([patch])
     assert not hasattr(sys.modules["fairseq_example"], "times") and registry.REGISTRY[-1] is patch
-
-
-def test_a_name_that_is_taken_is_refused(patch) -> None:
-    with pytest.raises(ValueError, match="patch bf16: expected a new name"):
-        add_patches([replace(patch, name="bf16")])
