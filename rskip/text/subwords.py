@@ -7,7 +7,6 @@ import copy
 import functools
 import importlib.util
 import io
-import itertools
 import random
 import re
 import sys
@@ -25,11 +24,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 SubwordKind = Literal["bpe", "sentencepiece", "sentencepiece-bpe", "sentencepiece-bytes"]
-ForeignKind = Literal["marian", "sentencepiece-whole", "sentencepiece-merges"]
+ForeignKind = Literal["marian", "sentencepiece-whole"]
 """Units that rskip reads, but doesn't learn."""
 _REMEMBERED_WORDS = 300_000
 _LANGUAGE_TOKEN = re.compile(r">>.*?<<", re.DOTALL)
-_MARKED_WORD = re.compile("\u2581?[^\u2581]+|\u2581", re.DOTALL)
 _RESERVED = frozenset((BOS, EOS, PAD, UNK))  # of dictionaries, so no unit of a text
 _VERSION = re.compile(r"#version:\s*0\.[12](\.0+)*")  # versions that subword-nmt knows
 
@@ -293,65 +291,6 @@ class WholePieces(SentencePiece):
         return [self._processor.id_to_piece(number) for number in range(self._processor.get_piece_size())]
 
 
-class MergedPieces(WholePieces):
-    """As `WholePieces`, but letters are merged in the order of a list, as Hugging Face's tokenizers do.
-
-    SentencePiece merges any two units that are a unit together, and so can't express every list.
-
-    :param model: a serialised SentencePiece model of the units.
-    :param merges: pairs of units.
-    """
-
-    merges_name = "merges.txt"
-
-    def __init__(self, model: bytes, merges: Iterable[tuple[str, str]]) -> None:
-        super().__init__(model)
-        self._ranks = {pair: rank for rank, pair in enumerate(merges)}
-        self._known: dict[str, list[str]] = {}  # words and their units
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        merges = [line.split(" ") for line in read_lines(path.with_name(cls.merges_name))]
-        if any(len(merge) != 2 for merge in merges):
-            raise ValueError(f"{path.with_name(cls.merges_name)} has a line that is not a merge of two units")
-        with _naming(path):
-            return cls(path.read_bytes(), [(first, second) for first, second in merges])
-
-    def files(self) -> dict[str, bytes]:
-        merges = "".join(f"{first} {second}\n" for first, second in self._ranks)
-        return {**super().files(), self.merges_name: merges.encode("utf-8")}
-
-    def segment(self, words: str) -> str:
-        """Units joined by single spaces. Neighbouring letters that are no units make one unknown unit."""
-        text = self._processor.normalize(words)
-        if words.startswith((" ", "\u2581")) and text.startswith("\u2581\u2581"):  # Hugging Face adds no further space
-            text = text[1:]
-        if len(self._known) > _REMEMBERED_WORDS:
-            self._known = {}
-        return " ".join(unit for word in _MARKED_WORD.findall(text) for unit in self._units(word))
-
-    def _units(self, word: str) -> list[str]:
-        known = self._known
-        if word not in known:
-            units: list[str] = []
-            is_known = True
-            for letter in word:
-                was_known, is_known = is_known, not self._is_unknown(letter)
-                if units and not is_known and not was_known:
-                    units[-1] += letter
-                else:
-                    units.append(letter)
-            while pairs := [pair for pair in itertools.pairwise(units) if pair in self._ranks]:
-                best = min(pairs, key=self._ranks.__getitem__)
-                place = next(index for index, pair in enumerate(itertools.pairwise(units)) if pair == best)
-                units[place : place + 2] = ["".join(best)]
-            known[word] = units
-        return known[word]
-
-    def _is_unknown(self, letter: str) -> bool:
-        return bool(self._processor.is_unknown(self._processor.piece_to_id(letter)))
-
-
 class MarianPieces:
     """The units of a Marian model: one SentencePiece model per language, as in Hugging Face's MarianTokenizer.
 
@@ -404,7 +343,6 @@ _CLASSES: dict[str, Any] = {
     "sentencepiece-bytes": SentencePieceBytes,
     "marian": MarianPieces,
     "sentencepiece-whole": WholePieces,
-    "sentencepiece-merges": MergedPieces,
 }
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import count
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from torch import Tensor
 
+from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
 from rskip.checkpoint.stock import from_stock
 from rskip.settings.check import convert
@@ -36,7 +37,7 @@ _APART = re.compile(
 
 
 class StackSettings(msgspec.Struct, kw_only=True):
-    """What config.json says of a model; the defaults are those of transformers."""
+    """What config.json says of a model; the defaults are those of transformers for most families."""
 
     d_model: int = 1024
     encoder_layers: int = 12
@@ -49,35 +50,35 @@ class StackSettings(msgspec.Struct, kw_only=True):
     activation_function: Activation = "relu"
     scale_embedding: bool = True
     tie_word_embeddings: bool = True
+    share_encoder_decoder_embeddings: bool = True
     pad_token_id: int = 1
     eos_token_id: int = 2
+    decoder_start_token_id: int | None = 2
+    langs: tuple[str, str] = ("en", "de")
+    tokenizer_class: str = ""
 
 
-T = TypeVar("T", bound=msgspec.Struct)
+def read_settings(folder: Folder, **defaults: Any) -> StackSettings:
+    """The settings of a folder's model, with a family's own defaults."""
+    given = {name: folder.config.get(name) for name in StackSettings.__struct_fields__}
+    known = {**defaults, **{name: value for name, value in given.items() if value is not None}}
+    return convert(known, StackSettings, source=str(folder.path / CONFIG))
 
 
-def read_settings(folder: Folder, kind: type[T]) -> T:
-    """The settings of a folder's model."""
-    known = {name: folder.config[name] for name in kind.__struct_fields__ if folder.config.get(name) is not None}
-    return convert(known, kind, source=str(folder.path / CONFIG))
-
-
-def check_fairseq_order(config: StackSettings, folder: Folder, *, start: int | None = Dictionary.eos_index) -> None:
-    """Refuses a model that numbers its padding and end otherwise than our dictionaries, or starts with another token.
-
-    :param start: the token that decoding starts from.
-    """
-    order = {"pad_token_id": (config.pad_token_id, 1), "eos_token_id": (config.eos_token_id, 2)}
-    if start is not None:
-        order["decoder_start_token_id"] = start, Dictionary.eos_index
-    for name, (found, expected) in order.items():
-        if found != expected:
+def check_fairseq_order(config: StackSettings, folder: Folder, *, any_start: bool = False) -> None:
+    """Refuses a model that numbers padding and end otherwise than our dictionaries, or starts with another token."""
+    order = {"pad_token_id": 1, "eos_token_id": 2, **({} if any_start else {"decoder_start_token_id": 2})}
+    for name, expected in order.items():
+        if (found := getattr(config, name)) not in (expected, None):
             raise folder.wrong(name, found, str(expected))
 
 
-def stack_settings(config: StackSettings, *, connection: str, learned_positions: bool, **others: Any) -> dict[str, Any]:
-    """Our settings of a model.
+def checkpoint(
+    arch: str, weights: dict[str, Tensor], config: StackSettings, *, connection: str, learned: bool, **others: Any
+) -> Checkpoint:
+    """The checkpoint of weights under our names.
 
+    :param learned: whether positions are learned.
     :param others: settings of ours that config.json doesn't determine.
     """
     sides = {
@@ -89,10 +90,10 @@ def stack_settings(config: StackSettings, *, connection: str, learned_positions:
             "attention_heads": getattr(config, f"{side}_attention_heads"),
             "layers": getattr(config, f"{side}_layers"),
             "connection": connection,
-            "learned_pos": learned_positions,
+            "learned_pos": learned,
         }.items()
     }
-    return {
+    settings = {
         **sides,
         "activation_fn": ACTIVATIONS[config.activation_function],
         "no_scale_embedding": not config.scale_embedding,
@@ -100,6 +101,7 @@ def stack_settings(config: StackSettings, *, connection: str, learned_positions:
         "max_target_positions": config.max_position_embeddings,
         **others,
     }
+    return Checkpoint(model=weights, config={"task": "translation", "arch": arch, "model": settings})
 
 
 def stack_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -165,16 +167,20 @@ def numbered_tokens(folder: Folder, content: Mapping[str, Any]) -> dict[str, int
 
     :param content: of tokenizer.json.
     """
+    sources = {name: str(folder.path / name) for name in (ALL, ADDED, TOKENIZER)}
+    of_all = convert(_listed(content), list[dict[str, Any]], name="added_tokens", source=sources[ALL])
+    of_config = convert(_decoder(folder), dict[str, Any], name="added_tokens_decoder", source=sources[TOKENIZER])
+    entries = [
+        *((ALL, each.get("id"), each) for each in of_all),
+        *((ADDED, *each[::-1]) for each in token_numbers(read_optional(folder, ADDED), source=sources[ADDED]).items()),
+        *((TOKENIZER, int(key), each) for key, each in of_config.items() if key.isdecimal() and len(key) < 10),
+    ]
     found: dict[str, int] = {}
-    for name, numbers in (
-        (ALL, _of_all(content, source=str(folder.path / ALL))),
-        (ADDED, token_numbers(read_optional(folder, ADDED), source=str(folder.path / ADDED))),
-        (TOKENIZER, _of_config(folder)),
-    ):
-        for token, number in numbers.items():
-            if found.setdefault(token, number) != number:
-                problem = f"gives {token} the number {number:,}, but another file {found[token]:,}"
-                raise folder.error(problem, file=name, advice="give the files of one model")
+    for name, number, entry in entries:
+        token = _text(entry)
+        if token is not None and isinstance(number, int) and found.setdefault(token, number) != number:
+            problem = f"gives {token} the number {number:,}, but another entry {found[token]:,}"
+            raise folder.error(problem, file=name, advice="give the files of one model")
     return found
 
 
@@ -187,8 +193,7 @@ def added_tokens(
     :param fast: the tokenizer is one of Hugging Face's tokenizers, which differ from those in Python.
     :param drops_spaces: the tokenizer drops spaces next to the tokens, whatever their flags say.
     """
-    numbered = read_optional(folder, TOKENIZER).get("added_tokens_decoder") or {}
-    entries = [*numbered.values(), *_entries(content)]
+    entries = [*_decoder(folder).values(), *_listed(content)]
     flags = {text: entry for entry in entries if isinstance(entry, Mapping) and (text := _text(entry)) is not None}
     found = []
     for token in filter(None, tokens):
@@ -259,27 +264,12 @@ def dictionary_of(rows: Mapping[str, int], size: int, *, source: str) -> Diction
     return Dictionary(fit.get(row) or next(unnamed) for row in range(len(FIRST), size))
 
 
-def _of_all(content: Mapping[str, Any], *, source: str) -> dict[str, int]:
-    entries = convert(_entries(content), list[dict[str, Any]], name="added_tokens", source=source)
-    return dict(_numbered((each.get("id"), each) for each in entries))
-
-
-def _entries(content: Mapping[str, Any]) -> Any:
+def _listed(content: Mapping[str, Any]) -> Any:
     return content.get("added_tokens") or []
 
 
-def _of_config(folder: Folder) -> dict[str, int]:
-    source = str(folder.path / TOKENIZER)
-    added = read_optional(folder, TOKENIZER).get("added_tokens_decoder") or {}
-    entries = convert(added, dict[str, Any], name="added_tokens_decoder", source=source)
-    numbers = (int(number) if number.isdecimal() and len(number) < 10 else None for number in entries)
-    return dict(_numbered(zip(numbers, entries.values(), strict=True)))
-
-
-def _numbered(entries: Iterator[tuple[Any, Any]]) -> Iterator[tuple[str, int]]:
-    for number, entry in entries:
-        if isinstance(number, int) and (text := _text(entry)) is not None:
-            yield text, number
+def _decoder(folder: Folder) -> Any:
+    return read_optional(folder, TOKENIZER).get("added_tokens_decoder") or {}
 
 
 def _text(token: Any) -> str | None:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.hugging_face import common
 from rskip.checkpoint.hugging_face.folder import Folder
 from rskip.checkpoint.hugging_face.model import HuggingFaceModel
@@ -28,18 +27,10 @@ _END = "</w>"
 _OUTPUT = "model.decoder.output_projection.weight"
 
 
-class FSMTSettings(common.StackSettings, kw_only=True):
-    """What config.json says of the model; the defaults are those of transformers."""
-
-    langs: tuple[str, str] = ("en", "de")
-    decoder_start_token_id: int = 2
-    tie_word_embeddings: bool = False
-
-
 def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> HuggingFaceModel:
     """The model of an FSMT folder. See `read_hugging_face`."""
-    config = common.read_settings(folder, FSMTSettings)
-    common.check_fairseq_order(config, folder, start=config.decoder_start_token_id)
+    config = common.read_settings(folder, tie_word_embeddings=False)
+    common.check_fairseq_order(config, folder)
     about = common.read_optional(folder, common.TOKENIZER)
     common.refuse_added(
         [token for token in common.numbered_tokens(folder, {}) if token not in common.FIRST], "in FSMT", folder
@@ -57,15 +48,13 @@ def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> Hugging
         lowercase=bool(about.get("do_lower_case")),
     )
     return HuggingFaceModel(
-        checkpoint=Checkpoint(
-            model={**common.stack_weights(weights), **tables.weights()},
-            config={
-                "task": "translation",
-                "arch": "fsmt",
-                "model": common.stack_settings(
-                    config, connection=POSTNORM, learned_positions=False, **tables.settings()
-                ),
-            },
+        checkpoint=common.checkpoint(
+            "fsmt",
+            {**common.stack_weights(weights), **tables.weights()},
+            config,
+            connection=POSTNORM,
+            learned=False,
+            **tables.settings(),
         ),
         text=TextPipeline(text, _merges(folder)),
         source=_dictionary(folder, SOURCE_VOCABULARY, len(tables.source)),
@@ -82,7 +71,7 @@ def _check_pair(own: tuple[str, str], given: tuple[str | None, str | None], fold
             raise folder.error(problem, name=f"{side}_language")
 
 
-def _tables(weights: Mapping[str, Tensor], config: FSMTSettings, folder: Folder) -> common.Tables:
+def _tables(weights: Mapping[str, Tensor], config: common.StackSettings, folder: Folder) -> common.Tables:
     """The tables. Where the files hold equal ones, or one for several, they are one."""
     target = common.find_table(weights, (common.SIDES[1], _OUTPUT, *common.SIDES), folder)
     source = target

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.hugging_face import common
 from rskip.checkpoint.hugging_face.folder import Folder
 from rskip.checkpoint.hugging_face.model import HuggingFaceModel
@@ -32,29 +31,21 @@ _NEVER = -1e4  # a logit that is never the best, and that float16 can hold
 _FIRST_POSITION = 2  # row of the first position in our tables
 _POSITIONS = ("encoder.embed_positions.weight", "decoder.embed_positions.weight")
 _LANGUAGE = re.compile(r">>([\w-]+)<<")
+_Rows = tuple[Tensor, Dictionary]  # the rows of a Hugging Face embedding in the order of our dictionary
 
 
-class MarianSettings(common.StackSettings, kw_only=True):
-    """What config.json says of the model; the defaults are those of transformers."""
-
-    activation_function: common.Activation = "gelu"
-    scale_embedding: bool = False
-    share_encoder_decoder_embeddings: bool = True
-    decoder_start_token_id: int = 58100
-    pad_token_id: int = 58100
-    eos_token_id: int = 0
-
-
-class _Rows(NamedTuple):
-    """The rows of a Hugging Face embedding in the order of our dictionary, and the dictionary."""
-
-    order: Tensor
-    dictionary: Dictionary
+_DEFAULTS = {
+    "activation_function": "gelu",
+    "scale_embedding": False,
+    "decoder_start_token_id": 58100,
+    "pad_token_id": 58100,
+    "eos_token_id": 0,
+}
 
 
 def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> HuggingFaceModel:
-    """The model of a Marian folder. See `Reader`."""
-    config = common.read_settings(folder, MarianSettings)
+    """The model of a Marian folder. See `read_hugging_face`."""
+    config = common.read_settings(folder, **_DEFAULTS)
     about = common.read_optional(folder, common.TOKENIZER)
     weights = folder.tensors()
     source, target = _tables(weights, config, folder)
@@ -71,32 +62,27 @@ def read(folder: Folder, *, languages: tuple[str | None, str | None]) -> Hugging
     if (names[1], len(target)) != (names[0], len(source)):
         rows[1] = _rows(folder, names[1], len(target), config, further)
     shared = source is target and rows[0] is rows[1]
-    dictionaries = [each.dictionary for each in rows]
+    dictionaries = [dictionary for _, dictionary in rows]
     codes = _codes(dictionaries[0], dictionaries[1])
     source_language, target_language, tokens = _pair(about, languages, codes, source=str(folder.path))
     tied = config.tie_word_embeddings or common.OUTPUT not in weights
-    checkpoint = Checkpoint(
-        model={
-            **common.stack_weights(weights),
-            **_embeddings(weights, (source, target), rows, shared=shared, tied=tied),
-            **{name: _positions(weights, name, config) for name in _POSITIONS},
-        },
-        config={
-            "task": "translation",
-            "arch": "marian",
-            "model": common.stack_settings(
-                config,
-                connection=POSTNORM,
-                learned_positions=True,
-                share_all_embeddings=shared and tied,
-                share_decoder_input_output_embed=tied,
-                output_bias=True,
-                start="begin",
-            ),
-        },
-    )
+    model = {
+        **common.stack_weights(weights),
+        **_embeddings(weights, (source, target), rows, shared=shared, tied=tied),
+        **{name: _positions(weights, name, config) for name in _POSITIONS},
+    }
     return HuggingFaceModel(
-        checkpoint=checkpoint,
+        checkpoint=common.checkpoint(
+            "marian",
+            model,
+            config,
+            connection=POSTNORM,
+            learned=True,
+            share_all_embeddings=shared and tied,
+            share_decoder_input_output_embed=tied,
+            output_bias=True,
+            start="begin",
+        ),
         text=_text(folder, source_language, target_language or codes[0], added),
         source=dictionaries[0],
         target=dictionaries[1],
@@ -170,7 +156,7 @@ def _text(folder: Folder, source: str, target: str, added: tuple[AddedToken, ...
     return TextPipeline(config, load_subwords("marian", folder.path))
 
 
-def _tables(weights: Mapping[str, Tensor], config: MarianSettings, folder: Folder) -> tuple[Tensor, Tensor]:
+def _tables(weights: Mapping[str, Tensor], config: common.StackSettings, folder: Folder) -> tuple[Tensor, Tensor]:
     """The embeddings of source and target: (tokens, features) each."""
     tied = config.tie_word_embeddings
     if tied and config.share_encoder_decoder_embeddings:
@@ -181,7 +167,7 @@ def _tables(weights: Mapping[str, Tensor], config: MarianSettings, folder: Folde
     return source, common.find_table(weights, names, folder)
 
 
-def _rows(folder: Folder, name: str, size: int, config: MarianSettings, added: Mapping[str, int]) -> _Rows:
+def _rows(folder: Folder, name: str, size: int, config: common.StackSettings, added: Mapping[str, int]) -> _Rows:
     """Our order of a vocabulary's rows: start, padding, end, unknown, and the others in their own order.
 
     :param name: the file of the vocabulary.
@@ -200,7 +186,7 @@ def _rows(folder: Folder, name: str, size: int, config: MarianSettings, added: M
     tokens = {row: token for token, row in vocabulary.items() if token and "\n" not in token}
     others = [row for row in range(size) if row not in first[1:]]
     unnamed = (f"madeupword{number:04}" for number in range(size))
-    return _Rows(torch.tensor([*first, *others]), Dictionary(tokens.get(row) or next(unnamed) for row in others))
+    return torch.tensor([*first, *others]), Dictionary(tokens.get(row) or next(unnamed) for row in others)
 
 
 def _vocabulary(folder: Folder, name: str, size: int, added: Mapping[str, int]) -> dict[str, int]:
@@ -224,19 +210,19 @@ def _embeddings(
     tied: bool,
 ) -> dict[str, Tensor]:
     """The embeddings, the output projection and its bias, in our order of rows."""
-    source = tables[0][rows[0].order]
-    target = source if shared else tables[1][rows[1].order]
-    bias = weights.get(common.BIAS, tables[1].new_zeros(len(tables[1]))).flatten()[rows[1].order]
+    source = tables[0][rows[0][0]]
+    target = source if shared else tables[1][rows[1][0]]
+    bias = weights.get(common.BIAS, tables[1].new_zeros(len(tables[1]))).flatten()[rows[1][0]]
     bias[0] = _NEVER
     return {
         "encoder.embed_tokens.weight": source,
         "decoder.embed_tokens.weight": target,
-        "decoder.output_projection.weight": target if tied else weights[common.OUTPUT][rows[1].order],
+        "decoder.output_projection.weight": target if tied else weights[common.OUTPUT][rows[1][0]],
         "decoder.output_projection.bias": bias,
     }
 
 
-def _positions(weights: Mapping[str, Tensor], name: str, config: MarianSettings) -> Tensor:
+def _positions(weights: Mapping[str, Tensor], name: str, config: common.StackSettings) -> Tensor:
     """The table of positions in the file, or else Marian's sines and cosines, behind the rows that are no positions."""
     table = weights.get(f"model.{name}")
     if table is None:

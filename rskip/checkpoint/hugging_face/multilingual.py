@@ -13,9 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any, NamedTuple
-
-from torch import Tensor
+from typing import NamedTuple
 
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.hugging_face import common, pieces
@@ -24,7 +22,7 @@ from rskip.checkpoint.hugging_face.model import HuggingFaceModel
 from rskip.checkpoint.stock import PRENORM
 from rskip.text.languages import LanguageTokens
 from rskip.text.pipeline import TextConfig, TextPipeline
-from rskip.text.subwords import MergedPieces, WholePieces
+from rskip.text.subwords import WholePieces
 
 PIECES, VOCABULARY = "sentencepiece.bpe.model", "vocab.json"
 _SPECIAL_PIECES = 3  # <unk>, <s> and </s> come first in the SentencePiece models
@@ -77,25 +75,10 @@ _MBART25 = _Languages(
 )
 
 
-class M2MSettings(common.StackSettings, kw_only=True):
-    """What config.json says of the model; the defaults are those of transformers."""
-
-    decoder_start_token_id: int = 2
-
-
-class MBartSettings(common.StackSettings, kw_only=True):
-    """What config.json says of the model; the defaults are those of transformers."""
-
-    activation_function: common.Activation = "gelu"
-    scale_embedding: bool = False
-    decoder_start_token_id: int | None = None
-    tokenizer_class: str = ""
-
-
 def read_m2m(folder: Folder, *, languages: Pair) -> HuggingFaceModel:
     """The model of an M2M-100 or NLLB folder. See `read_hugging_face`."""
-    config = common.read_settings(folder, M2MSettings)
-    common.check_fairseq_order(config, folder, start=config.decoder_start_token_id)
+    config = common.read_settings(folder)
+    common.check_fairseq_order(config, folder)
     about = common.read_optional(folder, common.TOKENIZER)
     tokenizer = str(about.get("tokenizer_class"))
     is_nllb = tokenizer.startswith("Nllb") or not (tokenizer.startswith("M2M100") or folder.has(VOCABULARY))
@@ -111,16 +94,18 @@ def read_m2m(folder: Folder, *, languages: Pair) -> HuggingFaceModel:
         kind = _M2M._replace(usual=_M2M_USUAL[usual].split())
         vocabulary = common.token_numbers(folder.read_object(VOCABULARY), source=str(folder.path / VOCABULARY))
     model = {**common.stack_weights(weights), **tables.weights()}
-    settings = common.stack_settings(config, connection=PRENORM, learned_positions=False, **tables.settings())
     arch = "nllb" if is_nllb else "m2m_100"
-    return _model(folder, kind, languages, arch, model, settings, size=len(tables.target), vocabulary=vocabulary)
+    checkpoint = common.checkpoint(arch, model, config, connection=PRENORM, learned=False, **tables.settings())
+    return _model(folder, kind, languages, checkpoint, size=len(tables.target), vocabulary=vocabulary)
 
 
 def read_mbart(folder: Folder, *, languages: Pair) -> HuggingFaceModel:
     """The model of an mBART folder. See `read_hugging_face`."""
-    config = common.read_settings(folder, MBartSettings)
+    config = common.read_settings(
+        folder, activation_function="gelu", scale_embedding=False, decoder_start_token_id=None
+    )
     is_mbart50 = _is_mbart50(config, folder)
-    common.check_fairseq_order(config, folder, start=config.decoder_start_token_id if is_mbart50 else None)
+    common.check_fairseq_order(config, folder, any_start=not is_mbart50)
     weights = folder.tensors()
     tables = common.shared_tables(weights, config, folder)
     model = {**common.stack_weights(weights), **tables.weights()}
@@ -132,12 +117,12 @@ def read_mbart(folder: Folder, *, languages: Pair) -> HuggingFaceModel:
     if has_bias := common.BIAS in weights and bool(weights[common.BIAS].any()):
         model["decoder.output_projection.bias"] = weights[common.BIAS].flatten()
     own = {"layernorm_embedding": True, "output_bias": has_bias, **tables.settings()}
-    settings = common.stack_settings(config, connection=PRENORM, learned_positions=True, **own)
     kind, arch = (_MBART50, "mbart50") if is_mbart50 else (_MBART25, "mbart")
-    return _model(folder, kind, languages, arch, model, settings, size=len(tables.target))
+    checkpoint = common.checkpoint(arch, model, config, connection=PRENORM, learned=True, **own)
+    return _model(folder, kind, languages, checkpoint, size=len(tables.target))
 
 
-def _is_mbart50(config: MBartSettings, folder: Folder) -> bool:
+def _is_mbart50(config: common.StackSettings, folder: Folder) -> bool:
     """As the tokenizer's class says, or else: decoding starts from the end token."""
     kind = common.read_optional(folder, common.TOKENIZER).get("tokenizer_class") or config.tokenizer_class
     if isinstance(kind, str) and kind.startswith("MBart"):
@@ -149,9 +134,7 @@ def _model(
     folder: Folder,
     languages: _Languages,
     pair: Pair,
-    arch: str,
-    model: dict[str, Tensor],
-    settings: dict[str, Any],
+    checkpoint: Checkpoint,
     *,
     size: int,
     vocabulary: Mapping[str, int] | None = None,
@@ -172,13 +155,16 @@ def _model(
         fast=vocabulary is None,
         drops_spaces=languages.drops_spaces or splits,
     )
-    if folder.has(PIECES) or content is None:
-        units = _load_pieces(folder)
+    if folder.has(PIECES):
+        units = WholePieces.load(folder.file(PIECES))
+    elif content is None:
+        raise FileNotFoundError(f"no {common.ALL} or {PIECES} in {folder.path}: {TOKENIZER_ADVICE}")
     else:
         special = numbered.keys() - {token.content for token in added if not token.special}
         units = pieces.read_units(content, special=special, source=source)
     if vocabulary is None:
-        own = _piece_numbers(units)
+        names = units.pieces()[_SPECIAL_PIECES:]
+        own = {**common.FIRST, **{name: number for number, name in enumerate(names, start=len(common.FIRST))}}
         vocabulary = own if content is None else pieces.vocabulary(content, source=source)
     _check_units(units, vocabulary, folder)
     found = _language_numbers(folder, languages, numbered, vocabulary, size)
@@ -193,29 +179,17 @@ def _model(
         tokeniser="none" if splits and not folder.has(PIECES) else "raw",
         dash_splits=False,
         escape=False,
-        subwords="sentencepiece-merges" if isinstance(units, MergedPieces) else "sentencepiece-whole",
+        subwords="sentencepiece-whole",
         added_tokens=added,
     )
     return HuggingFaceModel(
-        checkpoint=Checkpoint(model=model, config={"task": "translation", "arch": arch, "model": settings}),
+        checkpoint=checkpoint,
         text=TextPipeline(config, units),
         source=dictionary,
         target=dictionary,
         pair=pair,
         languages=tokens,
     )
-
-
-def _load_pieces(folder: Folder) -> WholePieces:
-    if not folder.has(PIECES):
-        raise FileNotFoundError(f"no {common.ALL} or {PIECES} in {folder.path}: {TOKENIZER_ADVICE}")
-    return WholePieces.load(folder.file(PIECES))
-
-
-def _piece_numbers(units: WholePieces) -> dict[str, int]:
-    """The numbers of a SentencePiece model's units behind the special tokens."""
-    names = units.pieces()[_SPECIAL_PIECES:]
-    return {**common.FIRST, **{name: number for number, name in enumerate(names, start=len(common.FIRST))}}
 
 
 def _check_units(units: WholePieces, vocabulary: Mapping[str, int], folder: Folder) -> None:

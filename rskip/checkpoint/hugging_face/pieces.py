@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rskip.checkpoint.hugging_face import common
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, shown
 from rskip.text.dictionary import BOS, EOS, PAD, UNK
-from rskip.text.subwords import MergedPieces, WholePieces
+from rskip.text.subwords import WholePieces
 
 _KINDS = {"Unigram": 1, "BPE": 2}
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # types of pieces
@@ -37,8 +37,7 @@ def read_units(content: Mapping[str, Any], *, special: Iterable[str], source: st
     if _MARK not in str(content.get("pre_tokenizer")):
         problem = "doesn't mark spaces by ▁"
         raise SettingError("pre_tokenizer", problem, expected="a tokenizer made with SentencePiece", source=source)
-    merges = [] if kind == "Unigram" else _merges(model, source)
-    scores = _unigram_scores(model, source) if kind == "Unigram" else _merge_scores(merges, model, source)
+    scores = _unigram_scores(model, source) if kind == "Unigram" else _merge_scores(model, source)
     if UNK not in scores:
         raise SettingError("model.vocab", f"has no token {UNK}", source=source)
     rules = content.get("normalizer")
@@ -46,9 +45,7 @@ def read_units(content: Mapping[str, Any], *, special: Iterable[str], source: st
     drops_spaces = rules is not None or splits_at_white_space(content)
     try:
         proto = _serialised(kind, scores, special, replaced, drops_spaces=drops_spaces)
-        if kind == "Unigram" or _all_merges_are_given(merges, scores):
-            return WholePieces(proto)
-        return MergedPieces(proto, merges)
+        return WholePieces(proto)
     except ValueError as error:
         raise SettingError("", f"is damaged: {error}", source=source) from error
 
@@ -99,40 +96,28 @@ def _unigram_scores(model: Mapping[str, Any], source: str) -> dict[str, float]:
     return scores
 
 
-def _merge_scores(merges: Sequence[tuple[str, str]], model: Mapping[str, Any], source: str) -> dict[str, float]:
+def _merge_scores(model: Mapping[str, Any], source: str) -> dict[str, float]:
     """SentencePiece merges units in the order of these scores: that of the first merge that makes them."""
     vocab = common.token_numbers(model.get("vocab"), name="model.vocab", source=source)
+    firsts: dict[str, set[str]] = {}  # of each unit the first halves
     scores = {token: -1e9 for token in sorted(vocab, key=vocab.__getitem__)}
+    merges = convert(model.get("merges") or [], list[Any], name="model.merges", source=source)
     for rank, merge in reversed([*enumerate(merges)]):
-        scores["".join(merge)] = -float(rank)
-    return scores
-
-
-def _merges(model: Mapping[str, Any], source: str) -> list[tuple[str, str]]:
-    vocab = common.token_numbers(model.get("vocab"), name="model.vocab", source=source)
-    merges = []
-    for merge in convert(model.get("merges") or [], list[Any], name="model.merges", source=source):
-        halves = merge.split(" ") if isinstance(merge, str) else merge
-        match halves:
-            case [str(first), str(second)] if first + second in vocab:
-                merges.append((first, second))
+        match merge.split(" ") if isinstance(merge, str) else merge:
+            case [str(first), str(second)] if (unit := first + second) in vocab:
+                firsts.setdefault(unit, set()).add(first)
+                scores[unit] = -float(rank)
             case _:
                 expected = "two units that form a unit of the vocabulary"
                 raise SettingError("model.merges", f"holds {shown(merge)}", expected=expected, source=source)
-    return merges
-
-
-def _all_merges_are_given(merges: Iterable[tuple[str, str]], vocab: Collection[str]) -> bool:
-    """Whether SentencePiece would merge no other units: it merges any two that are a unit together."""
-    firsts: dict[str, set[str]] = {}  # of each unit the first halves
-    for first, second in merges:
-        firsts.setdefault(first + second, set()).add(first)
     possible = {*firsts, *(unit for unit in vocab if len(unit) == 1)}
-    return not any(
-        unit[:end] in possible and unit[end:] in possible and unit[:end] not in own
-        for unit, own in firsts.items()
-        for end in range(1, len(unit))
-    )
+    for unit, own in firsts.items():
+        if any(
+            unit[:end] in possible and unit[end:] in possible and unit[:end] not in own for end in range(1, len(unit))
+        ):
+            problem = f"lacks a merge that makes {unit}, and SentencePiece merges any two units that are one together"
+            raise SettingError("model.merges", problem, expected="a tokenizer made with SentencePiece", source=source)
+    return scores
 
 
 def _is_scored(entry: Any) -> bool:

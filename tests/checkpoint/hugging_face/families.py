@@ -47,18 +47,6 @@ def _tokenizer(folder: Path, kind: str, name: str, **about: Any) -> Any:
     return getattr(transformers, name).from_pretrained(folder)
 
 
-def _trained_merges() -> Any:
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    special = ["<s>", "<pad>", "</s>", "<unk>"]
-    tokenizer.train_from_iterator(
-        text(), trainers.BpeTrainer(vocab_size=150, special_tokens=special, show_progress=False)
-    )
-    return json.loads(tokenizer.to_str())["model"]
-
-
 def write_m2m(folder: Path, **config: Any) -> Path:
     """M2M-100."""
     units = sentencepiece.SentencePieceProcessor(model_proto=joint_pieces("bpe"))
@@ -72,23 +60,16 @@ def write_m2m(folder: Path, **config: Any) -> Path:
     return _save(folder, transformers.M2M100ForConditionalGeneration, transformers.M2M100Config(**settings))
 
 
-def write_nllb(folder: Path, *, legacy: bool = False, hub: bool = False, trained: bool = False, **config: Any) -> Path:
+def write_nllb(folder: Path, *, legacy: bool = False, hub: bool = False, **config: Any) -> Path:
     """NLLB-200, dense.
 
     :param legacy: the source order of its first version.
     :param hub: with the SentencePiece model and the lists of tokens, without tokenizer.json.
-    :param trained: merges that SentencePiece can't express.
     """
-    codes = [*NLLB]
-    if trained:
-        model = _trained_merges()
-        merges = [tuple(merge) for merge in model["merges"]]
-        tokenizer = transformers.NllbTokenizer(model["vocab"], merges, additional_special_tokens=codes)
-    else:
-        tokenizer = _tokenizer(
-            folder.with_name(f"{folder.name} text"), "bpe", "NllbTokenizer",
-            additional_special_tokens=codes, legacy_behaviour=legacy,
-        )  # fmt: skip
+    tokenizer = _tokenizer(
+        folder.with_name(f"{folder.name} text"), "bpe", "NllbTokenizer",
+        additional_special_tokens=[*NLLB], legacy_behaviour=legacy,
+    )  # fmt: skip
     tokenizer.save_pretrained(folder)
     if hub:
         (folder / "tokenizer.json").unlink()
@@ -162,10 +143,6 @@ FAMILIES = {
     "nllb": Family(write_nllb, "M2M100", "NllbTokenizer", ("eng_Latn", "deu_Latn"), first="deu_Latn"),
     "nllb legacy": Family(
         lambda folder: write_nllb(folder, legacy=True, hub=True),
-        "M2M100", "NllbTokenizer", ("eng_Latn", "deu_Latn"), first="deu_Latn",
-    ),
-    "nllb with own merges": Family(
-        lambda folder: write_nllb(folder, trained=True),
         "M2M100", "NllbTokenizer", ("eng_Latn", "deu_Latn"), first="deu_Latn",
     ),
     "mbart50": Family(write_mbart, "MBart", "MBart50Tokenizer", ("en_XX", "de_DE"), first="de_DE"),
