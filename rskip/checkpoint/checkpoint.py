@@ -95,8 +95,3 @@ def of_other_task(config: Mapping[str, Any], expected: str) -> SettingError:
 def beyond_fairseq(config: Mapping[str, Any]) -> list[str]:
     """The settings in `Checkpoint.config` that change the model but that fairseq would ignore."""
     return [name for name, usual in _BEYOND_FAIRSEQ.items() if config["model"].get(name, usual) != usual]
-
-
-def needs_newer_format(config: Mapping[str, Any]) -> bool:
-    """Whether an earlier rskip would translate wrongly with this `Checkpoint.config`."""
-    return bool(beyond_fairseq(config)) or LANGUAGES in config or PAIRS in config

@@ -9,9 +9,6 @@ names), so one file is a complete model. In the format "rskip-2" they are in con
     model.safetensors   the tensors
     ...                 the task's further files, such as dictionaries
 
-A model with settings that an earlier rskip would ignore has the format "rskip-3" instead of "rskip-1", or in
-config.json the format 2 instead of 1. An earlier rskip refuses these formats.
-
 Every task publishes its models as such a folder, which contains neither pickles nor paths of a machine.
 """
 
@@ -31,13 +28,12 @@ from safetensors import SafetensorError, safe_open
 from rskip.checkpoint.checkpoint import check_config
 from rskip.files.checksum import sha256_file
 from rskip.settings.check import convert
-from rskip.settings.errors import SettingError, shown
+from rskip.settings.errors import SettingError
 from rskip.settings.text import parse_json, read_json
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-# formats of safetensors files: config inside (the second if `needs_newer_format`), or in config.json
-WHOLE, BESIDE = ("rskip-1", "rskip-3"), "rskip-2"
-FORMATS = (1, 2)  # formats of config.json; 2 if `needs_newer_format`
+WHOLE, BESIDE = "rskip-1", "rskip-2"  # formats of safetensors files: config inside, or in config.json
+FORMAT = 1  # of config.json
 _OF_METADATA = "__metadata__"  # the name of their checksum, which no tensor can have
 OF_EVERY_TASK = ("task", "arch", "source_lang", "target_lang")  # keys of every `Checkpoint.config`, with `model`
 
@@ -138,15 +134,14 @@ def check_sum(sums: Mapping[str, int], name: str, found: int, *, path: Path) -> 
 def _settings(path: Path, metadata: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """`Checkpoint.config` and `Checkpoint.averaged_from`, from the file itself or from config.json next to it."""
     _check_format(path, metadata.get("format"))
-    if metadata.get("format") in WHOLE:
+    if metadata.get("format") == WHOLE:
         source, config = _damaged(path), _parsed(path, metadata, "config", "{}")
         averaged_from = _parsed(path, metadata, "averaged_from", "[]")
     else:
         source = str(path.with_name(CONFIG))
         config = convert(read_json(path.with_name(CONFIG)), dict[str, Any], source=source)
-        if (found := config.pop("format", FORMATS[0])) not in FORMATS:
-            problem = f"has format {shown(found)}, but this rskip reads formats {' and '.join(map(str, FORMATS))}"
-            raise SettingError("", problem, advice="install a newer rskip", source=source)
+        if (found := config.pop("format", FORMAT)) != FORMAT:
+            raise SettingError.of_value("format", found, str(FORMAT), advice="install a newer rskip", source=source)
         averaged_from = config.pop("averaged_from", [])
     return check_config(config, source=source), convert(
         averaged_from, tuple[str, ...], name="averaged_from", source=source
@@ -167,11 +162,9 @@ def _check_format(path: Path, found: str | None) -> None:
     Image models published before "rskip-2" have no `format`. They are accepted if config.json is next to them.
     """
     beside = path.with_name(CONFIG)
-    if found in WHOLE or (found in (None, BESIDE) and beside.is_file()):
+    if found == WHOLE or (found in (None, BESIDE) and beside.is_file()):
         return
     if found == BESIDE:
         raise FileNotFoundError(f"{beside} is missing: {path.name} needs it")
-    if found is not None and found.startswith("rskip-"):
-        known = ", ".join(map(repr, sorted([*WHOLE, BESIDE])))
-        raise ValueError(f"{path} has the format {found!r}, but this rskip reads {known}: install a newer rskip")
-    raise ValueError(f"{path} is not a model of rskip: expected its metadata, or a {CONFIG} next to it")
+    problem = f"{path} has the format {found!r}, but this rskip reads {WHOLE} and {BESIDE}"
+    raise ValueError(f"{problem}: expected a model of rskip, or {CONFIG} next to it; or install a newer rskip")

@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rskip.checkpoint.checkpoint import Checkpoint, needs_newer_format
-from rskip.checkpoint.config_file import BESIDE, CONFIG, FORMATS, WEIGHTS, WHOLE, header_of, opened, with_sums
+from rskip.checkpoint.checkpoint import Checkpoint
+from rskip.checkpoint.config_file import BESIDE, CONFIG, FORMAT, WEIGHTS, WHOLE, header_of, opened, with_sums
 from rskip.checkpoint.fairseq_file import read_fairseq, write_fairseq
 from rskip.checkpoint.tensors import cast_floats, check_tensors, read_tensors, tensor_sum, tied_names
 from rskip.files.whole import atomic_file
@@ -73,7 +73,7 @@ def write_model(folder: Path, checkpoint: Checkpoint, *, dtype: torch.dtype | No
     """
     tensors = checkpoint.model if dtype is None else cast_floats(checkpoint.model, dtype)
     about = {"averaged_from": list(checkpoint.averaged_from)} if checkpoint.averaged_from else {}
-    config = {"format": FORMATS[needs_newer_format(checkpoint.config)], **checkpoint.config, **about}
+    config = {"format": FORMAT, **checkpoint.config, **about}
     folder.mkdir(parents=True, exist_ok=True)
     save_tensors(folder / WEIGHTS, tensors, {"format": BESIDE})
     with atomic_file(folder / CONFIG) as temporary:
@@ -93,8 +93,7 @@ def read_safetensors(path: Path) -> Checkpoint:
 
 def write_safetensors(path: Path, checkpoint: Checkpoint) -> None:
     """Writes tensors and `config`, without fairseq's own state."""
-    written = WHOLE[needs_newer_format(checkpoint.config)]
-    metadata = {"format": written, "config": json.dumps(checkpoint.config, sort_keys=True)}
+    metadata = {"format": WHOLE, "config": json.dumps(checkpoint.config, sort_keys=True)}
     if checkpoint.averaged_from:
         metadata["averaged_from"] = json.dumps(checkpoint.averaged_from)
     save_tensors(path, checkpoint.model, metadata)

@@ -10,10 +10,10 @@ from threading import Thread
 from typing import Any, Literal
 
 from rskip.serving.errors import RequestError
-from rskip.serving.jobs import EachStep, Job, Lane
 from rskip.serving.metrics import Metrics
-from rskip.serving.queue import JobQueue, QueueClosed, QueueFull, Waiting
+from rskip.serving.queue import EachStep, Job, JobQueue, QueueFull, Waiting
 from rskip.serving.settings import ServerSettings
+from rskip.serving.translating import TranslationLane
 from rskip.serving.workers import Compute, WorkerLost
 
 _LOG = logging.getLogger("rskip.serving")
@@ -26,7 +26,7 @@ class _Abandoned(Exception):
     """Nobody waits for a batch any more."""
 
 
-def compute_here(lane: Lane, items: Sequence[Any], each_step: EachStep) -> Sequence[Any]:
+def compute_here(lane: TranslationLane, items: Sequence[Any], each_step: EachStep) -> Sequence[Any]:
     """Computes in this process. The kernels release Python's lock, so the server stays responsive."""
     return lane.compute(items, each_step)
 
@@ -81,8 +81,6 @@ class Batcher:
             retry = min(max(math.ceil(seconds), 1), _LONGEST_RETRY)
             message = f"the server is busy: {len(self.queue):,} sentences wait; try again in {retry} s"
             raise RequestError(429, message, retry_after=retry) from None
-        except QueueClosed:
-            raise RequestError(503, "the server is shutting down: try again later", retry_after=5) from None
 
     def _run(self, compute: Compute) -> None:
         settings = self.settings

@@ -13,8 +13,8 @@ from rskip.corpora.cleaning.languages import rank_languages
 from rskip.extras import extra
 from rskip.serving.access_log import note
 from rskip.serving.errors import RequestError
-from rskip.serving.jobs import Job
 from rskip.serving.markup import Fragment
+from rskip.serving.queue import Job
 from rskip.serving.reading import documented, read_fields
 from rskip.serving.service import Service
 from rskip.serving.translating import TranslationLane, aside, search_options, translation_job
@@ -197,10 +197,7 @@ def _likeliest(text: str, among: Sequence[str]) -> tuple[str, float]:
 
 
 def _typed(fields: dict[str, Any], kind: type[T]) -> T:
-    """The fields of JSON or of a form, where numbers are text and fields that are not given may be empty.
-
-    :raises RequestError: a field is missing or has a wrong value.
-    """
+    """The fields of JSON or of a form, where fields that are not given may be empty."""
     given = {name: value for name, value in fields.items() if value is not None and (value != "" or name == "q")}
     try:
         return msgspec.convert(given, kind, strict=False)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
-from typing import Protocol
-
 from rskip.extras import extra
+from rskip.serving.queue import JobQueue
 
 with extra("serve", what="a server"):
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -14,11 +12,6 @@ with extra("serve", what="a server"):
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-
-
-class _Queue(Sized, Protocol):
-    @property
-    def tokens(self) -> int: ...
 
 
 class Metrics:
@@ -50,7 +43,7 @@ class Metrics:
         self._waiting = Gauge("rskip_queue_items", "Sentences that wait.", registry=registry)
         self._waiting_tokens = Gauge("rskip_queue_tokens", "Source tokens that wait.", registry=registry)
 
-    def watch(self, queue: _Queue) -> None:
+    def watch(self, queue: JobQueue) -> None:
         """Reads the queue's length whenever the metrics are asked for."""
         self._waiting.set_function(lambda: len(queue))
         self._waiting_tokens.set_function(lambda: queue.tokens)

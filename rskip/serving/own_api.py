@@ -56,9 +56,7 @@ def own_api(service: Service) -> APIRouter:
         service.check_early(request)
         content = await read_json(request)
         service.check_key(request, content)
-        if "text" not in content:
-            raise RequestError(400, "text is missing: expected a text or a list of texts")
-        if isinstance(content["text"], str):
+        if isinstance(content.get("text"), str):
             content["text"] = [content["text"]]
         return await _translate(service, request, typed(content, TranslateRequest))
 

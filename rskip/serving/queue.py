@@ -1,22 +1,62 @@
-"""The queue of items that wait for a batch. It has a limit."""
+"""The jobs of accepted requests, and the queue of their items that wait for a batch. It has a limit."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Condition
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rskip.serving.jobs import Job, Lane
+from rskip.serving.errors import RequestError
+
+if TYPE_CHECKING:
+    from rskip.serving.translating import TranslationLane
+
+EachStep = Callable[[int], None]  # the lane calls it often, with the number of the step; what it raises ends the work
 
 
 class QueueFull(Exception):
     """Raised if a job doesn't fit into the queue."""
 
 
-class QueueClosed(Exception):
-    """Raised if the server is shutting down."""
+class Job:
+    """The items of one request.
+
+    :param sizes: tokens of each item.
+
+    future: the results of all items, or the error of one of them. Cancelling it abandons the job.
+    """
+
+    def __init__(self, lane: TranslationLane, items: Sequence[Any], sizes: Sequence[int]) -> None:
+        self.lane, self.items, self.sizes = lane, items, sizes
+        self._count = len(items)
+        self.future: Future[list[Any]] = Future()
+        self._results: dict[int, Any] = {}
+        if not items:
+            self.future.set_result([])
+        self.future.add_done_callback(self._free_items)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether its client still waits for results."""
+        return not self.future.done()
+
+    def finish(self, number: int, result: Any) -> None:
+        """Adds the result of an item, or its exception."""
+        with suppress(InvalidStateError):  # cancelled meanwhile
+            if isinstance(result, Exception):
+                self.future.set_exception(result)
+                return
+            self._results[number] = result
+            if len(self._results) == self._count:
+                self.future.set_result([self._results[index] for index in range(self._count)])
+
+    def _free_items(self, future: Future[list[Any]]) -> None:
+        self.items = ()
 
 
 @dataclass(frozen=True)
@@ -42,7 +82,7 @@ class JobQueue:
 
     def __init__(self, limit: int, *, most_tokens: int) -> None:
         self.limit, self.most_tokens = limit, most_tokens
-        self._lanes: dict[Lane, deque[Waiting]] = {}
+        self._lanes: dict[TranslationLane, deque[Waiting]] = {}
         self._changed = Condition()
         self._closed = False
 
@@ -50,11 +90,11 @@ class JobQueue:
         """Adds all items of a job. They leave the queue if the job fails or is abandoned.
 
         :raises QueueFull: they don't fit. None of them was added.
-        :raises QueueClosed: the queue was closed.
+        :raises RequestError: the server is shutting down.
         """
         with self._changed:
             if self._closed:
-                raise QueueClosed
+                raise RequestError(503, "the server is shutting down: try again later", retry_after=5)
             waiting, more = self._tokens(), sum(job.sizes)
             if self._count() + len(job.items) > self.limit or (waiting and waiting + more > self.most_tokens):
                 raise QueueFull

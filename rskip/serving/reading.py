@@ -81,8 +81,7 @@ def typed(content: dict[str, Any], kind: type[T]) -> T:
         return convert(content, kind)
     except SettingError as error:
         if error.problem == UNKNOWN:
-            known = [field.encode_name for field in msgspec.structs.fields(kind)]
-            error = SettingError.of_unknown_key("", error.name, known, listed="GET /openapi.json")
+            error = SettingError.of_unknown_key("", error.name, kind.__struct_fields__, listed="GET /openapi.json")
         raise wrong_request(error) from None
 
 

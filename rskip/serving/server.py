@@ -8,7 +8,7 @@ import socket
 import sys
 
 from rskip.extras import extra
-from rskip.serving.connection import timed
+from rskip.serving.guard import timed
 from rskip.serving.settings import ServerSettings
 from rskip.serving.supervisor import SIGNALS
 from rskip.settings.errors import SettingError

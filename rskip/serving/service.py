@@ -13,9 +13,9 @@ from typing import Any
 from rskip.extras import extra
 from rskip.serving.batching import Batcher, compute_here
 from rskip.serving.errors import GONE, RequestError
-from rskip.serving.jobs import Job
 from rskip.serving.metrics import Metrics
 from rskip.serving.models import Models
+from rskip.serving.queue import Job
 from rskip.serving.settings import ServerSettings
 from rskip.serving.supervisor import Hire
 from rskip.serving.workers import Compute, Worker

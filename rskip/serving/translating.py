@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rskip.extras import extra
 from rskip.generation.options import SearchOptions
 from rskip.serving.errors import RequestError, wrong_request
-from rskip.serving.jobs import EachStep, Job
+from rskip.serving.queue import EachStep, Job
 from rskip.translation.search import ModelSearcher
 from rskip.translation.translation import SentenceError, Translation
 
@@ -35,7 +35,7 @@ async def aside(size: int, work: Callable[[], T]) -> T:
 
 @dataclass(frozen=True)
 class TranslationLane:
-    """Sentences for one translator with the same options."""
+    """Computes sentences for one translator with the same options. Equal lanes share batches."""
 
     model: str
     translator: Translator

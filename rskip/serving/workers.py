@@ -12,11 +12,12 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from rskip.serving.errors import RequestError
-from rskip.serving.jobs import EachStep, Lane
 from rskip.serving.models import Models
+from rskip.serving.queue import EachStep
 from rskip.serving.supervisor import Hire
+from rskip.serving.translating import TranslationLane
 
-Compute = Callable[[Lane, Sequence[Any], EachStep], Sequence[Any]]
+Compute = Callable[[TranslationLane, Sequence[Any], EachStep], Sequence[Any]]
 _CANCEL = b""  # to a worker
 _DIGITS = 8  # bytes of a request's number, which begins the request and its answer
 _OFTEN = 0.05  # seconds between two checks whether a batch is still wanted
@@ -43,8 +44,8 @@ class Worker:
         self._connection: Connection | None = None  # to a worker that waits for a request
         self._number = 0  # of the last request
 
-    def compute(self, lane: Lane, items: Sequence[Any], each_step: EachStep) -> Sequence[Any]:
-        """The results of the items, as `Lane.compute` returns them.
+    def compute(self, lane: TranslationLane, items: Sequence[Any], each_step: EachStep) -> Sequence[Any]:
+        """The results of the items, as `TranslationLane.compute` returns them.
 
         :param each_step: called often. What it raises ends the worker's computation, or the worker if it hangs.
         :raises WorkerLost: the replacement was lost too.

@@ -16,7 +16,7 @@ import httpx  # noqa: E402
 import uvicorn  # noqa: E402
 
 from rskip.serving.app import build_app  # noqa: E402
-from rskip.serving.connection import timed  # noqa: E402
+from rskip.serving.guard import timed  # noqa: E402
 from rskip.serving.models import Models, load_models  # noqa: E402
 from rskip.serving.server import open_port  # noqa: E402
 from rskip.serving.service import Service  # noqa: E402

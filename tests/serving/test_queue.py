@@ -13,9 +13,8 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from rskip.serving.batching import Batcher  # noqa: E402
 from rskip.serving.errors import RequestError  # noqa: E402
-from rskip.serving.jobs import Job  # noqa: E402
 from rskip.serving.metrics import Metrics  # noqa: E402
-from rskip.serving.queue import JobQueue, QueueClosed, QueueFull  # noqa: E402
+from rskip.serving.queue import Job, JobQueue, QueueFull  # noqa: E402
 from rskip.serving.settings import ServerSettings  # noqa: E402
 from rskip.settings.errors import SettingError  # noqa: E402
 
@@ -68,7 +67,7 @@ def test_a_full_or_closed_queue_takes_no_part_of_a_job():
     assert len(queue) == queue.tokens == 0 and not first.items
     queue.put(Job(lane, [3, 4], [1, 1]))
     queue.close()
-    with pytest.raises(QueueClosed):
+    with pytest.raises(RequestError, match="shutting down"):
         queue.put(Job(lane, [5], [1]))
     assert taken(queue) == [3, 4] and queue.take(tokens=10, wait=0) is None
 

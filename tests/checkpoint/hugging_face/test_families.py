@@ -254,6 +254,17 @@ def test_a_damaged_tokenizer_is_named(folders: Any, name: str, changes: Any, tmp
     assert len(str(error.value).splitlines()) == 1
 
 
+def test_merges_that_sentencepiece_cannot_express_are_refused(folders: Any, tmp_path: Path) -> None:
+    def add_another_way(content: Any) -> None:
+        merges, vocab = content["model"]["merges"], content["model"]["vocab"]
+        for (_, middle), last in [(first, last) for first, last in merges if len(first) == 2]:
+            vocab.setdefault(middle + last, len(vocab))
+            merges.append([middle, last])
+
+    with pytest.raises(ValueError, match="made with SentencePiece"):
+        read("nllb", edited(folders, "nllb", tmp_path, "tokenizer.json", add_another_way))
+
+
 def test_a_token_number_of_any_length_is_read(folders: Any, tmp_path: Path) -> None:
     added = {"9" * 5000: {"content": "x"}}
     copy = edited(
