@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rskip.files.whole import atomic_file
 
 BOS, PAD, EOS, UNK = "<s>", "<pad>", "</s>", "<unk>"
 OVERWRITE = " #fairseq:overwrite"
+_COUNT = re.compile(r"\s*[+-]?\d+(_\d+)*")  # as `int` reads it
 
 
 class Dictionary:
@@ -49,7 +51,7 @@ class Dictionary:
                 line = text.rstrip()
                 overwrite = line.endswith(OVERWRITE)
                 token, space, count = line.removesuffix(OVERWRITE).rpartition(" ")
-                if not space or not _is_number(count):
+                if not space or not _COUNT.fullmatch(count):
                     raise ValueError(f"{path}: line {number} is not a token, a space and its count: {line!r}")
             if token in seen and not overwrite:
                 raise ValueError(f"{path}: line {number} has the token {token!r} a second time")
@@ -94,11 +96,3 @@ class Dictionary:
         """The tokens joined by single spaces, without `<s>`, `</s>` and `<pad>`."""
         hidden = (self.bos_index, self.pad_index, self.eos_index)
         return " ".join(self.tokens[index] for index in indices if index not in hidden)
-
-
-def _is_number(count: str) -> bool:
-    try:
-        int(count)
-    except ValueError:
-        return False
-    return True

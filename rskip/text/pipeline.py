@@ -5,29 +5,19 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import installed_version
 from rskip.settings.check import Checked, convert
 from rskip.settings.text import read_json
 from rskip.text.added import AddedToken, AddedTokens
-from rskip.text.subwords import (
-    BytePairEncoding,
-    ForeignKind,
-    SentencePiece,
-    SubwordKind,
-    Subwords,
-    WholePieces,
-    load_subwords,
-)
-from rskip.text.words import MosesScripts, PunctuationNormaliser, TokeniserKind, build_tokeniser
+from rskip.text.subwords import ForeignKind, SubwordKind, Subwords, WholePieces, load_subwords
+from rskip.text.words import TokeniserKind, build_normaliser, build_tokeniser
 
 CONFIG_FILE = "pipeline.json"
-FORMATS = (1, 2, 3)  # 1 is not stored in the file; 2 is for models of Hugging Face, 3 for their added tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +52,7 @@ class LanguageText:
     """The steps of one language: raw sentence to words (normalised, tokenised, lowercased) and back."""
 
     def __init__(self, config: TextConfig, language: str) -> None:
-        self._normalise = _normaliser(config.normalise_punctuation, language)
+        self._normalise = build_normaliser(config.normalise_punctuation, language)
         self._tokeniser = build_tokeniser(
             config.tokeniser, language, dash_splits=config.dash_splits, escape=config.escape
         )
@@ -78,28 +68,22 @@ class LanguageText:
         return self._tokeniser.detokenise(words)
 
 
-def _normaliser(kind: bool | Literal["scripts"], language: str) -> Callable[[str], str]:
-    if kind == "scripts":
-        return MosesScripts(language)
-    return PunctuationNormaliser(language) if kind else str
-
-
 class TextPipeline:
     """Converts raw source sentences to model tokens, and model tokens to raw target sentences. It is thread-safe.
 
     :param config: the steps.
-    :param subwords: the units, whose class fits config.subwords.
+    :param subwords: the units, whose class fits config.subwords. They segment words of `LanguageText.words`.
     """
 
     def __init__(self, config: TextConfig, subwords: Subwords) -> None:
         self.config = config
-        self._subwords = subwords
+        self.subwords = subwords
         self._source = LanguageText(config, config.source_language)
         self._target = LanguageText(config, config.target_language)
         self._added = AddedTokens(config.added_tokens, subwords.normalise if isinstance(subwords, WholePieces) else str)
 
     def __reduce__(self) -> tuple[type[TextPipeline], tuple[TextConfig, Subwords]]:
-        return TextPipeline, (self.config, self._subwords)
+        return TextPipeline, (self.config, self.subwords)
 
     @property
     def source_language(self) -> str:
@@ -112,7 +96,7 @@ class TextPipeline:
     @property
     def separator(self) -> str | None:
         """The separator of tokens in the results of `encode`; None: any white space."""
-        return self._subwords.separator
+        return self.subwords.separator
 
     def reversed(self) -> TextPipeline:
         """The same steps and units for translation in the other direction."""
@@ -123,34 +107,21 @@ class TextPipeline:
 
         :raises SettingError: a value is not possible.
         """
-        return TextPipeline(dataclasses.replace(self.config, **settings), self._subwords)
+        return TextPipeline(dataclasses.replace(self.config, **settings), self.subwords)
 
     def encode(self, sentence: str) -> str:
         """The model tokens of a raw source sentence, joined by single spaces."""
-        return self._added.segment(sentence, lambda text: self.segment(self._source.words(text)))
+        segment = self.subwords.segment
+        return self._added.segment(sentence, lambda text: segment(self._source.words(text)))
 
     def encode_target(self, sentence: str) -> str:
         """The model tokens of a raw target sentence, joined by single spaces."""
-        segment = self._subwords.segment_target
+        segment = self.subwords.segment_target
         return self._added.segment(sentence, lambda text: segment(self._target.words(text)))
-
-    def segment(self, words: str) -> str:
-        """Converts words of either language, in the form of `LanguageText.words`, to model tokens."""
-        return self._subwords.segment(words)
-
-    def segment_with_dropout(self, probability: float, *, seed: int) -> Callable[[str], str]:
-        """Like `segment`, but for training text; see `BytePairEncoding.with_dropout`."""
-        assert isinstance(self._subwords, BytePairEncoding)
-        return self._subwords.with_dropout(probability, seed=seed)
-
-    def units(self) -> list[str]:
-        """All units that SentencePiece can produce."""
-        assert isinstance(self._subwords, SentencePiece)
-        return self._subwords.units()
 
     def files(self) -> dict[str, bytes]:
         """The content of each file of the subword units, by file name."""
-        return self._subwords.files()
+        return self.subwords.files()
 
     @property
     def sha256(self) -> str:
@@ -160,7 +131,7 @@ class TextPipeline:
 
     def decode(self, tokens: str) -> str:
         """The raw sentence of model tokens of the target language, joined by spaces, without special added tokens."""
-        return self._target.sentence(self._subwords.join(self._added.visible(tokens)))
+        return self._target.sentence(self.subwords.join(self._added.visible(tokens)))
 
     def save(self, folder: str | Path) -> None:
         """Writes pipeline.json and the files of the subword units into `folder`, which is created if it is missing."""
@@ -169,15 +140,8 @@ class TextPipeline:
             with atomic_file(folder / name) as temporary:
                 temporary.write_bytes(content)
         with atomic_file(folder / CONFIG_FILE) as temporary:
-            values = dataclasses.asdict(self.config)
-            if not self.config.lowercase:
-                del values["lowercase"]  # earlier versions of rskip refuse it
-            if self.config.subwords in get_args(ForeignKind) or self.config.normalise_punctuation == "scripts":
-                values["format"] = FORMATS[1]
-            if self.config.added_tokens:
-                values["format"] = FORMATS[2]
-            else:
-                del values["added_tokens"]
+            config = dataclasses.asdict(self.config).items()
+            values = {name: value for name, value in config if value or name not in ("lowercase", "added_tokens")}
             text = json.dumps(values, indent=2, ensure_ascii=False, sort_keys=True)
             temporary.write_text(text + "\n", encoding="utf-8")
 
@@ -186,7 +150,7 @@ class TextPipeline:
         """Reads a pipeline that `save` wrote.
 
         :raises FileNotFoundError: the folder has no pipeline, or a file of the units is missing.
-        :raises ValueError: pipeline.json is wrong (SettingError), or has the format of a later rskip.
+        :raises ValueError: pipeline.json is wrong (SettingError), or a file of the units is damaged.
         """
         folder = Path(folder)
         path = folder / CONFIG_FILE
@@ -195,19 +159,11 @@ class TextPipeline:
                 f"no text pipeline in {folder}: expected {CONFIG_FILE}, which `rskip prepare` writes "
                 "(fairseq-preprocess doesn't)"
             )
-        config = _read_config(path)
+        config = convert(read_json(path), TextConfig, source=str(path))
         try:
             return cls(config, load_subwords(config.subwords, folder))
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{error.filename} is missing: {path} asks for it") from error
-
-
-def _read_config(path: Path) -> TextConfig:
-    values = read_json(path)
-    if isinstance(values, dict) and (written := values.pop("format", FORMATS[0])) not in FORMATS:
-        known = f"1 to {FORMATS[-1]}"
-        raise ValueError(f"{path} has the format {written!r}, but this rskip reads {known}: install a newer rskip")
-    return convert(values, TextConfig, source=str(path))
 
 
 @dataclass(frozen=True)

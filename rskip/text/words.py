@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 from threading import Lock
 from types import ModuleType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from unicodedata import category
 
 from rskip.extras import extra
@@ -124,14 +124,6 @@ TokeniserKind = Literal["moses", "none"]
 _SPECIAL = r"\.^$*+?{}[]|()"  # special characters of regular expressions
 
 
-class Tokeniser(Protocol):
-    """Splits a sentence into words, joined by single spaces, and joins words."""
-
-    def tokenise(self, sentence: str) -> str: ...
-
-    def detokenise(self, words: str) -> str: ...
-
-
 class MosesTokeniser:
     """Moses' tokeniser with the two settings of `fairseq-generate --tokenizer moses`.
 
@@ -155,24 +147,20 @@ class MosesTokeniser:
         return self._detokeniser.detokenize(words.split(), return_str=True, unescape=self._escape)
 
 
-class WhitespaceTokeniser:
-    """Changes only runs of white space, which become one space, as SentencePiece expects."""
+class PlainTokeniser:
+    """Changes at most runs of white space, which become one space, as SentencePiece expects.
+
+    :param raw: leaves the sentence unchanged.
+    """
+
+    def __init__(self, *, raw: bool) -> None:
+        self._raw = raw
 
     def tokenise(self, sentence: str) -> str:
-        return " ".join(sentence.split())
+        return sentence if self._raw else " ".join(sentence.split())
 
     def detokenise(self, words: str) -> str:
-        return " ".join(words.split())
-
-
-class RawText:
-    """Leaves the sentence unchanged."""
-
-    def tokenise(self, sentence: str) -> str:
-        return sentence
-
-    def detokenise(self, words: str) -> str:
-        return words
+        return self.tokenise(words)
 
 
 class PunctuationNormaliser:
@@ -230,10 +218,15 @@ def _substitution(pattern: str, replacement: str) -> Callable[[str], str]:
 
 def build_tokeniser(
     kind: TokeniserKind | Literal["raw"], language: str, *, dash_splits: bool, escape: bool
-) -> Tokeniser:
+) -> MosesTokeniser | PlainTokeniser:
     """The tokeniser of a language."""
     if kind == "moses":
         return MosesTokeniser(language, dash_splits=dash_splits, escape=escape)
-    if kind == "raw":
-        return RawText()
-    return WhitespaceTokeniser()
+    return PlainTokeniser(raw=kind == "raw")
+
+
+def build_normaliser(kind: bool | Literal["scripts"], language: str) -> Callable[[str], str]:
+    """What `TextConfig.normalise_punctuation` names, for a language."""
+    if kind == "scripts":
+        return MosesScripts(language)
+    return PunctuationNormaliser(language) if kind else str

@@ -84,7 +84,6 @@ def test_added_tokens_stay_whole_and_are_saved(tmp_path: Path) -> None:
     [
         ({"tokenizer": "moses"}, r"\.json: unknown key tokenizer; did you mean tokeniser"),
         ({"source_language": None}, r"pipeline\.json: source_language is missing"),
-        ({"format": 4, "later": True}, "has the format 4, but this rskip reads 1 to 3: install a newer"),
         ({"tokeniser": "mosse"}, "tokeniser is 'mosse': expected moses or none"),
         ({"subwords": "wordpiece"}, "subwords is 'wordpiece': expected bpe, "),
     ],

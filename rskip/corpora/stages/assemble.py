@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 from rskip.corpora.stages.deduplicate import KeptChunk
 from rskip.corpora.stages.setting import Setting
@@ -41,7 +42,8 @@ def assemble(setting: Setting, pipeline: TextPipeline, chunks: Sequence[KeptChun
     if pairs < setting.options.shards:
         raise SettingError.of_value("shards", setting.options.shards, f"at most the {pairs:,} training pairs")
     counts = setting.work.folder(COUNTS)
-    always = pipeline.units() if setting.options.subwords == "sentencepiece-bytes" else []
+    subwords: Any = pipeline.subwords
+    always = subwords.units() if setting.options.subwords == "sentencepiece-bytes" else []
     with whole_folder(folder) as building:
         shards = [building / f"shard{number}" for number in range(1, setting.options.shards + 1)]
         for shard in shards:

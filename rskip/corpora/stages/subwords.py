@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from rskip.corpora.record import write_json
 from rskip.corpora.stages.deduplicate import KeptChunk
@@ -88,7 +89,7 @@ def segment_held_out(setting: Setting, pipeline: TextPipeline, split: str) -> No
     for source, target in zip(setting.sides(WORDS, split), setting.sides(TOKENS, split), strict=True):
         if not target.exists():
             with source.open(encoding="utf-8", newline="\n") as file:
-                write_lines(target, [pipeline.segment(line.removesuffix("\n")) for line in file])
+                write_lines(target, [pipeline.subwords.segment(line.removesuffix("\n")) for line in file])
 
 
 def segment_train(setting: Setting, chunks: Sequence[KeptChunk]) -> None:
@@ -114,9 +115,10 @@ class Segment:
     def __call__(self, chunk: KeptChunk) -> None:
         setting = self.setting
         counts: Counter[str] = Counter()
-        segment: Callable[[str], str] = self._pipeline.segment
+        subwords: Any = self._pipeline.subwords
+        segment: Callable[[str], str] = subwords.segment
         if setting.options.bpe_dropout:
-            segment = self._pipeline.segment_with_dropout(setting.options.bpe_dropout, seed=chunk.number)
+            segment = subwords.with_dropout(setting.options.bpe_dropout, seed=chunk.number)
         words = setting.sides(WORDS, chunk.name)
         for source, target in zip(words, setting.sides(TOKENS, chunk.name), strict=True):
             lines = [segment(line) for line in chunk.lines(source)]

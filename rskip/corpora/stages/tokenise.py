@@ -14,7 +14,7 @@ from rskip.corpora.record import write_json
 from rskip.corpora.stages.setting import Setting
 from rskip.files.whole import atomic_file
 from rskip.text.pipeline import LanguageText, TextConfig
-from rskip.text.words import MosesTokeniser, WhitespaceTokeniser
+from rskip.text.words import MosesTokeniser, PlainTokeniser
 
 WORDS, DIGESTS, REPORTS, REFERENCE = "words", "digests", "reports", "reference"
 
@@ -77,7 +77,7 @@ class PairTokeniser:
         self._texts = [LanguageText(config, language) for language in languages]
         self._moses = [MosesTokeniser(language) for language in languages] if tokenised else []
         self._take_words = tokenised and config.tokeniser != "none"
-        self._spaces, self._lowercase = WhitespaceTokeniser(), config.lowercase
+        self._spaces, self._lowercase = PlainTokeniser(raw=False), config.lowercase
 
     def words(self, pair: Pair) -> Pair:
         """Both sides, as words joined by single spaces."""
