@@ -28,7 +28,7 @@ from rskip.analysis.ratios import RatioRecorder
 from rskip.analysis.registry import ANALYSES
 from rskip.analysis.signals import SignalRecorder
 from rskip.analysis.streams import StreamRecorder
-from rskip.checkpoint.training_file import TrainingFileError
+from rskip.checkpoint.fairseq_file import TrainingFileError
 from rskip.connections import StackConnection, list_connections, name_of, parse_connection
 from rskip.connections.first_gain import kind_of
 from rskip.machine.environment import describe_environment

@@ -30,20 +30,15 @@ def average_checkpoints(paths: Sequence[str | os.PathLike[str]]) -> Checkpoint:
 
     :raises ValueError: the files are from different models. The error names the first difference.
     """
-    if not paths:
-        raise ValueError("no checkpoints to average")
-    first: Checkpoint | None = None
-    for path in map(Path, paths):
+    first = checkpoint = read_checkpoint(paths[0])
+    total = {
+        name: tensor.to(torch.float32, copy=True) if tensor.is_floating_point() else tensor
+        for name, tensor in first.model.items()
+    }
+    tied = tied_names(first.model)
+    for path in paths[1:]:
         checkpoint = read_checkpoint(path)
-        if first is None:
-            first, first_path = checkpoint, path
-            total = {
-                name: tensor.to(torch.float32, copy=True) if tensor.is_floating_point() else tensor
-                for name, tensor in checkpoint.model.items()
-            }
-            tied = tied_names(checkpoint.model)
-            continue
-        if difference := _difference(first, checkpoint, f"{first_path}", f"{path}"):
+        if difference := _difference(first, checkpoint, f"{paths[0]}", f"{path}"):
             raise ValueError(f"{difference}: average checkpoints of one model")
         for name, tensor in checkpoint.model.items():
             if tensor.is_floating_point():

@@ -17,7 +17,6 @@ from rskip.checkpoint.checkpoint import LANGUAGES, Checkpoint, beyond_fairseq, c
 from rskip.checkpoint.fairseq_languages import language_settings
 from rskip.checkpoint.fairseq_settings import KNOWN, TRANSFORMER_SETTING, flat_settings
 from rskip.checkpoint.tensors import check_tensors
-from rskip.checkpoint.training_file import refuse_training_file
 from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file
 from rskip.machine.torch_errors import system_error
@@ -52,6 +51,32 @@ _METERS = "train_meters"  # in the extra state
 _CONFIG = "rskip_config"
 # Names of paths on a machine, and of the keys of `config` other than the model's settings.
 _LEFT_OUT = re.compile(r".*(path|dir|dirs|file|files|filename|data)|_.*|arch|task|source_lang|target_lang")
+
+
+_WRITTEN_BY = {"vision": "rskip vision train", "language_modeling": "rskip lm train"}
+_TRAINED = {"settings", "optimiser", "iteration"}  # keys of every checkpoint.pt
+_TRAINED_MODEL = {"config", "dataset", "iteration"}  # keys of an image model's model.pt
+
+
+class TrainingFileError(ValueError):
+    """Raised for a file of rskip's own training where a checkpoint of fairseq is expected."""
+
+
+def task_of_training_file(content: Mapping[str, Any]) -> str | None:
+    """The task whose training wrote a .pt file with this content; None for any other file."""
+    if content.keys() >= _TRAINED:
+        return "language_modeling" if "text" in content else "vision"
+    return "vision" if content.keys() >= _TRAINED_MODEL else None
+
+
+def refuse_training_file(path: Path, content: Mapping[str, Any]) -> None:
+    """:raises TrainingFileError: rskip's own training wrote the file. The error names what to give instead."""
+    if (task := task_of_training_file(content)) is not None:
+        evaluated = ", or evaluate the file with `rskip vision evaluate`" if task == "vision" else ""
+        raise TrainingFileError(
+            f"{path} was written by `{_WRITTEN_BY[task]}`: give the folder of the finished training run, {path.parent}"
+            + evaluated
+        )
 
 
 class Validation(NamedTuple):
@@ -202,10 +227,8 @@ def _state_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def _load(path: Path, *, mmap: bool = False) -> dict[str, Any]:
     state = read_torch_file(path, kind=_KIND, allowed=_allowed(), mmap=mmap)
     refuse_training_file(path, state)
-    if not isinstance(state.get("model"), Mapping):
-        raise ValueError(f"{path} is not a {_KIND}: it has no 'model'")
-    if not (state.get("cfg") or state.get("args")):
-        raise ValueError(f"{path} is not a {_KIND}: it has neither 'cfg' nor 'args'")
+    if not isinstance(state.get("model"), Mapping) or not (state.get("cfg") or state.get("args")):
+        raise ValueError(f"{path} is not a {_KIND}: expected 'model', and 'cfg' or 'args'")
     extra_state = state.get("extra_state")
     if isinstance(extra_state, dict):
         extra_state.pop(_METERS, None)

@@ -31,8 +31,6 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """
     path = Path(path)
     read, _ = _format(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"no checkpoint file {path}")
     return read(path)
 
 

@@ -70,9 +70,7 @@ def untrained_language_model(config: Mapping[str, Any], checkpoint: Checkpoint |
     :raises SettingError: a value is wrong, or a key is unknown.
     """
     own = dict(config)
-    if "vocabulary" not in own:
-        raise SettingError("vocabulary", "is missing")
-    vocabulary = convert(own.pop("vocabulary"), Size, name="vocabulary")
+    vocabulary = convert(own.pop("vocabulary", None), Size, name="vocabulary")
     padding = convert(own.pop("padding", None), int | None, name="padding")  # type: ignore[arg-type]
     settings = LanguageModelConfig.from_dict(own)
     if checkpoint is not None:

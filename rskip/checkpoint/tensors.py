@@ -15,10 +15,6 @@ from rskip.settings.errors import shown
 
 # An uninitialised buffer of fairseq's sinusoidal positions, whose value is meaningless.
 _MEANINGLESS = "._float_tensor"
-_DTYPES = (
-    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
-    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
-)
 # fairseq writes copies under these names if it trains on a GPU, or in bfloat16 or float16
 _EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
 
@@ -37,15 +33,10 @@ def read_tensors(file: Any, sums: Mapping[str, int], *, path: Path) -> dict[str,
 
 
 def check_tensors(content: Mapping[Any, Any], *, source: str) -> dict[str, Tensor]:
-    """Checks the content of a `Checkpoint.model`: tensors of integers, or of floats of 16 bits or more.
-
-    :param source: the file of the content.
-    """
+    """Checks the content of a `Checkpoint.model` from the file `source`: tensors by their names."""
     for name, tensor in content.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
             raise ValueError(f"{source} is not a checkpoint: its weights {shown(name)} are a {type(tensor).__name__}")
-        if tensor.dtype not in _DTYPES:
-            raise ValueError(f"{source}: {name} is {tensor.dtype}, expected float16, bfloat16, float32 or float64")
     return dict(content)
 
 

@@ -45,7 +45,8 @@ def check_translates(config: Mapping[str, Any], shapes: Mapping[str, Shape]) -> 
     :param shapes: the shapes of its tensors.
     """
     settings = transformer_settings(config)
-    _check_task(config)
+    if config["task"] not in TASKS:
+        raise of_other_task(config, "translation")
     if pairs := language_pairs(config):
         shapes = parameters_of(pairs[0], shapes)
     _check_kind(config["arch"], shapes)
@@ -54,37 +55,22 @@ def check_translates(config: Mapping[str, Any], shapes: Mapping[str, Shape]) -> 
     check_known(settings, all_of_model=bool(config.get("structured")))
 
 
-def _check_task(config: Mapping[str, Any]) -> None:
-    if config["task"] not in TASKS:
-        raise of_other_task(config, "translation")
-
-
 def _check_kind(arch: str | None, shapes: Mapping[str, Shape]) -> None:
     for name in (*_PARTS, *EMBEDDINGS.values()):
-        if name not in shapes:
-            raise SettingError(
-                "",
-                f"a checkpoint of the architecture {arch!r}, which is not an encoder-decoder Transformer: "
-                f"it has no {name}",
-            )
-        if len(shapes[name]) != 2:
-            raise SettingError("", f"{name} has the shape {shapes[name]}", expected="a matrix")
-    for name in shapes:
-        if "classification_heads." in name:
-            raise SettingError("", f"a checkpoint of the architecture {arch!r} that classifies: it has {name}")
+        if len(shapes.get(name, ())) != 2:
+            problem = f"a checkpoint of the architecture {arch!r}, which is not an encoder-decoder Transformer"
+            raise SettingError("", f"{problem}: it has no matrix {name}")
 
 
 def check_supported(settings: Mapping[str, Any]) -> None:
     """:raises SettingError: one of fairseq's own Transformers or language models has parts that rskip's lack."""
-    for name in UNSUPPORTED:
-        if settings.get(name):
-            raise SettingError("", f"a checkpoint with {name}={settings[name]!r}, which rskip's models don't have")
     features = settings.get("decoder_embed_dim") or TransformerConfig.decoder_embed_dim
-    for name in ("decoder_input_dim", "decoder_output_dim"):
-        if isinstance(size := settings.get(name), int) and size != features:
-            raise SettingError("", f"a checkpoint with {name}={size}, other than its decoder_embed_dim={features}")
+    lacking = [name for name in UNSUPPORTED if settings.get(name)]
+    lacking += [n for n in ("decoder_input_dim", "decoder_output_dim") if settings.get(n) not in (None, features)]
     if settings.get("decoder_normalize_before") and settings.get("no_decoder_final_norm"):
-        raise SettingError("", "a checkpoint with no_decoder_final_norm=True, which rskip's models don't have")
+        lacking.append("no_decoder_final_norm")
+    for name in lacking:
+        raise SettingError("", f"a checkpoint with {name}={settings[name]!r}, which rskip's models don't have")
 
 
 def check_known(settings: Mapping[str, Any], *, all_of_model: bool) -> None:

@@ -35,10 +35,8 @@ async def read_json(request: Request) -> dict[str, Any]:
     """
     if content_type(request) != _JSON:
         raise RequestError(415, f"the content type is {content_type(request) or 'missing'}: expected {_JSON}")
-    if not (body := await request.body()):
-        raise RequestError(400, "the body is empty: expected a JSON object")
     try:
-        content = msgspec.json.decode(body)
+        content = msgspec.json.decode(await request.body())
     except (ValueError, RecursionError) as error:  # ValueError: also invalid UTF-8
         raise RequestError(400, f"the body is not JSON: {error}") from None
     if not isinstance(content, dict):

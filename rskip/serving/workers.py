@@ -19,7 +19,6 @@ from rskip.serving.translating import TranslationLane
 
 Compute = Callable[[TranslationLane, Sequence[Any], EachStep], Sequence[Any]]
 _CANCEL = b""  # to a worker
-_DIGITS = 8  # bytes of a request's number, which begins the request and its answer
 _OFTEN = 0.05  # seconds between two checks whether a batch is still wanted
 _PATIENCE = 20.0  # seconds in which a worker must end a cancelled computation
 
@@ -42,7 +41,6 @@ class Worker:
     def __init__(self, hire: Hire, models: Models, *, lost: Callable[[], None]) -> None:
         self._hire, self._models, self._lost = hire, models, lost
         self._connection: Connection | None = None  # to a worker that waits for a request
-        self._number = 0  # of the last request
 
     def compute(self, lane: TranslationLane, items: Sequence[Any], each_step: EachStep) -> Sequence[Any]:
         """The results of the items, as `TranslationLane.compute` returns them.
@@ -81,49 +79,37 @@ class Worker:
 
     def _answer(self, connection: Connection, request: bytes, each_step: EachStep) -> bytes:
         """Keeps the connection only if the worker waits for the next request."""
-        self._number += 1
-        number, step = self._number.to_bytes(_DIGITS, "big"), 0
+        step = 0
         try:
-            connection.send_bytes(number + request)
+            connection.send_bytes(request)
             while True:
                 if connection.poll(_OFTEN):
-                    content = _received(connection, number)
+                    content = connection.recv_bytes()
                     self._connection = connection
                     return content
                 step += 1
                 try:
                     each_step(step)
                 except BaseException:
-                    if self._cancelled(connection, number):
+                    if self._cancelled(connection):
                         self._connection = connection
                     raise
         finally:
             if self._connection is None:
                 connection.close()
 
-    def _cancelled(self, connection: Connection, number: bytes) -> bool:
+    def _cancelled(self, connection: Connection) -> bool:
         """Ends the worker's computation. A worker that does not answer in time is killed, which returns False."""
         try:
             connection.send_bytes(_CANCEL)
             if connection.poll(_PATIENCE):
-                _received(connection, number)
+                connection.recv_bytes()  # each request has one answer, if only that it was cancelled
                 return True
             self._hire.kill(connection.fileno())
         except (EOFError, OSError):
             pass
         self._lost()
         return False
-
-
-def _received(connection: Connection, number: bytes) -> bytes:
-    """The content of a worker's answer.
-
-    :raises OSError: it belongs to another request.
-    """
-    message = connection.recv_bytes()
-    if message[:_DIGITS] != number:
-        raise OSError("a worker answered another request")
-    return message[_DIGITS:]
 
 
 def work(server: socket.socket, models: Models) -> None:
@@ -136,8 +122,8 @@ def work(server: socket.socket, models: Models) -> None:
 
     while True:
         try:
-            if message := connection.recv_bytes():  # else a cancellation that came too late
-                connection.send_bytes(message[:_DIGITS] + _answered(message[_DIGITS:], models, check))
+            if request := connection.recv_bytes():  # else a cancellation, which may have come too late
+                connection.send_bytes(_answered(request, models, check))
         except (EOFError, OSError):
             return
 

@@ -133,8 +133,6 @@ class Tokenizer:
 
 def check_text(text: str) -> None:
     """:raises ValueError: it is not Unicode text."""
-    if not isinstance(text, str):
-        raise ValueError(f"it is {text!r}: expected text")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

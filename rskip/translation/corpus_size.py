@@ -80,11 +80,6 @@ def measure(data: PreparedPairs) -> CorpusSize:
     for language in (data.source, data.target):
         prefix = f"train.{data.source}-{data.target}.{language}"
         sides.append(np.concatenate([MmapSentences(folder / prefix).sizes for folder in data.folders]))
-    if len(sides[0]) != len(sides[1]) or not len(sides[0]):
-        raise ValueError(
-            f"{data.path} has {len(sides[0]):,} training sentences in {data.source} and {len(sides[1]):,} in "
-            f"{data.target}: expected equal numbers, at least one; prepare it again"
-        )
     files = [data.path / f"dict.{language}.txt" for language in (data.source, data.target)]
     joined = files[0].read_bytes() == files[1].read_bytes()
     vocabulary = sum(len(Dictionary.load(file)) for file in files[: 1 if joined else 2])

@@ -108,7 +108,7 @@ class FileTranslation:
                 self.options,
                 self.batches,
                 number=window.number,
-                searcher=WindowSearcher(searcher, window, self.progress),
+                searcher=partial(self._searched, searcher, window),
                 begin=partial(self._begin, window),
             )
 
@@ -130,35 +130,25 @@ class FileTranslation:
             merge_parts(job.output, self.ranks.count)
 
     def _begin(self, window: Window, sources: Sequence[Source]) -> None:
-        self.progress.begin(window, [source.notes for source in sources])
         tokens = [token for source in sources for segment in source.segments for token in segment]
         dictionary = self.translator.tokenizer.source
-        self.progress.count_source(len(tokens), sum(dictionary.index(each) == dictionary.unk_index for each in tokens))
+        unknown = sum(dictionary.index(each) == dictionary.unk_index for each in tokens)
+        self.progress.begin(window, len(tokens), unknown)
+
+    def _searched(
+        self, searcher: Searcher, window: Window, batches: Sequence[Sequence[Segment]], options: SearchOptions
+    ) -> Iterator[list[list[Hypothesis]]]:
+        """The searcher's hypotheses of a window's batches, whose progress is shown."""
+        sizes = [sum(len(segment.source) for segment in batch) for batch in batches]
+        done = 0
+        for size, found in zip(sizes, searcher(batches, options), strict=True):
+            done += size
+            self.progress.batch(window, done / sum(sizes), sum(len(each[0].tokens) for each in found))
+            yield found
 
     def _windows(self, job: Job, wait: float | None) -> Iterator[Window]:
         windows = read_windows(job.inputs, lines=self.batches.buffer_size, characters=WINDOW_CHARACTERS, wait=wait)
         return self.ranks.share(windows)
-
-
-@dataclass(frozen=True)
-class WindowSearcher:
-    """Shows a window's progress while `searcher` searches its batches."""
-
-    searcher: Searcher
-    window: Window
-    progress: TranslationProgress
-
-    def __call__(
-        self, batches: Sequence[Sequence[Segment]], options: SearchOptions
-    ) -> Iterator[list[list[Hypothesis]]]:
-        """The hypotheses of the batches, in order."""
-        sizes = [sum(len(segment.source) for segment in batch) for batch in batches]
-        done = 0
-        for number, found in enumerate(self.searcher(batches, options)):
-            done += sizes[number]
-            tokens = sum(len(hypotheses[0].tokens) for hypotheses in found)
-            self.progress.batch(self.window, done / sum(sizes), tokens)
-            yield found
 
 
 def translate_window(

@@ -46,10 +46,7 @@ class Generated:
 
 def read_lines(path: str | os.PathLike[str]) -> list[str]:
     """The lines of a UTF-8 file without line ends. Only a line feed ends a line."""
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"no file {path}: check the path")
-    if lines := list(text_lines.read_lines(path)):
+    if lines := list(text_lines.read_lines(Path(path))):
         return lines
     raise ValueError(f"{path} is empty")
 

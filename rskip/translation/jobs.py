@@ -85,8 +85,6 @@ def _check_readable(path: str) -> None:
         raise ValueError(f"{path} is a folder: give its files")
     if not os.path.exists(path):
         raise FileNotFoundError(f"no file {path}: check the path")
-    if not os.access(path, os.R_OK):
-        raise PermissionError(f"{path} can't be read: permission denied")
     if _is_checkpoint(path):
         advice = "join the models of an ensemble by ':', as in --model a.pt:b.pt"
         raise ValueError(f"{path} is a checkpoint: expected a text file; {advice}")

@@ -67,9 +67,7 @@ def score(
     :param tokenised_hypotheses: words joined by spaces, for tokenised BLEU. They need `tokenised_references`.
     :param compound_split: compute `compound_split_bleu`.
     :param compound_split_own: compute `compound_split_own_bleu`. The given tokens must be those of Moses' tokeniser.
-    :raises ValueError: there is nothing to score, or the numbers of lines differ.
     """
-    _check_aligned(hypotheses, references)
     scores = {
         "sacrebleu": _corpus_score(BLEU(force=True), hypotheses, references),
         "chrf": _corpus_score(CHRF(), hypotheses, references),
@@ -91,7 +89,6 @@ def score(
 
 def tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """See `score`."""
-    _check_aligned(hypotheses, references)
     return _corpus_score(BLEU(tokenize="none", force=True), hypotheses, references)
 
 
@@ -103,10 +100,8 @@ def paired_bootstrap(
     It resamples the test set `samples` times with sacreBLEU's seed (12345, or $SACREBLEU_SEED). Equal outputs get p =
     1, although sacreBLEU gives them the smallest possible p.
 
-    :raises ValueError: there is nothing to score, the numbers of lines differ, or `samples` is below 1.
+    :raises ValueError: `samples` is below 1.
     """
-    _check_aligned(system, references)
-    _check_aligned(baseline, references)
     if not 1 <= samples <= 1_000_000:
         raise ValueError(f"{samples} bootstrap samples: expected at least 1, usually 1000")
     test = PairedTest(
@@ -140,10 +135,3 @@ def paired_bootstrap(
 
 def _corpus_score(metric: BLEU | CHRF, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     return Score(metric.corpus_score(hypotheses, [references]).score, str(metric.get_signature()))
-
-
-def _check_aligned(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    if not references:
-        raise ValueError("no references to score against")
-    if len(hypotheses) != len(references):
-        raise ValueError(f"{len(hypotheses)} hypotheses but {len(references)} references: expected one for each")

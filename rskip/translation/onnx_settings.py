@@ -8,7 +8,6 @@ from typing import Literal
 
 from rskip.files.checksum import file_difference
 from rskip.settings.check import Checked, convert
-from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Index, Layers, Positions, Size
 from rskip.settings.text import read_json
 
@@ -53,12 +52,6 @@ class OnnxSettings(Checked):
     unknown_index: Index
     files: dict[str, str]
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in (ENCODER, STEP):
-            if name not in self.files:
-                raise SettingError("files", f"has no {name}")
-
 
 def read_settings(file: Path) -> OnnxSettings:
     """Reads a folder's settings, and verifies the files that they name.
@@ -70,9 +63,6 @@ def read_settings(file: Path) -> OnnxSettings:
         raise ValueError(f"{file} has the format {written!r}, but this rskip reads {FORMAT}: export the model again")
     settings = convert(values, OnnxSettings, source=str(file))
     for name, sha256 in settings.files.items():
-        path = file.parent / name
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} is missing, which {ONNX_FILE} names: export the model again")
-        if file_difference(path, sha256=sha256):
-            raise ValueError(f"{path} was changed, its sha256 is not that of {ONNX_FILE}: export the model again")
+        if difference := file_difference(file.parent / name, sha256=sha256):
+            raise ValueError(f"{file.parent / name} {difference} by {ONNX_FILE}: export the model again")
     return settings

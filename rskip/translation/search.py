@@ -90,7 +90,6 @@ class Searcher(Protocol):
     """Finds the best hypotheses of the segments of each batch. It is an argument of `Translator.translate`.
 
     `ModelSearcher` searches in this process, `rskip.translation.workers.Workers` in several processes.
-    `rskip.translation.files.WindowSearcher` wraps another searcher and shows progress.
     """
 
     def __call__(

@@ -24,11 +24,10 @@ _LONG_BATCH = 1.0  # seconds after which the steps of its search are shown
 class _UnderWay:
     """A window that is being searched.
 
-    noted: number of printed notes of each line. share: completed share. tokens: number of target tokens so far.
+    share: completed share. tokens: number of target tokens so far.
     """
 
     window: Window
-    noted: Sequence[int]
     share: float = 0.0
     tokens: int = 0
 
@@ -38,7 +37,6 @@ class TranslationProgress:
 
     The order of calls is `begin` for a window, `batch` for its batches, then the call with its translations. Windows of
     several threads may overlap. Notes on lines that were cut, split or stopped are printed one per line, at most 20.
-    The first two are printed before the window is searched.
 
     :param total: size of all inputs in bytes; None: unknown.
     :param live: whether to show progress. In a log it prints at most one line per `every` seconds.
@@ -72,21 +70,18 @@ class TranslationProgress:
         self.seconds = 0.0
         self.noted = 0
 
-    def begin(self, window: Window, notes: Sequence[Sequence[str]]) -> None:
-        """A window was read and is searched next. `notes` has the notes of each line."""
+    def begin(self, window: Window, tokens: int = 0, unknown: int = 0) -> None:
+        """A window was read and is searched next.
+
+        :param tokens, unknown: its source tokens, and those that the model's dictionary lacks.
+        """
         with self._lock:
+            self.read, self.unknown = self.read + tokens, self.unknown + unknown
             if not self._under_way:
                 self._since = self._shown = time.perf_counter()
             if self._first is None:
                 self._first = self._position = self.before + window.position - window.size
-            self._under_way[window.number] = _UnderWay(window, [len(each) for each in notes])
-            for line, each in enumerate(notes, start=window.first_line):
-                self._note(window, line, each)
-
-    def count_source(self, tokens: int, unknown: int) -> None:
-        """Adds the number of source tokens, and of those that the model's dictionary lacks."""
-        with self._lock:
-            self.read, self.unknown = self.read + tokens, self.unknown + unknown
+            self._under_way[window.number] = _UnderWay(window)
 
     def step(self, number: int) -> None:
         """The search of a batch has done this number of steps."""
@@ -104,7 +99,7 @@ class TranslationProgress:
     def __call__(self, window: Window, translations: Sequence[Translation], seconds: float) -> None:
         """A window was translated in this number of seconds."""
         with self._lock:
-            begun = self._under_way.pop(window.number, None)
+            self._under_way.pop(window.number, None)
             self.lines += len(translations)
             self.tokens += sum(len(each.hypotheses[0].tokens) for each in translations)
             self.seconds += seconds
@@ -112,9 +107,11 @@ class TranslationProgress:
             self._position = self.before + window.position
             if self._first is None:
                 self._first = self._position - window.size
-            noted = begun.noted if begun else [0] * len(translations)
-            for line, (translation, count) in enumerate(zip(translations, noted, strict=True), window.first_line):
-                self._note(window, line, translation.notes[count:])
+            for line, translation in enumerate(translations, start=window.first_line):
+                for note in translation.notes:
+                    self.noted += 1
+                    if self._notes and self.noted <= _MOST_NOTES:
+                        self._progress.note(f"{window.name}: line {line}: {self._named(note)}")
             self._show()
 
     @cached_property
@@ -130,12 +127,6 @@ class TranslationProgress:
             self._progress.close()
         if self._notes and self.noted > _MOST_NOTES:
             self._progress.note(f"({self.noted - _MOST_NOTES:,} more such lines)")
-
-    def _note(self, window: Window, line: int, notes: Sequence[str]) -> None:
-        for note in notes:
-            self.noted += 1
-            if self._notes and self.noted <= _MOST_NOTES:
-                self._progress.note(f"{window.name}: line {line}: {self._named(note)}")
 
     def _show(self, more: str = "") -> None:
         self._shown = time.perf_counter()

@@ -172,9 +172,6 @@ class Translator:
 
     def __call__(self, text: str, **settings: Any) -> str:
         """The best translation of one text. `settings` are those of `translate`."""
-        if not isinstance(text, str):
-            got = type(text).__name__
-            raise ValueError(f"translator(...) takes one text and got a {got}: translate([...]) takes several")
         return self.translate([text], **settings)[0].text
 
     def translate(
@@ -243,8 +240,6 @@ class Translator:
         rule = self._length_rule(too_long, limit)
         if prefixes is None:
             prefixes = [None] * len(texts)
-        if len(prefixes) != len(texts):
-            raise ValueError(f"{len(prefixes)} prefixes for {len(texts)} texts: expected one per text")
         sources = []
         for number, (text, prefix) in enumerate(zip(texts, prefixes, strict=True), start=1):
             try:
@@ -266,8 +261,6 @@ class Translator:
         searcher: Searcher | None = None,
     ) -> list[Translation]:
         """The second half of `translate`: searches, and converts hypotheses to translations."""
-        if max_tokens < 1:
-            raise SettingError.of_value("max_tokens", max_tokens, "1 or more")
         segments = [segment for source in sources for segment in self._segments(source)]
         searcher = ModelSearcher(self.model) if searcher is None else searcher
         found = iter(search_segments(searcher, segments, options, max_tokens=max_tokens))
@@ -276,8 +269,6 @@ class Translator:
     def _length_rule(self, too_long: TooLong, limit: int | None) -> LengthRule:
         if too_long not in (known := get_args(TooLong)):
             raise SettingError.of_value("too_long", too_long, " or ".join(known))
-        if limit is not None and limit < 2:
-            raise SettingError.of_value("max_source_tokens", limit, "2 or more, a token and the end")
         bound, trained = self.model.max_source_positions, self.model.trained_source_positions
         if bound is not None:
             limit = min(limit or bound, bound)

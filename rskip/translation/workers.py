@@ -29,12 +29,10 @@ class Workers:
     seconds and needs as much memory as this one. The processes end with the block or with their parent process. A
     script needs `if __name__ == "__main__":`, as always with Python's multiprocessing.
 
-    :raises ValueError: the count is below one, or the model is not on the CPU.
+    :raises ValueError: the model is not on the CPU.
     """
 
     def __init__(self, model: TranslationModel, count: int) -> None:
-        if count < 1:
-            raise ValueError(f"{count} worker processes: expected at least 1")
         if (device := model.device).type != "cpu":
             raise ValueError(f"the model is on {device}, but worker processes need a model on the CPU: use 1 worker")
         share = max(1, threads() // count)

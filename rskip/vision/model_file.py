@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from rskip.checkpoint.checkpoint import of_other_task
 from rskip.checkpoint.config_file import CONFIG, OF_EVERY_TASK
+from rskip.checkpoint.fairseq_file import task_of_training_file
 from rskip.checkpoint.files import read_safetensors
-from rskip.checkpoint.training_file import task_of_training_file
 from rskip.connections import parse_connection
 from rskip.files.state import as_state
 from rskip.files.torch_file import read_torch_file, weights_difference

@@ -185,7 +185,7 @@ def test_foreign_dictionaries() -> None:
     ("settings", "message"),
     [
         ({"adaptive_softmax_cutoff": [3, 4]}, r"adaptive_softmax_cutoff=\[3, 4\], which rskip's models don't"),
-        ({"decoder_output_dim": 8}, "decoder_output_dim=8, other than its decoder_embed_dim=16"),
+        ({"decoder_output_dim": 8}, "decoder_output_dim=8, which rskip's"),
         ({"decoder_normalize_before": True, "no_decoder_final_norm": True}, "no_decoder_final_norm=True"),
         ({"encoder_layers": 3}, "encoder_layers is 3: expected 2, as the weights have"),
         ({"encoder_layers": 10**12}, "encoder_layers is 1000000000000: expected a whole number, 1 or more and at most"),
@@ -220,14 +220,14 @@ def test_other_kinds_of_models() -> None:
     _, checkpoint = stock_checkpoint()
     whole = checkpoint.model
     checkpoint.model = {name: tensor for name, tensor in whole.items() if not name.startswith("encoder")}
-    with pytest.raises(ValueError, match="not an encoder-decoder Transformer: it has no encoder.layers.0.fc1.weight"):
+    with pytest.raises(ValueError, match=r"not an encoder-decoder Transformer: it has no matrix encoder\.layers"):
         build(checkpoint)
     convolutions = {name: tensor for name, tensor in whole.items() if ".self_attn." not in name}
     dynamic = {"encoder_conv_type": "dynamic", "decoder_conv_type": "dynamic"}
     with pytest.raises(ValueError, match="'lightconv_wmt_en_de', which is not an encoder-decoder Transformer"):
         build(checkpoint_of(convolutions, SIZES | dynamic, arch="lightconv_wmt_en_de"))
     checkpoint.model = whole | {"classification_heads.mnli.dense.weight": torch.zeros(1)}
-    with pytest.raises(ValueError, match="that classifies: it has classification_heads.mnli"):
+    with pytest.raises(ValueError, match="the file has classification_heads.mnli"):
         build(checkpoint)
 
 
@@ -305,7 +305,7 @@ def test_groups_of_settings_as_fairseq_hydra_train_saves_them(legacy: bool, tmp_
     [
         ({"encoder": {"layers_to_keep": [0, 2]}}, r"encoder_layers_to_keep=\[0, 2\], which rskip's"),
         ({"quant_noise": {"pq": 0.1}}, "quant_noise_pq=0.1, which rskip's"),
-        ({"decoder": {"input_dim": 8}}, "decoder_input_dim=8, other than its decoder_embed_dim=512"),
+        ({"decoder": {"input_dim": 8}}, "decoder_input_dim=8, which rskip's"),
         ({"encoder": {"attention_heads": 5}}, "encoder_embed_dim is 512: expected a multiple of .* heads, 5"),
         ({"encoder": {"rotary": True}}, "encoder_rotary=True, a setting that rskip doesn't know"),
         ({"merge_src_tgt_embed": True}, "merge_src_tgt_embed=True, a setting that rskip doesn't know"),

@@ -287,8 +287,8 @@ def test_changed_settings_in_a_safetensors(tied_model, tmp_path):
     ("state", "message"),
     [
         ([1, 2], "holds a list"),
-        ({"weights": {}}, "it has no 'model'"),
-        ({"model": {"a": torch.ones(1)}}, "neither 'cfg' nor 'args'"),
+        ({"weights": {}}, "expected 'model', and"),
+        ({"model": {"a": torch.ones(1)}}, "expected 'model', and 'cfg' or 'args'"),
         ({"settings": {}, "optimiser": {}, "iteration": 3, "text": ""}, "written by `rskip lm train`: give the folder"),
         ({"settings": {}, "optimiser": {}, "iteration": 3}, "written by `rskip vision train`"),
         ({"config": {}, "dataset": "images", "iteration": 3}, "or evaluate the file with `rskip vision evaluate`$"),
@@ -318,7 +318,7 @@ def test_safetensors_of_another_program_or_a_later_version(tmp_path, metadata, m
 
 
 def test_missing_file_and_unknown_suffix(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no checkpoint file .*none.pt"):
+    with pytest.raises(FileNotFoundError, match=r"none\.pt"):
         read_checkpoint(tmp_path / "none.pt")
     with pytest.raises(ValueError, match="the name of a checkpoint ends in .pt or .safetensors"):
         read_checkpoint(tmp_path / "model.bin")

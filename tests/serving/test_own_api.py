@@ -95,7 +95,7 @@ def test_wrong_values_are_one_line(serving, status, message, fields):
 
 def test_a_request_without_text_is_told_what_is_missing(serving):
     kind = {"Content-Type": "application/json"}
-    for content, message in ((b"", "the body is empty: expected a JSON"), (b"{}", "text is missing")):
+    for content, message in ((b"", "the body is not JSON"), (b"{}", "text is missing")):
         answer = serving().send("POST", "/v1/translate", content=content, headers=kind)
         assert answer.status_code == 400 and answer.json()["error"].startswith(message)
 

@@ -151,13 +151,13 @@ def test_a_worker_that_hangs_is_killed_and_replaced(monkeypatch) -> None:
     assert compute(Waiting(), ["end"], nothing) == ["end"]
 
 
-def answering(content: bytes, *, number: bytes = b"") -> Any:
+def answering(content: bytes) -> Any:
     """A worker that sends one message and ends."""
 
     def run(worker: socket.socket, models: Models) -> None:
         with Connection(worker.detach()) as connection:
-            asked = connection.recv_bytes()[:8]
-            connection.send_bytes((number or asked) + content)
+            connection.recv_bytes()
+            connection.send_bytes(content)
 
     return run
 
@@ -173,14 +173,6 @@ def test_a_worker_that_died_while_idle_takes_no_attempt_of_the_next_batch() -> N
     hire.started[0].join()
     assert compute(Waiting(), ["end"], nothing) == ["end"]
     assert len(lost) == 2
-
-
-def test_a_worker_that_answers_another_request_is_replaced() -> None:
-    foreign = answering(pickle.dumps(["of another request"]), number=bytes(8))
-    hire, lost = Threads(Models([]), foreign, work), list[int]()
-    compute = Worker(hire, hire.models, lost=lambda: lost.append(1)).compute
-    assert compute(Waiting(), ["end"], nothing) == ["end"]
-    assert (len(hire.started), len(lost)) == (2, 1)
 
 
 def test_a_batch_fails_if_no_worker_can_be_started_and_the_next_one_asks_again() -> None:

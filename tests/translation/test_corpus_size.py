@@ -54,10 +54,3 @@ def test_a_folder_is_measured(tmp_path: Path, german: str, vocabulary: int, join
     write_side(tmp_path, "de", [4, 2], german)
     size = measure(data_in(tmp_path))
     assert (size.pairs, size.tokens, size.vocabulary, size.joined) == (2, 13, vocabulary, joined)
-
-
-def test_sides_of_unequal_number_are_refused(tmp_path: Path) -> None:
-    write_side(tmp_path, "en", [3, 9], "a 3\n")
-    write_side(tmp_path, "de", [4], "a 3\n")
-    with pytest.raises(ValueError, match="has 2 training sentences in en and 1 in de: expected equal numbers"):
-        measure(data_in(tmp_path))

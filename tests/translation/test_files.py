@@ -138,13 +138,13 @@ def test_progress_of_a_pipe_has_no_share():
 
 
 def test_progress_within_a_window(monkeypatch):
-    """Batch by batch, and step by step in a batch that takes long; a note on a line comes before it is searched."""
+    """Batch by batch, and step by step in a batch that takes long."""
     now = [100.0]
     monkeypatch.setattr("rskip.translation.terminal.time.perf_counter", lambda: now[0])
     stream = io.StringIO()
     progress = TranslationProgress(total=1000, live=True, every=0, stream=stream)
     whole = window(0, 10, 100, 100)
-    progress.begin(whole, [("split",), *[()] * 9])
+    progress.begin(whole)
     for step, second in ((1, 100.5), (2, 101.5), (3, 102.0)):
         now[0] = second
         progress.step(step)
@@ -154,9 +154,9 @@ def test_progress_within_a_window(monkeypatch):
     progress(whole, [split, *[Translation("x", (hypothesis(4),))] * 9], 4.0)
     progress.end()
     assert stream.getvalue().splitlines() == [
-        "input: line 1: split",
         "0 lines   0.0 sentences/s   0 tokens/s   at token 2",
         "5 lines   2.5 sentences/s   10 tokens/s   5 %   38 s left",
+        "input: line 1: split",
         "input: line 1: stopped",
         "10 lines   2.5 sentences/s   10 tokens/s   10 %   36 s left",
     ]

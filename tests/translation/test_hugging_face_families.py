@@ -171,7 +171,7 @@ BROKEN: list[tuple[str, list[str], Callable[[Path], None], str]] = [
     ("marian", [], edited("source.spm"), "source.spm is missing"),
     ("marian", [], edited("model.safetensors"), "no weights in"),
     ("marian", [], edited("vocab.json", {"</s>": 0, "<unk>": 1, "<pad>": 7_000}), "numbers its tokens up to 7,000"),
-    ("marian", [], edited("vocab.json", {"</s>": 0, "<pad>": 1}), "has no token <unk>"),
+    ("marian", [], edited("vocab.json", {"</s>": 0, "<pad>": 1}), "has no <unk>"),
     ("marian", [], edited("config.json", activation_function="mish"), "is 'mish': expected gelu"),
 ]
 

@@ -68,12 +68,7 @@ def test_perfect_and_exact():
     assert perfect["accuracy"].value == 100.0
 
 
-def test_nothing_to_score_and_unequal_lines():
-    with pytest.raises(ValueError, match="no references to score against"):
-        score([], [])
-    for compute in (lambda: score(["a"], ["a", "b"]), lambda: paired_bootstrap(["a", "b"], ["a"], ["a", "b"])):
-        with pytest.raises(ValueError, match="1 hypotheses but 2 references"):
-            compute()
+def test_a_bootstrap_needs_samples():
     with pytest.raises(ValueError, match="0 bootstrap samples"):
         paired_bootstrap(["a"], ["a"], ["a"], samples=0)
 

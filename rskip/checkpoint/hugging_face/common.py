@@ -254,11 +254,7 @@ def dictionary_of(rows: Mapping[str, int], size: int, *, source: str) -> Diction
     if min(rows.values()) < 0 or not size - MOST_UNNAMED <= last + 1 <= size:
         problem = f"the tokenizer numbers its tokens up to {last:,}, but the embedding has {size:,} rows"
         raise SettingError("", problem, advice="give the files of one model", source=source)
-    tokens: dict[int, str] = {}
-    for token, number in rows.items():
-        if (other := tokens.setdefault(number, token)) != token:
-            problem = f"the vocabulary gives {other} and {token} the same number, {number:,}"
-            raise SettingError("", problem, advice="give the files of one model", source=source)
+    tokens = {number: token for token, number in rows.items()}
     unnamed = (name for number in count() if (name := f"madeupword{number:04}") not in rows)
     fit = {number: token for number, token in tokens.items() if token and "\n" not in token}  # for a dictionary's file
     return Dictionary(fit.get(row) or next(unnamed) for row in range(len(FIRST), size))

@@ -64,8 +64,6 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._check_adapter()
-        if not (path / CONFIG).is_file():
-            raise FileNotFoundError(f"no {CONFIG} in {path}: expected the folder of a Hugging Face model")
         self.config = self.read_object(CONFIG)
         self._check_plain()
 
@@ -79,7 +77,7 @@ class Folder:
         """The path of a file that the folder has to hold. Raises `FileNotFoundError` if it is missing."""
         path = self.path / name
         if not path.is_file():
-            raise FileNotFoundError(f"{path} is missing: {TOKENIZER_ADVICE}")
+            raise FileNotFoundError(f"{path} is missing: get all files of the model, or {TOKENIZER_ADVICE}")
         with path.open("rb") as file:
             if file.read(len(_LFS)) == _LFS:
                 raise ValueError(f"{path} holds a pointer of Git LFS, not the file itself: run `git lfs pull` there")
@@ -99,10 +97,7 @@ class Folder:
         tensors: dict[str, Tensor] = {}
         for path in self.weights():
             tensors |= _read_weights(path)
-        if tensors and all(name.startswith("module.") for name in tensors):
-            problem = "has weights of DistributedDataParallel, whose names all begin with module."
-            raise self.error(problem, advice="save the model in it, with model.module.save_pretrained")
-        return tensors
+        return {name.removeprefix("module."): each for name, each in tensors.items()}  # of DistributedDataParallel
 
     def weights(self) -> list[Path]:
         """The files of the weights."""

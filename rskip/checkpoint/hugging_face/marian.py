@@ -125,8 +125,6 @@ def _pair(
             raise SettingError(f"{side}_language", problem, expected=expected, source=source)
         wanted[at] = fitting[0]
     languages = wanted[0] or own[0] or "source", wanted[1] or own[1] or "target"
-    if languages[0] == languages[1] and languages != tuple(own):
-        raise SettingError("target_language", f"is {shown(languages[1])}, the source language", source=source)
     if not codes:
         return *languages, None
     unmarked = tuple(name for name in (languages[0], own[1] or "target") if name not in codes)
@@ -192,11 +190,10 @@ def _rows(folder: Folder, name: str, size: int, config: common.StackSettings, ad
 def _vocabulary(folder: Folder, name: str, size: int, added: Mapping[str, int]) -> dict[str, int]:
     """The tokens of a vocabulary's file and the added ones, and their rows in an embedding of so many rows."""
     vocabulary = {**common.token_numbers(folder.read_object(name), source=str(folder.path / name)), **added}
-    if UNK not in vocabulary:
-        raise folder.error(f"has no token {UNK}", file=name, expected="the vocabulary of a Marian model")
     most, fewest = max(vocabulary.values()), min(vocabulary.values())
-    if fewest < 0 or not size - common.MOST_UNNAMED <= most + 1 <= size:
-        problem = f"belongs to another model: it numbers its tokens up to {most:,}, but the embedding has {size:,} rows"
+    if UNK not in vocabulary or fewest < 0 or not size - common.MOST_UNNAMED <= most + 1 <= size:
+        numbers = f"it has {UNK} and numbers its tokens up to {most:,}" if UNK in vocabulary else f"it has no {UNK}"
+        problem = f"belongs to another model: {numbers}, but the embedding has {size:,} rows"
         raise folder.error(problem, file=name, advice="give the files of one model")
     return vocabulary
 

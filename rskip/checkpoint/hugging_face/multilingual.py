@@ -109,11 +109,8 @@ def read_mbart(folder: Folder, *, languages: Pair) -> HuggingFaceModel:
     weights = folder.tensors()
     tables = common.shared_tables(weights, config, folder)
     model = {**common.stack_weights(weights), **tables.weights()}
-    for side in ("encoder", "decoder"):
-        name = f"{side}.embed_positions.weight"
-        if f"model.{name}" not in weights:
-            raise folder.error(f"the weights have no model.{name}")
-        model[name] = weights[f"model.{name}"]
+    positions = [f"{side}.embed_positions.weight" for side in ("encoder", "decoder")]
+    model |= {name: weights[f"model.{name}"] for name in positions if f"model.{name}" in weights}
     if has_bias := common.BIAS in weights and bool(weights[common.BIAS].any()):
         model["decoder.output_projection.bias"] = weights[common.BIAS].flatten()
     own = {"layernorm_embedding": True, "output_bias": has_bias, **tables.settings()}

@@ -88,12 +88,9 @@ def splits_at_white_space(content: Mapping[str, Any]) -> bool:
 
 def _unigram_scores(model: Mapping[str, Any], source: str) -> dict[str, float]:
     entries = model.get("vocab")
-    if not isinstance(entries, list) or not all(map(_is_scored, entries)):
+    if not isinstance(entries, list) or not all(map(_is_scored, entries)) or len(dict(entries)) < len(entries):
         raise SettingError("model.vocab", "is damaged", expected="a list of tokens and their scores", source=source)
-    scores = {token: float(score) for token, score in entries}
-    if len(scores) < len(entries):
-        raise SettingError("model.vocab", "holds a token twice", advice="get the file again", source=source)
-    return scores
+    return {token: float(score) for token, score in entries}
 
 
 def _merge_scores(model: Mapping[str, Any], source: str) -> dict[str, float]:
