@@ -13,7 +13,7 @@ import numpy
 import torch
 from numpy._core import multiarray
 
-from rskip.checkpoint.checkpoint import LANGUAGES, Checkpoint, beyond_fairseq, check_config
+from rskip.checkpoint.checkpoint import LANGUAGES, Checkpoint, beyond_fairseq, check_config, errors_about
 from rskip.checkpoint.fairseq_languages import language_settings
 from rskip.checkpoint.fairseq_settings import KNOWN, TRANSFORMER_SETTING, flat_settings
 from rskip.checkpoint.tensors import check_tensors
@@ -101,10 +101,8 @@ def read_fairseq(path: Path) -> Checkpoint:
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a {_KIND}: its settings are damaged ({error})") from error
     if _CONFIG not in state:
-        try:
+        with errors_about(path):
             content |= language_settings(content["task"], _task_settings(state))
-        except SettingError as error:
-            raise error.within(source=str(path)) from None
     config = check_config(content, source=str(path))
     return Checkpoint(model=model, config=config, averaged_from=averaged_from, fairseq_state=state)
 

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from rskip.checkpoint.checkpoint import Checkpoint, of_other_task
+from rskip.checkpoint.checkpoint import Checkpoint, errors_about, of_other_task
 from rskip.checkpoint.config_file import WEIGHTS
 from rskip.checkpoint.files import read_checkpoint
 from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name
@@ -38,10 +38,8 @@ def read_language_model(path: str | os.PathLike[str], *, as_stored: bool = False
         checkpoint = read_hugging_face_language_model(folder)
     else:
         checkpoint = read_checkpoint(path / WEIGHTS if path.is_dir() else path)
-    try:
+    with errors_about(path):
         return build_language_model(checkpoint, as_stored=as_stored)
-    except SettingError as error:
-        raise error.within(source=str(path)) from None
 
 
 def build_language_model(checkpoint: Checkpoint, *, as_stored: bool = False) -> LanguageModel:

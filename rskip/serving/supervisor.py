@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
@@ -25,19 +25,28 @@ _PAUSE = 1.0  # seconds before a server that was killed is replaced
 _NUMBER = 8  # bytes of the server's messages: 0 hires a worker, another number kills the one whose socket has it
 
 
-class Hire(Protocol):
-    """Starts and kills workers, for the server."""
+class Hire:
+    """Starts and kills workers, for the server, at the other end of its socket to the supervisor."""
+
+    def __init__(self, supervisor: socket.socket) -> None:
+        self._supervisor, self._lock = supervisor, threading.Lock()
 
     def __call__(self) -> socket.socket:
         """Starts a worker and returns the socket to it.
 
         :raises OSError: no process could be started.
         """
-        ...
+        with self._lock:
+            self._supervisor.sendall(bytes(_NUMBER))
+            _, found, _, _ = socket.recv_fds(self._supervisor, 1, 1)
+        if not found:
+            raise OSError("the supervisor could not start a worker process")
+        return socket.socket(fileno=found[0])
 
     def kill(self, worker: int) -> None:
         """Kills the worker to which this descriptor of a socket leads."""
-        ...
+        with self._lock:
+            self._supervisor.sendall(os.fstat(worker).st_ino.to_bytes(_NUMBER, "big"))
 
 
 def supervise(
@@ -86,26 +95,7 @@ def supervise(
 def _serve(serve: Callable[[Hire], None], ours: socket.socket, theirs: socket.socket) -> None:
     ours.close()
     ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGTERM)
-    serve(_Control(theirs))
-
-
-class _Control:
-    """The server's side of the socket to the supervisor."""
-
-    def __init__(self, supervisor: socket.socket) -> None:
-        self._supervisor, self._lock = supervisor, threading.Lock()
-
-    def __call__(self) -> socket.socket:
-        with self._lock:
-            self._supervisor.sendall(bytes(_NUMBER))
-            _, found, _, _ = socket.recv_fds(self._supervisor, 1, 1)
-        if not found:
-            raise OSError("the supervisor could not start a worker process")
-        return socket.socket(fileno=found[0])
-
-    def kill(self, worker: int) -> None:
-        with self._lock:
-            self._supervisor.sendall(os.fstat(worker).st_ino.to_bytes(_NUMBER, "big"))
+    serve(Hire(theirs))
 
 
 def _employ_workers(control: socket.socket, work: Callable[[socket.socket], None], server: int) -> int:

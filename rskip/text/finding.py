@@ -94,10 +94,7 @@ def find_tokenizer(model: Path, settings: TokenizerSettings, *, own_languages: P
     :param own_languages: source and target as named in the model's file.
     :param data: folders of its training data.
     """
-    given = [] if settings.dictionaries is None else [Path(settings.dictionaries)]
-    folders = [*given, model.parent, *data]
-    if missing := [folder for folder in given if not folder.is_dir()]:
-        raise FileNotFoundError(f"no folder {missing[0]}: give the folder with the dictionaries, dict.*.txt")
+    folders, _ = _places(settings.dictionaries, model, data)
     if not any(path for folder in folders for path in folder.glob("dict.*.txt")):
         raise _missing_dictionaries("dict.*.txt", folders)
     found = _find_text(settings.text, folders)
@@ -123,12 +120,8 @@ def find_multilingual_tokenizer(
     languages = settings.languages
     if tokens.codes:
         languages = tokens.check_pair(*languages)
-    given = None if settings.dictionaries is None else Path(settings.dictionaries)
-    if given is not None and not given.exists():
-        raise FileNotFoundError(f"no folder {given}: give the folder with the dictionaries, or their file")
-    folders = [*_folder_of(given), model.parent, *data]
-    is_file = given is not None and given.is_file()
-    paths = [given if is_file and given else _find_shared(language, folders) for language in languages]
+    folders, given = _places(settings.dictionaries, model, data)
+    paths = [given or _find_shared(language, folders) for language in languages]
     read = {path: Dictionary.load(path).extended(tokens.added) for path in paths}
     source, target = (read[path] for path in paths)
     tokens = tokens.resolved(target)
@@ -154,10 +147,9 @@ def find_languages_of(
     tokens: LanguageTokens, model: Path, dictionaries: str | os.PathLike[str] | None
 ) -> LanguageTokens:
     """The language tokens with the languages of the model's dictionary, or unchanged if it is not found."""
-    given = None if dictionaries is None else Path(dictionaries)
     try:
-        folders = [*_folder_of(given), model.parent]
-        path = given if given is not None and given.is_file() else _find_shared(None, folders)
+        folders, given = _places(dictionaries, model)
+        path = given or _find_shared(None, folders)
     except FileNotFoundError:
         return tokens
     return tokens.resolved(Dictionary.load(path).extended(tokens.added))
@@ -173,10 +165,17 @@ def find_dictionary(names: Iterable[str | None], folders: Sequence[Path]) -> Pat
     raise _missing_dictionaries(wanted[0], folders)
 
 
-def _folder_of(dictionaries: Path | None) -> list[Path]:
+def _places(
+    dictionaries: str | os.PathLike[str] | None, model: Path, data: Sequence[Path] = ()
+) -> tuple[list[Path], Path | None]:
+    """The folders that may hold the dictionaries of a model, and the file that `dictionaries` names, if it is one."""
     if dictionaries is None:
-        return []
-    return [dictionaries if dictionaries.is_dir() else dictionaries.parent]
+        return [model.parent, *data], None
+    given = Path(dictionaries)
+    if not given.exists():
+        raise FileNotFoundError(f"no folder {given}: give the folder with the dictionaries, or their file")
+    is_file = given.is_file()
+    return [given.parent if is_file else given, model.parent, *data], given if is_file else None
 
 
 def _find_shared(language: str | None, folders: Sequence[Path]) -> Path:

@@ -17,10 +17,10 @@ from rskip.files.resumable import ResumableFile, merge_parts, part_path, write_a
 from rskip.files.windows import Window, read_windows
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.machine.ranks import Ranks
+from rskip.text import Dictionary
 from rskip.translation.jobs import Job, known_sum
 from rskip.translation.options import LARGE, MAX_TOKENS, MAX_WORKERS, BatchSettings
 from rskip.translation.search import ModelSearcher, Searcher, Segment
-from rskip.translation.segments import Source
 from rskip.translation.terminal import TranslationProgress
 from rskip.translation.translation import LineForm, SentenceError, Translation
 from rskip.translation.translator import Translator
@@ -109,7 +109,6 @@ class FileTranslation:
                 self.batches,
                 number=window.number,
                 searcher=partial(self._searched, searcher, window),
-                begin=partial(self._begin, window),
             )
 
         translate = partial(translate_stream, translate=translated, form=self.form, report=self.progress)
@@ -129,16 +128,12 @@ class FileTranslation:
         if self.ranks.first and self.ranks.count > 1:
             merge_parts(job.output, self.ranks.count)
 
-    def _begin(self, window: Window, sources: Sequence[Source]) -> None:
-        tokens = [token for source in sources for segment in source.segments for token in segment]
-        dictionary = self.translator.tokenizer.source
-        unknown = sum(dictionary.index(each) == dictionary.unk_index for each in tokens)
-        self.progress.begin(window, len(tokens), unknown)
-
     def _searched(
         self, searcher: Searcher, window: Window, batches: Sequence[Sequence[Segment]], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
         """The searcher's hypotheses of a window's batches, whose progress is shown."""
+        read = [token for batch in batches for segment in batch for token in segment.source[:-1]]
+        self.progress.begin(window, len(read), read.count(Dictionary.unk_index))
         sizes = [sum(len(segment.source) for segment in batch) for batch in batches]
         done = 0
         for size, found in zip(sizes, searcher(batches, options), strict=True):
@@ -159,12 +154,8 @@ def translate_window(
     *,
     number: int,
     searcher: Searcher | None = None,
-    begin: Callable[[Sequence[Source]], None] = lambda sources: None,
 ) -> list[Translation]:
-    """Translates a window. Sampling has a seed per window, so a resumed translation draws the same tokens.
-
-    :param begin: called with the prepared lines before the search.
-    """
+    """Translates a window. Sampling has a seed per window, so a resumed translation draws the same tokens."""
     options = replace(options, seed=options.seed + number) if options.sampling else options
     sources = translator.read(
         lines,
@@ -173,7 +164,6 @@ def translate_window(
         too_long=batches.too_long,
         limit=batches.max_source_positions,
     )
-    begin(sources)
     max_tokens = MAX_TOKENS if batches.max_tokens is None else batches.max_tokens
     return translator.search(sources, options, max_tokens=max_tokens, searcher=searcher)
 

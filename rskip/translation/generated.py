@@ -14,7 +14,7 @@ from rskip.files import text_lines
 from rskip.text import TextPipeline
 
 _BYTES = re.compile(r"(<0x[0-9A-F]{2}>)+")  # byte pieces of a SentencePiece model with byte_fallback
-_HYPOTHESIS = re.compile(r"H-(\d{1,18})\t([^\t]*)\t(.*)")
+_HYPOTHESIS = re.compile(r"H-(\d{1,18})\t(-?\d+(?:\.\d*)?(?:e[+-]?\d+)?|-?inf|nan)\t(.*)")
 _SENTENCE = re.compile(r"([ST])-(\d{1,18})\t(.*)")
 # of `rskip translate`
 _SCORED = re.compile(r"((?P<number>[1-9]\d{,17})\t)?(?P<score>-?(\d+\.\d{4}|inf|nan))\t(?P<text>.*)")
@@ -103,7 +103,7 @@ def _best(scored: Iterable[tuple[int, str, str]]) -> dict[int, str]:
     """The text with the best score of each sentence, by the sentence's number. Of equal scores the first wins."""
     best: dict[int, tuple[float, str]] = {}
     for number, score, text in scored:
-        value = _score(score)
+        value = -math.inf if score == "nan" else float(score)
         if number not in best or value > best[number][0]:
             best[number] = value, text
     return {number: text for number, (_, text) in best.items()}
@@ -114,15 +114,6 @@ def _best_of_json(line: str, name: str) -> str:
         return str(json.loads(line)["hypotheses"][0]["text"]).replace("\n", " ")
     except (ValueError, LookupError, TypeError) as error:
         raise ValueError(f"{name} is not what rskip translate --format json writes") from error
-
-
-def _score(text: str) -> float:
-    """A hypothesis's score; minus infinity if it is not a number."""
-    try:
-        score = float(text)
-    except ValueError:
-        return -math.inf
-    return -math.inf if math.isnan(score) else score
 
 
 def _characters(codes: re.Match[str]) -> str:

@@ -13,7 +13,6 @@ from rskip.files.windows import STANDARD_INPUT
 from rskip.machine.ranks import Ranks
 
 STANDARD_OUTPUT = "-"
-_PT = (b"PK\x03\x04", b"\x80")  # first bytes of a .pt file: a ZIP archive, or a pickle of older versions of PyTorch
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def plan_jobs(inputs: Sequence[str], output: str | None) -> list[Job]:
     :param inputs: files, or "-" for the standard input.
     :param output: a file; a folder, which exists or whose name ends in "/"; None or "-": the standard output.
     :raises FileNotFoundError: an input is missing.
-    :raises ValueError: an input is a folder, a checkpoint or would be overwritten, or two inputs have one output.
+    :raises ValueError: an input is a folder or would be overwritten, or two inputs have one output.
     """
     for each in inputs:
         if each != STANDARD_INPUT:
@@ -85,17 +84,6 @@ def _check_readable(path: str) -> None:
         raise ValueError(f"{path} is a folder: give its files")
     if not os.path.exists(path):
         raise FileNotFoundError(f"no file {path}: check the path")
-    if _is_checkpoint(path):
-        advice = "join the models of an ensemble by ':', as in --model a.pt:b.pt"
-        raise ValueError(f"{path} is a checkpoint: expected a text file; {advice}")
-
-
-def _is_checkpoint(path: str) -> bool:
-    """Whether name and first bytes are those of a checkpoint. A name in .pt may also be Portuguese text."""
-    if not (path.endswith((".pt", ".safetensors")) and os.path.isfile(path)):
-        return False
-    with open(path, "rb") as file:
-        return path.endswith(".safetensors") or file.read(4).startswith(_PT)
 
 
 def _check_outputs(jobs: Sequence[Job], inputs: Sequence[str]) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rskip.checkpoint.checkpoint import PAIRS, Checkpoint
+from rskip.checkpoint.checkpoint import PAIRS, Checkpoint, errors_about
 from rskip.checkpoint.config_file import CONFIG, Header, checkpoint_sha256, read_header
 from rskip.checkpoint.fairseq_languages import language_tokens, of_pair
 from rskip.checkpoint.hugging_face import (
@@ -147,7 +146,7 @@ class StoredWeights:
             self.config, shapes = header.config, header.shapes
         else:
             self.config, shapes = self.checkpoint.config, self.checkpoint.shapes
-        with _errors_about(file):
+        with errors_about(file):
             check_translates(self.config, shapes)
 
     @cached_property
@@ -167,7 +166,7 @@ class StoredWeights:
         own = self.config["source_lang"], self.config["target_lang"]
         trained_on = [] if self._header is not None else self.checkpoint.trained_on
         data = [folder for folder in map(Path, trained_on) if folder.is_dir()]
-        with _errors_about(self.file):
+        with errors_about(self.file):
             tokens = language_tokens(self.config)
         if tokens is not None:
             settings = replace(settings, languages=(languages[0] or own[0], languages[1] or own[1]))
@@ -185,7 +184,7 @@ class StoredWeights:
             raise ValueError(f"unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
         words = {"source_words": len(tokenizer.source), "target_words": len(tokenizer.target)}
         try:
-            with _errors_about(self.file):
+            with errors_about(self.file):
                 return RuntimeModel(self.file, precision=precision or "float32", header=self._header, **words)
         except NoKernelForm as error:
             if error.without_torch is not None and not has_torch():
@@ -202,7 +201,7 @@ class StoredWeights:
         from rskip.cpu import for_inference
 
         sizes = {"source_vocabulary": len(tokenizer.source), "target_vocabulary": len(tokenizer.target)}
-        with _errors_about(self.file):
+        with errors_about(self.file):
             model: Any = build_transformer(self.checkpoint, **sizes, as_stored=True)
             model.move(torch.device(device))
             return for_inference(model, precision or "float32")
@@ -260,7 +259,7 @@ class StoredGraphs:
     def build_in_torch(self, tokenizer: Tokenizer, *, precision: str | None, device: str | torch.device) -> TorchModel:
         """Like `StoredWeights.build`, on the CPU."""
         own = self.settings.precision
-        with _errors_about(self.file):
+        with errors_about(self.file):
             check_vocabulary("source", self.settings.source_vocabulary, len(tokenizer.source))
             check_vocabulary("target", self.settings.target_vocabulary, len(tokenizer.target))
             if precision not in (None, own):
@@ -333,11 +332,3 @@ def model_sha256(path: str | os.PathLike[str]) -> str:
         own = [file / CONFIG, *Folder(file).weights()] if file.is_dir() else []
         parts += [sha256_file(each) for each in own] if own else [checkpoint_sha256(file)]
     return hashlib.sha256("\n".join(parts).encode("utf-8")).hexdigest()
-
-
-@contextmanager
-def _errors_about(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except SettingError as error:
-        raise error.within(source=str(file)) from None

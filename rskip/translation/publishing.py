@@ -40,12 +40,7 @@ def check_publishable(record: Record) -> None:
 
 def check_exportable(settings: TranslationSettings) -> None:
     """See `Task.check_exportable`."""
-    if settings.data is not None and (folder := data_folder(settings)).is_dir():
-        _check_text(folder)
-
-
-def _check_text(data: Path) -> None:
-    if not (data / "text").is_dir():
+    if settings.data is not None and (data := data_folder(settings)).is_dir() and not (data / "text").is_dir():
         problem = f"{data} has no text/: a published model translates raw sentences"
         raise ValueError(f"{problem}; prepare the data with `rskip prepare`")
 
@@ -56,7 +51,7 @@ def export_weights(run: Run[TranslationSettings], record: Record, folder: Path) 
     :returns: sacreBLEU of the exported weights.
     """
     data = ensure_data(run.settings, mirror=run.mirror)
-    _check_text(data)
+    check_exportable(run.settings)
     write_files(run, folder)
     translations = _translate(run, weights=folder / WEIGHTS, data=data)
     return {"sacrebleu": round(translations.score()["sacrebleu"].value, DECIMALS)}

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from rskip.checkpoint import build_transformer, read_checkpoint
+from rskip.checkpoint.checkpoint import errors_about
 from rskip.checkpoint.translation import check_translates
 from rskip.connections import ConnectionSpec
 from rskip.corpora.inspection import DataFolder, MmapSentences, find_data
@@ -46,12 +47,10 @@ def _trained(path: Path) -> tuple[Transformer, Path]:
     """The model of a checkpoint, and the checkpoint's folder."""
     file = find_checkpoint(path)
     checkpoint = read_checkpoint(file)
-    try:
+    with errors_about(file):
         check_translates(checkpoint.config, checkpoint.shapes)
         rows = [checkpoint.model[f"{side}.embed_tokens.weight"].size(0) for side in ("encoder", "decoder")]
         return build_transformer(checkpoint, source_vocabulary=rows[0], target_vocabulary=rows[1]), file.parent
-    except SettingError as error:
-        raise error.within(source=str(file)) from None
 
 
 def _at_initialisation(spec: ConnectionSpec, layers: int, conditions: Conditions) -> Transformer:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import math
-import random
 import re
 import shutil
 import subprocess
 from collections import Counter
-from pathlib import Path
 
 import pytest
-from sacrebleu.metrics import BLEU
 
 from rskip.translation.compound_split import (
     GERMAN_TOKENS,
@@ -124,33 +120,3 @@ def test_scores_are_apart_from_sacrebleu():
         ("compound_split_own_bleu", OWN_TOKENS + r"\|split:##AT##-##AT##"),
     ):
         assert re.fullmatch(pattern.format(kind), scores[name].signature)
-
-
-def spoilt(line: str, draw: random.Random) -> str:
-    """A line without some of its words and with others in another order."""
-    words = [word for word in line.split(" ") if draw.random() > 0.1]
-    for place in range(1, len(words)):
-        if draw.random() < 0.1:
-            words[place - 1], words[place] = words[place], words[place - 1]
-    return " ".join(words)
-
-
-@pytest.fixture(scope="module")
-def newstest2014(shared: Path) -> tuple[list[str], list[str]]:
-    """Tokenised German sentences of the full test set, and a spoilt version of them."""
-    lines = gzip.decompress((shared / "data/wmt14/newstest2014.en-de.de.gz").read_bytes()).decode()
-    references = german_words(lines.removesuffix("\n").split("\n"))
-    assert len(references) == 3003
-    draw = random.Random(1)
-    return [spoilt(line, draw) for line in references], references
-
-
-def test_newstest2014_scores_as_moses_defines_it(newstest2014):
-    hypotheses, references = newstest2014
-    found = compound_split_bleu(hypotheses, references, tokens=GERMAN_TOKENS)[0]
-    split = [[split_compounds(line) for line in side] for side in newstest2014]
-    assert found == pytest.approx(multi_bleu(*split), abs=1e-9)
-    sacrebleu = BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(split[0], [split[1]]).score
-    assert found == sacrebleu
-    assert 40 < found < 90
-    assert found != pytest.approx(multi_bleu(hypotheses, references), abs=0.01)

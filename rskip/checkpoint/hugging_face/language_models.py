@@ -9,12 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
-from rskip.checkpoint.checkpoint import Checkpoint
+from rskip.checkpoint.checkpoint import Checkpoint, errors_about
 from rskip.checkpoint.hugging_face import common
 from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
 from rskip.checkpoint.hugging_face.readers import check_known
 from rskip.settings.check import convert
-from rskip.settings.errors import SettingError
 from rskip.transformer import LanguageModelConfig
 
 _EMBEDDING, _OUTPUT = "decoder.embed_tokens.weight", "decoder.output_projection.weight"
@@ -172,10 +171,8 @@ def _renamed(weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
 
 def _checkpoint(folder: Folder, *, vocabulary: int, **settings: Any) -> Checkpoint:
     """The checkpoint of a folder's weights. `settings` are fields of `LanguageModelConfig`."""
-    try:
+    with errors_about(folder.path / CONFIG):
         config = LanguageModelConfig.from_dict({"no_scale_embedding": True, **settings})
-    except SettingError as error:
-        raise error.within(source=str(folder.path / CONFIG)) from None
     weights = dict(_renamed(folder.tensors()))
     if config.output_is_embedding and _EMBEDDING in weights:
         weights[_OUTPUT] = weights[_EMBEDDING]
