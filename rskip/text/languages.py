@@ -51,11 +51,6 @@ class LanguageTokens(Checked):
     decoder: Literal["first", "start", "start and end"] | None = None
     shows_others: bool = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.form.count("{}") != 1:
-            raise SettingError.of_value("form", self.form, "text with {} for the language")
-
     def token(self, code: str) -> str:
         """The token of a language."""
         return self.form.replace("{}", code)

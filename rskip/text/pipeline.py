@@ -14,7 +14,7 @@ from rskip.machine.environment import installed_version
 from rskip.settings.check import Checked, convert
 from rskip.settings.text import read_json
 from rskip.text.added import AddedToken, AddedTokens
-from rskip.text.subwords import ForeignKind, SubwordKind, Subwords, WholePieces, load_subwords
+from rskip.text.subwords import ForeignKind, MarianPieces, SubwordKind, Subwords, WholePieces, load_subwords
 from rskip.text.words import TokeniserKind, build_normaliser, build_tokeniser
 
 CONFIG_FILE = "pipeline.json"
@@ -116,7 +116,7 @@ class TextPipeline:
 
     def encode_target(self, sentence: str) -> str:
         """The model tokens of a raw target sentence, joined by single spaces."""
-        segment = self.subwords.segment_target
+        segment = self.subwords.segment_target if isinstance(self.subwords, MarianPieces) else self.subwords.segment
         return self._added.segment(sentence, lambda text: segment(self._target.words(text)))
 
     def files(self) -> dict[str, bytes]:
@@ -180,12 +180,10 @@ class TokenText:
         return dataclasses.replace(self, **settings)
 
     def encode(self, sentence: str) -> str:
-        """The tokens of a source sentence joined by single spaces."""
+        """The tokens of a sentence joined by single spaces."""
         return " ".join(sentence.split())
 
-    def encode_target(self, sentence: str) -> str:
-        """The tokens of a target sentence joined by single spaces."""
-        return " ".join(sentence.split())
+    encode_target = encode
 
     def decode(self, tokens: str) -> str:
         """The unchanged tokens."""

@@ -44,8 +44,6 @@ class Subwords(Protocol):
 
     def segment(self, words: str) -> str: ...
 
-    def segment_target(self, words: str) -> str: ...
-
     def join(self, units: str) -> str: ...
 
     def files(self) -> dict[str, bytes]:
@@ -122,10 +120,6 @@ class BytePairEncoding:
             return " ".join([known[word] for word in split])
         except KeyError:
             return " ".join([known[word] if word in known else self._remember(word) for word in split if word])
-
-    def segment_target(self, words: str) -> str:
-        """As `segment`: the units are those of both languages."""
-        return self.segment(words)
 
     def _remember(self, word: str) -> str:
         units = self._known[word] = _unreserved(self._bpe.segment(word))
@@ -240,10 +234,6 @@ class SentencePiece:
         """Units joined by single spaces. A unit that dictionaries reserve becomes its letters."""
         units = self._processor.encode(words, out_type=str)
         return " ".join([" ".join(unit) if unit in _RESERVED else unit for unit in units])
-
-    def segment_target(self, words: str) -> str:
-        """As `segment`: the units are those of both languages."""
-        return self.segment(words)
 
     def join(self, units: str) -> str:
         """The text that SentencePiece decodes. `<unk>` and units that the model doesn't have stay unchanged."""

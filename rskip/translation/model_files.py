@@ -15,8 +15,6 @@ from rskip.checkpoint.config_file import CONFIG, Header, checkpoint_sha256, read
 from rskip.checkpoint.fairseq_languages import language_tokens, of_pair
 from rskip.checkpoint.hugging_face import (
     Folder,
-    HuggingFaceModel,
-    check_supported,
     folder_at,
     is_hub_name,
     read_hugging_face,
@@ -216,12 +214,7 @@ class StoredHuggingFace(StoredWeights):
     @cached_property
     def checkpoint(self) -> Checkpoint:
         """The model for the folder's own languages, until `tokenizer` is asked for others."""
-        return self._read((None, None)).checkpoint
-
-    def _read(self, languages: tuple[str | None, str | None]) -> HuggingFaceModel:
-        check_supported(self.file)
-        require_torch(str(self.file))
-        return read_hugging_face(self.file, languages=languages)
+        return read_hugging_face(self.file).checkpoint
 
     @property
     def config(self) -> dict[str, Any]:  # type: ignore[override]
@@ -235,7 +228,7 @@ class StoredHuggingFace(StoredWeights):
             if given is not None:
                 problem = f"is {given}, but {self.file} is a Hugging Face folder, which has its own"
                 raise SettingError(name, problem, advice="leave it out")
-        model = self._read(settings.languages)
+        model = read_hugging_face(self.file, languages=settings.languages)
         self.checkpoint, own = model.checkpoint, model.tokenizer
         found = own.text if text != TOKENS and isinstance(own.text, TextPipeline) else None
         known = Languages(own.source_language, own.target_language)

@@ -16,6 +16,7 @@ from rskip.formulas.parameters import NORMS_OF_IMAGES
 from rskip.generation import SearchOptions
 from rskip.settings.check import convert, to_plain
 from rskip.settings.errors import SettingError
+from rskip.settings.kinds import Count
 from rskip.settings.user_dir import ENVIRONMENT, import_user_dir
 from rskip.tasks.fairseq.flags import Flag, Flags
 from rskip.tasks.fairseq.recipe import check_flags, check_training
@@ -195,11 +196,8 @@ def _check_connections(train: Mapping[str, Flag]) -> None:
 def _check_tokens_per_update(train: Mapping[str, Flag]) -> None:
     if train.get(TOKENS_PER_UPDATE) is None:
         return
-    meanings = {TOKENS_PER_UPDATE: "tokens of an update", "max-tokens": "the maximum on one GPU at a time"}
-    for name, meaning in meanings.items():
-        value = train.get(name)
-        if type(value) is not int or value < 1:
-            raise SettingError.of_value(f"train.{name}", value, f"a whole number, {meaning}")
+    for name in (TOKENS_PER_UPDATE, "max-tokens"):
+        convert(train.get(name), Count, name=f"train.{name}")
     for name in ("update-freq", "batch-size"):
         if train.get(name) is not None:
             problem = f"can't be set together with train.{TOKENS_PER_UPDATE}, which determines the batches of an update"
@@ -219,9 +217,8 @@ def _check_search(generate: Mapping[str, Flag]) -> None:
 def _check_enough_checkpoints(train: Mapping[str, Flag], average: AverageSettings) -> None:
     interval, updates, epochs = (train.get(name) for name in ("save-interval-updates", "max-update", "max-epoch"))
     if interval:
-        if type(interval) is not int or interval < 1:
-            raise SettingError.of_value("train.save-interval-updates", interval, "a whole number of updates")
-        if isinstance(updates, int) and 0 < updates < interval * average.last:
+        every = convert(interval, Count, name="train.save-interval-updates")
+        if isinstance(updates, int) and 0 < updates < every * average.last:
             problem = (
                 f"is {average.last}, but train.max-update is {updates} and a checkpoint is written every {interval} "
                 "(train.save-interval-updates)"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
 from rskip.checkpoint.hugging_face.model import HuggingFaceModel
+from rskip.extras import require_torch
 from rskip.settings.errors import shown
 
 READERS = ("fsmt", "m2m_100", "marian", "mbart")  # model types of translation models
@@ -26,6 +27,8 @@ def read_hugging_face(path: Path, *, languages: tuple[str | None, str | None] = 
     """
     folder = Folder(path)
     kind = check_known(folder, READERS, "a translation model")
+    folder.weights()  # what is missing is told without PyTorch too
+    require_torch(str(path))
     from rskip.checkpoint.hugging_face import fsmt, marian, multilingual  # they import PyTorch
 
     readers = {
@@ -35,13 +38,6 @@ def read_hugging_face(path: Path, *, languages: tuple[str | None, str | None] = 
         "mbart": multilingual.read_mbart,
     }
     return readers[kind](folder, languages=languages)
-
-
-def check_supported(path: Path) -> None:
-    """Checks without PyTorch that a folder holds weights of a known model type."""
-    folder = Folder(path)
-    check_known(folder, READERS, "a translation model")
-    folder.weights()
 
 
 def check_known(folder: Folder, known: Collection[str], what: str) -> str:
