@@ -185,14 +185,6 @@ def test_eight_bit_maps(translator, copied):
     assert not torch.allclose(ours, theirs, atol=1e-4)
 
 
-def test_sentences_that_the_graphs_have_no_positions_for_are_refused(folder):
-    graphs = Translator.from_pretrained(folder)
-    long = " ".join(["w1"] * 1100)
-    with pytest.raises(ValueError, match="it has 1,101 tokens .*, and at most 1,024 can be translated"):
-        graphs.translate([long], too_long="keep")
-    assert graphs.translate([long], too_long="cut", max_length_a=0, max_length_b=2)[0].notes
-
-
 def without(folder: Path, name: str) -> None:
     (folder / name).unlink()
 

@@ -70,11 +70,6 @@ def test_size_updates_and_dropout_follow_the_corpus(
     assert chosen.train["dropout"] == dropout
 
 
-def test_the_number_of_updates_grows_with_the_root_of_the_tokens() -> None:
-    two, eight = (plan(pairs, size="tiny").updates for pairs in (200_000, 800_000))
-    assert eight == pytest.approx(2 * two, abs=1)
-
-
 @pytest.mark.parametrize(("limit", "interval", "averaged"), [(None, 1574, 10), (5000, 250, 6), (300, 100, 1)])
 def test_a_plan_of_few_long_epochs_counts_updates(limit: int | None, interval: int, averaged: int) -> None:
     chosen = plan(2_000_000, length=30, limit=limit)

@@ -59,22 +59,6 @@ def test_a_slice_is_as_good_as_its_record_says(
     assert not any(each.notes for each in translations)
 
 
-@pytest.mark.slow
-def test_other_precisions_translate_as_well(root: Path, shared: Path) -> None:
-    """On the whole test set BLEU changes by up to 0.16 (docs/speed.md); here on a quarter of it."""
-    folder = shared / "data/multi30k"
-    sources, references = (read(folder / f"test_2016_flickr.{language}.gz")[:250] for language in ("en", "de"))
-
-    def bleu(precision: str) -> float:
-        translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de/2rskip_ln", precision=precision)
-        found = translator.translate(sources, beam=4, length_penalty=1.0)
-        return score([each.text for each in found], references)["sacrebleu"].value
-
-    float32 = bleu("float32")
-    for precision in ("bfloat16", "int8") if largest_int8_weight() else ("bfloat16",):
-        assert bleu(precision) >= float32 - 0.5, precision
-
-
 def test_a_translation_does_not_depend_on_its_batch(
     translator: Translator, sentences: list[str], translations: list[Translation]
 ) -> None:
