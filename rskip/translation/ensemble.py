@@ -1,17 +1,15 @@
-"""Searches for translations with a model in PyTorch, or with several as one. B segments, S source length."""
+"""Several models that translate as one. B segments, S source length."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rskip.generation import Hypothesis, SearchOptions, SpecialTokens, beam_search
 from rskip.generation.ensemble import EnsembleDecoder
-from rskip.translation.search import TorchModel, padded
+from rskip.translation.search import TorchModel
 
 
 class Ensemble(EnsembleDecoder):
@@ -42,33 +40,3 @@ class Ensemble(EnsembleDecoder):
     def encode(self, source: Tensor, *, padded: bool | None = None) -> list[Any]:
         """Each model's memory of source tokens (B, S)."""
         return [model.encode(source, padded=padded) for model in self.models]
-
-
-def search(
-    model: TorchModel,
-    sources: Sequence[Sequence[int]],
-    options: SearchOptions,
-    *,
-    prefixes: Sequence[Sequence[int]] | None,
-    special: SpecialTokens,
-    each_step: Callable[[int], None] | None,
-) -> list[list[Hypothesis]]:
-    """The best hypotheses of each source.
-
-    :param prefixes: forced first tokens of each translation, padded at the end.
-    :param each_step: see `beam_search`.
-    """
-    if isinstance(model, Ensemble) and options.temperature != 1:  # it divides each model's logits before the mean
-        model, options = Ensemble(model.models, temperature=options.temperature), replace(options, temperature=1.0)
-    device, lengths = model.device, [len(source) for source in sources]
-    source = torch.tensor(padded(sources))  # (B, S)
-    with torch.inference_mode():
-        return beam_search(
-            model,
-            model.encode(source.to(device, non_blocking=True), padded=min(lengths) < max(lengths)),
-            options,
-            source_lengths=torch.tensor(lengths).to(device, non_blocking=True),
-            prefix=None if prefixes is None else torch.tensor(prefixes),
-            special=special,
-            each_step=each_step,
-        )

@@ -6,8 +6,8 @@ B segments, S source length, T target length.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from rskip.generation import Hypothesis, SearchOptions, SpecialTokens
 from rskip.generation.decoder import StepDecoder
@@ -163,10 +163,7 @@ def search_batch(
     try:
         if isinstance(model, RuntimeModel):
             return model.search(sources, options, prefixes=prefixes, special=special, each_step=each_step)
-        from rskip.translation.ensemble import search  # imports PyTorch
-
-        torch_model = cast(TorchModel, model)
-        return search(torch_model, sources, options, prefixes=prefixes, special=special, each_step=each_step)
+        return _search_in_torch(model, sources, options, prefixes=prefixes, special=special, each_step=each_step)
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
@@ -175,6 +172,35 @@ def search_batch(
             f"not enough memory on the device for {len(segments)} sentences of up to {longest:,} tokens: "
             "give a smaller max_tokens or beam, or split long sentences (too_long)"
         ) from error
+
+
+def _search_in_torch(
+    model: Any,
+    sources: Sequence[Sequence[int]],
+    options: SearchOptions,
+    *,
+    prefixes: Sequence[Sequence[int]] | None,
+    special: SpecialTokens,
+    each_step: Callable[[int], None] | None,
+) -> list[list[Hypothesis]]:
+    import torch
+
+    from rskip.generation import EnsembleDecoder, beam_search
+
+    if isinstance(model, EnsembleDecoder) and options.temperature != 1:  # it divides each model's logits
+        model, options = type(model)(model.models, temperature=options.temperature), replace(options, temperature=1.0)
+    device, lengths = model.device, [len(source) for source in sources]
+    source = torch.tensor(padded(sources))  # (B, S)
+    with torch.inference_mode():
+        return beam_search(
+            model,
+            model.encode(source.to(device, non_blocking=True), padded=min(lengths) < max(lengths)),
+            options,
+            source_lengths=torch.tensor(lengths).to(device, non_blocking=True),
+            prefix=None if prefixes is None else torch.tensor(prefixes),
+            special=special,
+            each_step=each_step,
+        )
 
 
 def padded(rows: Sequence[Sequence[int]]) -> list[list[int]]:
