@@ -117,9 +117,9 @@ def _llama(folder: Folder) -> Checkpoint:
 
 def _settings(folder: Folder, table: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
     """What config.json says of the model, under our names, by a table such as _GPT2."""
-    settings = {}
+    settings: dict[str, Any] = {}
     for name, (ours, *usual) in table.items():
-        kind = common.Activation if ours == "activation_fn" else int if usual[0] is None else type(usual[0])
+        kind: Any = common.Activation if ours == "activation_fn" else int if usual[0] is None else type(usual[0])
         value = usual[0]
         if (given := folder.config.get(name)) is not None:
             value = convert(given, kind, name=name, source=str(folder.path / CONFIG))
