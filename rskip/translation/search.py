@@ -188,7 +188,7 @@ def _search_in_torch(
     from rskip.generation import EnsembleDecoder, beam_search
 
     if isinstance(model, EnsembleDecoder) and options.temperature != 1:  # it divides each model's logits
-        model, options = type(model)(model.models, temperature=options.temperature), replace(options, temperature=1.0)
+        model, options = type(model)(model.decoders, temperature=options.temperature), replace(options, temperature=1.0)
     device, lengths = model.device, [len(source) for source in sources]
     source = torch.tensor(padded(sources))  # (B, S)
     with torch.inference_mode():

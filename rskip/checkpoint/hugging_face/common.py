@@ -53,7 +53,7 @@ class StackSettings(msgspec.Struct, kw_only=True):
     share_encoder_decoder_embeddings: bool = True
     pad_token_id: int = 1
     eos_token_id: int = 2
-    decoder_start_token_id: int | None = 2
+    decoder_start_token_id: int = 2  # -1: unknown
     langs: tuple[str, str] = ("en", "de")
     tokenizer_class: str = ""
 
@@ -69,7 +69,7 @@ def check_fairseq_order(config: StackSettings, folder: Folder, *, any_start: boo
     """Refuses a model that numbers padding and end otherwise than our dictionaries, or starts with another token."""
     order = {"pad_token_id": 1, "eos_token_id": 2, **({} if any_start else {"decoder_start_token_id": 2})}
     for name, expected in order.items():
-        if (found := getattr(config, name)) not in (expected, None):
+        if (found := getattr(config, name)) not in (expected, -1):
             raise folder.wrong(name, found, str(expected))
 
 

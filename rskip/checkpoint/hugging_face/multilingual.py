@@ -101,9 +101,7 @@ def read_m2m(folder: Folder, *, languages: Pair) -> HuggingFaceModel:
 
 def read_mbart(folder: Folder, *, languages: Pair) -> HuggingFaceModel:
     """The model of an mBART folder. See `read_hugging_face`."""
-    config = common.read_settings(
-        folder, activation_function="gelu", scale_embedding=False, decoder_start_token_id=None
-    )
+    config = common.read_settings(folder, activation_function="gelu", scale_embedding=False, decoder_start_token_id=-1)
     is_mbart50 = _is_mbart50(config, folder)
     common.check_fairseq_order(config, folder, any_start=not is_mbart50)
     weights = folder.tensors()
