@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +19,6 @@ Integers = NDArray[np.int64]
 
 _SPLITS = ("train", "valid", "test")
 _BINARISED = re.compile(r"([^.]+)\.([^.]+?)-((?!None\.)[^.]+)\.(?:\2|\3)\.(?:idx|bin)")
-_RAW = re.compile(r"[^.]+\.([^.]+?)-([^.]+)\.(?:\1|\2)")
 _HEADER = struct.Struct("<9sQBQ")  # magic number, version, code of the type, number of sentences
 _TYPES = ("<u1", "<i1", "<i2", "<i4", "<i8", "<f8", "<f8", "<u2", "<u4", "<u8")  # types for codes 1 to 10
 
@@ -56,7 +54,7 @@ def find_data(path: str | Path) -> DataFolder:
         raise FileNotFoundError(f"{path} {kind}: expected {expected}")
     shards = [folder for folder in path.iterdir() if folder.is_dir() and re.fullmatch(r"shard\d+", folder.name)]
     folders = [path, *sorted(shards, key=lambda folder: int(folder.name.removeprefix("shard")))]
-    found = [(folder, match) for folder in folders for match in _matches(folder, _BINARISED)]
+    found = [(folder, match) for folder in folders for match in _matches(folder)]
     pairs: dict[tuple[str, ...], str] = {}
     splits: dict[str, list[Path]] = {}
     for folder, match in found:
@@ -80,9 +78,9 @@ def find_data(path: str | Path) -> DataFolder:
     )
 
 
-def _matches(folder: Path, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
+def _matches(folder: Path) -> list[re.Match[str]]:
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
-    return (match for name in names if (match := pattern.fullmatch(name)))
+    return [match for name in names if (match := _BINARISED.fullmatch(name))]
 
 
 def _order(split: str) -> tuple[int, int, str]:
@@ -107,12 +105,10 @@ def _dictionary(folders: list[Path], language: str) -> Path:
 def _why_nothing(path: Path) -> str:
     """The error message for a folder without binarised data, which describes the folder's content."""
     expected = "expected train.SOURCE-TARGET.LANGUAGE.idx and .bin, which `rskip prepare` or fairseq-preprocess writes"
-    if raw := next(_matches(path, _RAW), None):
-        return f"{path} is in fairseq's raw format ({raw[0]} is text): run fairseq-preprocess with --dataset-impl mmap"
     if (path / "train.idx").is_file() or any(path.glob("*.*-None.*.idx")):
         return f"{path} holds one language without translations: {expected}"
     for child in sorted(path.iterdir()):
-        if child.is_dir() and next(_matches(child, _BINARISED), None):
+        if child.is_dir() and _matches(child):
             return f"{path} holds no binarised data itself, but {child.name} in it does: give that folder"
     return f"{path} holds no binarised data: {expected}"
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.inspection.binarised import DataFolder, Integers, MmapSentences, find_data
@@ -32,40 +32,25 @@ class Inspection:
     """The result of an inspection.
 
     :param statistics: the output of `--json`.
-    :param pair_lengths: lengths in the shown split, which is train or else the first one.
-    :param train_counts: counts of the indices of each language's dictionary in train; empty without train.
+    :param frequencies: descending counts of the types of each language in train; empty without train.
     """
 
     data: DataFolder
     statistics: Statistics
-    pair_lengths: PairLengths
-    train_counts: dict[str, Integers]
+    frequencies: dict[str, Integers]
 
     @property
     def shown(self) -> Statistics:
-        """The statistics of the shown split."""
+        """The statistics of the shown split, which is train or else the first one."""
         return self.statistics["splits"][self.statistics["shown_split"]]
-
-
-class PairLengths(NamedTuple):
-    """The different pairs of lengths and their counts. All statistics of lengths follow from them."""
-
-    source: Integers
-    target: Integers
-    counts: Integers
-
-    def side(self, number: int) -> tuple[Integers, Integers]:
-        """The lengths on one side (0: source, 1: target) in ascending order, and their counts."""
-        lengths, places = np.unique(self[number], return_inverse=True)
-        return lengths, np.bincount(places, self.counts).astype(np.int64)
 
 
 class Split:
     """The sentence pairs of a split. They are read once, in blocks, so memory is constant.
 
-    `lengths` are the pairs' lengths. `counts` are the counts of each index on each side. `lopsided` are the rows of the
-    pairs with the largest ratio of the longer to the shorter side, where an empty side counts as one token. Of equal
-    ones the first are used.
+    `lengths` counts the pairs by their lengths. `counts` are the counts of each index on each side. `lopsided` are the
+    rows of the pairs with the largest ratio of the longer to the shorter side, where an empty side counts as one token.
+    Of equal ones the first are used.
 
     :param keep: number of lopsided pairs.
     """
@@ -75,8 +60,8 @@ class Split:
         self._parts: list[tuple[MmapSentences, ...]] = []
         self.counts = [np.zeros(len(dictionary), dtype=np.int64) for dictionary in dictionaries]
         self.sentences = 0
+        self.lengths: Counter[tuple[int, int]] = Counter()
         prefix = f"{name}.{'-'.join(data.languages)}"
-        pairs: Counter[tuple[int, ...]] = Counter()
         kept: list[tuple[float, int]] = []
         for folder in data.splits[name]:
             source, target = part = tuple(MmapSentences(folder / f"{prefix}.{each}") for each in data.languages)
@@ -92,20 +77,19 @@ class Split:
                     found, occurrences = side.read(rows, vocabulary=len(total), dictionary=data.dictionaries[language])
                     lengths.append(found)
                     total += occurrences
-                pairs.update(zip(*(side.tolist() for side in lengths), strict=True))
+                self.lengths.update(zip(*(side.tolist() for side in lengths), strict=True))
                 factors = -np.maximum(*lengths) / np.maximum(np.minimum(*lengths), 1)
                 best = np.argsort(factors, kind="stable")[:keep]
                 numbers = self.sentences + start + best
                 kept = sorted([*kept, *zip(factors[best].tolist(), numbers.tolist(), strict=True)])[:keep]
             self.sentences += len(source)
-        self.lengths = PairLengths(*np.array([(*pair, pairs[pair]) for pair in sorted(pairs)] or np.empty((0, 3))).T)
         self.lopsided = [row for _, row in kept]
 
     def statistics(self, languages: tuple[str, str]) -> Statistics:
         """Statistics of both sides and of the ratio of their lengths. A split without sentences has no statistics."""
         sides = {}
         for number, language in enumerate(languages if self.sentences else ()):
-            lengths = length_statistics(*self.lengths.side(number))
+            lengths = length_statistics(self.lengths, number)
             unknown = int(self.counts[number][Dictionary.unk_index])
             rate = unknown / lengths["tokens"] if lengths["tokens"] else None
             sides[language] = {"lengths": lengths, "unknown": unknown, "unknown_rate": rate}
@@ -139,80 +123,79 @@ def inspect_data(folder: str | Path, *, lopsided: int = 3, examples: int = 3, se
     splits = {name: Split(data, name, dictionaries, keep=lopsided) for name in data.splits}
     shown, split = next(iter(splits.items()))
     drawn = sorted(random.Random(seed).sample(range(split.sentences), min(examples, split.sentences)))
-    train_counts = dict(zip(data.languages, splits["train"].counts, strict=True)) if "train" in splits else {}
-    record, decoders = read_corpus_record(data.path), _decoders(data)
+    frequencies = {}
+    if "train" in splits:
+        words = [counts[SPECIAL:] for counts in splits["train"].counts]
+        frequencies = {each: np.sort(of[of > 0])[::-1] for each, of in zip(data.languages, words, strict=True)}
+    record, cleaning, decoders = read_corpus_record(data.path), data.path / CLEANING_FILE, _decoders(data)
     statistics = {
         "data": str(data.path),
         "source_language": data.languages[0],
         "target_language": data.languages[1],
         "shards": data.shards,
         "corpus": record and {"name": record.get("corpus"), "options": record.get("options")},
-        "cleaning": _cleaning(data.path / CLEANING_FILE),
+        "cleaning": CleaningReport.read(cleaning).to_dict() if cleaning.is_file() else None,
         "splits": {name: each.statistics(data.languages) for name, each in splits.items()},
         "joint_dictionary": dictionaries[0].tokens == dictionaries[1].tokens,
         "vocabulary": {
-            language: vocabulary_statistics(dictionary, train_counts.get(language))
+            language: vocabulary_statistics(dictionary, frequencies.get(language))
             for language, dictionary in zip(data.languages, dictionaries, strict=True)
         },
         "shown_split": shown,
         "lopsided": [split.pair(row, decoders) for row in split.lopsided],
         "examples": [split.pair(row, decoders) for row in drawn],
     }
-    return Inspection(data=data, statistics=statistics, pair_lengths=split.lengths, train_counts=train_counts)
+    return Inspection(data=data, statistics=statistics, frequencies=frequencies)
 
 
-def _cleaning(path: Path) -> Statistics | None:
-    return CleaningReport.read(path).to_dict() if path.is_file() else None
-
-
-def percentile(values: np.ndarray, counts: Integers, percent: int) -> Any:
+def percentile(values: np.ndarray, counts: np.ndarray, percent: int) -> Any:
     """The smallest of the ascending values that at least `percent` % of them do not exceed; 0 without values."""
     rank = max(1, -(-percent * int(counts.sum()) // 100))
     return values[np.searchsorted(np.cumsum(counts), rank)].item() if len(values) else 0
 
 
-def _percentiles(values: np.ndarray, counts: Integers) -> Statistics:
-    if not len(values):
-        return {"median": None, "percentiles": {}}
-    percentiles = {str(percent): percentile(values, counts, percent) for percent in PERCENTS}
-    return {"median": percentile(values, counts, 50), "percentiles": percentiles}
-
-
-def length_statistics(lengths: Integers, sentences: Integers) -> Statistics:
-    """Statistics of ascending lengths without the end symbol, and their counts, which are the histogram."""
-    tokens = int((lengths * sentences).sum())
+def _percentiles(counted: Counter[Any]) -> Statistics:
+    if not counted:
+        return {"mean": None, "median": None, "percentiles": {}}
+    values, counts = (np.array(each) for each in zip(*sorted(counted.items()), strict=True))
     return {
-        "tokens": tokens,
-        "empty": int(sentences[lengths == 0].sum()),
-        "mean": tokens / int(sentences.sum()),
-        **_percentiles(lengths, sentences),
-        "longest": int(lengths[-1]),
-        "histogram": {str(length): count for length, count in zip(lengths.tolist(), sentences.tolist(), strict=True)},
+        "mean": float(np.average(values, weights=counts)),
+        "median": percentile(values, counts, 50),
+        "percentiles": {str(percent): percentile(values, counts, percent) for percent in PERCENTS},
     }
 
 
-def ratio_statistics(pairs: PairLengths) -> Statistics:
+def length_statistics(pairs: Counter[tuple[int, int]], side: int) -> Statistics:
+    """Statistics of the lengths of one side without the end symbol. `histogram` maps each length to its count."""
+    lengths: Counter[int] = Counter()
+    for pair, count in pairs.items():
+        lengths[pair[side]] += count
+    return {
+        "tokens": sum(length * count for length, count in lengths.items()),
+        "empty": lengths[0],
+        **_percentiles(lengths),
+        "longest": max(lengths),
+        "histogram": {str(length): count for length, count in sorted(lengths.items()) if count},
+    }
+
+
+def ratio_statistics(pairs: Counter[tuple[int, int]]) -> Statistics:
     """Statistics of target length divided by source length.
 
     "overall" is the ratio of all tokens. The others are over pairs without an empty side, or None without such pairs.
-    The standard deviation is that of these pairs, not an estimate from a sample.
     """
-    source, target, counts = pairs
-    tokens, whole = int((source * counts).sum()), (source > 0) & (target > 0)
-    ratios, weights = target[whole] / source[whole], counts[whole]
-    order = np.argsort(ratios, kind="stable")
-    ratios, weights = ratios[order], weights[order]
-    mean = float(np.average(ratios, weights=weights)) if len(ratios) else None
-    return {
-        "overall": int((target * counts).sum()) / tokens if tokens else None,
-        "mean": mean,
-        "deviation": None if mean is None else float(np.sqrt(np.average((ratios - mean) ** 2, weights=weights))),
-        **_percentiles(ratios, weights),
-        "with_empty_side": int(counts[~whole].sum()),
-    }
+    tokens, overall, ratios = [0, 0], None, Counter[float]()
+    for (source, target), count in pairs.items():
+        tokens[0] += source * count
+        tokens[1] += target * count
+        if source and target:
+            ratios[target / source] += count
+    if tokens[0]:
+        overall = tokens[1] / tokens[0]
+    return {"overall": overall, **_percentiles(ratios), "with_empty_side": pairs.total() - ratios.total()}
 
 
-def vocabulary_statistics(dictionary: Dictionary, counts: Integers | None) -> Statistics:
+def vocabulary_statistics(dictionary: Dictionary, frequencies: Integers | None) -> Statistics:
     """Statistics of a dictionary and its use in train. Those of train are None without train.
 
     - size: all tokens, which is the number of rows of the embedding
@@ -221,14 +204,13 @@ def vocabulary_statistics(dictionary: Dictionary, counts: Integers | None) -> St
     - once: tokens that occur once
     - coverage: number of most frequent types that make up this percentage of the known tokens
 
-    :param counts: counts of the indices in train.
+    :param frequencies: descending counts of the types in train.
     """
     fillers = [token.removeprefix("madeupword") for token in dictionary.tokens if token.startswith("madeupword")]
     statistics: Statistics = {"size": len(dictionary), "padding": sum(filler.isdigit() for filler in fillers)}
-    if counts is None:
+    if frequencies is None:
         return statistics | dict.fromkeys(("used", "used_rate", "once", "coverage"))
     words = len(dictionary) - SPECIAL - statistics["padding"]
-    frequencies = descending_frequencies(counts)
     types = np.arange(1, len(frequencies) + 1)
     return statistics | {
         "used": len(frequencies),
@@ -236,12 +218,6 @@ def vocabulary_statistics(dictionary: Dictionary, counts: Integers | None) -> St
         "once": int((frequencies == 1).sum()),
         "coverage": {str(percent): percentile(types, frequencies, percent) for percent in COVERAGES},
     }
-
-
-def descending_frequencies(counts: Integers) -> Integers:
-    """The counts of all types that occur, without special ones, in descending order."""
-    words = counts[SPECIAL:]
-    return np.sort(words[words > 0])[::-1]
 
 
 def _decoders(data: DataFolder) -> list[Callable[[str], str]]:

@@ -204,13 +204,11 @@ def test_folders_of_something_else(tmp_path, write_split, write_mmap):
     refused("none", "does not exist", FileNotFoundError)
     (tmp_path / "file").touch()
     refused("file", "is a file", FileNotFoundError)
-    for name in ("other", "raw", "alone"):
+    for name in ("other", "alone"):
         (tmp_path / name).mkdir()
     refused("other", "holds no binarised data")
     made("other/bin")
     refused("other", "bin in it does")
-    (tmp_path / "raw/train.en-de.en").write_text("a\n")
-    refused("raw", "raw format")
     write_mmap(tmp_path / "alone/train", [[2]])
     refused("alone", "holds one language")
     write_mmap(made("several") / "train.en-fr.fr", [[2]])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -30,7 +29,6 @@ def test_svg_says_what_is_drawn_and_is_the_same_again(data, tmp_path):
         "data-bin (en → de), train: 5 pairs",
         "en: mean 2.4, median 3, longest 5",
         "de: mean 2.6, median 3, longest 4",
-        "ratio 1.08",
         "en: 4 types in train",
         "Coverage of train",
     ):
@@ -39,14 +37,7 @@ def test_svg_says_what_is_drawn_and_is_the_same_again(data, tmp_path):
 
 
 def test_mistakes(data, tmp_path, monkeypatch, write_split):
-    found = inspect_data(data)
-    with pytest.raises(ValueError, match=r"picture.pdf: expected a file name that ends in .png or .svg"):
-        draw(found, tmp_path / "picture.pdf")
     write_split(tmp_path / "empty", "train", [])
-    if "matplotlib" in sys.modules:
-        with pytest.raises(ValueError, match="empty: train has no sentences to plot"):
-            draw(inspect_data(tmp_path / "empty"), tmp_path / "picture.svg")
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ValueError, match="a plot needs matplotlib: install the extra plots with"):
-        draw(found, tmp_path / "picture.svg")
+    with pytest.raises(ValueError, match="empty: train has no sentences to plot"):
+        draw(inspect_data(tmp_path / "empty"), tmp_path / "picture.svg")
     assert not list(tmp_path.glob("*picture*"))
