@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import cast
 
 from rskip.corpora.corpus import Format, Pair
-from rskip.corpora.parting import first_parting
 from rskip.files.packed import open_unpacked
 from rskip.files.text_lines import decoded_lines
 
@@ -65,11 +64,9 @@ def read_pairs(source: TextFile, target: TextFile, *, sentences: int | None) -> 
     if 0 in counts:
         raise ValueError(f"{(source, target)[counts.index(0)]} is empty{expected}")
     if counts[0] != counts[1]:
-        place = first_parting(source.read(), target.read())
-        where = "" if place is None else f"; they seem to be misaligned from about line {place:,}"
         raise ValueError(
             f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}: "
-            f"a text and its translation must have the same number{where}"
+            "a text and its translation must have the same number"
         )
     if sentences is not None and counts[0] != sentences:
         raise ValueError(f"{source} has {counts[0]:,} sentences{expected.removesuffix(' sentences')}")
