@@ -30,14 +30,10 @@ from measuring.memory import memory
 from measuring.record import append_record
 
 from rskip.corpora import PrepareOptions, find_corpus
-from rskip.corpora.chunks import SplitText, plan_chunks
 from rskip.corpora.fetch import fetch
 from rskip.corpora.formats import TextFile, read_sentences
-from rskip.corpora.record import WorkFolder
-from rskip.corpora.stages.deduplicate import deduplicate
-from rskip.corpora.stages.setting import Setting
-from rskip.corpora.stages.subwords import TEXT, TOKENS, segment_train
-from rskip.corpora.stages.tokenise import tokenise_train
+from rskip.corpora.splits import SplitText
+from rskip.corpora.stages import Setting, deduplicate, segment, tokenise
 from rskip.machine.environment import available_cores
 from rskip.text.pipeline import TextConfig, TextPipeline
 from rskip.text.subwords import BytePairEncoding
@@ -77,7 +73,7 @@ def commands(folder: Path) -> Path:
 def ours(folder: Path, work: Path, pairs: int, workers: int) -> list[Path]:
     """Runs `rskip prepare`'s stages, with WMT'14's cleaning, but without removing duplicates.
 
-    Returns the files with the tokens of LANGUAGES, by chunk.
+    Returns the files with the tokens of LANGUAGES.
     """
     setting = Setting(
         options=PrepareOptions(
@@ -85,17 +81,16 @@ def ours(folder: Path, work: Path, pairs: int, workers: int) -> list[Path]:
         ),
         config=TextConfig(source_language="en", target_language="de", normalise_punctuation=False),
         tokenised=False,
-        work=WorkFolder(work),
+        work=work,
         workers=workers,
     )
     source, target = (TextFile(folder / f"raw.{language}") for language in LANGUAGES)
     text = SplitText(split="train", name="multi30k", sides=(source, target))
-    chunks = plan_chunks([text], [pairs])
-    tokenise_train(setting, [text], chunks, held_out_splits=())
-    kept, _ = deduplicate(setting, chunks)
-    TextPipeline(setting.config, BytePairEncoding.load(CODES)).save(setting.work.folder(TEXT))
-    segment_train(setting, kept)
-    return [setting.work.folder(TOKENS) / f"{chunk.name}.{language}" for language in LANGUAGES for chunk in kept]
+    tokenise(setting, [text], [pairs])
+    pipeline = TextPipeline(setting.config, BytePairEncoding.load(CODES))
+    pipeline.save(work / "text")
+    segment(setting, deduplicate(setting), pipeline)
+    return setting.sides("texts/shard1", "train")
 
 
 def measure_speed(mirror: str | None, rounds: int, workers: int) -> dict[str, Any]:

@@ -33,12 +33,11 @@ LANGUAGES = ("en", "fr")
 TRAIN, HELD_OUT = ("newstest2012", "newstest2013"), "newstest2014.en-fr"
 LEARNING = "learn codes"
 STAGES = {
-    "check": "_check",
-    "tokenise and clean": "tokenise_train",
+    "check": "_count",
+    "tokenise and clean": "tokenise",
     LEARNING: "learn",
-    "segment": "segment_train",
-    "put in order": "assemble",
-    "binarise": "binarise_shard",
+    "segment": "segment",
+    "binarise": "binarise",
 }
 WITH_WORKERS = ("tokenise and clean", "segment", "binarise")
 PAIRS = {"WMT'14 EN-DE": 4_500_000, "WMT'14 EN-FR": 36_000_000}  # as in the papers

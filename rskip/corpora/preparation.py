@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import sys
+from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
-from rskip.corpora.chunks import Chunk, SplitText, plan_chunks, split_texts
+from rskip.corpora.binarise import binarise, find_fairseq_preprocess
 from rskip.corpora.cleaning import CleaningReport, PairCleaner
 from rskip.corpora.corpus import CleaningOptions, Corpus, GeneratedCorpus, PublishedCorpus, Text, UpstreamFile
 from rskip.corpora.fetch import fetch
@@ -18,33 +21,38 @@ from rskip.corpora.own_corpus import OwnCorpus
 from rskip.corpora.record import (
     CLEANING_FILE,
     RECORD_FILE,
-    WorkFolder,
+    OutputError,
+    State,
     needs_build,
     plan,
+    record_difference,
     shard_folders,
     write_json,
     write_record,
 )
-from rskip.corpora.stages.assemble import DICTIONARY, assemble
-from rskip.corpora.stages.binarise import BINARISED, binarise_shard, find_fairseq_preprocess
-from rskip.corpora.stages.deduplicate import deduplicate
-from rskip.corpora.stages.setting import Setting
-from rskip.corpora.stages.subwords import TEXT, learn, segment_held_out, segment_train
-from rskip.corpora.stages.tokenise import REFERENCE, tokenise_held_out, tokenise_train
+from rskip.corpora.splits import SplitText, split_texts
+from rskip.corpora.stages import (
+    AGAIN,
+    CLEANED,
+    DICTIONARY,
+    Setting,
+    deduplicate,
+    learn,
+    segment,
+    segment_held_out,
+    tokenise,
+)
 from rskip.files.archives import extract
 from rskip.files.cache import FetchedFile
 from rskip.files.lock import one_at_a_time
 from rskip.files.state import read_state
-from rskip.files.whole import real_path
+from rskip.files.whole import put_in_place, real_path, whole_folder
 from rskip.machine.progress import Progress
-from rskip.machine.workers import in_order
 from rskip.settings.kinds import Whole
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig, tool_versions
 
-_TOKENISED, _COUNTS, _UNPACKED, _GENERATED = "tokenised.json", "counts.json", "unpacked", "generated"
-_AGAIN = "remove it to repeat this part"
-_SMALL = 50_000_000  # bytes of input; reading less takes less time than starting a process
+_STATE, _RESULT, _TOKENISED, _UNPACKED, _GENERATED = "state.json", "result", "tokenised.json", "unpacked", "generated"
 
 
 def prepare(
@@ -85,12 +93,14 @@ def prepare(
     output = real_path(output)
     resolved = (options or PrepareOptions()).resolve(corpus)
     planned = plan(corpus, resolved)
-    work = WorkFolder(output)
+    work = output.with_name(output.name + ".partial")
     if not needs_build(output, planned, force=force):
-        work.remove_finished()
+        if not work.exists() or _difference(work, planned) is None:
+            _remove(work)  # left by a process that was killed at its end
         return False
     find_fairseq_preprocess()
-    _check_cleaning(corpus, resolved)
+    # refuses a filter that can't work here
+    PairCleaner(dataclasses.replace(resolved.cleaning, leaks=False), languages=(corpus.source, corpus.target))
     files: dict[UpstreamFile, FetchedFile] = {}
     if isinstance(corpus, PublishedCorpus):
         files = fetch(corpus.upstream_files(), folder=corpus.folder, mirror=mirror, offline=offline)
@@ -102,25 +112,59 @@ def prepare(
         if not needs_build(output, planned, force=force):
             return False  # another process has made it in the meantime
         setting = _setting(corpus, resolved, work=work, workers=workers)
-        work.begin({**planned, "tools": setting.config.versions}, force=force)
+        _begin(work, {**planned, "tools": setting.config.versions}, force=force)
+        result = work / _RESULT
         try:
-            found = _make_result(setting, corpus, {file: fetched.path for file, fetched in files.items()})
+            if not (result / RECORD_FILE).exists():
+                found = _make_result(setting, corpus, {file: fetched.path for file, fetched in files.items()})
+                write_record(result, {**planned, **found})
         except ValueError:
-            work.remove()  # repeating the command would fail here again
+            _remove(work)  # repeating the command would fail here again
             raise
-        if not (work.result / RECORD_FILE).exists():
-            write_record(work.result, {**planned, **found})
-        work.finish()
+        put_in_place(result, output)
+        _remove(work)
     return True
 
 
-def _check_cleaning(corpus: Corpus, options: PrepareOptions) -> None:
-    """Raises an error for a filter that can't work here, before anything is downloaded."""
-    cleaning = dataclasses.replace(options.cleaning, leaks=False)
-    PairCleaner(cleaning, languages=(corpus.source, corpus.target))
+def _begin(work: Path, planned: dict[str, Any], *, force: bool) -> None:
+    """Creates the work folder, or continues one with the same plan.
+
+    :param planned: everything that determines the bytes of the output.
+    :param force: start again if the folder has another plan.
+    :raises OutputError: the folder has another plan, or rskip did not make it.
+    """
+    if work.exists() and (differs := _difference(work, planned)) is not None:
+        if not force:
+            problem = f"{work} was left by an unfinished run and {differs}"
+            advice = "repeat that command, choose another {output}, or start again with {force}"
+            raise OutputError(problem, advice=advice)
+        _remove(work)
+    if not work.exists():
+        with whole_folder(work) as building:
+            write_json(building / _STATE, planned)
+    for left in work.rglob(".*.partial*"):  # of a killed `atomic_file`
+        left.unlink()
 
 
-def _setting(corpus: Corpus, options: PrepareOptions, *, work: WorkFolder, workers: int) -> Setting:
+def _difference(work: Path, planned: dict[str, Any]) -> str | None:
+    """How the plan of a work folder differs from this one; see `record_difference`."""
+    if not (work / _STATE).is_file():
+        problem = f"{work} was not made by rskip prepare"
+        raise OutputError(problem, advice="move it away, or choose another {output}")
+    state = read_state(work / _STATE, State, advice=f"move {work} away to start again")
+    return record_difference(state, planned)
+
+
+def _remove(work: Path) -> None:
+    """Removes the work folder, if it exists, and what a killed process left of it."""
+    aside = work.with_name(f".{work.name}.removed")
+    shutil.rmtree(aside, ignore_errors=True)
+    with suppress(FileNotFoundError):  # another process may remove it too
+        work.rename(aside)  # a part of it would look like unfinished work
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _setting(corpus: Corpus, options: PrepareOptions, *, work: Path, workers: int) -> Setting:
     kind = options.subwords
     packages = ["sacremoses", "subword-nmt" if kind == "bpe" else "sentencepiece"]
     config = TextConfig(
@@ -141,20 +185,56 @@ def _setting(corpus: Corpus, options: PrepareOptions, *, work: WorkFolder, worke
 
 def _make_result(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]) -> dict[str, Any]:
     """Makes the work folder's `result` without corpus.json. Returns the part of the record that is known afterwards."""
+    work, result, shards = setting.work, setting.work / _RESULT, setting.options.shards
     splits = [split for split in corpus.split_names if split != "train"]
-    chunks, sentences = _tokenise(setting, corpus, files, splits)
-    kept, report = deduplicate(setting, chunks)
-    pipeline = learn(setting, kept)
-    for split in splits:
-        segment_held_out(setting, pipeline, split)
-    segment_train(setting, kept)
-    folder = assemble(setting, pipeline, kept, splits)
+    if not (work / _TOKENISED).exists():
+        unpacked = _unpack(setting, corpus, files)
+        texts = split_texts(corpus, setting.options, unpacked, generated=work / _GENERATED)
+        counts = _count(texts)
+        tokenise(setting, texts, counts)
+        raw = Counter[str]()
+        for text, count in zip(texts, counts, strict=True):
+            raw[text.split] += count
+        write_json(work / _TOKENISED, raw)
+        for folder in (_UNPACKED, _GENERATED):
+            shutil.rmtree(work / folder, ignore_errors=True)
+    if not (setting.texts / DICTIONARY).exists():
+        words = deduplicate(setting)
+        pipeline = learn(setting, words)
+        for split in splits:
+            segment_held_out(setting, pipeline, split)
+        segment(setting, words, pipeline)
+    shutil.rmtree(work / "words", ignore_errors=True)
+    sentences = read_state(work / _TOKENISED, dict[str, Whole], advice=AGAIN)
+    report = CleaningReport.read(work / CLEANED)
     held_out = {split: sentences[split] for split in splits}
-    pairs = sum(chunk.size for chunk in kept)
-    for shard in range(setting.options.shards):
-        in_shard = {"train": len(range(shard, pairs, setting.options.shards)), **(held_out if shard == 0 else {})}
-        binarise_shard(setting, folder, shard, in_shard)
-    _put_together(setting, report)
+    for number, folder in enumerate(shard_folders(result, shards)):
+        in_shard = {"train": len(range(number, report.kept(), shards)), **(held_out if number == 0 else {})}
+        binarised = work / f"binarised{number + 1}"
+        if not binarised.exists():
+            pairs = sum(in_shard.values())
+            print(f"binarise: {pairs:,} pairs, by fairseq-preprocess (no progress output)", file=sys.stderr)
+            with whole_folder(binarised) as building:
+                binarise(
+                    setting.texts / f"shard{number + 1}",
+                    building,
+                    source=corpus.source,
+                    target=corpus.target,
+                    sentences=in_shard,
+                    dictionary=setting.texts / DICTIONARY,
+                    workers=setting.workers,
+                )
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in sorted(binarised.iterdir()):
+            path.rename(folder / path.name)
+        binarised.rmdir()
+    if shards > 1:
+        for language in setting.languages:
+            shutil.copyfile(setting.texts / DICTIONARY, result / f"dict.{language}.txt")
+    for name in ("text", "reference"):
+        shutil.copytree(work / name, result / name, dirs_exist_ok=True)
+    if setting.cleaning != CleaningOptions():
+        write_json(result / CLEANING_FILE, report.to_dict())
     packages = [*setting.config.versions, *(corpus.packages if isinstance(corpus, GeneratedCorpus) else ())]
     read = {}
     if isinstance(corpus, OwnCorpus):
@@ -162,44 +242,14 @@ def _make_result(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, 
         split_off = sum(sentences[split] for split in corpus.split_off)
         read["left_out"] = sum(text.pairs for text in corpus.texts["train"]) - sentences["train"] - split_off
     return {
-        "sentences": {"train": pairs, **held_out},
-        "dictionary_size": len(Dictionary.load(folder / DICTIONARY)),
+        "sentences": {"train": report.kept(), **held_out},
+        "dictionary_size": len(Dictionary.load(setting.texts / DICTIONARY)),
         **read,
         "homepage": corpus.homepage,
         "licence": corpus.licence,
         "citation": corpus.citation,
         "tools": tool_versions(*packages, "fairseq"),
     }
-
-
-class _Tokenised(TypedDict):
-    chunks: list[Chunk]
-    sentences: dict[str, Whole]
-
-
-def _tokenise(
-    setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path], held_out: list[str]
-) -> tuple[list[Chunk], dict[str, int]]:
-    """Tokenises every split. Returns the chunks of train and the number of raw pairs in each split."""
-    done = setting.work.path / _TOKENISED
-    if done.exists():
-        state = read_state(done, _Tokenised, advice=_AGAIN)
-        return state["chunks"], state["sentences"]
-    unpacked = _unpack(setting, corpus, files)
-    texts = split_texts(corpus, setting.options, unpacked, generated=setting.work.path / _GENERATED)
-    counts = _check(setting, texts)
-    sentences = dict.fromkeys(["train", *held_out], 0)
-    for text, count in zip(texts, counts, strict=True):
-        sentences[text.split] += count
-    train = [(text, count) for text, count in zip(texts, counts, strict=True) if text.split == "train"]
-    chunks = plan_chunks([text for text, _ in train], [count for _, count in train])
-    for split in held_out:
-        tokenise_held_out(setting, texts, split)
-    tokenise_train(setting, texts, chunks, held_out_splits=held_out)
-    write_json(done, {"chunks": [dataclasses.asdict(chunk) for chunk in chunks], "sentences": sentences})
-    for folder in (_UNPACKED, _GENERATED):
-        shutil.rmtree(setting.work.path / folder, ignore_errors=True)
-    return chunks, sentences
 
 
 def _unpack(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]) -> dict[Text, TextFile]:
@@ -219,7 +269,7 @@ def _unpack(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]
     unpacked: dict[UpstreamFile, dict[str, Path]] = {}
     with Progress("unpack", total=len(members), unit=" archives") as bar:
         for file, wanted in members.items():
-            unpacked[file] = extract(files[file], sorted(wanted), setting.work.folder(_UNPACKED) / file.name)
+            unpacked[file] = extract(files[file], sorted(wanted), setting.work / _UNPACKED / file.name)
             bar.update()
     return {
         text: TextFile(files[text.file], text.format)
@@ -229,38 +279,12 @@ def _unpack(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]
     }
 
 
-def _check(setting: Setting, texts: list[SplitText]) -> list[int]:
-    """Reads every text once, so that bad input is found before the long work. Returns the number of pairs in each."""
-    done = setting.work.path / _COUNTS
-    if done.exists():
-        return read_state(done, list[Whole], advice=_AGAIN)
-    paths = {side.path for text in texts for side in text.sides}
-    small = sum(path.stat().st_size for path in paths) < _SMALL
+def _count(texts: list[SplitText]) -> list[int]:
+    """The number of pairs in each text. All are read, so that bad input is found before the long work."""
     counts = []
     known = [text.sentences for text in texts if text.sentences is not None]
-    total = sum(known) if len(known) == len(texts) else None
-    with Progress("check", total=total, unit=" pairs") as bar:
-        for count in in_order(SplitText.count, texts, workers=1 if small else setting.processes(len(texts))):
-            counts.append(count)
-            bar.update(count)
-    write_json(done, counts)
+    with Progress("check", total=sum(known) if len(known) == len(texts) else None, unit=" pairs") as bar:
+        for text in texts:
+            counts.append(sum(1 for _ in text.pairs()))
+            bar.update(counts[-1])
     return counts
-
-
-def _put_together(setting: Setting, report: CleaningReport) -> None:
-    """Moves the stages' files to their places in the result. Files that are there already stay."""
-    work, result = setting.work, setting.work.result
-    if (result / RECORD_FILE).exists():
-        return
-    for number, folder in enumerate(shard_folders(result, setting.options.shards), start=1):
-        folder.mkdir(exist_ok=True)
-        for path in sorted((work.path / BINARISED / f"shard{number}").iterdir()):
-            path.rename(folder / path.name)
-    if setting.options.shards > 1:
-        for language in setting.languages:
-            name = f"dict.{language}.txt"
-            shutil.copyfile(result / "shard1" / name, result / name)
-    for name in (TEXT, REFERENCE):
-        shutil.copytree(work.path / name, result / name, dirs_exist_ok=True)
-    if setting.cleaning != CleaningOptions():
-        write_json(result / CLEANING_FILE, report.to_dict())

@@ -1,10 +1,9 @@
-"""Manages a prepared folder, whose corpus.json is written last, and the work folder next to it."""
+"""Describes prepared folders: reads, writes and compares their corpus.json, which is written last."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
@@ -14,11 +13,11 @@ from rskip.corpora.options import PrepareOptions
 from rskip.corpora.own_corpus import OwnCorpus
 from rskip.files.checksum import sha256_file
 from rskip.files.state import read_state
-from rskip.files.whole import atomic_file, put_in_place
+from rskip.files.whole import atomic_file
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Whole
 
-RECORD_FILE, CLEANING_FILE, STATE_FILE = "corpus.json", "cleaning.json", "state.json"
+RECORD_FILE, CLEANING_FILE = "corpus.json", "cleaning.json"
 
 FORMAT = 1
 """Increases when the same options give other bytes than before."""
@@ -220,81 +219,6 @@ def _same_inputs(recorded: Any, planned: Mapping[str, Mapping[str, Any]]) -> boo
 
 def _listed(options: Any) -> str:
     return ", ".join(f"{key} {value}" for key, value in options.items()) if isinstance(options, dict) else "?"
-
-
-class WorkFolder:
-    """The work folder `FOLDER.partial` beside FOLDER. state.json has its plan; the stages write whole results.
-
-    :param output: the folder to make.
-    """
-
-    def __init__(self, output: Path) -> None:
-        self.output = output
-        self.path = output.with_name(output.name + ".partial")
-
-    @property
-    def result(self) -> Path:
-        """The folder that becomes the output."""
-        return self.path / "result"
-
-    def folder(self, name: str) -> Path:
-        """A stage's folder, which is created if it is missing."""
-        path = self.path / name
-        path.mkdir(parents=True, exist_ok=True)
-        return path
-
-    def begin(self, planned: dict[str, Any], *, force: bool) -> None:
-        """Creates the folder, or continues one with the same plan.
-
-        :param planned: everything that determines the bytes of the output.
-        :param force: start again if the folder has another plan.
-        :raises OutputError: the folder has another plan, or rskip did not make it.
-        """
-        self._clear()
-        if self.path.exists():
-            if not (self.path / STATE_FILE).is_file():
-                problem = f"{self.path} was not made by rskip prepare"
-                raise OutputError(problem, advice="move it away, or choose another {output}")
-            state = read_state(self.path / STATE_FILE, State, advice=f"move {self.path} away to start again")
-            if (differs := record_difference(state, planned)) is not None and not force:
-                problem = f"{self.path} was left by an unfinished run and {differs}"
-                advice = "repeat that command, choose another {output}, or start again with {force}"
-                raise OutputError(problem, advice=advice)
-            if differs is not None or not self.result.exists():
-                self.remove()  # without a result, the process was killed in `finish`
-        if not self.path.exists():
-            self._aside.mkdir(parents=True)
-            (self._aside / self.result.name).mkdir()
-            write_json(self._aside / STATE_FILE, planned)
-            self._aside.rename(self.path)
-        for left in self.path.rglob(".*.partial*"):  # of a killed `atomic_file`
-            left.unlink()
-
-    def finish(self) -> None:
-        """Moves the result to the output, which may exist, and removes the rest."""
-        put_in_place(self.result, self.output)
-        self.remove()
-
-    def remove(self) -> None:
-        """Removes the folder, if it exists."""
-        self._clear()
-        if self.path.exists():
-            self.path.rename(self._aside)  # a part of it would look like unfinished work
-            self._clear()
-
-    def remove_finished(self) -> None:
-        """Removes what a process left that was killed in `finish`."""
-        self._clear()
-        if (self.path / STATE_FILE).exists() and not self.result.exists():
-            self.remove()
-
-    @property
-    def _aside(self) -> Path:
-        """Its name while it is made or removed."""
-        return self.path.with_name(f".{self.path.name}.aside")
-
-    def _clear(self) -> None:
-        shutil.rmtree(self._aside, ignore_errors=True)  # another process may remove it too
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -140,4 +140,4 @@ def forked_preprocess(forked: Callable[..., subprocess.CompletedProcess[str]], m
 
         def __exit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr("rskip.corpora.stages.binarise.subprocess", SimpleNamespace(PIPE=None, Popen=Forked))
+    monkeypatch.setattr("rskip.corpora.binarise.subprocess", SimpleNamespace(PIPE=None, Popen=Forked))

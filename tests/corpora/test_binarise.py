@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.corpora.stages.binarise import binarise
+from rskip.corpora.binarise import binarise
 
 COUNTS = {"train": 3, "valid": 2, "test": 1, "test1": 4}
 

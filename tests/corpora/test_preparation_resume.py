@@ -13,27 +13,30 @@ from pathlib import Path
 import pytest
 
 from rskip.cli.main import main
-from rskip.corpora import chunks
+from rskip.corpora import splits
 
 ARGUMENTS = ["prepare", "numbers-en-de", "--pairs", "1500", "--bpe-size", "60", "--workers", "2"]
 PROGRAM = """
 import os, sys, time
 from rskip.cli.main import main
-from rskip.corpora import chunks, numbers, preparation
-from rskip.corpora.stages import binarise, tokenise
+from rskip.corpora import numbers, preparation, splits
+from rskip.corpora.stages import Tokenise
 
-write_json = tokenise.write_json
+tokenise = Tokenise.__call__
 
-def write_and_wait(path, content):
-    write_json(path, content)
-    if path.stem == os.environ.get("WAIT_AFTER"):  # or all workers may end before the signal
+def tokenise_and_wait(self, task):
+    if str(task[1]) == os.environ.get("WAIT_AT"):  # or all workers may end before the signal
+        open(self.setting.work / f"at{task[1]}", "w")
         time.sleep(60)
+    return tokenise(self, task)
 
-tokenise.write_json = write_and_wait
+Tokenise.__call__ = tokenise_and_wait
 
 if __name__ == "__main__":
-    chunks.PAIRS_IN_CHUNK, numbers.VALID_PAIRS, numbers.TEST_PAIRS = 150, 20, 20
-    preparation.find_fairseq_preprocess = binarise.find_fairseq_preprocess = lambda: sys.argv[1]
+    splits.PAIRS_IN_BLOCK, numbers.VALID_PAIRS, numbers.TEST_PAIRS = 150, 20, 20
+    preparation.find_fairseq_preprocess = preparation.binarise.__globals__["find_fairseq_preprocess"] = (
+        lambda: sys.argv[1]
+    )
     sys.exit(main(sys.argv[2:]))
 """
 
@@ -51,13 +54,13 @@ class Command:
     """The command in a process of its own."""
 
     def __init__(self, program: Path, fairseq: Path, output: Path, *, until: str = "") -> None:
-        """:param until: waits for this file or folder of the work folder."""
+        """:param until: waits for this file of the work folder."""
         self.process = subprocess.Popen(
             [sys.executable, str(program), str(fairseq), *ARGUMENTS, "--output", str(output)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "WAIT_AFTER": Path(until).stem},
+            env={**os.environ, "WAIT_AT": until.removeprefix("at")},
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
         )
         path = output.with_name(f"{output.name}.partial") / until
@@ -84,20 +87,20 @@ def test_ended_in_every_way_it_ends_with_the_same_bytes(
     program.write_text(PROGRAM)
     unbroken = tmp_path / "unbroken"
     with monkeypatch.context() as context:
-        context.setattr(chunks, "PAIRS_IN_CHUNK", 150)
+        context.setattr(splits, "PAIRS_IN_BLOCK", 150)
         for name in ("VALID_PAIRS", "TEST_PAIRS"):
             context.setattr(f"rskip.corpora.numbers.{name}", 20)
         assert main([*ARGUMENTS[:-1], "1", "--output", str(unbroken)]) == 0
     monkeypatch.undo()  # the running Python is itself again
 
-    command = Command(program, stub, output, until="reports/train-000001.json")
+    command = Command(program, stub, output, until="at301")
     assert len(command.children) >= 2
     os.kill(command.children[-1], signal.SIGKILL)
     status, (line,) = command.end()
     assert status == 2
     assert line.startswith("rskip prepare: error: a worker process was killed, perhaps out of memory: use fewer")
 
-    command = Command(program, stub, output, until="reports/train-000008.json")
+    command = Command(program, stub, output, until="at1201")
     command.process.send_signal(signal.SIGINT)
     assert command.end() == (130, ["rskip prepare: interrupted; repeat the command to resume"])
 

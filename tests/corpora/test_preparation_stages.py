@@ -14,8 +14,7 @@ import pytest
 from rskip.corpora import PrepareOptions, prepare
 from rskip.corpora.cleaning import languages
 from rskip.corpora.corpus import CleaningOptions, PrepareDefaults
-from rskip.corpora.stages.assemble import dictionary_entries
-from rskip.corpora.stages.tokenise import PairTokeniser
+from rskip.corpora.stages import PairTokeniser, dictionary_entries
 from rskip.text import TextPipeline
 from tests.killing import killed_until_done
 
@@ -46,8 +45,8 @@ def write(mirror: Path, split: str, pairs: list[tuple[str, str]]) -> None:
 
 @pytest.fixture
 def corpus(make_corpus: Any, mirror: Path, stub: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A corpus of eleven pairs in chunks of three, and a fairseq-preprocess that keeps the text that it is given."""
-    monkeypatch.setattr("rskip.corpora.chunks.PAIRS_IN_CHUNK", 3)
+    """A corpus of eleven pairs in blocks of three, and a fairseq-preprocess that keeps the text that it is given."""
+    monkeypatch.setattr("rskip.corpora.splits.PAIRS_IN_BLOCK", 3)
     keep = """
 import shutil
 for name in ("--trainpref", "--validpref", "--testpref"):
@@ -117,7 +116,7 @@ def test_memory_that_runs_out_is_not_the_sentences_doing_and_nothing_is_lost(
     words_of = PairTokeniser.words
 
     def exhausted(self: PairTokeniser, pair: Any) -> Any:
-        if pair[0] == "Yes":  # in the third chunk
+        if pair[0] == "Yes":  # in the third block
             raise MemoryError
         return words_of(self, pair)
 
@@ -125,8 +124,8 @@ def test_memory_that_runs_out_is_not_the_sentences_doing_and_nothing_is_lost(
         context.setattr(PairTokeniser, "words", exhausted)
         with pytest.raises(OSError, match="^memory ran out: "):
             made(corpus, mirror, output)
-    done = sorted(output.with_name(f"{output.name}.partial").glob("words/train-*.en"))
-    assert len(done) == 2 and not output.exists()
+    done = output.with_name(f"{output.name}.partial") / "words/blocks.jsonl"
+    assert len(lines(done)) == 2 and not output.exists()
     made(corpus, mirror, output)
     assert words(output / "train.en") == KEPT
 
@@ -210,7 +209,7 @@ def test_bpe_dropout_cuts_the_training_text_alone(corpus: Any, mirror: Path, out
     made(corpus, mirror, output, bpe_dropout=0.5)
     assert words(output / "train.en") == KEPT
     assert lines(output / "train.en") != lines(whole / "train.en")
-    assert lines(output / "train.en") == CUT  # each chunk by the seed of its number, whoever segments it when
+    assert lines(output / "train.en") == CUT  # each block by the seed of its number, whoever segments it when
     assert lines(output / "valid.de") == lines(whole / "valid.de")
     assert (output / "text/codes.bpe").read_bytes() == (whole / "text/codes.bpe").read_bytes()
 

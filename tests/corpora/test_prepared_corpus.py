@@ -159,18 +159,21 @@ def test_two_at_once_make_it_once(stub: Path, make_corpus: Any, mirror: Path, ou
     assert [path.name for path in output.parent.iterdir()] == ["tiny"]
 
 
-@pytest.mark.parametrize("stage", ["tokenise", "subwords"])
+@pytest.mark.parametrize("stage", ["words", "texts"])
 def test_full_disk_while_writing_then_space_again(
     stub: Path, make_corpus: Any, mirror: Path, output: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     unbroken = output.with_name("unbroken")
     prepare(make_corpus(), unbroken, mirror=str(mirror))
 
-    def full(path: Path, lines: list[str]) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+    def write(descriptor: int, content: bytes, path: Path) -> None:
+        full = stage in path.parts
+        os.write(descriptor, content[:9] if full else content)
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"rskip.corpora.stages.{stage}.write_lines", full)
+        patch.setattr("rskip.corpora.stages.write_all", write)
         with pytest.raises(OSError, match="No space left"):
             prepare(make_corpus(), output, mirror=str(mirror))
     assert not output.exists()

@@ -1,9 +1,8 @@
-"""Finds exact duplicates among the pairs of all chunks."""
+"""Finds exact duplicates among pairs."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 
 from rskip.corpora.corpus import Pair
@@ -24,20 +23,14 @@ def pair_digest(words: Pair) -> bytes:
     return hashlib.blake2b("\n".join(words).encode(), digest_size=_DIGEST.itemsize).digest()
 
 
-def find_duplicates(digest_files: Sequence[Path]) -> list[NDArray[np.int64]]:
-    """The rows of every pair that equals an earlier one, in an earlier file or an earlier row of the same file.
+def find_duplicates(digests: Path) -> NDArray[np.int64]:
+    """The rows of every pair that equals an earlier one, ascending, from 0.
 
-    It sorts the digests of all files in memory, which takes 24 bytes per pair.
+    It sorts the digests in memory, which takes 24 bytes per pair.
 
-    :param digest_files: one file per chunk, in the order of the chunks, with the `pair_digest` of each pair.
-    :returns: the rows of each file, ascending, from 0.
+    :param digests: a file with the `pair_digest` of each pair.
     """
-    ends = np.cumsum([0, *(path.stat().st_size // _DIGEST.itemsize for path in digest_files)])
-    digests = np.empty(ends[-1], dtype=_DIGEST)
-    for path, start, end in zip(digest_files, ends, ends[1:], strict=False):
-        digests[start:end] = np.fromfile(path, dtype=_DIGEST)
-    order = np.argsort(digests, kind="stable")  # equal digests stay in the order of their pairs
-    digests = digests[order]
-    repeated = np.sort(order[1:][digests[1:] == digests[:-1]])
-    parts = np.split(repeated, np.searchsorted(repeated, ends[1:-1])) if len(digest_files) else []
-    return [rows - start for rows, start in zip(parts, ends, strict=False)]
+    found = np.fromfile(digests, dtype=_DIGEST)
+    order = np.argsort(found, kind="stable")  # equal digests stay in the order of their pairs
+    found = found[order]
+    return np.sort(order[1:][found[1:] == found[:-1]])

@@ -1,4 +1,4 @@
-"""Duplicates over many chunks."""
+"""Duplicates."""
 
 import random
 from collections.abc import Sequence
@@ -8,45 +8,26 @@ import pytest
 
 from rskip.corpora.cleaning import find_duplicates, pair_digest
 
-Chunks = Sequence[Sequence[bytes]]
 
-
-def found(chunks: Chunks, folder: Path) -> list[list[int]]:
-    paths = [folder / f"{number}.digests" for number in range(len(chunks))]
-    for path, digests in zip(paths, chunks, strict=True):
-        path.write_bytes(b"".join(digests))
-    return [rows.tolist() for rows in find_duplicates(paths)]
-
-
-def by_brute_force(chunks: Chunks) -> list[list[int]]:
-    seen: set[bytes] = set()
-    result = []
-    for digests in chunks:
-        rows = []
-        for row, digest in enumerate(digests):
-            if digest in seen:
-                rows.append(row)
-            seen.add(digest)
-        result.append(rows)
-    return result
+def found(digests: Sequence[bytes], folder: Path) -> list[int]:
+    (folder / "digests").write_bytes(b"".join(digests))
+    return find_duplicates(folder / "digests").tolist()
 
 
 def test_the_first_stays(tmp_path: Path) -> None:
     a, b, c = (pair_digest((word, word)) for word in "abc")
-    assert found([[a, b, a], [], [c, b, a, c]], tmp_path) == [[2], [], [1, 2, 3]]
-    assert found([], tmp_path) == [] and found([[], []], tmp_path) == [[], []]
+    assert found([a, b, a, c, b, a, c], tmp_path) == [2, 4, 5, 6]
+    assert found([], tmp_path) == []
 
 
 @pytest.mark.parametrize("different", [3, 8_000])
 def test_equals_brute_force(tmp_path: Path, different: int) -> None:
     draw = random.Random(different)
-    chunks = [
-        [pair_digest((str(draw.randrange(different)), "x")) for _ in range(draw.choice([0, 1, 1_000]))]
-        for _ in range(20)
-    ]
-    expected = by_brute_force(chunks)
-    assert sum(map(len, expected)) > 200
-    assert found(chunks, tmp_path) == expected
+    digests = [pair_digest((str(draw.randrange(different)), "x")) for _ in range(10_000)]
+    seen: set[bytes] = set()
+    expected = [row for row, digest in enumerate(digests) if digest in seen or seen.add(digest)]
+    assert len(expected) > 200
+    assert found(digests, tmp_path) == expected
 
 
 def test_digests() -> None:

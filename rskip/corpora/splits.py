@@ -1,4 +1,4 @@
-"""Divides the pairs of a corpus into splits, and those of train into chunks, which are processed one by one.
+"""Divides the pairs of a corpus into splits, and those of train into blocks, which are processed one by one.
 
 Validation and test sets are split off the user's training text so that no source sentence is in two sets.
 """
@@ -27,8 +27,8 @@ from rskip.settings.errors import SettingError
 with extra("translation", what="a corpus of text"):
     import numpy as np
 
-PAIRS_IN_CHUNK = 20_000
-"""Small enough that a killed run loses little and several chunks fit into memory. BPE dropout depends on it."""
+PAIRS_IN_BLOCK = 20_000
+"""Small enough that a killed run loses little and several blocks fit into memory. BPE dropout depends on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,28 +57,6 @@ class SplitText:
             if self.except_every is not None and not number % self.except_every:
                 continue
             yield pair
-
-    def count(self) -> int:
-        """The number of pairs. It reads all of them and can raise the errors of `pairs`."""
-        return sum(1 for _ in self.pairs())
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chunk:
-    """Consecutive pairs of one text.
-
-    :param name: name of its files. The alphabetical order of a split's chunks is the order of their pairs.
-    :param number: number within its split, from 0.
-    :param place: the file of the source side, for messages.
-    :param first: number of its first pair within the text, from 1.
-    """
-
-    name: str
-    number: int
-    text: str
-    place: str
-    first: int
-    size: int
 
 
 def split_texts(
@@ -145,41 +123,23 @@ def _sides(folder: Path, split: str, number: int, name: str = "") -> tuple[TextF
     return TextFile(Path(f"{prefix}.source"), name=name), TextFile(Path(f"{prefix}.target"), name=name)
 
 
-def plan_chunks(texts: Sequence[SplitText], counts: Sequence[int]) -> list[Chunk]:
-    """The chunks of one split. A chunk never spans two texts.
+def read_blocks(
+    texts: Sequence[tuple[SplitText, int]],
+) -> tuple[list[int], Iterator[tuple[SplitText, int, list[Pair]]]]:
+    """Divides the raw pairs of some texts into blocks. A block never spans two texts.
 
-    :param counts: number of pairs in each text.
+    :param texts: each with its number of pairs.
+    :returns: the number of pairs in each block; and each block's text, the number of its first pair, and its pairs.
     """
-    chunks: list[Chunk] = []
-    for text, count in zip(texts, counts, strict=True):
-        for start in range(0, count, PAIRS_IN_CHUNK):
-            number = len(chunks)
-            chunks.append(
-                Chunk(
-                    name=f"{text.split}-{number:06d}",
-                    number=number,
-                    text=text.name,
-                    place=str(text.sides[0]),
-                    first=start + 1,
-                    size=min(PAIRS_IN_CHUNK, count - start),
-                )
-            )
-    return chunks
 
+    def blocks() -> Iterator[tuple[SplitText, int, list[Pair]]]:
+        for text, count in texts:
+            pairs = text.pairs()
+            for start in range(0, count, PAIRS_IN_BLOCK):
+                yield text, start + 1, list(islice(pairs, PAIRS_IN_BLOCK))
 
-def read_chunks(texts: Sequence[SplitText], chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, list[Pair]]]:
-    """The raw pairs of some chunks of one split.
-
-    :param texts: the texts of the split.
-    """
-    for text in texts:
-        pairs, read = text.pairs(), 0
-        for chunk in chunks:
-            if chunk.text == text.name:
-                held = list(islice(pairs, chunk.first - 1 - read, chunk.first - 1 - read + chunk.size))
-                assert len(held) == chunk.size, f"{chunk.place} has changed"
-                read = chunk.first - 1 + chunk.size
-                yield chunk, held
+    sizes = [min(PAIRS_IN_BLOCK, count - start) for _, count in texts for start in range(0, count, PAIRS_IN_BLOCK)]
+    return sizes, blocks()
 
 
 def deal_pairs(

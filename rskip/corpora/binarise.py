@@ -11,13 +11,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from rskip.corpora.record import RECORD_FILE
-from rskip.corpora.stages.assemble import DICTIONARY
-from rskip.corpora.stages.setting import Setting
-from rskip.files.whole import whole_folder
-
-BINARISED = "binarised"
-
 
 def find_fairseq_preprocess() -> Path:
     """The command in the folder of the running Python.
@@ -28,27 +21,6 @@ def find_fairseq_preprocess() -> Path:
     if not path.is_file():
         raise FileNotFoundError(f"no fairseq-preprocess in {path.parent}: install fairseq with `rskip setup-fairseq`")
     return path
-
-
-def binarise_shard(setting: Setting, texts: Path, shard: int, sentences: Mapping[str, int]) -> None:
-    """Writes `binarised/shardN` atomically."""
-    name = f"shard{shard + 1}"
-    folder = setting.work.folder(BINARISED) / name
-    if folder.exists() or (setting.work.result / RECORD_FILE).exists():
-        return
-    source, target = setting.languages
-    pairs = sum(sentences.values())
-    print(f"binarise: {pairs:,} pairs, by fairseq-preprocess (no progress output)", file=sys.stderr)
-    with whole_folder(folder) as building:
-        binarise(
-            texts / name,
-            building,
-            source=source,
-            target=target,
-            sentences=sentences,
-            dictionary=texts / DICTIONARY,
-            workers=setting.workers,
-        )
 
 
 def binarise(

@@ -1,0 +1,462 @@
+"""The stages of a preparation: clean and tokenise, drop duplicates, learn subword units, segment.
+
+Train is processed in blocks of pairs, in worker processes. The results are written in the order of the blocks, so the
+number of workers does not change them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rskip.corpora.cleaning import (
+    DUPLICATE,
+    CleaningReport,
+    HeldOut,
+    PairCleaner,
+    SentenceCleaner,
+    find_duplicates,
+    pair_digest,
+)
+from rskip.corpora.corpus import CleaningOptions, Pair
+from rskip.corpora.options import PrepareOptions
+from rskip.corpora.record import write_json
+from rskip.corpora.splits import SplitText, read_blocks
+from rskip.extras import extra
+from rskip.files.resumable import write_all
+from rskip.files.state import read_state_lines, state_line
+from rskip.files.whole import atomic_file
+from rskip.machine.progress import Progress
+from rskip.machine.workers import in_order
+from rskip.settings.errors import SettingError
+from rskip.settings.kinds import Whole
+from rskip.text.dictionary import BOS, EOS, PAD, UNK
+from rskip.text.pipeline import LanguageText, TextConfig, TextPipeline
+from rskip.text.subwords import BytePairEncoding, Subwords, subwords_class
+from rskip.text.words import MosesTokeniser, PlainTokeniser
+
+with extra("translation", what="a corpus of text"):
+    import numpy as np
+    from numpy.typing import NDArray
+
+AGAIN = "remove its folder to prepare the corpus again"
+CLEANED, DICTIONARY = "cleaned.json", "dict.txt"
+_BLOCKS, _DIGESTS = "words/blocks.jsonl", "words/digests"
+SPECIAL_TOKENS = (BOS, PAD, EOS, UNK)
+PADDED_TO = 8
+
+LARGEST_SAMPLE, LARGEST_SAMPLE_OF_SENTENCEPIECE = 5_000_000, 500_000
+"""Default maximum number of pairs for learning units. Of a larger corpus every k-th pair is used. The limit bounds
+memory: subword-nmt holds every word with its pairs of letters, and SentencePiece all sentences."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One preparation.
+
+    :param options: the resolved options.
+    :param config: settings of the text pipeline.
+    :param tokenised: whether the corpus's text is tokenised already.
+    :param work: the folder for the files of the stages.
+    :param workers: number of processes; it does not change the result.
+    """
+
+    options: PrepareOptions
+    config: TextConfig
+    tokenised: bool
+    work: Path
+    workers: int
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        return self.config.source_language, self.config.target_language
+
+    @property
+    def cleaning(self) -> CleaningOptions:
+        return self.options.cleaning
+
+    @property
+    def texts(self) -> Path:
+        """The folder with the dictionary and, by shard, the texts that fairseq-preprocess reads."""
+        return self.work / "texts"
+
+    def sides(self, folder: str, name: str) -> list[Path]:
+        """The files of the source and target side of a split."""
+        return [self.work / folder / f"{name}.{language}" for language in self.languages]
+
+
+class Block(msgspec.Struct, frozen=True):
+    """A block of pairs that a stage has written.
+
+    :param ends: bytes of each file of the stage up to its end.
+    :param size: its number of pairs after the stage.
+    :param text: the name of its text.
+    :param found: what the stage found in it: its report, or the counts of its tokens.
+    """
+
+    ends: list[Whole]
+    size: Whole
+    text: str
+    found: dict[str, Any]
+
+
+class BlockFiles:
+    """Files to which a stage adds block by block. A killed stage resumes after the last block that is complete.
+
+    :param journal: the file with a line per block.
+    :param take: called with each block, also with those of earlier runs.
+    """
+
+    def __init__(
+        self, journal: Path, paths: Sequence[Path], *, take: Callable[[Block], object] = lambda block: None
+    ) -> None:
+        self.journal, self.paths, self.take, self.done = journal, paths, take, 0
+        self._ends, end = [0] * len(paths), 0
+        for path in (journal, *paths):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        for block, position in read_state_lines(journal, Block, advice=AGAIN):
+            self._ends, self.done, end = block.ends, self.done + 1, position
+            take(block)
+        for path, size in zip((journal, *paths), (end, *self._ends), strict=True):
+            os.truncate(path, size)
+
+    def add(self, contents: Sequence[bytes], size: int, text: str, found: Mapping[str, Any]) -> None:
+        """Adds a block: its content for each file, and the other values of `Block`."""
+        self._ends = [end + len(content) for end, content in zip(self._ends, contents, strict=True)]
+        block = Block(self._ends, size, text, dict(found))
+        for path, content in zip((*self.paths, self.journal), (*contents, state_line(block).encode()), strict=True):
+            with path.open("ab", buffering=0) as file:
+                write_all(file.fileno(), content, path)
+                os.fsync(file.fileno())
+        self.take(block)
+
+    def run(
+        self, name: str, job: Callable[[Any], tuple[Any, ...]], tasks: Iterable[Any], sizes: Sequence[int], workers: int
+    ) -> None:
+        """Runs the job for each missing block in worker processes, and shows the progress in pairs.
+
+        :param job: returns the arguments of `add`.
+        :param tasks: the arguments of the job, for all blocks.
+        :param sizes: number of pairs in each task.
+        """
+        left = sizes[self.done :]
+        if not left:
+            return
+        total, workers = sum(sizes), min(workers, len(left))
+        with (
+            Progress(name, total=total, done=total - sum(left), unit=" pairs", log=30.0) as bar,
+            closing(in_order(job, islice(tasks, self.done, None), workers=workers)) as results,
+        ):
+            for size, result in zip(left, results, strict=True):
+                self.add(*result)
+                bar.update(size)
+
+
+def tokenise(setting: Setting, texts: Sequence[SplitText], counts: Sequence[int]) -> None:
+    """Writes reference/, and words/ with the words of all splits and the digests of the pairs of train.
+
+    Pairs of train that cleaning drops are left out, but not duplicates.
+
+    :param counts: number of pairs of each text.
+    """
+    held_out = dict.fromkeys(text.split for text in texts if text.split != "train")
+    for split in held_out:
+        _tokenise_held_out(setting, texts, split)
+    train = [(text, count) for text, count in zip(texts, counts, strict=True) if text.split == "train"]
+    sizes, tasks = read_blocks(train)
+    clean, tokeniser = SentenceCleaner(setting.cleaning), PairTokeniser(setting.config, tokenised=setting.tokenised)
+    pairs = (tokeniser.words((clean(source), clean(target))) for source, target in _pairs(texts, held_out))
+    job = Tokenise(setting, held_out=HeldOut(pairs) if setting.cleaning != CleaningOptions() else None)
+    files = BlockFiles(setting.work / _BLOCKS, [*setting.sides("words", "train"), setting.work / _DIGESTS])
+    files.run("tokenise", job, tasks, sizes, setting.workers)
+
+
+def _tokenise_held_out(setting: Setting, texts: Sequence[SplitText], split: str) -> None:
+    """Writes the words and the raw sentences of a split that is not cleaned: valid or test.
+
+    Of `CleaningOptions` only `entities` applies, and only to text that is tokenised already: there the escapes of
+    Moses' tokeniser are part of the spelling.
+    """
+    clean = SentenceCleaner(CleaningOptions(entities=setting.cleaning.entities if setting.tokenised else "keep"))
+    tokeniser = PairTokeniser(setting.config, tokenised=setting.tokenised)
+    lines: list[list[str]] = [[], [], [], []]
+    for pair in _pairs(texts, [split]):
+        tokenised = tokeniser.words((clean(pair[0]), clean(pair[1])))
+        for side, sentence in zip(lines, (*tokeniser.raw(pair), *tokenised), strict=True):
+            side.append(sentence)
+    files = [*setting.sides("reference", split), *setting.sides("words", split)]
+    for path, sentences in zip(files, lines, strict=True):
+        with atomic_file(path) as temporary:
+            temporary.write_bytes(_joined(sentences))
+
+
+def _pairs(texts: Sequence[SplitText], splits: Iterable[str]) -> Iterator[Pair]:
+    return (pair for split in splits for text in texts if text.split == split for pair in text.pairs())
+
+
+class PairTokeniser:
+    """Tokenises pairs with a text pipeline. The text may be tokenised already.
+
+    :param tokenised: whether the text is tokenised by Moses' rules. If so, a pipeline with a tokeniser takes its words
+        unchanged, and one without (SentencePiece) gets the detokenised sentences.
+    """
+
+    def __init__(self, config: TextConfig, *, tokenised: bool) -> None:
+        languages = (config.source_language, config.target_language)
+        self._texts = [LanguageText(config, language) for language in languages]
+        self._moses = [MosesTokeniser(language) for language in languages] if tokenised else []
+        self._take_words = tokenised and config.tokeniser != "none"
+        self._spaces, self._lowercase = PlainTokeniser(raw=False), config.lowercase
+
+    def words(self, pair: Pair) -> Pair:
+        """Both sides, as words joined by single spaces."""
+        source, target = self._texts
+        if self._take_words:
+            words = self._spaces.tokenise(pair[0]), self._spaces.tokenise(pair[1])
+            return (words[0].lower(), words[1].lower()) if self._lowercase else words
+        if self._moses:
+            pair = self.raw(pair)
+        return source.words(pair[0]), target.words(pair[1])
+
+    def raw(self, pair: Pair) -> Pair:
+        """The sentences as a translator reads and writes them: without tokenisation and Moses' escapes."""
+        if not self._moses:
+            return pair
+        source, target = self._moses
+        return source.detokenise(pair[0]), target.detokenise(pair[1])
+
+
+@dataclass(frozen=True)
+class Tokenise:
+    """Cleans and tokenises a block of raw pairs.
+
+    :param held_out: the pairs of valid and test; None: not searched for.
+    """
+
+    setting: Setting
+    held_out: HeldOut | None
+
+    @cached_property
+    def _tokeniser(self) -> PairTokeniser:
+        return PairTokeniser(self.setting.config, tokenised=self.setting.tokenised)
+
+    @cached_property
+    def _cleaner(self) -> PairCleaner:
+        return PairCleaner(self.setting.cleaning, languages=self.setting.languages, held_out=self.held_out)
+
+    def __call__(self, task: tuple[SplitText, int, list[Pair]]) -> tuple[list[bytes], int, str, dict[str, Any]]:
+        """:raises ValueError: a pair can't be tokenised. The error names file and sentence."""
+        text, first, pairs = task
+        cleaning = self.setting.cleaning
+        report = CleaningReport.of(cleaning)
+        kept: list[Pair] = []
+        clean, words_of, cleaner = SentenceCleaner(cleaning), self._tokeniser.words, self._cleaner
+        for number, (source, target) in enumerate(pairs, start=first):
+            try:
+                words = words_of((clean(source), clean(target)))
+            except (MemoryError, OSError):
+                raise  # the sentence is not the cause
+            except Exception as error:
+                raise ValueError(f"{text.sides[0]}: sentence {number} can't be tokenised: {error!r}") from error
+            reason = cleaner.reason(words)
+            report.count(
+                text.name,
+                reason,
+                held_out_sides=(False, False) if reason else cleaner.held_out_sides(words),
+                left_in=None if cleaning.leaks or self.held_out is None else words in self.held_out,
+            )
+            if reason is None:
+                kept.append(words)
+            else:
+                report.show(reason, (source, target))
+        digests = b"".join(map(pair_digest, kept)) if cleaning.duplicates else b""
+        sides = [_joined([pair[side] for pair in kept]) for side in (0, 1)]
+        return [*sides, digests], len(kept), text.name, report.to_dict()
+
+
+def _joined(lines: Sequence[str]) -> bytes:
+    return "".join(line + "\n" for line in lines).encode()
+
+
+@dataclass(frozen=True)
+class KeptWords:
+    """The words of train without duplicates.
+
+    :param sizes: number of pairs in each block, with duplicates.
+    :param duplicates: the rows of the duplicates in train, ascending, from 0.
+    """
+
+    setting: Setting
+    sizes: list[int]
+    duplicates: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return sum(self.sizes) - len(self.duplicates)
+
+    def blocks(self) -> Iterator[tuple[list[str], list[str]]]:
+        """The source and target lines of each block, without line ends."""
+        start = 0
+        with ExitStack() as stack:
+            source, target = (
+                stack.enter_context(path.open(encoding="utf-8", newline="\n"))
+                for path in self.setting.sides("words", "train")
+            )
+            for size in self.sizes:
+                first, last = np.searchsorted(self.duplicates, (start, start + size))
+                dropped = set((self.duplicates[first:last] - start).tolist())
+                start += size
+                yield _rows(islice(source, size), dropped), _rows(islice(target, size), dropped)
+
+    def sample(self, step: int) -> Iterator[tuple[list[str], list[str]]]:
+        """The blocks with only every `step`-th remaining pair."""
+        start = 0
+        for source, target in self.blocks():
+            first = -start % step
+            start += len(source)
+            yield source[first::step], target[first::step]
+
+
+def _rows(lines: Iterable[str], dropped: set[int]) -> list[str]:
+    return [line.removesuffix("\n") for row, line in enumerate(lines) if row not in dropped]
+
+
+def deduplicate(setting: Setting) -> KeptWords:
+    """Drops every pair that equals an earlier one, and writes the report of all dropped pairs to CLEANED.
+
+    :raises ValueError: no pair remains.
+    """
+    blocks = [block for block, _ in read_state_lines(setting.work / _BLOCKS, Block, advice=AGAIN, finished=True)]
+    duplicates = find_duplicates(setting.work / _DIGESTS)  # of an empty file without options.duplicates
+    words = KeptWords(setting, [block.size for block in blocks], duplicates)
+    total = sum((CleaningReport.from_dict(block.found) for block in blocks), CleaningReport.of(setting.cleaning))
+    if not len(words):
+        raise ValueError(f"no training pairs are left: cleaning dropped all {total.pairs():,} pairs")
+    ends = np.cumsum(words.sizes)
+    for block, dropped in zip(blocks, np.diff(np.searchsorted(duplicates, ends), prepend=0).tolist(), strict=True):
+        total.drop_duplicates(block.text, dropped)
+    if len(duplicates):
+        sides = []
+        for path in setting.sides("words", "train"):
+            with path.open(encoding="utf-8", newline="\n") as lines:
+                sides.append(next(islice(lines, int(duplicates[0]), None)))
+        total.show(DUPLICATE, (sides[0], sides[1]))
+    write_json(setting.work / CLEANED, total.to_dict())
+    return words
+
+
+def learn(setting: Setting, words: KeptWords) -> TextPipeline:
+    """Learns the units, saves the text pipeline in the work folder's `text` and returns it.
+
+    The units are learnt from both languages together: from every k-th remaining pair, with the smallest k that gives
+    at most the sample's size.
+
+    :raises ValueError: the units can't be learnt from this text.
+    """
+    folder = setting.work / "text"
+    if (folder / "pipeline.json").exists():  # `save` writes it last
+        return TextPipeline.load(folder)
+    kind, size = setting.options.subwords, setting.options.size
+    assert size is not None
+    largest = LARGEST_SAMPLE if kind == "bpe" else LARGEST_SAMPLE_OF_SENTENCEPIECE
+    step = -(-len(words) // (setting.options.learn_sample or largest))
+    subwords: Subwords
+    if kind == "bpe":
+        counts: Counter[str] = Counter()
+        with Progress("count words", total=len(words), unit=" pairs", log=30.0) as bar:
+            for block in words.sample(step):
+                for line in (*block[0], *block[1]):
+                    counts.update(line.split(" "))
+                bar.update(step * len(block[0]))
+        counts.pop("", None)
+        subwords = BytePairEncoding.learn_from_counts(counts, size=size)
+    else:
+        sentences = (line for side in range(2) for block in words.sample(step) for line in block[side])
+        subwords = subwords_class(kind).learn(sentences, size=size)
+    pipeline = TextPipeline(setting.config, subwords)
+    pipeline.save(folder)
+    return pipeline
+
+
+def segment(setting: Setting, words: KeptWords, pipeline: TextPipeline) -> None:
+    """Writes `texts`: shard1/train.<language> and so on, and dict.txt, which comes last.
+
+    The n-th of N shards gets the pairs n, n + N, n + 2N and so on, so each shard is a fair sample.
+
+    :raises SettingError: there are more shards than pairs.
+    """
+    shards = setting.options.shards
+    if len(words) < shards:
+        raise SettingError.of_value("shards", shards, f"at most the {len(words):,} training pairs")
+    counts: Counter[str] = Counter()
+    if setting.options.subwords == "sentencepiece-bytes":
+        counts.update(dict.fromkeys(pipeline.subwords.units(), 0))
+    paths = [path for shard in range(shards) for path in setting.sides(f"texts/shard{shard + 1}", "train")]
+    files = BlockFiles(setting.texts / "blocks.jsonl", paths, take=lambda block: counts.update(block.found))
+    ends = np.cumsum(words.sizes)
+    starts = [0, *(ends - np.searchsorted(words.duplicates, ends)).tolist()]  # without duplicates
+    tasks = zip(count(), starts, words.blocks(), strict=False)
+    files.run("segment", Segment(setting), tasks, np.diff(starts).tolist(), setting.workers)
+    with atomic_file(setting.texts / DICTIONARY) as temporary:
+        lines = [f"{token} {count}" for token, count in dictionary_entries(counts)]
+        temporary.write_bytes(_joined(lines))
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Segments a block of words, and deals its lines to the shards.
+
+    The block's number is the seed of BPE dropout, so the number and order of workers do not change the result.
+    """
+
+    setting: Setting
+
+    @cached_property
+    def _pipeline(self) -> TextPipeline:
+        return TextPipeline.load(self.setting.work / "text")
+
+    def __call__(self, task: tuple[int, int, Sequence[list[str]]]) -> tuple[list[bytes], int, str, Counter[str]]:
+        number, start, sides = task
+        options = self.setting.options
+        segment: Callable[[str], str] = self._pipeline.subwords.segment
+        if options.bpe_dropout:
+            segment = self._pipeline.subwords.with_dropout(options.bpe_dropout, seed=number)
+        tokens = [[segment(line) for line in lines] for lines in sides]
+        counts: Counter[str] = Counter()
+        for line in (*tokens[0], *tokens[1]):
+            counts.update(line.split())
+        shards = options.shards
+        contents = [_joined(lines[(n - start) % shards :: shards]) for n in range(shards) for lines in tokens]
+        return contents, len(tokens[0]), "", counts
+
+
+def segment_held_out(setting: Setting, pipeline: TextPipeline, split: str) -> None:
+    """Writes the tokens of a split that is not cleaned to the first shard."""
+    for source, target in zip(setting.sides("words", split), setting.sides("texts/shard1", split), strict=True):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with source.open(encoding="utf-8", newline="\n") as lines:
+            target.write_bytes(_joined([pipeline.subwords.segment(line.removesuffix("\n")) for line in lines]))
+
+
+def dictionary_entries(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """The tokens and their counts, in the order of the dictionary that fairseq-preprocess would write.
+
+    The most frequent tokens come first, and equally frequent ones in alphabetical order. fairseq's own tokens are not
+    listed. The dictionary is padded to a multiple of eight.
+    """
+    entries = sorted(
+        ((token, count) for token, count in counts.items() if token not in SPECIAL_TOKENS),
+        key=lambda entry: (-entry[1], entry[0]),
+    )
+    padding = -(len(entries) + len(SPECIAL_TOKENS)) % PADDED_TO
+    unused = (name for number in count() if (name := f"madeupword{number:04d}") not in counts)
+    return entries + [(name, 0) for name in islice(unused, padding)]
