@@ -46,10 +46,6 @@ class HeldOut:
         self._sources = frozenset(source for source, _ in self._pairs if source)
         self._targets = frozenset(target for _, target in self._pairs if target)
 
-    def __len__(self) -> int:
-        """The number of different pairs."""
-        return len(self._pairs)
-
     def __contains__(self, words: Pair) -> bool:
         """Whether this pair, with both its sides, is held out."""
         return words in self._pairs

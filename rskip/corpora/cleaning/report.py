@@ -88,27 +88,20 @@ class CleaningReport:
         """Counts remaining pairs of a text as duplicates."""
         self._texts.setdefault(text, Counter())[DUPLICATE] += pairs
 
-    @property
-    def texts(self) -> list[str]:
-        """The names of the texts in alphabetical order."""
-        return sorted(self._texts)
+    def pairs(self) -> int:
+        """The number of pairs before cleaning."""
+        return self._of(None)[PAIRS]
 
-    def pairs(self, text: str | None = None) -> int:
-        """The number of pairs before cleaning, in one text or in all."""
-        return self._sum(PAIRS, text)
+    def kept(self) -> int:
+        """The number of remaining pairs."""
+        return self._kept(self._of(None))
 
-    def dropped(self, reason: str, text: str | None = None) -> int:
-        """The number of pairs of one text or of all that were dropped for this reason."""
-        return self._sum(reason, text)
+    def _of(self, text: str | None) -> Counter[str]:
+        """The counts of one text, or of all."""
+        return sum(self._texts.values(), Counter()) if text is None else self._texts[text]
 
-    def kept(self, text: str | None = None) -> int:
-        """The number of remaining pairs of one text or of all."""
-        return self.pairs(text) - sum(self.dropped(reason, text) for reason in self.reasons)
-
-    def _sum(self, key: str, text: str | None) -> int:
-        if text is not None:
-            return self._texts.get(text, Counter())[key]
-        return sum(counts[key] for counts in self._texts.values())
+    def _kept(self, counts: Counter[str]) -> int:
+        return counts[PAIRS] - sum(counts[reason] for reason in self.reasons)
 
     def __add__(self, other: CleaningReport) -> CleaningReport:
         result = CleaningReport(self.reasons)
@@ -127,20 +120,18 @@ class CleaningReport:
         return {
             "reasons": list(self.reasons),
             **({"examples": examples} if examples else {}),
-            "texts": {text: self._counts(text) for text in self.texts},
+            "texts": {text: self._counts(text) for text in sorted(self._texts)},
             TOTAL: self._counts(None),
         }
 
     def _counts(self, text: str | None) -> dict[str, Any]:
-        counts: dict[str, Any] = {
-            PAIRS: self.pairs(text),
-            "dropped": {reason: self.dropped(reason, text) for reason in self.reasons},
-            "kept": self.kept(text),
-        }
+        found = self._of(text)
+        dropped = {reason: found[reason] for reason in self.reasons}
+        counts: dict[str, Any] = {PAIRS: found[PAIRS], "dropped": dropped, "kept": self._kept(found)}
         if LEAK in self.reasons:
-            counts |= {key: self._sum(key, text) for key in (SOURCE_HELD_OUT, TARGET_HELD_OUT)}
+            counts |= {key: found[key] for key in (SOURCE_HELD_OUT, TARGET_HELD_OUT)}
         if any(LEFT_IN in of for name, of in self._texts.items() if text in (None, name)):
-            counts[LEFT_IN] = self._sum(LEFT_IN, text)
+            counts[LEFT_IN] = found[LEFT_IN]
         return counts
 
     @classmethod
@@ -162,43 +153,30 @@ class CleaningReport:
         return report
 
     def table(self) -> str:
-        """A plain-text table with one line per text, one for all, and remarks on leaks."""
-        header = ["", PAIRS, *self.reasons, "kept", ""]
-        rows = [header, *(self._row(text, text) for text in self.texts)]
-        if len(self._texts) != 1:
-            rows.append(self._row(TOTAL, None))
-        return "\n".join([columns(rows), *self._about_leaks(), *self._about_examples()]) + "\n"
-
-    def _row(self, name: str, text: str | None) -> list[str]:
-        pairs, kept = self.pairs(text), self.kept(text)
-        dropped = [self.dropped(reason, text) for reason in self.reasons]
-        return [name, *(f"{count:,}" for count in (pairs, *dropped, kept)), _percentage(kept, pairs)]
-
-    def _about_leaks(self) -> list[str]:
+        """A plain-text table with one line per text, one for all, remarks on leaks, and examples."""
+        rows = [["", PAIRS, *self.reasons, "kept", ""]]
+        for text in [*sorted(self._texts), *([None] if len(self._texts) != 1 else [])]:
+            counts = self._of(text)
+            pairs, kept = counts[PAIRS], self._kept(counts)
+            numbers = (pairs, *(counts[reason] for reason in self.reasons), kept)
+            share = f"{100 * kept / pairs:.2f} %" if pairs else "-"
+            rows.append([text or TOTAL, *(f"{number:,}" for number in numbers), share])
+        lines, total = [columns(rows)], self._of(None)
         before = " (before duplicates were dropped)" if DUPLICATE in self.reasons else ""
-        if LEAK not in self.reasons:
-            left_in = self._sum(LEFT_IN, None)
-            return [f"pairs kept although they are also in valid or test: {left_in:,}{before}"] if left_in else []
-        source, target = self._sum(SOURCE_HELD_OUT, None), self._sum(TARGET_HELD_OUT, None)
-        return [
-            f"pairs dropped because they are also in valid or test: {self.dropped(LEAK):,}",
-            f"pairs kept although one sentence is also in valid or test: source {source:,}, target {target:,}{before}",
-        ]
-
-    def _about_examples(self) -> list[str]:
-        rows = [
-            (f"dropped as {reason}:", *(sentence or '""' for sentence in self._examples[reason]))
-            for reason in self.reasons
-            if reason in self._examples
-        ]
-        return [columns(rows, left=(0, 1, 2))] if rows else []
+        if LEAK in self.reasons:
+            lines.append(f"pairs dropped because they are also in valid or test: {total[LEAK]:,}")
+            sides = f"source {total[SOURCE_HELD_OUT]:,}, target {total[TARGET_HELD_OUT]:,}"
+            lines.append(f"pairs kept although one sentence is also in valid or test: {sides}{before}")
+        elif total[LEFT_IN]:
+            lines.append(f"pairs kept although they are also in valid or test: {total[LEFT_IN]:,}{before}")
+        shown = [(reason, self._examples[reason]) for reason in self.reasons if reason in self._examples]
+        if shown:
+            examples = [(f"dropped as {reason}:", *(side or '""' for side in pair)) for reason, pair in shown]
+            lines.append(columns(examples, left=(0, 1, 2)))
+        return "\n".join(lines) + "\n"
 
 
 def _cut(sentence: str) -> str:
     """A sentence on one line, shortened if it is long."""
     line = " ".join(sentence.split())
     return line if len(line) <= LONGEST_EXAMPLE else f"{line[: LONGEST_EXAMPLE - 3]}..."
-
-
-def _percentage(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.2f} %" if whole else "-"

@@ -61,8 +61,8 @@ def test_the_iwslt15_subset_has_leaks(shared: Path) -> None:
     leaks = set(held_out)
     kept, report = clean(train, held_out, CleaningOptions(leaks=True))
     assert kept == [pair for pair in train if pair not in leaks]
-    assert report.dropped("leak") == len(train) - len(kept) == 141
     counts = report.to_dict()["total"]
+    assert counts["dropped"]["leak"] == len(train) - len(kept) == 141
     sources, targets = ({pair[side] for pair in held_out} for side in (0, 1))
     assert counts["source also in valid or test"] == sum(pair[0] in sources for pair in kept) == 87
     assert counts["target also in valid or test"] == sum(pair[1] in targets for pair in kept) == 33
