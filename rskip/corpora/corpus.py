@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from rskip.machine.terminal import columns
 from rskip.settings.check import Checked
-from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
 
 SPLITS = ("train", "valid", "test")
@@ -93,15 +94,10 @@ class CleaningOptions(Checked):
     empty: bool = False
     max_words: Count | None = None
     max_characters: Count | None = None
-    max_ratio: float | None = None
+    max_ratio: Annotated[float, Meta(ge=1, extra={"expected": "a number, 1 or more"})] | None = None
     duplicates: bool = False
     leaks: bool = False
     languages: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_ratio is not None and self.max_ratio < 1:
-            raise SettingError.of_value("max_ratio", self.max_ratio, "a number, 1 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,7 +273,7 @@ def describe(corpus: Corpus | CaptionCorpus | TextCorpus) -> str:
         lines.append(f"train: {corpus.pairs:,} pairs by default")
     if isinstance(corpus, PublishedCorpus):
         lines += [_split(split, texts) for split, texts in corpus.splits.items()]
-    lines.append(f"prepared: {', '.join(_steps(corpus))}")
+    lines.append(f"prepared: {_steps(corpus)}")
     if isinstance(corpus, PublishedCorpus):
         lines.append(_files(corpus.upstream_files()))
     return "\n  ".join(lines)
@@ -289,57 +285,44 @@ def _pairs(texts: Iterable[ParallelText]) -> int | None:
     for text in texts:
         if text.sentences is None:
             return None
-        if text.every is not None:
-            total += text.sentences // text.every
-        elif text.except_every is not None:
-            total += text.sentences - text.sentences // text.except_every
-        else:
-            total += text.sentences
+        every = text.every or text.except_every
+        chosen = text.sentences // every if every else text.sentences
+        total += text.sentences - chosen if text.except_every else chosen
     return total
 
 
 def _split(split: str, texts: tuple[ParallelText, ...]) -> str:
-    pairs = _pairs(texts)
-    names = (text.name + _chosen(text) for text in texts)
+    pairs, names = _pairs(texts), []
+    for text in texts:
+        every = "" if text.every is None else f" (1 pair in {text.every})"
+        names.append(text.name + (every if text.except_every is None else f" (all but 1 pair in {text.except_every})"))
     return f"{split}: {'' if pairs is None else f'{pairs:,} pairs: '}{', '.join(names)}"
 
 
-def _chosen(text: ParallelText) -> str:
-    if text.every is not None:
-        return f" (1 pair in {text.every})"
-    return "" if text.except_every is None else f" (all but 1 pair in {text.except_every})"
+_DROPPED = {
+    "empty": "empty",
+    "max_words": "more than {} words",
+    "max_characters": "more than {} characters",
+    "max_ratio": "one side over {:g} times the other",
+    "languages": "another language",
+    "leaks": "in valid or test",
+    "duplicates": "repeated",
+}
 
 
-def _steps(corpus: Corpus) -> Iterator[str]:
+def _steps(corpus: Corpus) -> str:
     """The steps of preparation and their settings, in order."""
     cleaning = corpus.defaults.cleaning
-    if cleaning.entities == "unescape":
-        yield "HTML entities unescaped"
-    if cleaning.remove_non_printing:
-        yield "non-printing characters removed"
-    yield (
-        "tokenised by its publisher" if corpus.defaults.tokenised else "punctuation normalised, tokenised as Moses does"
-    )
-    if dropped := ", ".join(_dropped(cleaning)):
-        yield f"training pairs dropped ({dropped})"
-    yield f"{corpus.defaults.size:,} subword units"
-
-
-def _dropped(cleaning: CleaningOptions) -> Iterator[str]:
-    if cleaning.empty:
-        yield "empty"
-    if cleaning.max_words is not None:
-        yield f"more than {cleaning.max_words} words"
-    if cleaning.max_characters is not None:
-        yield f"more than {cleaning.max_characters} characters"
-    if cleaning.max_ratio is not None:
-        yield f"one side over {cleaning.max_ratio:g} times the other"
-    if cleaning.languages:
-        yield "another language"
-    if cleaning.leaks:
-        yield "in valid or test"
-    if cleaning.duplicates:
-        yield "repeated"
+    dropped = [text.format(value) for name, text in _DROPPED.items() if (value := getattr(cleaning, name))]
+    own = "tokenised by its publisher"
+    steps = {
+        "HTML entities unescaped": cleaning.entities == "unescape",
+        "non-printing characters removed": cleaning.remove_non_printing,
+        own if corpus.defaults.tokenised else "punctuation normalised, tokenised as Moses does": True,
+        f"training pairs dropped ({', '.join(dropped)})": dropped,
+        f"{corpus.defaults.size:,} subword units": True,
+    }
+    return ", ".join(step for step, taken in steps.items() if taken)
 
 
 def _files(files: list[UpstreamFile]) -> str:

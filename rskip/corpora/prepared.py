@@ -20,8 +20,6 @@ from rskip.corpora.record import (
 )
 from rskip.files.checksum import sha256_file
 
-_IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".npz")
-
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedPairs:
@@ -55,12 +53,15 @@ def find_pairs(path: str | Path) -> PreparedPairs:
     """Describes the data folder at `path`. If it has a corpus.json, its other files are not read.
 
     :raises FileNotFoundError: no such folder, or a dictionary is missing.
-    :raises ValueError: the folder holds something else, such as images, captions or text in one language; or a file
+    :raises ValueError: the folder holds something else, such as captions or text in one language; or a file
         is missing or cut off.
     """
     path = Path(path)
-    if path.is_dir():
-        _refuse_other_kinds(path)
+    if "captions" in (read_corpus_record(path) or {}):
+        raise ValueError(
+            f"{path} holds captions of images: expected sentence pairs; to train on captions, run a recipe of kind "
+            "captioning (`rskip run flickr8k/2rskip_ln`)"
+        )
     found = find_data(path)
     corpus, raw = path.resolve().name, (path / RECORD_FILE).is_file()
     if raw:
@@ -81,19 +82,3 @@ def find_pairs(path: str | Path) -> PreparedPairs:
         shards=max(found.shards, 1),
         sha256=files_sha256(files),
     )
-
-
-def _refuse_other_kinds(path: Path) -> None:
-    """Raises an error for a folder of captions or images. The error names the command for such a folder."""
-    if "captions" in (read_corpus_record(path) or {}):
-        raise ValueError(
-            f"{path} holds captions of images: expected sentence pairs; to train on captions, run a recipe of kind "
-            "captioning (`rskip run flickr8k/2rskip_ln`)"
-        )
-    inner = [each for folder in sorted(path.iterdir()) if folder.is_dir() for each in list(folder.iterdir())[:20]]
-    images = [each for each in [*path.iterdir(), *inner] if each.suffix.lower() in _IMAGES]
-    if images and not (path / RECORD_FILE).exists():
-        raise ValueError(
-            f"{path} holds images, such as {images[0].relative_to(path)}: expected sentence pairs from `rskip "
-            "prepare`; to train on images, use `rskip vision train --data FOLDER`"
-        )
