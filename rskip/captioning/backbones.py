@@ -75,7 +75,7 @@ class Backbone:
 class GridBackbone(Backbone):
     """The last grid of a classifier. The whole image is resized to a square, so that no part is cropped.
 
-    :param network: (B, 3, H, W) -> (B, C, rows, columns)
+    :param network: (B, 3, H, W) -> (B, C, rows, columns), or a dictionary that holds it as "grid"
     """
 
     def __init__(self, name: str, network: nn.Module, description: Mapping[str, Any], device: torch.device) -> None:
@@ -94,7 +94,8 @@ class GridBackbone(Backbone):
         if not inputs:
             return []
         batch = torch.stack(list(inputs)).to(self.device, memory_format=torch.channels_last)
-        grids = self.network(batch)  # (B, C, rows, columns)
+        found = self.network(batch)
+        grids = found["grid"] if isinstance(found, dict) else found  # (B, C, rows, columns)
         rows, columns = grids.shape[-2:]
         values = self._values(grids.flatten(2).transpose(1, 2))  # (B, N, C)
         return [Features(np.ascontiguousarray(each), (rows, columns)) for each in values]
@@ -188,23 +189,14 @@ def _efficientnet_lite0(weights: Path | None, settings: FeatureSettings, device:
     tensors = read_torch_file(path, kind="weights of EfficientNet-Lite0")
     names = network.state_dict()  # the same tensors under other names, in the same order
     network.load_state_dict(dict(zip(names, tensors.values(), strict=True)))
-    grid = _FeaturesAlone(network).eval()
+    network.reset_classifier(0, "")  # leaves the last grid
     with torch.inference_mode():
-        found = grid(reference_input())[0].mean(dim=0).diagonal()  # (C, 7, 7) -> (7,)
+        found = network.eval()(reference_input())[0].mean(dim=0).diagonal()  # (C, 7, 7) -> (7,)
     if not torch.allclose(found, torch.tensor(LITE0_REFERENCE), rtol=1e-3, atol=1e-4):
         shown = ", ".join(f"{value:.4f}" for value in found.tolist())
         raise ValueError(f"timm {timm.__version__} computes another {LITE0} ({shown}): install timm 1.0.31")
     preprocessing = {"size": settings.size or 224, "resize": "bicubic", "mean": [0.5] * 3, "std": [0.5] * 3}
-    return GridBackbone(LITE0, grid, _description(LITE0, 1280, sha256, preprocessing, settings), device)
-
-
-class _FeaturesAlone(nn.Module):
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.network.forward_features(images)  # type: ignore[operator]
+    return GridBackbone(LITE0, network, _description(LITE0, 1280, sha256, preprocessing, settings), device)
 
 
 def reference_input() -> Tensor:
@@ -248,7 +240,7 @@ def _torchvision_network(name: str, weights: Path | None, settings: FeatureSetti
     size = settings.size or preset.crop_size[0]
     grid, dim = _last_grid(network.eval(), preset.crop_size[0])
     with torch.inference_mode():
-        if min(grid(torch.zeros(1, 3, size, size)).shape[2:]) < 2:
+        if min(grid(torch.zeros(1, 3, size, size))["grid"].shape[2:]) < 2:
             raise SettingError("size", f"is {size}", expected=f"a larger size, from which {name} computes a grid")
     resize = preset.interpolation.value
     preprocessing = {"size": size, "resize": resize, "mean": list(preset.mean), "std": list(preset.std)}
@@ -295,16 +287,7 @@ def _last_grid(network: nn.Module, size: int) -> tuple[nn.Module, int]:
         outputs = extractor(nodes)(torch.zeros(1, 3, size, size))
         shapes = {node: tuple(getattr(outputs[node], "shape", ())) for node in nodes}
         last = [node for node, shape in shapes.items() if len(shape) == 4 and min(shape[2:]) > 1][-1]
-        return _OneOutput(extractor({last: "grid"})), shapes[last][1]
-
-
-class _OneOutput(nn.Module):
-    def __init__(self, extractor: nn.Module) -> None:
-        super().__init__()
-        self.extractor = extractor
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.extractor(images)["grid"]
+        return extractor({last: "grid"}), shapes[last][1]
 
 
 def _description(

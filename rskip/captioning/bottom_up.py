@@ -27,7 +27,6 @@ FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 _VALUES, _BOXES = ("feat", "features", "x"), ("bbox", "boxes")
 _BATCH = 64
 _MOST_BYTES = 1 << 24  # per array: 2,048 regions of 2,048 float32 values
-_MOST_LINE = 2 * _MOST_BYTES
 
 Row = tuple[str, str, "Features | str"]  # the line or file, the image id, and the features or an error
 
@@ -89,15 +88,9 @@ def store_bottom_up(
 
 def _read_tsv(path: Path) -> Iterator[Row]:
     with path.open("rb") as file:
-        number = 0
-        while line := file.readline(_MOST_LINE):
-            number += 1
+        for number, line in enumerate(file, start=1):
             place, name = f"{line_name(path)}, line {number:,}", ""
             try:
-                if len(line) == _MOST_LINE and not line.endswith(b"\n"):
-                    while (rest := file.readline(_MOST_LINE)) and not rest.endswith(b"\n"):
-                        pass
-                    raise ValueError(f"more than {_MOST_LINE:,} bytes")
                 cells = line.rstrip(b"\r\n").split(b"\t")
                 if len(cells) != len(FIELDS):
                     raise ValueError(f"{len(cells)} fields, expected {len(FIELDS)}: {', '.join(FIELDS)}")

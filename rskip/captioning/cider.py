@@ -35,11 +35,8 @@ class CiderD:
     """
 
     def __init__(self, references: Mapping[str, Sequence[Sequence[str]]]) -> None:
-        for name, captions in references.items():
-            if not captions:
-                raise ValueError(f"{name} has no reference: expected one or more")
-        if not references:
-            raise ValueError("no references: expected those of one image or more")
+        if not references or not all(references.values()):
+            raise ValueError("an image has no reference, or there are no images: expected one reference or more each")
         self._numbers = {name: number for number, name in enumerate(references)}
         self._words: dict[str, int] = {}
         captions = [caption for captions in references.values() for caption in captions]
@@ -67,14 +64,9 @@ class CiderD:
 
         :param names: the image of each candidate; an image may have several.
         :param candidates: tokens of the candidates.
-        :raises ValueError: an image has no references, or the numbers of names and candidates differ.
+        :raises KeyError: an image has no references.
         """
-        if len(names) != len(candidates):
-            raise ValueError(f"{len(candidates)} candidates for {len(names)} images: expected one each")
-        try:
-            images = np.array([self._numbers[name] for name in names], dtype=np.int64)
-        except KeyError as error:
-            raise ValueError(f"no references of {error.args[0]}") from None
+        images = np.array([self._numbers[name] for name, _ in zip(names, candidates, strict=True)], dtype=np.int64)
         unknown: dict[str, int] = {}
         words = [
             [

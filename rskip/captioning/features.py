@@ -18,7 +18,7 @@ from typing import Any, Literal, TypedDict
 import msgspec
 
 from rskip.extras import extra
-from rskip.files.lock import Locked, one_at_a_time
+from rskip.files.lock import one_at_a_time
 from rskip.files.rows import FileRows
 from rskip.files.state import read_state_lines, state_line
 from rskip.files.whole import atomic_file
@@ -189,22 +189,15 @@ class FeatureWriter:
         self.sums: dict[str, str] = {}
         self._rows = 0
         convert(self.description, Description)
-        self._refuse_other_folder()
         self.path.mkdir(parents=True, exist_ok=True)
+        names = {path.name for path in self.path.glob("[!.]*")}
+        if names and not names & {_INDEX, _PARTIAL}:
+            raise ValueError(f"{self.path} holds files other than features: choose another folder")
         self._partial = self.path / _PARTIAL
-        self._lock = ExitStack()
-        try:
-            self._lock.enter_context(one_at_a_time(self._partial, wait=False))
-        except Locked as error:
-            raise ValueError(
-                f"another process ({error.process}) is writing {self.path}: wait until it ends, or choose another "
-                "output"
-            ) from None
-        try:
+        with ExitStack() as closing:
+            closing.enter_context(one_at_a_time(self._partial, wait=False))
             self._restore()
-        except BaseException:
-            self._lock.close()
-            raise
+            self._lock = closing.pop_all()
 
     def add(self, images: Iterable[tuple[str, str, Features]]) -> dict[str, str]:
         """Adds images, which are on the disk afterwards. Leaves out features that the store can't hold.
@@ -269,13 +262,6 @@ class FeatureWriter:
             return f"features that are not finite numbers of {self.description['dtype']}{wider}"
         return ""
 
-    def _refuse_other_folder(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"{self.path} is a file: choose the folder of a store, or a new folder")
-        names = {path.name for path in self.path.glob("[!.]*")} if self.path.is_dir() else set()
-        if names and not names & {_INDEX, _PARTIAL}:
-            raise ValueError(f"{self.path} holds files other than features: choose another folder")
-
     def _restore(self) -> None:
         """Truncates the files after the last image that is complete on the disk."""
         if not self._partial.exists() and (self.path / _INDEX).exists():
@@ -321,9 +307,7 @@ def _read_index(path: Path) -> tuple[dict[str, Any], dict[str, StoredImage]]:
     if not index.exists():
         if (path / _PARTIAL).exists():
             raise ValueError(f"{path} is unfinished: repeat the command that started it")
-        if not path.exists():
-            raise FileNotFoundError(f"no features {path}: make them with rskip caption extract")
-        raise ValueError(f"{path} is not a store of features: make one with rskip caption extract")
+        raise FileNotFoundError(f"no features in {path}: make them with rskip caption extract")
     found = [each for each, _ in _read_lines(index, finished=True)]
     if not found:
         raise ValueError(f"{index} is empty: move {path} away and extract the features again")

@@ -13,7 +13,7 @@ from typing import Any
 import rskip
 from rskip.captioning.captioner import Caption, Captioner, UnreadableImage
 from rskip.captioning.features import Features
-from rskip.captioning.retry import forget_settings, keep_settings, lines_before
+from rskip.captioning.outputs import written_lines
 from rskip.files.names import line_name, shown_name
 from rskip.files.resumable import ResumableFile, part_path
 from rskip.files.windows import Window
@@ -73,7 +73,7 @@ def write_captions(
 ) -> dict[str, str]:
     """Writes one line of JSON per image, and returns the errors of images that can't be read, by path.
 
-    Resuming a complete output captions the batches of its failed images again.
+    Resuming a complete output captions the batches of its failed images again. It does not compare settings.
 
     :param precision: the precision in which the captioner was loaded.
     :param report: called with the number of finished images.
@@ -90,9 +90,7 @@ def write_captions(
         "device": captioner.device.type,
         "batch_size": batch_size,
     }
-    if not resume:
-        forget_settings(output)
-    before = lines_before(output, journal)
+    before = written_lines(output)[0] if resume else {}
     with ResumableFile(part_path(output), journal, resume=resume) as file:
         for window in file.missing(image_windows(images, batch_size)):
             lines = [before.get(shown_name(each), "") for each in window.lines]
@@ -101,7 +99,7 @@ def write_captions(
             file.write(window, "".join(lines).encode("utf-8"))
             report(file.lines)
         file.finish(output)
-    return keep_settings(output, journal)
+    return written_lines(output)[1]
 
 
 def image_windows(images: Sequence[Path], batch_size: int) -> Iterator[Window]:

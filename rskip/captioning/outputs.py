@@ -1,13 +1,41 @@
-"""Output paths of `rskip caption`: each image's attention has its own file, and no output overwrites an image."""
+"""Output files of `rskip caption`: their paths, which overwrite no image, and the lines of a complete one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypedDict
 
+from rskip.files.state import read_state_lines
 from rskip.files.whole import real_path
 
 MOST_ON_A_SHEET = 60  # images
+
+
+class _Image(TypedDict):
+    image: str
+
+
+class _Written(_Image, total=False):
+    error: str
+
+
+def written_lines(output: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """The lines of captioned images in a complete output, and the errors of failed ones, both by path.
+
+    :raises SettingError: a line is damaged.
+    """
+    lines: dict[str, str] = {}
+    errors: dict[str, str] = {}
+    if output.exists():
+        read = read_state_lines(output, _Written, advice="delete it to caption the images again", finished=True)
+        with output.open(encoding="utf-8", newline="\n") as file:
+            for line, (each, _) in zip(file, read, strict=True):
+                if "error" in each:
+                    errors[each["image"]] = each["error"]
+                else:
+                    lines[each["image"]] = line
+    return lines, errors
 
 
 def check_outputs(images: Sequence[Path], outputs: Mapping[str, Sequence[Path]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,8 +24,6 @@ from rskip.files.whole import check_apart, real_path, whole_folder
 from rskip.settings.check import check
 from rskip.settings.kinds import Count, Whole
 from rskip.settings.text import read_json
-
-_CAPTION = re.compile(r"(.+)#\d+\t(.*)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,17 +186,10 @@ _Captions = dict[str, list[str]]
 def _read_flickr8k(texts: Mapping[str, Path]) -> dict[str, _Captions]:
     """Reads lines with the name of an image, #number, a tab and a caption; and, per split, one name per line."""
     captions: _Captions = {}
-    for number, line in enumerate(read_lines(texts["captions"]), start=1):
-        if not (match := _CAPTION.fullmatch(line)):
-            raise ValueError(f"{texts['captions']}: line {number} is not NAME.jpg#0, a tab and a caption")
-        captions.setdefault(match[1], []).append(match[2])
-    splits = {}
-    for split in SPLITS:
-        names = list(filter(None, read_lines(texts[split])))
-        if without := [name for name in names if name not in captions]:
-            raise ValueError(f"{texts[split]}: {len(without):,} images without captions, such as {without[0]}")
-        splits[split] = {name: captions[name] for name in names}
-    return splits
+    for line in read_lines(texts["captions"]):
+        name, _, caption = line.partition("\t")
+        captions.setdefault(name.rpartition("#")[0], []).append(caption)
+    return {split: {name: captions[name] for name in filter(None, read_lines(texts[split]))} for split in SPLITS}
 
 
 def _read_karpathy(texts: Mapping[str, Path]) -> dict[str, _Captions]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -23,8 +23,6 @@ from rskip.files.checksum import file_difference, sha256_file
 from rskip.settings.errors import SettingError
 
 AT_ONCE = 4  # downloads
-
-_Get = Callable[[UpstreamFile, threading.Event], FetchedFile]
 
 
 def fetch(
@@ -48,15 +46,35 @@ def fetch(
     :raises OSError: the server can't be reached, or the cache's disk is full.
     """
     cache = cache_folder() / folder
-    if mirror is not None and not mirror.startswith(ADDRESSES):
+    base, place = "", None
+    if mirror is not None and mirror.startswith(ADDRESSES):
+        base = mirror.rstrip("/")
+    elif mirror is not None:
         if "://" in mirror:
             raise SettingError.of_value("mirror", mirror, "a folder, or a URL that begins with http:// or https://")
-        return _several_at_once(files, _from_folder(files, expanded_path(mirror, "mirror"), cache))
-    return _several_at_once(files, _from_cache(files, cache) if offline else _from_web(mirror, cache))
+        place = expanded_path(mirror, "mirror")
+        _refuse_missing([file for file in files if not file_or_packed(place, file.name)], place)
+    elif offline and (missing := [file.name for file in files if not (cache / file.name).is_file()]):
+        raise FileNotFoundError(
+            f"offline: {', '.join(missing)} not in the cache {cache}: run once online, or give a mirror folder"
+        )
+    otherwise = "give another --mirror" if mirror else "give a folder or URL that has the file (--mirror)"
 
+    def get(file: UpstreamFile, stop: threading.Event) -> FetchedFile:
+        if place is not None:
+            return _from_folder(file, place, cache)
+        path = cache / file.name
+        if found := verified(path, size=file.size, sha256=file.sha256):
+            return found
+        if offline:
+            wrong = file_difference(path, size=file.size, sha256=file.sha256) or "has changed since its download"
+            raise ValueError(f"offline: {path} {wrong}: run once online, or give a mirror folder")
+        from rskip.files.download import download  # needs an extra
 
-def _several_at_once(files: Sequence[UpstreamFile], get: _Get) -> dict[UpstreamFile, FetchedFile]:
-    """The results of `get` for all files. When one fails, the others are asked to stop, and its error is raised."""
+        url = f"{base}/{file.name}" if base else file.url
+        download(url, path, size=file.size, sha256=file.sha256, otherwise=otherwise, stop=stop)
+        return downloaded(path, sha256=file.sha256)
+
     stop = threading.Event()
     with ThreadPoolExecutor(AT_ONCE) as threads:
         results = {file: threads.submit(get, file, stop) for file in dict.fromkeys(files)}
@@ -70,65 +88,24 @@ def _several_at_once(files: Sequence[UpstreamFile], get: _Get) -> dict[UpstreamF
     return {file: result.result() for file, result in results.items()}
 
 
-def _from_web(mirror: str | None, cache: Path) -> _Get:
-    otherwise = "give another --mirror" if mirror else "give a folder or URL that has the file (--mirror)"
-
-    def get(file: UpstreamFile, stop: threading.Event) -> FetchedFile:
-        path = cache / file.name
-        if found := verified(path, size=file.size, sha256=file.sha256):
-            return found
-        from rskip.files.download import download  # needs an extra
-
-        url = f"{mirror.rstrip('/')}/{file.name}" if mirror else file.url
-        download(url, path, size=file.size, sha256=file.sha256, otherwise=otherwise, stop=stop)
-        return downloaded(path, sha256=file.sha256)
-
-    return get
-
-
-def _from_cache(files: Sequence[UpstreamFile], cache: Path) -> _Get:
-    """:raises FileNotFoundError: files are missing. The error names all of them."""
-    missing = [file.name for file in files if not (cache / file.name).is_file()]
+def _refuse_missing(missing: Sequence[UpstreamFile], folder: Path) -> None:
+    """:raises FileNotFoundError: files are missing in a mirror folder. The error names them and their sources."""
+    if missing and not folder.is_dir():
+        raise FileNotFoundError(f"no mirror folder {folder}: expected one that holds {missing[0].name}")
     if missing:
-        raise FileNotFoundError(
-            f"offline: {', '.join(missing)} not in the cache {cache}: run once online, "
-            "or give a mirror folder that has them"
-        )
-
-    def get(file: UpstreamFile, stop: threading.Event) -> FetchedFile:
-        path = cache / file.name
-        found = verified(path, size=file.size, sha256=file.sha256)
-        if found is None:
-            wrong = file_difference(path, size=file.size, sha256=file.sha256) or "has changed since its download"
-            raise ValueError(f"offline: {path} is damaged or from another version (it {wrong}): run once online")
-        return found
-
-    return get
-
-
-def _from_folder(files: Sequence[UpstreamFile], folder: Path, cache: Path) -> _Get:
-    """Reads files from a mirror folder in place. Packed files are unpacked into the cache.
-
-    :raises FileNotFoundError: the folder does not exist, or files are missing. The error names them and their sources.
-    """
-    if files and not folder.is_dir():
-        raise FileNotFoundError(f"no mirror folder {folder}: expected one that holds {files[0].name}")
-    unpacked = unpacking_folder(cache, folder)
-    found = {file: path for file in files if (path := file_or_packed(folder, file.name))}
-    if missing := [file for file in files if file not in found]:
-        names = ", ".join(file.name for file in missing)
-        urls = ", ".join(dict.fromkeys(file.url for file in missing))
-        verb, pronoun = ("is", "it") if len(missing) == 1 else ("are", "them")
-        where = sorted(path for path in folder.iterdir() if all(file_or_packed(path, file.name) for file in missing))
+        names, urls = ", ".join(file.name for file in missing), ", ".join(dict.fromkeys(file.url for file in missing))
+        where = [path for path in sorted(folder.iterdir()) if all(file_or_packed(path, file.name) for file in missing)]
         nearby = f"give its subfolder {where[0]}, or " if where else ""
-        raise FileNotFoundError(f"{names} {verb} not in the mirror {folder}: {nearby}get {pronoun} from {urls}")
+        raise FileNotFoundError(f"the mirror {folder} lacks {names}: {nearby}get from {urls}")
 
-    def get(file: UpstreamFile, stop: threading.Event) -> FetchedFile:
-        path = found[file]
-        if path.name == file.name:
-            if wrong := file_difference(path, size=file.size, sha256=file.sha256):
-                raise ValueError(f"{path} {wrong}: replace it with {file.url}")
-            return FetchedFile(path, path.stat().st_size, file.sha256 or sha256_file(path))
-        return unpack(path, unpacked / file.name, url=file.url, size=file.size, sha256=file.sha256)
 
-    return get
+def _from_folder(file: UpstreamFile, folder: Path, cache: Path) -> FetchedFile:
+    """Reads a file of a mirror folder in place. A packed file is unpacked into the cache."""
+    path = file_or_packed(folder, file.name)
+    assert path is not None
+    if path.name != file.name:
+        unpacked = unpacking_folder(cache, folder) / file.name
+        return unpack(path, unpacked, url=file.url, size=file.size, sha256=file.sha256)
+    if wrong := file_difference(path, size=file.size, sha256=file.sha256):
+        raise ValueError(f"{path} {wrong}: replace it with {file.url}")
+    return FetchedFile(path, path.stat().st_size, file.sha256 or sha256_file(path))

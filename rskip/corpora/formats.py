@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import html.entities
+import html
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from html.parser import HTMLParser
+from html.entities import html5
 from itertools import zip_longest
 from pathlib import Path
 from typing import cast
@@ -103,66 +103,19 @@ def _read_talks(file: TextFile) -> Iterator[str]:
 
 
 def _read_segments(file: TextFile) -> Iterator[str]:
-    parser = _SegmentParser()
-    for line in _read_lines(file):
-        parser.feed(_AMPERSAND.sub(_escape_lone_ampersand, line) + "\n")
-        yield from parser.take()
+    """The text of <seg> elements. This is not an XML parser, because WMT's files are not well-formed XML."""
+    for segment in _SEGMENT.finditer(_COMMENT.sub("", "\n".join(_read_lines(file)))):
+        lines = _ENTITY.sub(_character, segment[1] or "").split("\n")
+        yield " ".join(text for line in lines if (text := line.strip(" \t\r")))
 
 
-_AMPERSAND = re.compile(r"&(?:#\d+;|#[xX][0-9a-fA-F]+;|([A-Za-z][A-Za-z0-9]*;))?")
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_SEGMENT = re.compile(r"<seg\b[^>]*?(?:/>|>(.*?)</seg\s*>)", re.DOTALL | re.IGNORECASE)
+_ENTITY = re.compile(r"&(#\d+;|#[xX][0-9a-fA-F]+;|[A-Za-z][A-Za-z0-9]*;)")  # real files don't escape all ampersands
 
 
-def _escape_lone_ampersand(match: re.Match[str]) -> str:
-    """Escapes an ampersand that does not begin an entity, since real files don't escape all of them."""
-    named = match[1]
-    lone = match[0] == "&" or (named is not None and named not in html.entities.html5)
-    return "&amp;" + match[0][1:] if lone else match[0]
-
-
-class _SegmentParser(HTMLParser):
-    """Collects the text of <seg> elements.
-
-    It is not an XML parser, because WMT's files are not well-formed XML. Unknown tags within a segment are part of its
-    text. The callers compare the number of segments.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self._found: list[str] = []
-        self._text: list[str] | None = None  # of the segment in progress
-
-    def take(self) -> list[str]:
-        """The segments since the last call."""
-        found, self._found = self._found, []
-        return found
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        if tag == "seg":
-            self._text = []
-        elif self._text is not None:
-            self._text.append(self.get_starttag_text() or "")
-
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attributes)
-        if tag == "seg":
-            self.handle_endtag(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if self._text is None:
-            return
-        if tag == "seg":
-            lines = (line.strip(" \t\r") for line in "".join(self._text).split("\n"))
-            self._found.append(" ".join(line for line in lines if line))
-            self._text = None
-        else:
-            self._text.append(f"</{tag}>")
-
-    def handle_data(self, data: str) -> None:
-        if self._text is not None:
-            self._text.append(data)
-
-    def set_cdata_mode(self, *args: object, **options: object) -> None:
-        """Does nothing, so that HTML's elements of raw text, such as <script>, are parsed like others."""
+def _character(entity: re.Match[str]) -> str:
+    return html.unescape(entity[0]) if entity[1][0] == "#" or entity[1] in html5 else entity[0]
 
 
 _READERS: dict[Format, Callable[[TextFile], Iterator[str]]] = {

@@ -212,10 +212,8 @@ def generate_numbers(*, pairs: int, seed: int, german_first: bool = False) -> It
     :param pairs: number of training pairs. valid and test have 1,000 each.
     :param seed: random seed.
     :param german_first: whether German comes first in each pair.
-    :raises SettingError: `pairs` is below 1, or larger than the number of possible sentences.
+    :raises SettingError: `pairs` is larger than the number of possible sentences.
     """
-    if pairs < 1:
-        raise SettingError.of_value("pairs", pairs, "1 or more")
     wanted = {"test": TEST_PAIRS, "valid": VALID_PAIRS, "train": pairs}
     sentences = _distinct(random.Random(seed))
     for split, count in wanted.items():

@@ -14,7 +14,6 @@ from rskip.corpora.own_text import OwnText, PairedFiles
 from rskip.files.checksum import sha256_file
 from rskip.machine.progress import Progress
 from rskip.machine.terminal import columns
-from rskip.settings.errors import SettingError
 
 if TYPE_CHECKING:
     from rskip.corpora.record import OwnRecord
@@ -106,8 +105,6 @@ def read_own_corpus(texts: Mapping[str, Sequence[OwnText]], *, source: str, targ
     :raises ValueError: an empty or damaged file, sides of unequal length, a file that is given twice.
     :raises OSError: a file can't be read.
     """
-    if not texts.get("train"):
-        raise SettingError("", "no text to train on", expected="source and target files, or tables")
     given = {"train": texts["train"], **({"valid": texts["valid"]} if texts.get("valid") else {})}
     given |= {f"test{number or ''}": [text] for number, text in enumerate(texts.get("test", ()))}
     inputs = _sums(given, (source, target))

@@ -76,15 +76,6 @@ def test_what_holds_no_such_features_is_refused(tmp_path):
         store_bottom_up(tmp_path / "none", tmp_path / "store")
 
 
-def test_a_line_without_an_end_is_not_read_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("rskip.captioning.bottom_up._MOST_LINE", 1000)
-    (tmp_path / "long.tsv").write_text("7" * 5000 + "\n" + line(1, 2, 8) + "7" * 1000)
-    result = store_bottom_up(tmp_path / "long.tsv", tmp_path / "store")
-    assert result.done == 1 and [text.partition(", ")[2] for text in result.failed.values()] == [
-        "line 1: more than 1,000 bytes", "line 3: more than 1,000 bytes"
-    ]  # fmt: skip
-
-
 def npz(*, compression=zipfile.ZIP_STORED, **named):
     """A .npz file of arrays, or of bytes that imitate an array."""
     file = io.BytesIO()

@@ -118,24 +118,21 @@ def test_what_can_not_be_written_is_refused_and_nothing_of_it_stays(tmp_path):
             assert re.search(words, problem)
         with pytest.raises(ValueError, match="two images have the name a"):
             writer.add([("a", "", grid(1))])
-        with pytest.raises(ValueError, match="another process .* is writing"):
+        with pytest.raises(ValueError, match="locked by another process"):
             FeatureWriter(tmp_path / "store", DESCRIPTION)
         writer.add([("x", "", grid(5))])
         writer.finish()
     assert_same(FeatureStore(tmp_path / "store")["x"], grid(5))
     with pytest.raises(ValueError, match=r"made with other settings \(backbone: drawn, now other\)"):
         FeatureWriter(tmp_path / "store", {**DESCRIPTION, "backbone": "other"})
-    (tmp_path / "file").write_text("")
-    for other, words in ((tmp_path / "file", "is a file"), (tmp_path, "holds files other than features")):
-        with pytest.raises(ValueError, match=words):
-            FeatureWriter(other, DESCRIPTION)
+    with pytest.raises(ValueError, match="holds files other than features"):
+        FeatureWriter(tmp_path, DESCRIPTION)
 
 
 def test_what_is_no_whole_store_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="make them with rskip caption extract"):
-        FeatureStore(tmp_path / "none")
-    with pytest.raises(ValueError, match="is not a store of features"):
-        FeatureStore(tmp_path)
+    for folder in (tmp_path / "none", tmp_path):
+        with pytest.raises(FileNotFoundError, match="make them with rskip caption extract"):
+            FeatureStore(folder)
     store = tmp_path / "store"
     write(store, "ab")
     index, features = (store / name for name in ("pictures.jsonl", "features.bin"))

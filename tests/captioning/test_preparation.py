@@ -115,9 +115,7 @@ def test_texts_that_cannot_be_right(flickr8k, tmp_path):
     mirror = tmp_path / "mirror"
     for name, content, message in (
         ("Flickr_8k.testImages.txt", b"e.jpg", "test has 1 captioned images, not 2: expected the complete flickr8k"),
-        ("Flickr_8k.testImages.txt", b"e.jpg\nz.jpg", "1 images without captions, such as z.jpg"),
         ("Flickr_8k.testImages.txt", b"\xff", "line 1 is not valid UTF-8"),
-        ("Flickr8k.token.txt", b"a.jpg A dog", "line 1 is not NAME.jpg#0, a tab and a caption"),
     ):
         path = mirror / name
         before = path.read_bytes() if path.exists() else None

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from rskip.analysis.measurement import Measurement, read_measurement
 from rskip.captioning.captions import read_split
 from rskip.captioning.features import Features, FeatureStore, FeatureWriter
+from rskip.captioning.outputs import written_lines
 from rskip.captioning.preparation import CaptionRecord
-from rskip.captioning.retry import lines_before
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.record import TranslationRecord, made_record, read_corpus_record
 from rskip.files.folder_lock import Owner, read_owner
@@ -69,11 +69,6 @@ def journal(path: Path) -> int:
         return file.lines
 
 
-def captions(path: Path) -> dict[str, str]:
-    path.with_suffix("").write_text('{"image": "a", "caption": "x"}\n{"image": "b", "error": "y"}\n')
-    return lines_before(path.with_suffix(""), {"beam": 4})
-
-
 def partial_store(path: Path) -> dict[str, str]:
     (path.parent / "features.bin").write_bytes(numpy.ones((12, 3), numpy.float16).tobytes())
     with FeatureWriter(path.parent, {"backbone": "b", "dim": 3, "dtype": "float16"}) as writer:
@@ -88,7 +83,7 @@ WINDOWS = [Entry(window=at, lines=at + 1, bytes=2 * at + 2, sha256="0") for at i
 STATES = [
     State("a/pictures.jsonl.partial", PICTURES, partial_store, dict),
     State("part.journal", [{"beam": 4}, *WINDOWS], journal, int),
-    State("captions.jsonl.settings", [{"beam": 4}], captions, dict),
+    State("captions.jsonl", [{"image": "a", "caption": "x"}, {"image": "b", "error": "y"}], written_lines, tuple),
     State("curve.jsonl", [POINT, POINT], read_curve, list),
     State("run.json", [{"settings": {"precision": "float32", "compile": False}}],
           lambda path: TrainingFolder(path.parent).begun_with(), dict),

@@ -22,7 +22,6 @@ from rskip.captioning.cider import CiderD
 from rskip.captioning.features import ConstantFeatures, FeatureStore, open_features
 from rskip.captioning.model import batch_features
 from rskip.captioning.search import search_captions
-from rskip.fairseq_plugin.flags import flag_of
 from rskip.fairseq_plugin.generator import Transformers
 from rskip.generation import Hypothesis, SearchOptions, SpecialTokens
 
@@ -158,10 +157,8 @@ class CaptioningTask(FairseqTask):
             raise UsageError("--features is missing: give a store from `rskip caption extract`, or constant")
         if cfg.data is None or not (path := Path(cfg.data, DICTIONARY)).is_file():
             raise UsageError(f"no captions in {cfg.data}: give a folder from `rskip prepare`, such as that of flickr8k")
-        for name in ("eval_cider_beam", "max_caption_tokens"):
-            if (value := getattr(cfg, name)) < 1:
-                raise UsageError(f"{flag_of(name)} is {value}: expected 1 or more")
         try:
+            SearchOptions(beam=cfg.eval_cider_beam, max_length_b=cfg.max_caption_tokens)  # checks the flags
             return cls(cfg, cls.load_dictionary(str(path)), open_features(cfg.features))
         except (ValueError, OSError) as error:
             raise UsageError(str(error)) from error
@@ -194,9 +191,7 @@ class CaptioningTask(FairseqTask):
 
     def features_of_model(self) -> dict[str, Any]:
         """The part of a `CaptioningConfig` that the features determine."""
-        first = next(iter(self.features.names), None) if isinstance(self.features, FeatureStore) else ""
-        if first is None:
-            raise UsageError(f"{self.cfg.features} has features of no image")
+        first = self.features.names[0] if isinstance(self.features, FeatureStore) else ""
         return {
             "feature_dim": self.features.dim,
             "grid_positions": self.features[first].grid is not None,

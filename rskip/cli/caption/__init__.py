@@ -21,8 +21,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
-from rskip.captioning.outputs import MOST_ON_A_SHEET, attention_files, check_outputs
-from rskip.captioning.retry import has_failed_images
+from rskip.captioning.outputs import MOST_ON_A_SHEET, attention_files, check_outputs, written_lines
 from rskip.cli._options import add_options, refuse_flags, with_flags
 from rskip.cli.main import MISTAKE, loading_for_good, termination_raises
 from rskip.files.images import find_images
@@ -89,8 +88,8 @@ def run(args: argparse.Namespace) -> int:
         refuse_flags({"--seed": args.seed}, "is only for --sampling")
     images = find_images(args.images)
     check_output(args, images)
-    begun = args.output is not None and bool(unfinished_parts(args.output) or has_failed_images(args.output))
-    if args.output is not None and args.resume and args.output.exists() and not begun:
+    there = args.output is not None and args.resume and args.output.exists()
+    if there and not unfinished_parts(args.output) and not written_lines(args.output)[1]:
         if not args.quiet:
             print(complete(args.output), file=sys.stderr)
         return 0
