@@ -212,7 +212,8 @@ class FeatureWriter:
         for name, sha256, features in images:
             if name in sums:
                 raise ValueError(f"{self.path}: two images have the name {name}: give each image its own name")
-            values = self._converted(features.values)
+            with np.errstate(over="ignore"):
+                values = features.values.astype(np.dtype(self.description["dtype"]).newbyteorder("<"), copy=False)
             if problem := self._problem(features, values):
                 failed[name] = f"{name} has {problem}"
                 continue
@@ -244,10 +245,6 @@ class FeatureWriter:
 
     def __exit__(self, *_: object) -> None:
         self._lock.close()
-
-    def _converted(self, values: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore"):
-            return values.astype(np.dtype(self.description["dtype"]).newbyteorder("<"), copy=False)
 
     def _problem(self, features: Features, converted: np.ndarray) -> str:
         """Why the store can't hold the features; "" if it can."""

@@ -62,16 +62,13 @@ def attention_files(images: Sequence[Path], folder: Path) -> list[Path]:
     Skips numbers that the name of another image has. Names that differ only in case count as equal, as on some file
     systems.
     """
-    taken = {path.stem.casefold() for path in images}
-    numbers: dict[str, int] = {}
+    stems, taken = {path.stem.casefold() for path in images}, set[str]()
     files = []
     for path in images:
-        name, key = path.stem, path.stem.casefold()
-        if key in numbers:
-            while name.casefold() in taken:
-                numbers[key] += 1
-                name = f"{path.stem}-{numbers[key]}"
-            taken.add(name.casefold())
-        numbers.setdefault(key, 1)
+        name, number = path.stem, 1
+        while name.casefold() in taken or (number > 1 and name.casefold() in stems):
+            number += 1
+            name = f"{path.stem}-{number}"
+        taken.add(name.casefold())
         files.append(folder / f"{name}.png")
     return files

@@ -41,11 +41,8 @@ def export_weights(run: Run[CaptioningSettings], record: Record, folder: Path) -
 def describe(folder: Path, record: Record) -> ModelDescription:
     """Describes the model in a published folder, from its config.json and the corpus of its run record."""
     path = folder / WEIGHTS
-    try:
-        model = read_config(path)["model"]
-        encoder, decoder = model["encoder_connection"], model["decoder_connection"]
-    except KeyError as error:
-        raise ValueError(f"{path} doesn't describe a captioning model ({error!r}): publish the run again") from None
+    model = read_config(path)["model"]
+    encoder, decoder = model["encoder_connection"], model["decoder_connection"]
     if encoder != decoder:
         raise ValueError(
             f"{path}: its encoder has the connection {encoder}, its decoder {decoder}, but a model's name has only "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-from array import array
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from itertools import islice
@@ -17,7 +16,11 @@ from rskip.corpora.corpus import GeneratedCorpus, Pair, PrepareDefaults
 from rskip.extras import extra
 from rskip.settings.errors import SettingError
 
+with extra("translation", what="a corpus of text"):
+    import numpy as np
+
 VALID_PAIRS = TEST_PAIRS = 1_000
+_NEW = 100_000  # digests that are not sorted
 
 # English and German. A name in braces is a slot that gets the same content on both sides.
 TEMPLATES = (
@@ -174,36 +177,25 @@ def _distinct(draw: random.Random) -> Iterator[Pair]:
 
 
 class _Seen:
-    """A set of sentences, as digests of 64 bits in 16 to 32 bytes each.
+    """A set of sentences, as digests of 64 bits: 8 bytes each, and 16 more while new ones are sorted in.
 
     The probability that two of five million sentences share a digest is about one in a million.
     """
 
     def __init__(self) -> None:
-        self._table = array("Q", bytes(8 << 10))  # 0 is an empty slot
-        self._count = 0
+        self._sorted, self._new = np.empty(0, np.uint64), set[np.uint64]()
 
     def add(self, sentence: str) -> bool:
         """Adds a sentence and returns whether it is new."""
-        digest = int.from_bytes(hashlib.blake2b(sentence.encode(), digest_size=8).digest(), "little") or 1
-        place = self._place(digest)
-        if self._table[place]:
+        digest = np.uint64(int.from_bytes(hashlib.blake2b(sentence.encode(), digest_size=8).digest(), "little"))
+        place = np.searchsorted(self._sorted, digest)
+        if digest in self._new or (place < len(self._sorted) and self._sorted[place] == digest):
             return False
-        self._table[place] = digest
-        self._count += 1
-        if 2 * self._count > len(self._table):
-            old, self._table = self._table, array("Q", bytes(16 * len(self._table)))
-            for each in filter(None, old):
-                self._table[self._place(each)] = each
+        self._new.add(digest)
+        if len(self._new) == _NEW:
+            self._sorted = np.sort(np.concatenate([self._sorted, np.fromiter(self._new, np.uint64, _NEW)]))
+            self._new.clear()
         return True
-
-    def _place(self, digest: int) -> int:
-        """The slot of the digest, or the empty slot for it."""
-        last = len(self._table) - 1
-        place = digest & last
-        while self._table[place] not in (0, digest):
-            place = (place + 1) & last
-        return place
 
 
 def generate_numbers(*, pairs: int, seed: int, german_first: bool = False) -> Iterator[tuple[str, Pair]]:

@@ -21,7 +21,6 @@ import msgspec
 from rskip.corpora.cleaning import (
     DUPLICATE,
     CleaningReport,
-    HeldOut,
     PairCleaner,
     SentenceCleaner,
     find_duplicates,
@@ -176,7 +175,7 @@ def tokenise(setting: Setting, texts: Sequence[SplitText], counts: Sequence[int]
     sizes, tasks = read_blocks(train)
     clean, tokeniser = SentenceCleaner(setting.cleaning), PairTokeniser(setting.config, tokenised=setting.tokenised)
     pairs = (tokeniser.words((clean(source), clean(target))) for source, target in _pairs(texts, held_out))
-    job = Tokenise(setting, held_out=HeldOut(pairs) if setting.cleaning != CleaningOptions() else None)
+    job = Tokenise(setting, held_out=frozenset(pairs) if setting.cleaning != CleaningOptions() else None)
     files = BlockFiles(setting.work / _BLOCKS, [*setting.sides("words", "train"), setting.work / _DIGESTS])
     files.run("tokenise", job, tasks, sizes, setting.workers)
 
@@ -244,7 +243,7 @@ class Tokenise:
     """
 
     setting: Setting
-    held_out: HeldOut | None
+    held_out: frozenset[Pair] | None
 
     @cached_property
     def _tokeniser(self) -> PairTokeniser:
@@ -252,7 +251,8 @@ class Tokenise:
 
     @cached_property
     def _cleaner(self) -> PairCleaner:
-        return PairCleaner(self.setting.cleaning, languages=self.setting.languages, held_out=self.held_out)
+        held_out = self.held_out or frozenset()
+        return PairCleaner(self.setting.cleaning, languages=self.setting.languages, held_out=held_out)
 
     def __call__(self, task: tuple[SplitText, int, list[Pair]]) -> tuple[list[bytes], int, str, dict[str, Any]]:
         """:raises ValueError: a pair can't be tokenised. The error names file and sentence."""

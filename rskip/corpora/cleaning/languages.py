@@ -84,7 +84,4 @@ def _is_other(words: str, language: str) -> bool:
 def _identifier() -> LanguageIdentifier:
     with extra("langid", what="the language filter"):
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-        if not hasattr(LanguageIdentifier, "from_model_file"):
-            raise ImportError("it is older than 0.4", name="py3langid")
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from rskip.corpora.cleaning.languages import LanguageFilter
 from rskip.corpora.corpus import CleaningOptions, Pair
@@ -32,30 +32,6 @@ def checked_reasons(options: CleaningOptions) -> tuple[str, ...]:
     return tuple(reason for reason in REASONS if switches[reason])
 
 
-class HeldOut:
-    """The pairs of valid and test, for finding training pairs among them.
-
-    Sentences are compared as strings, so both texts must be cleaned, normalised and tokenised in the same way. The
-    object can be pickled.
-
-    :param pairs: tokenised pairs, source first.
-    """
-
-    def __init__(self, pairs: Iterable[Pair]) -> None:
-        self._pairs = frozenset(pairs)
-        self._sources = frozenset(source for source, _ in self._pairs if source)
-        self._targets = frozenset(target for _, target in self._pairs if target)
-
-    def __contains__(self, words: Pair) -> bool:
-        """Whether this pair, with both its sides, is held out."""
-        return words in self._pairs
-
-    def sides(self, words: Pair) -> tuple[bool, bool]:
-        """Whether the source and the target are held-out sentences of their side. An empty one never is."""
-        source, target = words
-        return source in self._sources, target in self._targets
-
-
 class PairCleaner:
     """Finds the reason for which a pair is dropped. It is stateless and can be pickled.
 
@@ -67,16 +43,18 @@ class PairCleaner:
     - Words are not changed (Moses deletes "|").
 
     :param languages: two-letter codes of source and target.
-    :param held_out: the pairs of valid and test, which options.leaks needs.
+    :param held_out: the pairs of valid and test, which options.leaks needs: cleaned, normalised and tokenised like the
+        others, since sentences are compared as strings.
     :raises ValueError: options.languages is set, and a language is unknown or the package is missing.
     """
 
     def __init__(
-        self, options: CleaningOptions, *, languages: tuple[str, str], held_out: HeldOut | None = None
+        self, options: CleaningOptions, *, languages: tuple[str, str], held_out: Collection[Pair] = frozenset()
     ) -> None:
-        assert held_out is not None or not options.leaks
         self._options = options
-        self._held_out = held_out if options.leaks else None
+        self._held_out = frozenset(held_out if options.leaks else ())
+        self._sources = frozenset(source for source, _ in self._held_out if source)
+        self._targets = frozenset(target for _, target in self._held_out if target)
         self._language_filter = LanguageFilter(languages) if options.languages else None
 
     def reason(self, words: Pair) -> str | None:
@@ -94,7 +72,7 @@ class PairCleaner:
             return TOO_LONG
         if options.max_ratio is not None and longer > options.max_ratio * shorter:
             return LOPSIDED
-        if self._held_out is not None and words in self._held_out:
+        if words in self._held_out:
             return LEAK
         if self._language_filter is not None and self._language_filter.mismatch(words):
             return WRONG_LANGUAGE
@@ -102,7 +80,7 @@ class PairCleaner:
 
     def held_out_sides(self, words: Pair) -> tuple[bool, bool]:
         """Whether the source and the target are sentences of valid or test; (False, False) without options.leaks."""
-        return (False, False) if self._held_out is None else self._held_out.sides(words)
+        return words[0] in self._sources, words[1] in self._targets
 
 
 def _length(words: str) -> int:

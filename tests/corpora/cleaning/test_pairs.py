@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from rskip.corpora.cleaning import HeldOut, PairCleaner
+from rskip.corpora.cleaning import PairCleaner
 from rskip.corpora.corpus import CleaningOptions, Pair
 
 LANGUAGES = ("en", "de")
@@ -33,13 +33,13 @@ LANGUAGES = ("en", "de")
 )
 def test_reasons(words: Pair, reason: str | None) -> None:
     options = CleaningOptions(empty=True, max_words=4, max_ratio=1.5, leaks=True)
-    cleaner = PairCleaner(options, languages=LANGUAGES, held_out=HeldOut([("x y", "z w"), ("x y", "z")]))
+    cleaner = PairCleaner(options, languages=LANGUAGES, held_out=[("x y", "z w"), ("x y", "z")])
     assert cleaner.reason(words) == pickle.loads(pickle.dumps(cleaner)).reason(words) == reason
 
 
 @pytest.mark.parametrize("words", [("", ""), ("a", ""), ("a " * 999 + "a", "b"), ("x", "y")])
 def test_the_defaults_drop_nothing(words: Pair) -> None:
-    cleaner = PairCleaner(CleaningOptions(), languages=LANGUAGES, held_out=HeldOut([words]))
+    cleaner = PairCleaner(CleaningOptions(), languages=LANGUAGES, held_out=[words])
     assert cleaner.reason(words) is None
     assert cleaner.held_out_sides(words) == (False, False)
 
@@ -50,7 +50,7 @@ def test_an_empty_side_is_lopsided_where_empty_sides_may_stay() -> None:
 
 
 def test_held_out_sides() -> None:
-    held_out = HeldOut([("thank you .", "danke ."), ("yes .", "ja ."), ("yes .", "ja ."), ("", "so .")])
+    held_out = [("thank you .", "danke ."), ("yes .", "ja ."), ("yes .", "ja ."), ("", "so .")]
     cleaner = PairCleaner(CleaningOptions(leaks=True), languages=LANGUAGES, held_out=held_out)
     sides = {
         ("thank you .", "danke ."): (True, True),

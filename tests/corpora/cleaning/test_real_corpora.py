@@ -5,7 +5,6 @@ from pathlib import Path
 
 from rskip.corpora.cleaning import (
     CleaningReport,
-    HeldOut,
     PairCleaner,
     find_duplicates,
     pair_digest,
@@ -22,7 +21,7 @@ def pairs(folder: Path, *names: str) -> list[Pair]:
 
 
 def clean(training: list[Pair], held_out: list[Pair], options: CleaningOptions) -> tuple[list[Pair], CleaningReport]:
-    cleaner = PairCleaner(options, languages=("en", "xx"), held_out=HeldOut(held_out))
+    cleaner = PairCleaner(options, languages=("en", "xx"), held_out=held_out)
     report = CleaningReport.of(options)
     kept = []
     for words in training:
