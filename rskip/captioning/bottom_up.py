@@ -10,7 +10,7 @@ import base64
 import binascii
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
@@ -32,11 +32,7 @@ Row = tuple[str, str, "Features | str"]  # the line or file, the image id, and t
 
 
 def store_bottom_up(
-    source: Path,
-    output: Path,
-    *,
-    dtype: Literal["float16", "float32"] = "float16",
-    report: Callable[[Extraction], None] = lambda _: None,
+    source: Path, output: Path, *, dtype: Literal["float16", "float32"] = "float16"
 ) -> Extraction:
     """Makes a store of published features, or continues an unfinished one.
 
@@ -81,7 +77,6 @@ def store_bottom_up(
             result.failed |= {new[name][0]: f"{new[name][0]}: {problem}" for name, problem in failed.items()}
             result.done += len(new) - len(failed)
             result.seconds = time.perf_counter() - started
-            report(result)
         writer.finish()
     return result
 

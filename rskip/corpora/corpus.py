@@ -114,21 +114,29 @@ class PrepareDefaults:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Corpus:
+class Described:
     """The properties of every corpus.
 
     :param name: as in `rskip prepare NAME`.
-    :param source, target: two-letter codes of the languages translated from and to.
     :param licence: terms of use.
     :param citation: the paper to cite.
     """
 
     name: str
-    source: str
-    target: str
     homepage: str
     licence: str
     citation: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus(Described):
+    """A corpus of sentence pairs.
+
+    :param source, target: two-letter codes of the languages translated from and to.
+    """
+
+    source: str
+    target: str
     defaults: PrepareDefaults = PrepareDefaults()
 
     @property
@@ -189,10 +197,9 @@ class GeneratedCorpus(Corpus):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaptionCorpus:
+class CaptionCorpus(Described):
     """Captions of images. The captions are downloaded. Users get the images themselves.
 
-    :param name: as in `rskip prepare NAME`.
     :param folder: as in `PublishedCorpus`. It is also the default folder of the images.
     :param archive: the file to download.
     :param texts: its members, by their meaning in `format`. A mirror may contain them as separate files.
@@ -201,10 +208,6 @@ class CaptionCorpus:
     :param image_folders: possible names of the folder of images in a mirror.
     """
 
-    name: str
-    homepage: str
-    licence: str
-    citation: str
     folder: str
     archive: UpstreamFile
     format: CaptionFormat
@@ -215,17 +218,12 @@ class CaptionCorpus:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextCorpus:
+class TextCorpus(Described):
     """A text in one language, for language models. Its beginning is for training, its end for validation.
 
-    :param name: as in `rskip prepare NAME`.
     :param folder: as in `PublishedCorpus`.
     """
 
-    name: str
-    homepage: str
-    licence: str
-    citation: str
     folder: str
     file: UpstreamFile
 

@@ -266,17 +266,16 @@ def _unpack(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]
     for text in texts:
         if text.member is not None:
             members.setdefault(text.file, set()).add(text.member)
-    unpacked: dict[UpstreamFile, dict[str, Path]] = {}
-    with Progress("unpack", total=len(members), unit=" archives") as bar:
-        for file, wanted in members.items():
-            unpacked[file] = extract(files[file], sorted(wanted), setting.work / _UNPACKED / file.name)
-            bar.update()
-    return {
-        text: TextFile(files[text.file], text.format)
-        if text.member is None
-        else TextFile(unpacked[text.file][text.member], text.format, name=f"{files[text.file]}, member {text.member}")
-        for text in texts
-    }
+    folder = setting.work / _UNPACKED
+    for file, wanted in members.items():
+        extract(files[file], sorted(wanted), folder / file.name)
+    unpacked = {}
+    for text in texts:
+        path, name = files[text.file], ""
+        if text.member is not None:
+            path, name = folder / text.file.name / text.member, f"{path}, member {text.member}"
+        unpacked[text] = TextFile(path, text.format, name=name)
+    return unpacked
 
 
 def _count(texts: list[SplitText]) -> list[int]:

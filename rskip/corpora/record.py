@@ -191,20 +191,15 @@ def record_difference(record: Mapping[str, Any], planned: Mapping[str, Any]) -> 
 
     A size or checksum that the plan does not know equals every recorded one.
     """
-    changed = [key for key in planned if key != "inputs" and record.get(key) != planned[key]] + ["inputs"] * (
-        not _same_inputs(record.get("inputs"), planned["inputs"])
-    )
-    if not changed:
-        return None
-    if "corpus" in changed:
+    if record.get("corpus") != planned["corpus"]:
         return f"holds {record.get('corpus')}, not {planned['corpus']}"
-    if "inputs" in changed:
+    if not _same_inputs(record.get("inputs"), planned["inputs"]):
         return "was prepared from other files, or other versions of them"
-    if "options" in changed:
-        return f"was prepared with {_listed(record.get('options'))}, not with {_listed(planned['options'])}"
-    if "tools" in changed:
-        return f"was prepared by {_listed(record.get('tools'))}, not by {_listed(planned['tools'])}"
-    return "was prepared by another version of rskip"
+    for key, made in (("options", "with"), ("tools", "by")):
+        if key in planned and record.get(key) != planned[key]:
+            return f"was prepared {made} {_listed(record.get(key))}, not {made} {_listed(planned[key])}"
+    same = all(record.get(key) == planned[key] for key in planned.keys() - {"inputs"})
+    return None if same else "was prepared by another version of rskip"
 
 
 def _same_inputs(recorded: Any, planned: Mapping[str, Mapping[str, Any]]) -> bool:

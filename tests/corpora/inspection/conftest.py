@@ -1,9 +1,8 @@
-"""Binarised corpora: hand-written bytes, and what the real fairseq-preprocess makes."""
+"""Binarised corpora of hand-written bytes."""
 
 from __future__ import annotations
 
 import struct
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -27,7 +26,6 @@ VALID = [("a cat runs", "ein Hund läuft"), ("dog", "Katze")]
 
 WriteMmap = Callable[..., None]
 WriteSplit = Callable[[Path, str, Sequence[tuple[str, str]]], None]
-Preprocess = Callable[..., Path]
 
 
 def mmap_files(prefix: Path, sentences: Sequence[Sequence[int]], *, code: int = 8) -> None:
@@ -71,18 +69,3 @@ def data(tmp_path: Path, write_split: WriteSplit) -> Path:
     write_split(folder, "train", TRAIN)
     write_split(folder, "valid", VALID)
     return folder
-
-
-@pytest.fixture
-def preprocess(fairseq_program: Callable[..., subprocess.CompletedProcess[str]]) -> Preprocess:
-    """Binarises folder/{train,valid,test}.{en,de} into folder/bin by the real fairseq-preprocess."""
-
-    def run(folder: Path, *arguments: str) -> Path:
-        process = fairseq_program(
-            "fairseq-preprocess", "--source-lang", "en", "--target-lang", "de", "--trainpref", "train",
-            "--validpref", "valid", "--testpref", "test", "--destdir", "bin", *arguments, folder=folder,
-        )  # fmt: skip
-        assert process.returncode == 0, process.stderr
-        return folder / "bin"
-
-    return run

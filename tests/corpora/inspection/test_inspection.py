@@ -1,12 +1,10 @@
-"""Whole folders: what is found in them, and statistics against counting the text in plain Python."""
+"""Whole folders: what is found in them."""
 
 from __future__ import annotations
 
 import json
-import math
 import random
 import tracemalloc
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,43 +12,8 @@ import pytest
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.corpus import CleaningOptions
 from rskip.corpora.inspection import find_data, inspect_data, inspection
-from rskip.text import Dictionary, TextConfig, TextPipeline
+from rskip.text import TextConfig, TextPipeline
 from rskip.text.subwords import BytePairEncoding
-
-
-def expected_side(lines: list[str], dictionary: Dictionary) -> dict:
-    """A side's statistics by counting words."""
-    lengths = sorted(len(line.split()) for line in lines)
-    unknown = sum(word not in dictionary for line in lines for word in line.split())
-
-    def rank(percent: int) -> int:
-        return lengths[max(1, math.ceil(percent * len(lengths) / 100)) - 1]
-
-    return {
-        "lengths": {
-            "tokens": sum(lengths),
-            "empty": lengths.count(0),
-            "mean": sum(lengths) / len(lengths),
-            "median": rank(50),
-            "percentiles": {str(percent): rank(percent) for percent in (5, 25, 75, 95, 99)},
-            "longest": lengths[-1],
-            "histogram": {str(length): count for length, count in sorted(Counter(lengths).items())},
-        },
-        "unknown": unknown,
-        "unknown_rate": unknown / sum(lengths),
-    }
-
-
-def expected_coverage(lines: list[str], dictionary: Dictionary) -> dict:
-    """How many of the most frequent known words reach each share."""
-    counts = Counter(word for line in lines for word in line.split() if word in dictionary)
-    coverage, reached, total = {}, 0, sum(counts.values())
-    for types, (_, count) in enumerate(counts.most_common(), start=1):
-        reached += count
-        for percent in (50, 90, 99, 100):
-            if reached * 100 >= percent * total:
-                coverage.setdefault(str(percent), types)
-    return coverage
 
 
 def test_hand_written_folder(data):
@@ -224,59 +187,3 @@ def test_folders_of_something_else(tmp_path, write_split, write_mmap):
     refused("shards", "differs from")
     (made("small") / "dict.de.txt").write_text("ein 1\n")
     refused("small", "sentence 2 has token 7")
-
-
-def text_files(folder: Path, seed: int) -> dict[tuple[str, str], list[str]]:
-    """Sentences of random words, some of them empty, in folder/{train,valid,test}.{en,de}."""
-    draw, texts = random.Random(seed), {}
-    for split, count in (("train", 400), ("valid", 30), ("test", 20)):
-        for language in ("en", "de"):
-            # rare words occur in train but once or never
-            lines = [
-                " ".join(f"{language}{int(draw.paretovariate(0.7))}" for _ in range(draw.randrange(1, 30)))
-                for _ in range(count)
-            ]
-            lines[3] = ""
-            texts[split, language] = lines
-            (folder / f"{split}.{language}").write_text("".join(line + "\n" for line in lines))
-    return texts
-
-
-def compare_with_text(folder: Path, texts: dict[tuple[str, str], list[str]], languages: tuple[str, str]) -> None:
-    """Holds every figure of a folder against counting the words of the text that it was made from."""
-    found = inspect_data(folder).statistics
-    dictionaries = {language: Dictionary.load(folder / f"dict.{language}.txt") for language in languages}
-    splits = dict.fromkeys(split for split, _ in texts)
-    assert list(found["splits"]) == list(splits)
-    for split in splits:
-        for language in languages:
-            expected = expected_side(texts[split, language], dictionaries[language])
-            assert found["splits"][split]["sides"][language] == expected
-        lengths = [[len(line.split()) for line in texts[split, language]] for language in languages]
-        ratios = [target / source for source, target in zip(*lengths, strict=True) if source and target]
-        ratio = found["splits"][split]["ratio"]
-        assert ratio["overall"] == sum(lengths[1]) / sum(lengths[0])
-        assert ratio["mean"] == pytest.approx(sum(ratios) / len(ratios), rel=1e-12)
-        assert ratio["with_empty_side"] == len(lengths[0]) - len(ratios)
-    for language, dictionary in dictionaries.items():
-        statistics = found["vocabulary"][language]
-        words = {word for line in texts["train", language] for word in line.split() if word in dictionary}
-        assert (statistics["size"], statistics["used"]) == (len(dictionary), len(words))
-        assert statistics["coverage"] == expected_coverage(texts["train", language], dictionary)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "arguments",
-    [("--joined-dictionary", "--thresholdsrc", "3"), ("--nwordssrc", "40", "--nwordstgt", "30", "--workers", "2")],
-    ids=["frequent words, joint", "few words, two workers"],
-)
-def test_real_fairseq_preprocess(tmp_path, preprocess, arguments):
-    texts = text_files(tmp_path, seed=len(arguments))
-    folder = preprocess(tmp_path, *arguments)
-    compare_with_text(folder, texts, ("en", "de"))
-    example = inspect_data(folder, examples=400).statistics["examples"][200]
-    dictionary = Dictionary.load(folder / "dict.en.txt")
-    assert example["source"].split() == [
-        word if word in dictionary else "<unk>" for word in texts["train", "en"][200].split()
-    ]
