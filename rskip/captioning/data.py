@@ -58,7 +58,6 @@ def ensure_features(run: Run[CaptioningSettings]) -> None:
     """Extracts missing features of the data's images, if the settings name a backbone.
 
     :raises FileNotFoundError: images are missing. Names the folders that were searched.
-    :raises ValueError: the store has other features.
     """
     settings = run.settings
     if settings.features.store is not None or settings.features.backbone == CONSTANT:

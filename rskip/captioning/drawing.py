@@ -48,7 +48,6 @@ def draw_sheet(captions: Sequence[tuple[Path, str]], path: Path) -> None:
     """Draws images with their captions next to them, two per row.
 
     :param captions: the files of the images, and their captions.
-    :raises ValueError: as `rskip.files.plot.check_plot`.
     """
     rows = math.ceil(len(captions) / _COLUMNS)
     with plot_file(path, style=_STYLE, figsize=(11, 2.4 * rows + 0.2), layout="constrained") as figure:
@@ -66,7 +65,6 @@ def draw_attention(file: Path, caption: Caption, path: Path) -> None:
     """Draws the image once per word of its best caption, brighter where the decoder's attention for the word is larger.
 
     :param caption: a caption of grid features, with attention.
-    :raises ValueError: the features are regions; or as `rskip.files.plot.check_plot`.
     """
     best = caption.hypotheses[0]
     if caption.grid is None:

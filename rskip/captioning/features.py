@@ -309,8 +309,6 @@ def _read_index(path: Path) -> tuple[dict[str, Any], dict[str, StoredImage]]:
     if not found:
         raise ValueError(f"{index} is empty: move {path} away and extract the features again")
     description, *images = found
-    if description.get("format", FORMAT) != FORMAT:
-        raise SettingError.of_value("format", description["format"], str(FORMAT), source=str(index))
     rows = 0
     for image in images:
         if image.start != rows:

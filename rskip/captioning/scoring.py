@@ -50,10 +50,7 @@ def diverged(run: Run[CaptioningSettings]) -> Outcome:
 
 
 def _outcome(run: Run[CaptioningSettings], scores: CaptionScores | None) -> Outcome:
-    """The result of a run from its scores and its log. A diverged training has no scores.
-
-    :raises ValueError: the log has no training in it.
-    """
+    """The result of a run from its scores and its log. A diverged training has no scores."""
     logs = read_log(run, ended=scores is not None)
     last = logs[list(logs)[-1]]
     curve: list[Mapping[str, Any]] = []

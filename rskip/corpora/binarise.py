@@ -40,7 +40,6 @@ def binarise(
         on, in this order.
     :param dictionary: the dictionary of both languages.
     :param workers: number of processes; it does not change the result.
-    :raises OSError: fairseq-preprocess failed. The error quotes its last line.
     """
     command = [str(find_fairseq_preprocess()), "--source-lang", source, "--target-lang", target]
     tests = [split for split in sentences if split.startswith("test")]

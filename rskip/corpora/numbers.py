@@ -94,10 +94,7 @@ WORDS: dict[str, tuple[Pair, ...]] = {
 
 
 def num2words(number: int | Decimal, **options: str) -> str:
-    """The number in words, by the package num2words, which only this corpus needs.
-
-    :raises ValueError: num2words is not installed. The error says how to install it.
-    """
+    """The number in words, by the package num2words, which only this corpus needs."""
     with extra("numbers", what="a corpus of numbers"):
         from num2words import num2words as in_words
     return in_words(number, **options)

@@ -211,10 +211,7 @@ def _read(split: str, name: str, text: OwnText, languages: tuple[str, str]) -> T
 
 
 def _check_languages(text: TextSummary, languages: tuple[str, str]) -> list[str]:
-    """Warnings about sides that seem to be in a wrong language. Empty without py3langid.
-
-    :raises ValueError: source and target seem to be swapped.
-    """
+    """Warnings about sides that seem to be in a wrong language. Empty without py3langid."""
     found = [likely_language(sentences) for sentences in text.beginning]
     files = text.text.files
     if found == [languages[1], languages[0]]:

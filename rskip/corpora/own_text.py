@@ -46,10 +46,7 @@ class PairedFiles:
         return (found[0]["language"], found[1]["language"]) if found[0] and found[1] else None
 
     def pairs(self, languages: tuple[str, str]) -> Iterator[Pair]:
-        """Raw pairs.
-
-        :raises ValueError: as `read_pairs`.
-        """
+        """Raw pairs."""
         return read_pairs(self.source, self.target, sentences=None)
 
 
@@ -170,8 +167,6 @@ def paired_files(sources: Sequence[Path], targets: Sequence[Path]) -> list[OwnTe
 
 def files_of_prefixes(prefixes: Sequence[str], languages: tuple[str, str]) -> list[OwnText]:
     """The files PREFIX.<source> and PREFIX.<target> of each prefix, as in fairseq-preprocess. They may be compressed.
-
-    :raises FileNotFoundError: a file does not exist.
     """
     source, target = ([_of_prefix(f"{prefix}.{language}") for prefix in prefixes] for language in languages)
     return paired_files(source, target)

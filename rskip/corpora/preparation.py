@@ -131,7 +131,6 @@ def _begin(work: Path, planned: dict[str, Any], *, force: bool) -> None:
 
     :param planned: everything that determines the bytes of the output.
     :param force: start again if the folder has another plan.
-    :raises OutputError: the folder has another plan, or rskip did not make it.
     """
     if work.exists() and (differs := _difference(work, planned)) is not None:
         if not force:

@@ -111,18 +111,12 @@ def find_corpus(name: str) -> Corpus:
 
 
 def find_caption_corpus(name: str) -> CaptionCorpus:
-    """The caption corpus `name`.
-
-    :raises SettingError: as `find_corpus`.
-    """
+    """The caption corpus `name`; raises as `find_corpus`."""
     return _find(name, CAPTION_CORPORA, f"captions: {', '.join(CAPTION_CORPORA)}")
 
 
 def find_text_corpus(name: str) -> TextCorpus:
-    """The text `name` for language models.
-
-    :raises SettingError: as `find_corpus`.
-    """
+    """The text `name` for language models; raises as `find_corpus`."""
     return _find(name, TEXT_CORPORA, f"a text: {', '.join(TEXT_CORPORA)}")
 
 

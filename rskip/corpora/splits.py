@@ -22,7 +22,6 @@ from rskip.corpora.own_corpus import OwnCorpus
 from rskip.extras import extra
 from rskip.files.whole import whole_folder
 from rskip.machine.progress import Progress
-from rskip.settings.errors import SettingError
 
 with extra("translation", what="a corpus of text"):
     import numpy as np
@@ -152,7 +151,6 @@ def deal_pairs(
     would keep, with words separated by spaces. Its other pairs are left out.
 
     :param sizes: number of pairs to split off train, for valid and for test.
-    :raises SettingError: train has too few source sentences.
     """
     languages = (corpus.source, corpus.target)
     usable = _usable(cleaning, languages)
@@ -181,11 +179,9 @@ def _chosen(
     distinct = np.unique(np.frombuffer(keys, dtype=np.uint64)) if keys else np.empty(0, dtype=np.uint64)
     if len(distinct) <= sum(sizes.values()):
         wanted = ", ".join(f"{split} {count:,}" for split, count in sizes.items())
-        raise SettingError(
-            "",
-            f"the training text has {len(distinct):,} different source sentences after cleaning",
-            expected=f"more than the {sum(sizes.values()):,} that are split off ({wanted})",
-            advice="give more text, or give these sets as separate files",
+        raise ValueError(
+            f"the training text has {len(distinct):,} different source sentences after cleaning: expected more than "
+            f"the {sum(sizes.values()):,} that are split off ({wanted}); give more text, or these sets as files"
         )
     owner: dict[int | None, str] = {}
     for split in sorted(sizes):  # test before valid, so another size of valid does not change test

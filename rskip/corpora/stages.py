@@ -331,10 +331,7 @@ def _rows(lines: Iterable[str], dropped: set[int]) -> list[str]:
 
 
 def deduplicate(setting: Setting) -> KeptWords:
-    """Drops every pair that equals an earlier one, and writes the report of all dropped pairs to CLEANED.
-
-    :raises ValueError: no pair remains.
-    """
+    """Drops every pair that equals an earlier one, and writes the report of all dropped pairs to CLEANED."""
     blocks = [block for block, _ in read_state_lines(setting.work / _BLOCKS, Block, advice=AGAIN, finished=True)]
     duplicates = find_duplicates(setting.work / _DIGESTS)  # of an empty file without options.duplicates
     words = KeptWords(setting, [block.size for block in blocks], duplicates)
@@ -359,8 +356,6 @@ def learn(setting: Setting, words: KeptWords) -> TextPipeline:
 
     The units are learnt from both languages together: from every k-th remaining pair, with the smallest k that gives
     at most the sample's size.
-
-    :raises ValueError: the units can't be learnt from this text.
     """
     folder = setting.work / "text"
     if (folder / "pipeline.json").exists():  # `save` writes it last
@@ -391,8 +386,6 @@ def segment(setting: Setting, words: KeptWords, pipeline: TextPipeline) -> None:
     """Writes `texts`: shard1/train.<language> and so on, and dict.txt, which comes last.
 
     The n-th of N shards gets the pairs n, n + N, n + 2N and so on, so each shard is a fair sample.
-
-    :raises SettingError: there are more shards than pairs.
     """
     shards = setting.options.shards
     if len(words) < shards:

@@ -55,7 +55,7 @@ def test_efficientnet_lite0_of_another_form_or_file_is_refused(lite0, monkeypatc
     with pytest.raises(ValueError, match="computes another tf_efficientnet_lite0"):
         load_backbone(LITE0)
     (tmp_path / "other.pth").write_bytes(b"other")
-    with pytest.raises(SettingError, match="has the SHA-256 d9298a10.*expected 57934424"):
+    with pytest.raises(ValueError, match="has the SHA-256 d9298a10.*expected 57934424"):
         load_backbone(LITE0, tmp_path / "other.pth")
     with pytest.raises(SettingError, match=f"did you mean {LITE0}"):
         load_backbone("efficientnet_lite0")
@@ -108,7 +108,7 @@ def test_weights_that_can_not_be_had_or_are_others_are_refused(weights, tmp_path
     path = weights("resnet18")
     with pytest.raises(FileNotFoundError, match="no weights"):
         load_backbone("resnet18", tmp_path / "none.pth")
-    with pytest.raises(SettingError, match="holds weights of another network than resnet34"):
+    with pytest.raises(ValueError, match="holds weights of another network than resnet34"):
         load_backbone("resnet34", path)
     for name, content, words in (
         ("a.pth", path.read_bytes()[:1000], "can't be read: it is truncated, damaged"),
@@ -124,7 +124,7 @@ def test_weights_that_can_not_be_had_or_are_others_are_refused(weights, tmp_path
         raise OSError("no network")
 
     monkeypatch.setattr(torch.hub, "download_url_to_file", unreachable)
-    with pytest.raises(SettingError, match=r"can't be fetched \(no network\); give the file resnet18-f37072fd\.pth"):
+    with pytest.raises(ValueError, match=r"can't be fetched \(no network\); give the file resnet18-f37072fd\.pth"):
         load_backbone("resnet18")
 
 

@@ -144,7 +144,6 @@ def test_what_is_no_whole_store_is_refused(tmp_path):
     whole = f"{description}\n{json.dumps(entry)}\n"
     damaged = {
         "": "is empty",
-        whole.replace('"format": 1', '"format": 2'): "format is 2",
         f'{{"format": 1}}\n{json.dumps(entry)}\n': "line 1: backbone is missing",
         f"{description}\n{{}}\n": "line 2: name is missing",
         whole.replace('t": 6', 't": 7'): r"line 2: grid is \[2, 3\]",

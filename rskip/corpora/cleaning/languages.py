@@ -64,10 +64,7 @@ def knows_language(language: str) -> bool:
 
 
 def rank_languages(text: str) -> list[tuple[str, float]]:
-    """All languages that py3langid knows, with their probabilities, the most probable first.
-
-    :raises ValueError: py3langid is not installed.
-    """
+    """All languages that py3langid knows, with their probabilities, the most probable first."""
     return [(str(language), float(probability)) for language, probability in _identifier().rank(text)]
 
 

@@ -136,10 +136,7 @@ class CleaningReport:
 
     @classmethod
     def read(cls, path: Path) -> CleaningReport:
-        """Reads a report from a file that holds the result of `to_dict`.
-
-        :raises ValueError: the file is damaged. The error names the file.
-        """
+        """Reads a report from a file that holds the result of `to_dict`."""
         return cls.from_dict(read_state(path, _Content, advice="move the folder away and prepare the corpus again"))
 
     @classmethod
