@@ -39,7 +39,7 @@ from rskip.corpora import (
 )
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.own_corpus import OwnCorpus, reading_report
-from rskip.corpora.record import CLEANING_FILE, OutputError, OwnRecord, TranslationRecord, data_path, made_record
+from rskip.corpora.record import CLEANING_FILE, OutputError, TranslationRecord, data_path, made_record
 from rskip.language_modeling.preparation import TextOptions, prepare_text
 from rskip.language_modeling.preparation import summary as summary_of_text
 from rskip.machine.environment import available_cores
@@ -166,7 +166,7 @@ def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
     )
     record = made_record(output, TranslationRecord)
     if made and isinstance(corpus, OwnCorpus):
-        print(reading_report(corpus, made_record(output, OwnRecord)))
+        print(reading_report(corpus, record))
     if made and (output / CLEANING_FILE).exists():
         print(CleaningReport.read(output / CLEANING_FILE).table())
     counts = ", ".join(f"{split} {count:,}" for split, count in record["sentences"].items())

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rskip.corpora.cleaning.languages import SHORTEST_CHARACTERS, knows_language, likely_language
 from rskip.corpora.corpus import CleaningOptions, Corpus, PrepareDefaults
@@ -14,9 +14,6 @@ from rskip.corpora.own_text import OwnText, PairedFiles
 from rskip.files.checksum import sha256_file
 from rskip.machine.progress import Progress
 from rskip.machine.terminal import columns
-
-if TYPE_CHECKING:
-    from rskip.corpora.record import OwnRecord
 
 HELD_OUT = ("valid", "test")
 SIDES = ("source", "target")
@@ -228,7 +225,7 @@ def _check_languages(text: TextSummary, languages: tuple[str, str]) -> list[str]
     ]
 
 
-def reading_report(corpus: OwnCorpus, made: OwnRecord) -> str:
+def reading_report(corpus: OwnCorpus, made: Mapping[str, Any]) -> str:
     """A table of the files, the remarks, and the sizes of the sets that were split off, without a last line feed.
 
     :param made: the content of the prepared folder's corpus.json.

@@ -52,15 +52,6 @@ class TranslationRecord(CorpusRecord):
     dictionary_size: Whole
 
 
-class OwnRecord(TranslationRecord):
-    """Content of corpus.json for sentence pairs of the user's own files.
-
-    `left_out` counts the training pairs that were dropped because their source sentence was split off.
-    """
-
-    left_out: Whole
-
-
 class OutputError(ValueError):
     """The output folder holds something that would be lost.
 

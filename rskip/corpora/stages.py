@@ -22,7 +22,7 @@ from rskip.corpora.cleaning import (
     DUPLICATE,
     CleaningReport,
     PairCleaner,
-    SentenceCleaner,
+    clean_sentence,
     find_duplicates,
     pair_digest,
 )
@@ -173,8 +173,8 @@ def tokenise(setting: Setting, texts: Sequence[SplitText], counts: Sequence[int]
         _tokenise_held_out(setting, texts, split)
     train = [(text, count) for text, count in zip(texts, counts, strict=True) if text.split == "train"]
     sizes, tasks = read_blocks(train)
-    clean, tokeniser = SentenceCleaner(setting.cleaning), PairTokeniser(setting.config, tokenised=setting.tokenised)
-    pairs = (tokeniser.words((clean(source), clean(target))) for source, target in _pairs(texts, held_out))
+    tokeniser = PairTokeniser(setting.config, tokenised=setting.tokenised)
+    pairs = (tokeniser.cleaned_words(pair, setting.cleaning) for pair in _pairs(texts, held_out))
     job = Tokenise(setting, held_out=frozenset(pairs) if setting.cleaning != CleaningOptions() else None)
     files = BlockFiles(setting.work / _BLOCKS, [*setting.sides("words", "train"), setting.work / _DIGESTS])
     files.run("tokenise", job, tasks, sizes, setting.workers)
@@ -186,12 +186,12 @@ def _tokenise_held_out(setting: Setting, texts: Sequence[SplitText], split: str)
     Of `CleaningOptions` only `entities` applies, and only to text that is tokenised already: there the escapes of
     Moses' tokeniser are part of the spelling.
     """
-    clean = SentenceCleaner(CleaningOptions(entities=setting.cleaning.entities if setting.tokenised else "keep"))
+    cleaning = CleaningOptions(entities=setting.cleaning.entities if setting.tokenised else "keep")
     tokeniser = PairTokeniser(setting.config, tokenised=setting.tokenised)
     lines: list[list[str]] = [[], [], [], []]
     for pair in _pairs(texts, [split]):
-        tokenised = tokeniser.words((clean(pair[0]), clean(pair[1])))
-        for side, sentence in zip(lines, (*tokeniser.raw(pair), *tokenised), strict=True):
+        words = tokeniser.cleaned_words(pair, cleaning)
+        for side, sentence in zip(lines, (*tokeniser.raw(pair), *words), strict=True):
             side.append(sentence)
     files = [*setting.sides("reference", split), *setting.sides("words", split)]
     for path, sentences in zip(files, lines, strict=True):
@@ -216,6 +216,10 @@ class PairTokeniser:
         self._moses = [MosesTokeniser(language) for language in languages] if tokenised else []
         self._take_words = tokenised and config.tokeniser != "none"
         self._spaces, self._lowercase = PlainTokeniser(raw=False), config.lowercase
+
+    def cleaned_words(self, pair: Pair, cleaning: CleaningOptions) -> Pair:
+        """The words of both sides, whose sentences are cleaned first."""
+        return self.words((clean_sentence(pair[0], cleaning), clean_sentence(pair[1], cleaning)))
 
     def words(self, pair: Pair) -> Pair:
         """Both sides, as words joined by single spaces."""
@@ -260,10 +264,10 @@ class Tokenise:
         cleaning = self.setting.cleaning
         report = CleaningReport.of(cleaning)
         kept: list[Pair] = []
-        clean, words_of, cleaner = SentenceCleaner(cleaning), self._tokeniser.words, self._cleaner
-        for number, (source, target) in enumerate(pairs, start=first):
+        tokeniser, cleaner = self._tokeniser, self._cleaner
+        for number, pair in enumerate(pairs, start=first):
             try:
-                words = words_of((clean(source), clean(target)))
+                words = tokeniser.cleaned_words(pair, cleaning)
             except (MemoryError, OSError):
                 raise  # the sentence is not the cause
             except Exception as error:
@@ -278,7 +282,7 @@ class Tokenise:
             if reason is None:
                 kept.append(words)
             else:
-                report.show(reason, (source, target))
+                report.show(reason, pair)
         digests = b"".join(map(pair_digest, kept)) if cleaning.duplicates else b""
         sides = [_joined([pair[side] for pair in kept]) for side in (0, 1)]
         return [*sides, digests], len(kept), text.name, report.to_dict()

@@ -58,15 +58,9 @@ def test_one_image_and_references_without_words():
 
 
 def test_what_cannot_be_scored():
-    with pytest.raises(ValueError, match="b.jpg has no reference"):
-        CiderD({"a.jpg": [["a"]], "b.jpg": []})
-    with pytest.raises(ValueError, match="no references"):
-        CiderD({})
-    scorer = CiderD({"a.jpg": [["a"]]})
-    with pytest.raises(ValueError, match="no references of c.jpg"):
-        scorer.score(["c.jpg"], [["a"]])
-    with pytest.raises(ValueError, match="1 candidates for 2 images"):
-        scorer.score(["a.jpg"] * 2, [["a"]])
+    for references in ({"a.jpg": [["a"]], "b.jpg": []}, {}):
+        with pytest.raises(ValueError, match="no reference"):
+            CiderD(references)
 
 
 def test_a_reward_for_20_images_with_5_samples_each_takes_10_ms_at_most():

@@ -3,13 +3,13 @@
 from rskip.corpora.cleaning.duplicates import find_duplicates, pair_digest
 from rskip.corpora.cleaning.pairs import DUPLICATE, PairCleaner
 from rskip.corpora.cleaning.report import CleaningReport
-from rskip.corpora.cleaning.sentence import SentenceCleaner, remove_non_printing, unescape_entities
+from rskip.corpora.cleaning.sentence import clean_sentence, remove_non_printing, unescape_entities
 
 __all__ = [
     "DUPLICATE",
     "CleaningReport",
     "PairCleaner",
-    "SentenceCleaner",
+    "clean_sentence",
     "find_duplicates",
     "pair_digest",
     "remove_non_printing",

@@ -19,28 +19,22 @@ SURE = 0.7
 MOST = 0.8
 
 
-class LanguageFilter:
-    """Finds pairs with a side that is very probably in a wrong language.
+def check_languages(languages: tuple[str, str]) -> None:
+    """:raises ValueError: py3langid is not installed or does not know a language."""
+    for language in languages:
+        if not knows_language(language):
+            raise ValueError(f"py3langid does not know the language {language!r}: leave out the language filter")
 
-    A side is in a wrong language if it has at least SHORTEST_CHARACTERS and py3langid gives another language a
-    probability of at least SURE. Shorter sentences (names, numbers, headlines) are misjudged too often. We chose both
-    limits by measuring on correct sentences of Multi30k, IWSLT'15 and newstest2013. The result is deterministic on one
-    machine. The filter can be pickled. Each process loads the model (about 100 MB) at the first use.
 
-    :param languages: two-letter codes of source and target.
-    :raises ValueError: py3langid is not installed or does not know a language.
+def mismatch(words: Pair, languages: tuple[str, str]) -> bool:
+    """Whether a side of the tokenised pair is very probably in a wrong language.
+
+    It is if it has at least SHORTEST_CHARACTERS and py3langid gives another language a probability of at least SURE.
+    Shorter sentences (names, numbers, headlines) are misjudged too often. We chose both limits by measuring on correct
+    sentences of Multi30k, IWSLT'15 and newstest2013. The result is deterministic on one machine. Each process loads the
+    model (about 100 MB) at the first use.
     """
-
-    def __init__(self, languages: tuple[str, str]) -> None:
-        known = _identifier().labels
-        for language in languages:
-            if language not in known:
-                raise ValueError(f"py3langid does not know the language {language!r}: leave out the language filter")
-        self._languages = languages
-
-    def mismatch(self, words: Pair) -> bool:
-        """Whether a side of the tokenised pair is very probably in a wrong language."""
-        return any(_is_other(side, language) for side, language in zip(words, self._languages, strict=True))
+    return any(_is_other(side, language) for side, language in zip(words, languages, strict=True))
 
 
 def likely_language(sentences: Iterable[str]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rskip.corpora.cleaning.languages import LanguageFilter
+from rskip.corpora.cleaning.languages import check_languages, mismatch
 from rskip.corpora.corpus import CleaningOptions, Pair
 from rskip.files.text_lines import is_blank
 
@@ -55,7 +55,9 @@ class PairCleaner:
         self._held_out = frozenset(held_out if options.leaks else ())
         self._sources = frozenset(source for source, _ in self._held_out if source)
         self._targets = frozenset(target for _, target in self._held_out if target)
-        self._language_filter = LanguageFilter(languages) if options.languages else None
+        self._languages = languages
+        if options.languages:
+            check_languages(languages)
 
     def reason(self, words: Pair) -> str | None:
         """The first of REASONS that applies to the pair; None if it stays. `find_duplicates` finds duplicates.
@@ -74,7 +76,7 @@ class PairCleaner:
             return LOPSIDED
         if words in self._held_out:
             return LEAK
-        if self._language_filter is not None and self._language_filter.mismatch(words):
+        if options.languages and mismatch(words, self._languages):
             return WRONG_LANGUAGE
         return None
 

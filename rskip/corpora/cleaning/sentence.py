@@ -27,17 +27,11 @@ _ENTITY = re.compile(r"&(?:amp;|#38;)*((?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Z
 _BREAK = re.compile(f"[{_LINE_BREAKING}]")
 
 
-class SentenceCleaner:
+def clean_sentence(sentence: str, options: CleaningOptions) -> str:
     """Cleans a sentence before tokenisation. Entities come first, so the characters they stand for are cleaned too."""
-
-    def __init__(self, options: CleaningOptions) -> None:
-        self._unescape = options.entities == "unescape"
-        self._remove = options.remove_non_printing
-
-    def __call__(self, sentence: str) -> str:
-        if self._unescape:
-            sentence = unescape_entities(sentence)
-        return remove_non_printing(sentence) if self._remove else sentence
+    if options.entities == "unescape":
+        sentence = unescape_entities(sentence)
+    return remove_non_printing(sentence) if options.remove_non_printing else sentence
 
 
 def remove_non_printing(sentence: str) -> str:
