@@ -182,7 +182,7 @@ def _efficientnet_lite0(weights: Path | None, settings: FeatureSettings, device:
     sha256 = sha256_file(path)
     if sha256 != LITE0_SHA256:
         raise ValueError(f"{path} has the SHA-256 {sha256}, expected {LITE0_SHA256}: install the package again")
-    network = timm.create_model(LITE0, pretrained=False)
+    network: Any = timm.create_model(LITE0, pretrained=False)
     tensors = read_torch_file(path, kind="weights of EfficientNet-Lite0")
     names = network.state_dict()  # the same tensors under other names, in the same order
     network.load_state_dict(dict(zip(names, tensors.values(), strict=True)))

@@ -195,8 +195,8 @@ def _make_result(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, 
         for text, count in zip(texts, counts, strict=True):
             raw[text.split] += count
         write_json(work / _TOKENISED, raw)
-        for folder in (_UNPACKED, _GENERATED):
-            shutil.rmtree(work / folder, ignore_errors=True)
+        for name in (_UNPACKED, _GENERATED):
+            shutil.rmtree(work / name, ignore_errors=True)
     if not (setting.texts / DICTIONARY).exists():
         words = deduplicate(setting)
         pipeline = learn(setting, words)
