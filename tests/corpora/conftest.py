@@ -37,6 +37,12 @@ def lines(sentences: list[str]) -> bytes:
     return "".join(sentence + "\n" for sentence in sentences).encode()
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files of a folder, by their paths in it."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
 @pytest.fixture
 def mirror(tmp_path: Path) -> Path:
     """A folder with the six files of a small corpus."""

@@ -19,6 +19,7 @@ from rskip.cli.main import main
 from rskip.corpora.own_corpus import default_cleaning, default_size
 from rskip.files import packed
 from rskip.text.pipeline import TextPipeline
+from tests.corpora.conftest import contents
 
 ENGLISH = ["a dog", "the man", "two men", "a red car", "the old house"]
 GERMAN = ["ein Hund", "der Mann", "zwei Männer", "ein rotes Auto", "das alte Haus"]
@@ -43,12 +44,6 @@ def write_sides(prefix: Path, pairs: list[tuple[str, str]]) -> list[str]:
     for path, side in ((english, 0), (german, 1)):
         path.write_bytes(text([pair[side] for pair in pairs]))
     return ["--source", str(english), "--target", str(german)]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
-    }
 
 
 @pytest.fixture

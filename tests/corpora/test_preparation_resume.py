@@ -14,6 +14,7 @@ import pytest
 
 from rskip.cli.main import main
 from rskip.corpora import splits
+from tests.corpora.conftest import contents
 
 ARGUMENTS = ["prepare", "numbers-en-de", "--pairs", "1500", "--bpe-size", "60", "--workers", "2"]
 PROGRAM = """
@@ -39,10 +40,6 @@ if __name__ == "__main__":
     )
     sys.exit(main(sys.argv[2:]))
 """
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def children_of(pid: int) -> list[int]:

@@ -16,6 +16,7 @@ from rskip.corpora.cleaning import languages
 from rskip.corpora.corpus import CleaningOptions, PrepareDefaults
 from rskip.corpora.stages import PairTokeniser, dictionary_entries
 from rskip.text import TextPipeline
+from tests.corpora.conftest import contents
 from tests.killing import killed_until_done
 
 TRAIN = [
@@ -73,10 +74,6 @@ def lines(path: Path) -> list[str]:
 
 def words(path: Path) -> list[str]:
     return [line.replace("@@ ", "") for line in lines(path)]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_pairs_are_dropped_for_their_reasons(corpus: Any, mirror: Path, output: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from rskip.corpora import CORPORA, PrepareOptions, prepare
 from rskip.text import Dictionary, TextPipeline
+from tests.corpora.conftest import contents
 
 FILES = sorted(
     ["corpus.json", "text/codes.bpe", "text/pipeline.json"]
@@ -25,12 +26,6 @@ FILES = sorted(
         for kind in ("bin", "idx")
     ]
 )
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
-    }
 
 
 def test_what_a_prepared_folder_holds(make_corpus: Any, mirror: Path, output: Path, forked_preprocess: None) -> None:
