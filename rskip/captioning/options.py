@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from rskip.generation.options import SearchOptions
-from rskip.settings.check import check
+from rskip.settings.check import Checked
 
 # the unknown word is never said
 CAPTION_OPTIONS = SearchOptions(beam=4, max_length_a=0.0, max_length_b=30, unknown_penalty=math.inf)
@@ -17,7 +17,7 @@ _Side = Annotated[int, Meta(ge=32, le=2048)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeatureSettings:
+class FeatureSettings(Checked):
     """Settings of the features that a backbone computes."""
 
     size: Annotated[
@@ -26,16 +26,10 @@ class FeatureSettings:
     regions: Annotated[int, Meta(ge=1, le=1000, description="maximum regions per image, for a detector")] = 36
     dtype: Annotated[Literal["float16", "float32"], Meta(description="number format of the features")] = "float16"
 
-    def __post_init__(self) -> None:
-        check(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class ImageBatchSettings:
+class ImageBatchSettings(Checked):
     """Settings of batches of images. They change features only in the last digits."""
 
     batch_size: Annotated[int, Meta(ge=1, le=1024, description="images per batch")] = 16
     readers: Annotated[int, Meta(ge=1, le=2, description="threads that decode images")] = 2
-
-    def __post_init__(self) -> None:
-        check(self)

@@ -21,22 +21,19 @@ from rskip.files.lock import one_at_a_time
 from rskip.files.names import line_name
 from rskip.files.text_lines import read_lines
 from rskip.files.whole import check_apart, real_path, whole_folder
-from rskip.settings.check import check
+from rskip.settings.check import Checked
 from rskip.settings.kinds import Count, Whole
 from rskip.settings.text import read_json
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaptionOptions:
+class CaptionOptions(Checked):
     """Options that, together with the available images, determine the prepared captions.
 
     :raises SettingError: a value is wrong.
     """
 
     min_count: Annotated[Count, Meta(description="minimum count of a word in train; rarer words are unknown")] = 5
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 @dataclass(frozen=True)

@@ -51,14 +51,11 @@ class FeaturesOf(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if (self.backbone is None) == (self.store is None):
-            raise SettingError("features", "needs a backbone or a store", expected="one of them")
+            raise SettingError("", "needs a backbone or a store", expected="one of them")
         given = [name for name in ("weights", *_FEATURES_KEYS) if getattr(self, name) is not None]
         if given and (self.store is not None or self.backbone == CONSTANT):
-            raise SettingError(f"features.{given[0]}", "is for a backbone that extracts", advice="leave it out")
-        try:
-            self.extraction  # noqa: B018  (checks the values)
-        except SettingError as error:
-            raise error.within("features") from None
+            raise SettingError(given[0], "is for a backbone that extracts", advice="leave it out")
+        self.extraction  # noqa: B018  (checks the values)
 
     @property
     def extraction(self) -> FeatureSettings:

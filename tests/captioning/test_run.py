@@ -269,6 +269,7 @@ def test_mistakes_are_one_line(project, capsys):
         assert run("--variants", "sees", *arguments) == 2, arguments
         error = capsys.readouterr().err
         assert message in error and error.count("\n") == 1, (message, error)
+        assert "features.features" not in error
     (project / "mirror/images").rename(project / "mirror/elsewhere")
     assert run("--variants", "sees") == 2
     error = capsys.readouterr().err
