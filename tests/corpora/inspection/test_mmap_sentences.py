@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -40,61 +41,49 @@ def test_an_index_that_the_dictionary_lacks(tmp_path, write_mmap, code, index):
     )
 
 
-def test_damaged_files(tmp_path, write_mmap):
-    index, data = tmp_path / "x.idx", tmp_path / "x.bin"
+def at(place: int, *changed: bytes) -> Callable[[bytes], bytes]:
+    """Replaces the bytes from this place on."""
+    new = b"".join(changed)
+    return lambda whole: whole[:place] + new + whole[place + len(new) :]
 
-    def refused(message: str) -> None:
-        with pytest.raises(ValueError) as caught:
-            read = MmapSentences(tmp_path / "x")
-            for rows in (range(2), range(2, len(read))):
-                read.read(rows, vocabulary=101, dictionary=DICTIONARY)
-        assert str(caught.value).startswith(str(tmp_path / "x."))
-        assert message in str(caught.value)
 
-    def refused_missing() -> None:
-        with pytest.raises(FileNotFoundError):
-            MmapSentences(tmp_path / "x")
+SIZES, PLACES = 26, 26 + 4 * len(SENTENCES)
 
-    def changed(place: int, content: bytes) -> None:
-        write_mmap(tmp_path / "x", SENTENCES)
-        whole = index.read_bytes()
-        index.write_bytes(whole[:place] + content + whole[place + len(content) :])
 
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("x.bin", lambda whole: whole[:-1], "truncated"),
+        ("x.bin", lambda whole: whole + b"\0", "too long"),
+        ("x.idx", lambda whole: whole[:-3], "truncated"),
+        ("x.idx", lambda whole: whole + b"\0", "too long"),
+        ("x.idx", lambda whole: whole[:20], "truncated"),
+        ("x.idx", at(0, b"HUFFIDX\0\0"), "mmap"),
+        ("x.idx", at(9, struct.pack("<Q", 2)), "mmap"),
+        ("x.idx", at(17, b"\x0b"), "mmap"),
+        ("x.idx", at(SIZES + 4, struct.pack("<i", 2)), "contradict"),  # the second sentence
+        ("x.idx", at(PLACES + 2 * 8, struct.pack("<q", 4)), "contradict"),  # of the third, where a block begins
+        ("x.idx", at(PLACES + 5 * 8, struct.pack("<q", 21)), "damaged|too long"),
+        # the fourth ends before it begins, where its place says so
+        ("x.idx", lambda whole: at(PLACES + 3 * 8, struct.pack("<q", 16))(
+            at(SIZES + 2 * 4, struct.pack("<2i", 3, -1))(whole)), "damaged"),
+    ],
+)  # fmt: skip
+def test_damaged_files(tmp_path, write_mmap, name, damage, message):
     write_mmap(tmp_path / "x", SENTENCES)
-    whole_index, whole_data = index.read_bytes(), data.read_bytes()
-    data.write_bytes(whole_data[:-1])
-    refused("x.bin is truncated: it has 23 bytes, x.idx describes 24")
-    data.write_bytes(whole_data + b"\0")
-    refused("x.bin is too long: it has 25 bytes, x.idx describes 24")
-    data.unlink()
-    refused_missing()
-    data.write_bytes(whole_data)
-    index.unlink()
-    refused_missing()
-    index.write_bytes(whole_index[:-3])
-    refused("x.idx is truncated: it has 95 bytes, 6 sentences take 98")
-    index.write_bytes(whole_index + b"\0")
-    refused("x.idx is too long: it has 99 bytes")
-    index.write_bytes(whole_index[:20])
-    refused("truncated")
-    index.write_bytes(b"HUFFIDX\0\0" + whole_index[9:])
-    refused("mmap")
-    changed(9, struct.pack("<Q", 2))
-    refused("mmap")
-    changed(17, b"\x0b")
-    refused("mmap")
-    changed(26 + 4, struct.pack("<i", 2))  # second sentence
-    refused("x.idx is damaged: its sizes and offsets contradict each other")
-    changed(26 + 6 * 4 + 2 * 8, struct.pack("<q", 4))  # place of the third, where a block begins
-    refused("x.idx is damaged: its sizes and offsets contradict each other")
-    changed(26 + 6 * 4 + 5 * 8, struct.pack("<q", 21))
-    refused("x.idx is damaged")
+    (tmp_path / name).write_bytes(damage((tmp_path / name).read_bytes()))
+    with pytest.raises(ValueError, match=rf"{tmp_path}/x\..*({message})"):
+        read = MmapSentences(tmp_path / "x")
+        for rows in (range(2), range(2, len(read))):
+            read.read(rows, vocabulary=101, dictionary=DICTIONARY)
+
+
+@pytest.mark.parametrize("name", ["x.bin", "x.idx"])
+def test_missing_files(tmp_path, write_mmap, name):
     write_mmap(tmp_path / "x", SENTENCES)
-    whole = bytearray(index.read_bytes())
-    struct.pack_into("<2i", whole, 26 + 2 * 4, 3, -1)  # the fourth ends before it begins, where its place says so
-    struct.pack_into("<q", whole, 26 + 6 * 4 + 3 * 8, 16)
-    index.write_bytes(whole)
-    refused("x.idx is damaged")
+    (tmp_path / name).unlink()
+    with pytest.raises(FileNotFoundError):
+        MmapSentences(tmp_path / "x")
 
 
 def test_a_file_that_another_process_truncates_is_told(tmp_path, write_mmap):
