@@ -396,7 +396,8 @@ def segment(setting: Setting, words: KeptWords, pipeline: TextPipeline) -> None:
         raise SettingError.of_value("shards", shards, f"at most the {len(words):,} training pairs")
     counts: Counter[str] = Counter()
     if setting.options.subwords == "sentencepiece-bytes":
-        counts.update(dict.fromkeys(pipeline.subwords.units(), 0))
+        pieces: Any = pipeline.subwords
+        counts.update(dict.fromkeys(pieces.units(), 0))
     paths = [path for shard in range(shards) for path in setting.sides(f"texts/shard{shard + 1}", "train")]
     files = BlockFiles(setting.texts / "blocks.jsonl", paths, take=lambda block: counts.update(block.found))
     ends = np.cumsum(words.sizes)
@@ -424,9 +425,10 @@ class Segment:
     def __call__(self, task: tuple[int, int, Sequence[list[str]]]) -> tuple[list[bytes], int, str, Counter[str]]:
         number, start, sides = task
         options = self.setting.options
-        segment: Callable[[str], str] = self._pipeline.subwords.segment
+        subwords: Any = self._pipeline.subwords
+        segment: Callable[[str], str] = subwords.segment
         if options.bpe_dropout:
-            segment = self._pipeline.subwords.with_dropout(options.bpe_dropout, seed=number)
+            segment = subwords.with_dropout(options.bpe_dropout, seed=number)
         tokens = [[segment(line) for line in lines] for lines in sides]
         counts: Counter[str] = Counter()
         for line in (*tokens[0], *tokens[1]):
