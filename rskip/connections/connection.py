@@ -282,13 +282,9 @@ def _warn_of_what_stays(module: Connection | StackConnection, inherited: object)
 def tensors(state: State, user: nn.Module, count: int | None = None) -> tuple[Tensor, ...]:
     """The tensors of a state of several; `count` is their number, if known.
 
-    :raises TypeError: the state belongs to another family, is the stack's input itself, or blocks were left out.
     :raises RuntimeError: a connection would lose its gradients.
     """
-    if not isinstance(state, tuple) or count not in (None, len(state)):
-        given = f"a tuple of {len(state)}" if isinstance(state, tuple) else f"one of shape {tuple(state.shape)}"
-        taken = f"a tuple of {count or 'several'} tensors as state, such as its stack's enter(x) returns"
-        raise TypeError(f"{type(user).__name__} expects {taken}, not {given}; run every block of the stack, in order")
+    assert isinstance(state, tuple) and count in (None, len(state)), "call enter, and run every block in order"
     if isinstance(user, Connection) and not torch.is_grad_enabled() and all(each.requires_grad for each in state):
         raise RuntimeError(
             f"{type(user).__name__} got a state that requires gradients while gradients are off, so they would be "

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections.connection import Connection
-from rskip.connections.hyper import SMALL
+from rskip.connections.hyper import SMALL, weighted_sums
 from rskip.connections.initial_values import fill
-from rskip.connections.norms import build_norm, without_autocast
+from rskip.connections.norms import build_norm
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.registry import register_connection
 from rskip.settings.errors import SettingError
@@ -81,26 +81,27 @@ class FracConnection(Connection):
             nn.init.constant_(self.output_scale, SMALL)
 
     def branch_input(self, x: Tensor) -> Tensor:
-        return self.norm(self._mixed(x, slice(0, self.count)))
+        parts = self._split(x)
+        return self.norm(self._mixed(parts, self._normalised(parts), slice(0, self.count)).flatten(-2))
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
-        weights: Tensor = self.output_weights
-        if self.form == "dynamic":
-            values = self.part_norm(self._split(x)) @ self.output_mixing
-            weights = weights + self.output_scale * torch.tanh(values).squeeze(-1)
-        mixed = self._mixed(x, slice(self.count, None))
-        return mixed + (weights.unsqueeze(-1) * self._split(f)).flatten(-2)
+        parts = self._split(x)
+        normalised, outputs = self._normalised(parts), self.output_weights.unsqueeze(-1)
+        if normalised is not None:
+            outputs = outputs + self.output_scale * torch.tanh(normalised @ self.output_mixing)
+        mixed = self._mixed(parts, normalised, slice(self.count, None))
+        return (mixed + outputs * self._split(f)).flatten(-2)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.count, -1))
 
-    def _mixed(self, x: Tensor, columns: slice) -> Tensor:
-        """Σ_j w_jk·x_j for all k (..., C); w are these columns of [Y, A]."""
-        parts, weights = self._split(x), self.part_weights[:, columns]
-        if self.form == "dynamic":
-            values = self.part_norm(parts) @ self.mixing[:, columns]
-            weights = weights + self.mixing_scale * torch.tanh(values)  # (..., m, m)
-        dtype = torch.promote_types(weights.dtype, parts.dtype)
-        with without_autocast(x.device):
-            mixed = weights.to(dtype).transpose(-1, -2) @ parts.to(dtype)
-        return mixed.to(x.dtype).flatten(-2)
+    def _normalised(self, parts: Tensor) -> Tensor | None:
+        return self.part_norm(parts) if self.form == "dynamic" else None
+
+    def _mixed(self, parts: Tensor, normalised: Tensor | None, columns: slice) -> Tensor:
+        """Σ_j w_jk·x_j for all k (..., m, C/m); w are these columns of [Y, A]."""
+        weights = self.part_weights[:, columns]
+        if normalised is not None:
+            values = torch.tanh(normalised @ self.mixing[:, columns])
+            weights = weights + self.mixing_scale * values  # (..., m, m)
+        return weighted_sums(weights, parts)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rskip.connections.connection import Connection, StackConnection, State
 from rskip.connections.initial_values import draw, fill, one_hot
 from rskip.connections.mixing import Mixing
-from rskip.connections.norms import EPS, at_least_float32, build_norm, without_autocast
+from rskip.connections.norms import EPS, at_least_float32, build_norm, under_autocast, without_autocast
 from rskip.connections.sinkhorn import sinkhorn
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.place import Place
@@ -33,7 +33,7 @@ class CopiedStreams(StackConnection):
         return x.unsqueeze(-2).expand(*x.shape[:-1], self.streams, -1)
 
     def leave(self, state: State) -> Tensor:
-        return streams_of(state, self).sum(-2)
+        return _streams(state).sum(-2)
 
 
 class StreamsConnection(Connection):
@@ -43,70 +43,48 @@ class StreamsConnection(Connection):
     streams: int
 
     def weights(self, streams: Tensor) -> tuple[Tensor, Tensor]:
-        """α and R, concatenated (..., n, 1 + n), and β (..., n), for h (..., n, C). Only α, if R is the identity."""
+        """α and R, concatenated (..., n, 1 + n), and β (..., n, 1), for h (..., n, C). Only α, if R is the identity."""
         raise NotImplementedError
 
     def as_mixing(self, state: State, f: Tensor) -> Mixing:
-        weights, outputs = self.weights(streams_of(state, self))
+        weights, outputs = self.weights(_streams(state))
         reads, mixes = weights[..., 0], weights[..., 1:]
         carries = mixes.transpose(-1, -2) if mixes.size(-1) else torch.eye(self.streams, dtype=weights.dtype)
-        return Mixing(reads=reads, carries=carries, adds=outputs)
+        return Mixing(reads=reads, carries=carries, adds=outputs.squeeze(-1))
 
     def parts(self, state: State) -> Tensor:
-        return streams_of(state, self)
+        return _streams(state)
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        streams = streams_of(state, self)
-        return self.mixed(streams, *self.weights(streams))
-
-    def mixed(self, streams: Tensor, weights: Tensor, outputs: Tensor) -> tuple[Tensor, State]:
-        """The result of `before`: the branch's input, and what `after` needs.
-
-        :param streams: h (..., n, C).
-        :param weights: α and R, concatenated (..., n, 1 + n); or α (..., n, 1), if R is the identity.
-        :param outputs: β (..., n).
-        """
-        dtype = torch.promote_types(weights.dtype, streams.dtype)
-        with without_autocast(streams.device):
-            sums = _Sums.apply(weights.to(dtype), streams.to(dtype)).to(streams.dtype)
-        x, mixed = sums.split([1, sums.size(-2) - 1], dim=-2)
-        if not mixed.size(-2):
-            mixed = streams
-        return self.norm(x.squeeze(-2).contiguous()), (mixed, outputs)  # a view would keep all sums in memory
+        streams = _streams(state)
+        weights, outputs = self.weights(streams)
+        sums = weighted_sums(weights, streams)
+        mixed = streams if sums.size(-2) == 1 else sums.narrow(-2, 1, self.streams)
+        return self.norm(sums.select(-2, 0).contiguous()), (mixed, outputs)  # a view would keep all sums in memory
 
     def after(self, kept: State, f: Tensor) -> State:
         mixed, outputs = kept
-        return torch.addcmul(mixed, outputs.unsqueeze(-1), f.unsqueeze(-2)).to(mixed.dtype)
+        new = torch.addcmul(mixed, outputs, f.unsqueeze(-2))
+        return new if new.dtype == mixed.dtype else new.to(mixed.dtype)
 
 
-def streams_of(state: State, user: CopiedStreams | StreamsConnection) -> Tensor:
-    """The state as h (..., n, C)."""
-    assert isinstance(state, Tensor) and state.shape[-2:] == (user.streams, user.features), "another stack's state"
+def _streams(state: State) -> Tensor:
+    assert isinstance(state, Tensor), "the state of another family"
     return state
 
 
-class _Sums(torch.autograd.Function):
-    """Σ_j w_jk·h_j (..., m, C) of w (..., n, m) and h (..., n, C).
+def weighted_sums(weights: Tensor, values: Tensor) -> Tensor:
+    """Σ_j w_jk·v_j (..., m, C), in v's type, of w (..., n, m) or (n, m) and v (..., n, C).
 
-    Equal to `wᵀ @ h`, but faster: for many small matrices on a CPU, a transposed first factor triples the time.
+    w is transposed in memory and expanded first: a product of many small matrices is slow otherwise.
     """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(weights: Tensor, streams: Tensor) -> Tensor:
-        return weights.transpose(-1, -2).contiguous() @ streams
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
-        weights, streams = ctx.saved_tensors
-        (of_sums,) = gradients
-        of_weights = (streams @ of_sums.transpose(-1, -2)).sum_to_size(weights.shape)
-        return of_weights, weights @ of_sums
+    if weights.dim() < values.dim():
+        weights = weights.expand(*values.shape[:-2], -1, -1)
+    if weights.dtype == values.dtype and not under_autocast(values.device):
+        return weights.mT.contiguous() @ values
+    dtype = torch.promote_types(weights.dtype, values.dtype)
+    with without_autocast(values.device):
+        return (weights.mT.contiguous().to(dtype) @ values.to(dtype)).to(values.dtype)
 
 
 @register_connection(
@@ -173,13 +151,15 @@ class HyperConnection(StreamsConnection):
             nn.init.constant_(self.output_scale, SMALL)
 
     def weights(self, streams: Tensor) -> tuple[Tensor, Tensor]:
-        weights = torch.cat([self.input_weights[:, None], self.stream_weights], dim=1)
-        outputs: Tensor = self.output_weights
-        if self.form == "dynamic":
-            normalised = self.stream_norm(streams)
-            weights = weights + self.mixing_scale * torch.tanh(normalised @ self.mixing)  # (..., n, 1 + n)
-            outputs = outputs + self.output_scale * torch.tanh(normalised @ self.output_mixing).squeeze(-1)
-        return weights, outputs
+        weights = torch.cat([self.input_weights.unsqueeze(-1), self.stream_weights], dim=1)
+        outputs = self.output_weights.unsqueeze(-1)
+        if self.form == "static":
+            return weights, outputs
+        normalised = self.stream_norm(streams)
+        return (
+            torch.addcmul(weights, self.mixing_scale, torch.tanh(normalised @ self.mixing)),
+            torch.addcmul(outputs, self.output_scale, torch.tanh(normalised @ self.output_mixing)),
+        )
 
 
 class ManifoldStreams(StreamsConnection):
@@ -221,7 +201,7 @@ class ManifoldStreams(StreamsConnection):
         u, v, w = found.split(sizes, dim=-1)
         of_u, of_v, of_w = self.bias.split(sizes)
         weights = torch.sigmoid(self.scale[0] * u + of_u).unsqueeze(-1)
-        outputs = 2 * torch.sigmoid(self.scale[1] * v + of_v)
+        outputs = 2 * torch.sigmoid(self.scale[1] * v + of_v).unsqueeze(-1)
         if self.logits:
             weights = torch.cat([weights, self.residual_weights(self.scale[2] * w + of_w)], dim=-1)
         return weights, outputs

@@ -39,7 +39,7 @@ def features_to(feature_dim: int, y: Tensor) -> Tensor:
 
 def at_least_float32(z: Tensor) -> Tensor:
     """Converts float16 and bfloat16 to float32; leaves float32 and float64 unchanged."""
-    return z.to(torch.promote_types(z.dtype, torch.float32))
+    return z if z.dtype == torch.float32 else z.to(torch.promote_types(z.dtype, torch.float32))
 
 
 def under_autocast(device: torch.device) -> bool:
@@ -78,9 +78,10 @@ class LayerNorm(Normalisation, nn.LayerNorm):
         self.feature_dim = feature_dim
 
     def forward(self, z: Tensor) -> Tensor:
-        z = z.to(normalised_type(z))
         weight: Tensor = self.weight
         bias: Tensor | None = self.bias  # a model without biases has set it to None
+        if z.dtype != torch.float32:
+            z = z.to(normalised_type(z))
         if z.dtype == torch.float32 != weight.dtype:  # F.layer_norm refuses a gain narrower than its input
             weight, bias = at_least_float32(weight), None if bias is None else at_least_float32(bias)
         if self.feature_dim == -1:
@@ -102,13 +103,15 @@ class RMSNorm(Normalisation, nn.RMSNorm):
         self.feature_dim = feature_dim
 
     def forward(self, z: Tensor) -> Tensor:
-        # F.rms_norm computes in float32 internally, but its fused form needs input and gain of the same type.
-        same = z if z.dtype == self.weight.dtype else at_least_float32(z)
-        weight = self.weight.to(same.dtype)
+        weight, same = self.weight, z
+        if weight.dtype != z.dtype:  # F.rms_norm is fused only if input and gain have one type; it sums in float32
+            same = at_least_float32(z)
+            weight = weight.to(same.dtype)
         if self.feature_dim == -1:
-            return F.rms_norm(same, self.normalized_shape, weight, self.eps).to(normalised_type(z))
-        y = F.rms_norm(same.movedim(1, -1), self.normalized_shape, weight, self.eps)
-        return features_to(1, y).to(normalised_type(z))
+            y = F.rms_norm(same, self.normalized_shape, weight, self.eps)
+        else:
+            y = features_to(1, F.rms_norm(same.movedim(1, -1), self.normalized_shape, weight, self.eps))
+        return y if y.dtype == torch.float32 == z.dtype else y.to(normalised_type(z))
 
 
 class GroupNorm(Normalisation, nn.GroupNorm):

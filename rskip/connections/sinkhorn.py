@@ -20,7 +20,9 @@ def sinkhorn(logits: Tensor, iterations: int) -> Tensor:
     Source: Sinkhorn and Knopp 1967.
     """
     lines = (logits.softmax(-1) + EPS).reshape(-1, logits.size(-1) ** 2)  # one matrix per line, its rows divided once
-    return _Divided.apply(lines, 2 * iterations - 1).view_as(logits)
+    divide = _Divided.apply if torch.is_grad_enabled() else _Divided.forward
+    with without_autocast(logits.device):
+        return divide(lines, 2 * iterations - 1).view_as(logits)
 
 
 def _divisions(lines: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -30,11 +32,10 @@ def _divisions(lines: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor, Tens
     """
     n = math.isqrt(lines.size(-1))
     eps, eye, ones = lines.new_full((), EPS), torch.eye(n, dtype=lines.dtype, device=lines.device), lines.new_ones(n, n)
-    columns, rows = torch.kron(ones, eye), torch.kron(eye, ones)
+    columns, rows = eye.repeat(n, n), torch.kron(eye, ones)
     for step in range(count):
         same = rows if step % 2 else columns
-        with without_autocast(lines.device):
-            sums = torch.addmm(eps, lines, same)
+        sums = torch.addmm(eps, lines, same)
         lines = lines / sums
         yield lines, sums, same
 
@@ -59,8 +60,8 @@ class _Divided(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (lines,) = ctx.saved_tensors
         (of_lines,) = gradients
-        for quotients, sums, same in reversed(list(_divisions(lines, ctx.count))):
-            of_lines = of_lines / sums
-            with without_autocast(lines.device):
+        with without_autocast(lines.device):
+            for quotients, sums, same in reversed(list(_divisions(lines, ctx.count))):
+                of_lines = of_lines / sums
                 of_lines = torch.addmm(of_lines, of_lines * quotients, same, alpha=-1)
         return of_lines, None

@@ -105,7 +105,7 @@ def _expected(residuals: Residuals) -> dict[str, tuple[nn.Module, str]]:
     found: dict[str, tuple[nn.Module, str]] = {"enter": (residuals, "enter")}
     for number, layer in enumerate(residuals):
         for branch, residual in layer.named_children():
-            found |= {f"[{number}].{branch}.{method}": (residual, method) for method in ("before", "after")}
+            found |= {f"[{number}].{branch}.{method}": (residual.connection, method) for method in ("before", "after")}
     return {**found, "leave": (residuals, "leave")}
 
 

@@ -64,9 +64,10 @@ class Residual(nn.Module):
         :param branch: a module or function F, called as `branch(input, *args, **kwargs)`. If it returns a tuple, such
             as an attention's output and weights, F(x) is the first value.
         """
-        given, kept = self.before(state)
+        connection = self.connection
+        given, kept = connection.before(state)
         output = branch(given, *args, **kwargs)
-        return self.after(kept, output[0] if isinstance(output, tuple) else output)
+        return connection.after(kept, output[0] if isinstance(output, tuple) else output)
 
     def before(self, state: State) -> tuple[Tensor, State]:
         """The branch's input, and the value to pass to `after`. Use both methods to get all outputs of your branch."""
