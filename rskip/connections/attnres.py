@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections.connection import Connection, StackConnection, State, opened, tensors
-from rskip.connections.initial_values import SelfInitialised
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import RMSNorm, at_least_float32, build_norm, without_autocast
 from rskip.formulas.parameters import Bounds, TextNorm
@@ -18,7 +17,7 @@ from rskip.formulas.registry import register_connection
 from rskip.settings.paper import Paper
 
 
-class DepthAttention(SelfInitialised):
+class DepthAttention(nn.Module):
     """h = Σ_i softmax_i(w·RMS(v_i)) v_i over tensors v_i of one shape (..., C), separately at each position.
 
     w starts at 0, so h starts as the mean. The softmax is in float32 or better. Members: `query` (w, C), `norm`.

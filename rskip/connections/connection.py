@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections.gates import Gate
-from rskip.connections.initial_values import SelfInitialised
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import Normalisation, build_norm, under_autocast
 from rskip.formulas.terms import InnerNorm, Settings
@@ -23,7 +22,7 @@ HostNeed = Literal["inner_norms", "scales_heads", "branch_gain", "profile", "sta
 HOST_NEEDS: tuple[HostNeed, ...] = get_args(HostNeed)
 
 
-class Connection(SelfInitialised):
+class Connection(nn.Module):
     """Decides what a block's branch receives, and what the block passes to the next one, given the branch's output f.
 
     Every model calls two methods, `before` and `after`:
@@ -221,7 +220,7 @@ class NormalisedInput(Connection):
         return x if self.norm is None else self.norm(x)
 
 
-class StackConnection(SelfInitialised):
+class StackConnection(nn.Module):
     """Opens and closes a stack of blocks. This base class leaves input and output unchanged.
 
     A family may derive its own class. It is built once per stack, with the same settings as the family's connections.

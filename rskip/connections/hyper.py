@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections.connection import Connection, StackConnection, State
-from rskip.connections.initial_values import draw, fill, one_hot
+from rskip.connections.initial_values import fill, one_hot
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import EPS, at_least_float32, build_norm, under_autocast, without_autocast
 from rskip.connections.sinkhorn import sinkhorn
@@ -181,7 +181,7 @@ class ManifoldStreams(StreamsConnection):
         self._start(nn.init.xavier_uniform_)
 
     def _start(self, weight_init: Callable[[Tensor], object]) -> None:
-        draw(self.mixing, weight_init)
+        weight_init(self.mixing)
         nn.init.constant_(self.scale, SMALL)
         nn.init.zeros_(self.bias)
 

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rskip.connections.initial_values import SelfInitialised, draw
-
 Fill = Callable[[Tensor], object]
 
 
@@ -37,7 +35,7 @@ class Linear(nn.Linear):
                 self.weight.mul_(self.gain)
 
 
-class LinearMap(SelfInitialised):
+class LinearMap(nn.Module):
     """xWᵀ + b within a connection. It is not an `nn.Linear`, because models overwrite the initial values of those.
 
     It starts as an `nn.Linear`; then its owner calls `reset_parameters`.
@@ -61,7 +59,7 @@ class LinearMap(SelfInitialised):
         if fill is None:
             nn.Linear.reset_parameters(self)  # type: ignore[arg-type]
         else:
-            draw(self.weight, fill)
+            fill(self.weight)
         if self.first_bias is not None:
             nn.init.constant_(self.bias, self.first_bias)
 

@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rskip.connections.initial_values import SelfInitialised
 from rskip.formulas.parameters import NORMS, NORMS_OF_IMAGES, NORMS_OF_TEXT
 from rskip.settings.errors import SettingError, did_you_mean
 
@@ -62,8 +61,10 @@ def normalised_type(z: Tensor) -> torch.dtype:
     return torch.promote_types(z.dtype, torch.float32) if under_autocast(z.device) else z.dtype
 
 
-class Normalisation(SelfInitialised):
+class Normalisation(nn.Module):
     """Base class of all normalisations in this module."""
+
+    reset_parameters: Callable[[], None]
 
 
 class LayerNorm(Normalisation, nn.LayerNorm):

@@ -7,7 +7,7 @@ require_torch("rskip.nn")
 from rskip.nn.adapting import Adaptation, adapt, adaptation
 from rskip.nn.call_check import check_calls
 from rskip.nn.hosts.host import HOSTS, AdaptedBlock, AdaptedImageBlock, Host, digest_of, register_host
-from rskip.nn.hosts.transformers_model import from_pretrained
+from rskip.nn.hosts.transformers_model import from_pretrained, init_missing
 from rskip.nn.residuals import LayerResiduals, Residual, Residuals, no_weight_decay
 from rskip.nn.spec_record import SpecRecord
 
@@ -26,6 +26,7 @@ __all__ = [
     "check_calls",
     "digest_of",
     "from_pretrained",
+    "init_missing",
     "no_weight_decay",
     "register_host",
 ]

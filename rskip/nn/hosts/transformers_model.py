@@ -12,12 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections import HOST_NEEDS, Connection, StackConnection, State
+from rskip.connections.attnres import DepthAttention
+from rskip.connections.linear import LinearMap
+from rskip.connections.norms import Normalisation
 from rskip.nn.branch_gain import settle
 from rskip.nn.hosts.host import AdaptedBlock, find_member
 from rskip.nn.residuals import Residual
 from rskip.settings.errors import SettingError
 
 SPEC = "rskip_connection"  # in a model's config
+# Modules that set their own initial values. transformers skips those that have no tensors outside their members.
+_INITIALISED = (Connection, StackConnection, Normalisation, LinearMap, DepthAttention)
 
 
 class TransformersBlock(AdaptedBlock):
@@ -57,6 +62,10 @@ class AdaptedModel:
                 elif isinstance(each, Residual):
                     each.loaded = True
 
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)  # type: ignore[misc]
+        init_missing(module)
+
     def _set_gradient_checkpointing(
         self, enable: bool = True, gradient_checkpointing_func: Any = None, **settings: Any
     ) -> None:
@@ -72,6 +81,24 @@ class AdaptedModel:
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return _new_model, (type(self).__bases__[1],), self.__dict__
+
+
+def init_missing(module: nn.Module) -> None:
+    """Gives a connection's tensors their initial values, except those that `from_pretrained` has loaded.
+
+    Call it in `_init_weights` of your own PreTrainedModel, which gets every module of the model. It does nothing for
+    modules of other kinds. transformers marks the loaded tensors.
+    """
+    if not isinstance(module, _INITIALISED):
+        return
+    tensors = [*module.parameters(), *module.buffers()]
+    loaded = [each for each in tensors if getattr(each, "_is_hf_initialized", False)]
+    if len(loaded) < len(tensors):
+        values = [each.detach().clone() for each in loaded]
+        module.reset_parameters()
+        with torch.no_grad():
+            for tensor, value in zip(loaded, values, strict=True):
+                tensor.copy_(value)
 
 
 def from_pretrained(kind: type, folder: Any, **settings: Any) -> Any:
