@@ -76,15 +76,15 @@ def _streams(state: State) -> Tensor:
 def weighted_sums(weights: Tensor, values: Tensor) -> Tensor:
     """Σ_j w_jk·v_j (..., m, C), in v's type, of w (..., n, m) or (n, m) and v (..., n, C).
 
-    w is transposed in memory and expanded first: a product of many small matrices is slow otherwise.
+    w is expanded first, because a product with one small matrix for all positions is slower.
     """
     if weights.dim() < values.dim():
         weights = weights.expand(*values.shape[:-2], -1, -1)
     if weights.dtype == values.dtype and not under_autocast(values.device):
-        return weights.mT.contiguous() @ values
+        return weights.mT @ values
     dtype = torch.promote_types(weights.dtype, values.dtype)
     with without_autocast(values.device):
-        return (weights.mT.contiguous().to(dtype) @ values.to(dtype)).to(values.dtype)
+        return (weights.mT.to(dtype) @ values.to(dtype)).to(values.dtype)
 
 
 @register_connection(
