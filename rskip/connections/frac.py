@@ -81,27 +81,21 @@ class FracConnection(Connection):
             nn.init.constant_(self.output_scale, SMALL)
 
     def branch_input(self, x: Tensor) -> Tensor:
-        parts = self._split(x)
-        return self.norm(self._mixed(parts, self._normalised(parts), slice(0, self.count)).flatten(-2))
+        return self.norm(self._mixed(self._split(x), slice(0, self.count)).flatten(-2))
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
-        parts = self._split(x)
-        normalised, outputs = self._normalised(parts), self.output_weights.unsqueeze(-1)
-        if normalised is not None:
-            outputs = outputs + self.output_scale * torch.tanh(normalised @ self.output_mixing)
-        mixed = self._mixed(parts, normalised, slice(self.count, None))
-        return (mixed + outputs * self._split(f)).flatten(-2)
+        parts, outputs = self._split(x), self.output_weights.unsqueeze(-1)
+        if self.form == "dynamic":
+            outputs = outputs + self.output_scale * torch.tanh(self.part_norm(parts) @ self.output_mixing)
+        return (self._mixed(parts, slice(self.count, None)) + outputs * self._split(f)).flatten(-2)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.count, -1))
 
-    def _normalised(self, parts: Tensor) -> Tensor | None:
-        return self.part_norm(parts) if self.form == "dynamic" else None
-
-    def _mixed(self, parts: Tensor, normalised: Tensor | None, columns: slice) -> Tensor:
+    def _mixed(self, parts: Tensor, columns: slice) -> Tensor:
         """Σ_j w_jk·x_j for all k (..., m, C/m); w are these columns of [Y, A]."""
         weights = self.part_weights[:, columns]
-        if normalised is not None:
-            values = torch.tanh(normalised @ self.mixing[:, columns])
+        if self.form == "dynamic":
+            values = torch.tanh(self.part_norm(parts) @ self.mixing[:, columns])
             weights = weights + self.mixing_scale * values  # (..., m, m)
         return weighted_sums(weights, parts)
