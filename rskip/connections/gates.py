@@ -43,13 +43,3 @@ class Gate(nn.Module):
 
     def extra_repr(self) -> str:
         return f"initial_bias={self.initial_bias}"
-
-
-def scaling_gate(features: int, form: str, *, bias: float = 0) -> Gate:
-    """SAS's gate over [x; f]: one factor per position. `form` is "full" (with a hidden layer) or "single"."""
-    return Gate(2 * features, 1, hidden=features if form == "full" else None, bias=bias)
-
-
-def transform_gate(features: int, *, bias: float = 0) -> Gate:
-    """Highway's gate over x: one factor per feature and position."""
-    return Gate(features, features, bias=bias)
