@@ -34,8 +34,7 @@ from rskip.connections import ConnectionSpec, Family, check_connection, list_con
 from rskip.cpu.loss import cross_entropy_kernel
 from rskip.experiments.recipe import load_recipes
 from rskip.language_modeling.model_file import model_config
-from rskip.language_modeling.training import TrainingSettings
-from rskip.language_modeling.training.training_run import parameter_groups
+from rskip.language_modeling.training import TrainingSettings, parameter_groups
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.label_smoothing import label_smoothed_cross_entropy

@@ -119,15 +119,14 @@ def image_training() -> list[Row]:
     from rskip.machine.ranks import Ranks
     from rskip.vision.data import ImageSet
     from rskip.vision.settings import TrainingSettings
-    from rskip.vision.training.training_folder import TrainingFolder
-    from rskip.vision.training.training_run import TrainingRun
+    from rskip.vision.training import TrainingFolder, image_training
 
     rows = []
     images = ImageSet(torch.zeros(8, 3, 32, 32, dtype=torch.uint8), torch.zeros(8, dtype=torch.long), ("one", "other"))
     for connection in ("1xskip", "2rskip+ln", "sas"):
         settings = TrainingSettings(depth=110, connection=connection, precision="bfloat16", batch_size=2)
         with emulated_cuda() as counts, tempfile.TemporaryDirectory() as folder:
-            run = TrainingRun(
+            run = image_training(
                 settings, images=images, test_images=images, files=TrainingFolder(Path(folder)), seed=1,
                 device=torch.device("cuda", 0), ranks=Ranks(),
             )  # fmt: skip

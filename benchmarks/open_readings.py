@@ -39,8 +39,7 @@ from rskip.vision.data import ImageSet, evaluation_batches, load_cifar
 from rskip.vision.evaluation import evaluate, recalibrate
 from rskip.vision.model_file import load_model
 from rskip.vision.settings import TrainingSettings
-from rskip.vision.training.training_folder import TrainingFolder
-from rskip.vision.training.training_run import TrainingRun
+from rskip.vision.training import TrainingFolder, TrainingRun, image_training
 
 PARTS = ("signals", "start", "published", "trained_on")
 EXAMPLES = 64
@@ -160,7 +159,7 @@ def both_errors(
 
 
 def training(settings: TrainingSettings, data: Path, folder: Path) -> TrainingRun:
-    return TrainingRun(
+    return image_training(
         settings,
         images=cifar(data, train=True),
         test_images=cifar(data, train=False),

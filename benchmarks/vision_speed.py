@@ -43,8 +43,7 @@ from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import evaluate
 from rskip.vision.model_file import load_model
 from rskip.vision.settings import TrainingSettings
-from rskip.vision.training.training_folder import TrainingFolder
-from rskip.vision.training.training_run import TrainingRun
+from rskip.vision.training import TrainingFolder, image_training
 
 BATCH, TEST_BATCH = 128, 500
 PUBLISHED = Path(__file__).resolve().parents[1] / "checkpoints" / "cifar10_resnet20/preact20_2rskip_ln"
@@ -109,7 +108,7 @@ def our_loop(
         random_images(train=train) if data is None else load_cifar("cifar10", data, train=train)
         for train in (True, False)
     )
-    run = TrainingRun(
+    run = image_training(
         TrainingSettings(batch_size=batch_size, **settings),
         images=images,
         test_images=test_images,

@@ -63,11 +63,13 @@ PACKAGE = """{name}
 
 
 def write_reference(app: Sphinx) -> None:
-    """A page for each package that says what it exports; fairseq_plugin exports modules, for fairseq alone."""
+    """A page for what each package and training loop exports; fairseq_plugin exports modules, for fairseq alone."""
     folder = Path(app.srcdir, "docs", "api")
     folder.mkdir(exist_ok=True)
-    for path in sorted(Path(app.srcdir, "rskip").rglob("__init__.py")):
-        name = ".".join(path.parent.relative_to(app.srcdir).parts)
+    root = Path(app.srcdir, "rskip")
+    for path in sorted([*root.rglob("__init__.py"), *root.rglob("training.py")]):
+        module = path.parent if path.name == "__init__.py" else path.with_suffix("")
+        name = ".".join(module.relative_to(app.srcdir).parts)
         if "__all__" not in path.read_text(encoding="utf-8") or name == "rskip.fairseq_plugin":
             continue
         package = importlib.import_module(name)

@@ -65,7 +65,9 @@ class TrainingFileError(ValueError):
 def task_of_training_file(content: Mapping[str, Any]) -> str | None:
     """The task whose training wrote a .pt file with this content; None for any other file."""
     if content.keys() >= _TRAINED:
-        return "language_modeling" if "text" in content else "vision"
+        config = content.get("config")
+        of_text = isinstance(config, dict) and config.get("task") == "language_modeling"
+        return "language_modeling" if of_text else "vision"
     return "vision" if content.keys() >= _TRAINED_MODEL else None
 
 

@@ -24,6 +24,11 @@ def add_training_arguments(parser: argparse.ArgumentParser, *, change: str, with
         "--output", type=Path, required=True, metavar="FOLDER",
         help="folder for the training run; resumes the run that is in it",
     )  # fmt: skip
+    parser.add_argument(
+        "--tracker", choices=("tensorboard", "wandb"),
+        help="also write the curve for TensorBoard or Weights & Biases, in --output (wandb is offline unless "
+        "WANDB_MODE=online)",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
     parser.add_argument(
         "--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="changes",

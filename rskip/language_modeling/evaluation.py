@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rskip.connections.norms import at_least_float32
-from rskip.tasks.loop import OutputsNotFinite
+from rskip.tasks.training import OutputsNotFinite
 
 TOKENS_AT_ONCE = 4096
 

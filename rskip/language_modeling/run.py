@@ -14,21 +14,19 @@ import torch
 from rskip.checkpoint import untrained_language_model
 from rskip.checkpoint.config_file import WEIGHTS
 from rskip.corpora import TEXT_CORPORA, find_text_corpus
-from rskip.files.state import read_state
-from rskip.files.whole import atomic_file
 from rskip.language_modeling.data import TextData, load_data
 from rskip.language_modeling.evaluation import TextScore, token_losses
 from rskip.language_modeling.generator import TextGenerator
 from rskip.language_modeling.model_file import load_language_model, model_config
 from rskip.language_modeling.preparation import prepare_text
 from rskip.language_modeling.settings import LanguageModelingSettings, TrainingSettings
-from rskip.language_modeling.training.curve import CurvePoint, read_curve
+from rskip.language_modeling.training import CurvePoint, read_curve
 from rskip.machine.device import set_gpu_arithmetic
 from rskip.machine.terminal import duration
-from rskip.tasks.loop_folder import LoopFolder
 from rskip.tasks.process import launched
-from rskip.tasks.run import EpochLines, Run, precision_here
+from rskip.tasks.run import EpochLines, Run, once, precision_here
 from rskip.tasks.task import Outcome
+from rskip.tasks.training import TrainingFolder
 
 
 def ensure_data(settings: LanguageModelingSettings, *, mirror: str | None) -> TextData:
@@ -65,9 +63,9 @@ def train(run: Run[LanguageModelingSettings]) -> None:
         )
 
 
-def training_folder(run: Run[LanguageModelingSettings]) -> LoopFolder:
+def training_folder(run: Run[LanguageModelingSettings]) -> TrainingFolder:
     """The folder that `rskip lm train` writes."""
-    return LoopFolder(run.folder.path / "training")
+    return TrainingFolder(run.folder.path / "training")
 
 
 def scored_file(run: Run[LanguageModelingSettings]) -> Path:
@@ -118,15 +116,14 @@ def score(run: Run[LanguageModelingSettings]) -> Outcome:
     of it, so that settings can be chosen on one half and reported on the other. train_loss is the mean over the
     training batches since the curve's point before the last one.
     """
-    folder, file = training_folder(run), evaluation_file(run)
     data = ensure_data(run.settings, mirror=run.mirror)
-    if not file.exists():
+
+    def evaluated() -> dict[str, Any]:
         print(f"evaluating in float32 for the run record, on {len(data.splits['valid']):,} tokens", flush=True)
-        found = evaluate_model(scored_file(run), data=data, gpus=run.gpus)
-        with atomic_file(file) as temporary:
-            temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    evaluation = read_state(file, dict[str, Any], advice="delete it to evaluate again")
-    curve = read_curve(folder.curve, finished=True)
+        return evaluate_model(scored_file(run), data=data, gpus=run.gpus)
+
+    evaluation = once(evaluation_file(run), evaluated)
+    curve = read_curve(training_folder(run).curve, finished=True)
     return _outcome(run, {**evaluation, "train_loss": curve[-1].train_loss}, curve, data)
 
 
@@ -157,7 +154,7 @@ def _outcome(
     )
 
 
-def evaluate_model(path: Path, *, data: TextData, gpus: int = 0) -> dict[str, float]:
+def evaluate_model(path: Path, *, data: TextData, gpus: int = 0) -> dict[str, Any]:
     """Evaluates a model on the validation text, in float32.
 
     :param gpus: 0 for the CPU. With any other number, one GPU is used.

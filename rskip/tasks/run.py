@@ -243,6 +243,13 @@ class EpochLines:
         return self._lines(self._file)
 
 
+def once(file: Path, evaluate: Callable[[], dict[str, Any]] = dict) -> dict[str, Any]:
+    """The evaluation in a JSON file, which is made and written first if the file does not exist."""
+    if not file.exists():
+        _write(file, json.dumps(evaluate(), indent=1))
+    return read_state(file, dict[str, Any], advice="delete it to evaluate again")
+
+
 def epoch_line(epoch: int, figures: Sequence[str], seconds: float) -> str:
     """The line of an epoch, in the same format for all tasks: number, values, and training time so far."""
     return "   ".join([f"  epoch {epoch:3d}", *figures, f"{seconds / 60:.1f} min"])

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from rskip.machine.device import usable_device
-from rskip.tasks.loop import OutputsNotFinite
+from rskip.tasks.training import OutputsNotFinite, device_name
 from rskip.vision.data import ImageSet, TrainingBatches, evaluation_batches
 
 TOP = 5
@@ -30,8 +30,8 @@ class ClassMetrics:
     count: number of its images; correct: those that are predicted correctly; predicted: images predicted as this class.
     error: % of `count` that are not in `correct`; None without images of the class.
     precision: `correct` in % of `predicted`; None without predictions.
-    top_confusion: the wrong class that its images are most often predicted as; None without errors. confused: the
-    number of these images.
+    taken_for: the wrong class that its images are most often predicted as; None without errors. taken: the number of
+    these images.
     """
 
     name: str
@@ -40,14 +40,8 @@ class ClassMetrics:
     predicted: int
     error: float | None
     precision: float | None
-    top_confusion: str | None
-    confused: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, with the key names of earlier versions."""
-        figures = asdict(self)
-        confusion = {"taken_for": figures.pop("top_confusion"), "taken": figures.pop("confused")}
-        return {**figures, **confusion}
+    taken_for: str | None
+    taken: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +80,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """All values as plain JSON values."""
-        return {
-            **asdict(self),
-            "per_class": tuple(figures.to_dict() for figures in self.per_class),
-            "accuracy": self.accuracy,
-        }
+        return {**asdict(self), "accuracy": self.accuracy}
 
 
 def evaluate(
@@ -222,7 +212,7 @@ def per_class_metrics(names: Sequence[str], confusion: Tensor) -> tuple[ClassMet
     for place, (name, row) in enumerate(zip(names, confusion.tolist(), strict=True)):
         count, correct, predicted = sum(row), row[place], int(confusion[:, place].sum())
         others = [0 if other == place else images for other, images in enumerate(row)]
-        confused = max(others)
+        taken = max(others)
         figures.append(
             ClassMetrics(
                 name=name,
@@ -231,16 +221,11 @@ def per_class_metrics(names: Sequence[str], confusion: Tensor) -> tuple[ClassMet
                 predicted=predicted,
                 error=100 * (count - correct) / count if count else None,
                 precision=100 * correct / predicted if predicted else None,
-                top_confusion=names[others.index(confused)] if confused else None,
-                confused=confused,
+                taken_for=names[others.index(taken)] if taken else None,
+                taken=taken,
             )
         )
     return tuple(figures)
-
-
-def device_name(device: torch.device) -> str:
-    """`cpu`, or the GPU's name."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def _device_of(model: nn.Module) -> torch.device:

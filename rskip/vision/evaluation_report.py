@@ -42,7 +42,7 @@ def _figures(evaluation: Evaluation) -> str:
 def _classes(evaluation: Evaluation) -> str:
     rows = [["class", "images", "error", "precision", "most often confused with"]]
     for figures in evaluation.per_class:
-        confusion = f"{figures.top_confusion} ({figures.confused:,})" if figures.top_confusion else ""
+        confusion = f"{figures.taken_for} ({figures.taken:,})" if figures.taken_for else ""
         shares = [_NOTHING if share is None else f"{share:.2f} %" for share in (figures.error, figures.precision)]
         rows.append([figures.name, f"{figures.count:,}", *shares, confusion])
     return columns(rows, left=(0, 4), indent="  ")

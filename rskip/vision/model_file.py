@@ -22,7 +22,7 @@ from rskip.checkpoint.files import read_safetensors
 from rskip.connections import parse_connection
 from rskip.files.state import as_state
 from rskip.files.torch_file import read_torch_file, weights_difference
-from rskip.settings.check import convert, field_names, to_plain
+from rskip.settings.check import convert, to_plain
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
 from rskip.vision.cifar_resnet import SIZE, PreActConfig, preact_resnet
@@ -54,15 +54,13 @@ class _LastIterate(msgspec.Struct, frozen=True, kw_only=True):
     images: ImageDescription | None = None
 
 
-_Weights = TypedDict("_Weights", {"fc.bias": Tensor})
-
-
 class _Training(TypedDict):
-    """The content of checkpoint.pt. For your own images it also has `config`, `classes` and `images`."""
+    """The content of checkpoint.pt, whose `config` is that of the published model."""
 
-    settings: dict[str, Any]
+    config: dict[str, Any]
+    iteration: Whole
     iterations: Count
-    model: _Weights
+    model: dict[str, Tensor]
 
 
 class PublishedConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,14 +168,9 @@ def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
     source, advice = str(path), "give a file from `rskip vision train`"
     if (task := task_of_training_file(content)) not in (None, TASK):
         raise of_other_task({"task": task}, TASK).within(source=source)
-    iterations = content.get("iteration")
     if "settings" in content:
-        training = as_state(content, _Training, source=source, advice=advice)
-        settings, iterations = training["settings"], training["iterations"]
-        config = {name: settings[name] for name in field_names(PreActConfig) if name in settings}
-        config["num_classes"] = training["model"]["fc.bias"].numel()
-        kept = {name: content[name] for name in _LastIterate.__struct_fields__ if name in content}
-        content = {"config": config, "dataset": settings.get("dataset"), **kept}
+        state = as_state(content, _Training, source=source, advice=advice)
+        return _published(path, state["config"], source, state["iteration"], state["iterations"]), state["model"]
     last = as_state(content, _LastIterate, source=source, advice=advice)
     config = _config(last.config, "config", source=source)
     if last.dataset == OWN and not (last.classes and last.images):
@@ -188,7 +181,7 @@ def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
         dataset=last.dataset,
         classes=last.classes or DATASETS[last.dataset].classes,
         iteration=last.iteration,
-        iterations=iterations,
+        iterations=last.iteration,
         images=last.images,
     )
     return description, last.model
@@ -199,17 +192,24 @@ def _read_published(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
     checkpoint, source = read_safetensors(path), str(path.with_name(CONFIG))
     if checkpoint.config["task"] != TASK:
         raise of_other_task(checkpoint.config, TASK).within(source=source)
-    own = {key: value for key, value in checkpoint.config.items() if key not in OF_EVERY_TASK}
+    return _published(path, checkpoint.config, source), checkpoint.model
+
+
+def _published(
+    path: Path, content: Mapping[str, Any], source: str, iteration: int | None = None, iterations: int | None = None
+) -> ModelDescription:
+    """The description in the content of a config.json."""
+    own = {key: value for key, value in content.items() if key not in OF_EVERY_TASK}
     published = convert(own, PublishedConfig, source=source)
-    config = _config(published.model, "model", source=source)
-    description = ModelDescription(
+    return ModelDescription(
         path=path,
-        config=config,
+        config=_config(published.model, "model", source=source),
         dataset=published.dataset,
         classes=published.classes,
+        iteration=iteration,
+        iterations=iterations,
         images=published.images,
     )
-    return description, checkpoint.model
 
 
 def _config(config: Mapping[str, Any], name: str, *, source: str) -> dict[str, Any]:

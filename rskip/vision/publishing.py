@@ -14,10 +14,9 @@ from rskip.records import Record
 from rskip.settings.check import to_plain
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
-from rskip.vision.data.run_images import ensure_images
 from rskip.vision.datasets import DATASETS
 from rskip.vision.model_file import TASK, load_model
-from rskip.vision.run import DECIMALS, evaluate_model, scored_file
+from rskip.vision.run import DECIMALS, ensure_images, evaluate_model, scored_file
 from rskip.vision.settings import VisionSettings
 
 _BASELINE = ConnectionSpec("xskip", 1)  # the PreAct-ResNet's original connection, of this paper

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,20 +13,20 @@ import msgspec
 import torch
 from torch import nn
 
-from rskip.files.state import read_state
-from rskip.files.whole import atomic_file
+from rskip.files.cache import expanded_path
 from rskip.machine.device import set_gpu_arithmetic
+from rskip.settings.errors import SettingError, shown
 from rskip.tasks.process import launched
-from rskip.tasks.run import EpochLines, Run, epoch_line, precision_here
+from rskip.tasks.run import EpochLines, Run, epoch_line, once, precision_here
 from rskip.tasks.task import Outcome
-from rskip.vision.data import ImageSet, run_images
+from rskip.vision.data import ImageSet
 from rskip.vision.data.labelled_files import find_labelled_files
-from rskip.vision.data.run_images import RunImages, ensure_dataset, ensure_images, image_folder
+from rskip.vision.data.own_images import load_own_images
+from rskip.vision.datasets import DATASETS, checksums, load_dataset
 from rskip.vision.evaluation import evaluate
 from rskip.vision.model_file import build_model, load_model, model_config
 from rskip.vision.settings import TrainingSettings, VisionSettings
-from rskip.vision.training.curve import CurvePoint, read_curve
-from rskip.vision.training.training_folder import TrainingFolder
+from rskip.vision.training import CurvePoint, TrainingFolder, read_curve
 
 
 def train(run: Run[VisionSettings]) -> None:
@@ -37,7 +38,7 @@ def train(run: Run[VisionSettings]) -> None:
         find_labelled_files(Path(settings.data))
     print(f"{run.name}, seed {run.seed}", flush=True)
     folder = training_folder(run)
-    if not folder.model.exists():
+    if not scored_file(run).exists():
         run.train(
             lambda precision: train_command(run, precision=precision),
             asked=run.settings.train.precision,
@@ -48,8 +49,15 @@ def train(run: Run[VisionSettings]) -> None:
 
 def check_mirror(settings: VisionSettings, *, mirror: str) -> None:
     """See `Task.check_mirror`."""
-    if settings.train.data is None:
-        run_images.check_mirror(settings.train.dataset, mirror)
+    if settings.train.data is not None:
+        return
+    folder, named = image_folder(settings.train.dataset, mirror), DATASETS[settings.train.dataset]
+    if folder is None or named.is_in(folder):
+        return
+    problem = f"does not hold {settings.train.dataset}" if folder.is_dir() else "is not a folder"
+    files = f"{named.first_file} and the other files (also as .xz or .gz)"
+    expected = f"the folder with {named.folder} in it, or with {files}"
+    raise SettingError("mirror", f"is {shown(mirror)}, which {problem}", expected=expected)
 
 
 def training_folder(run: Run[VisionSettings]) -> TrainingFolder:
@@ -59,7 +67,7 @@ def training_folder(run: Run[VisionSettings]) -> TrainingFolder:
 
 def scored_file(run: Run[VisionSettings]) -> Path:
     """The last iterate, which is scored."""
-    return training_folder(run).model
+    return training_folder(run).path / "model.pt"
 
 
 def commands(run: Run[VisionSettings]) -> list[list[str]]:
@@ -123,16 +131,16 @@ def score(run: Run[VisionSettings]) -> Outcome:
     Metrics: error, accuracy and top5_error (%) and test_loss of the last iterate on the test images. train_loss is the
     mean over the augmented training images of the last epoch.
     """
-    settings, folder, file = run.settings.train, training_folder(run), evaluation_file(run)
+    settings = run.settings.train
     images = ensure_images(settings, mirror=run.mirror)
-    if not file.exists():
+
+    def evaluated() -> dict[str, Any]:
         print(f"evaluating in float32 for the run record, on {len(images.test):,} {images.split} images", flush=True)
-        found = evaluate_model(folder.model, dataset=settings.dataset, images=images.test, gpus=run.gpus)
-        with atomic_file(file) as temporary:
-            temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    evaluation = _read_evaluation(file)
-    model, _ = load_model(folder.model)
-    curve = read_curve(folder.curve, finished=True)
+        return evaluate_model(scored_file(run), dataset=settings.dataset, images=images.test, gpus=run.gpus)
+
+    evaluation = once(evaluation_file(run), evaluated)
+    model, _ = load_model(scored_file(run))
+    curve = read_curve(training_folder(run).curve, finished=True)
     figures = {
         "error": evaluation["error"],
         "accuracy": evaluation["accuracy"],
@@ -199,13 +207,9 @@ def sample_outputs(run: Run[VisionSettings], count: int) -> str:
     """The classes with the highest error and their most frequent confusions; empty if the file is missing."""
     if not evaluation_file(run).exists():
         return ""
-    classes = _read_evaluation(evaluation_file(run))["per_class"]
+    classes = once(evaluation_file(run))["per_class"]
     worst = sorted(classes, key=lambda each: each["error"] or 0.0, reverse=True)[:count]
     return "\n".join(["", *map(_class_line, worst)])
-
-
-def _read_evaluation(file: Path) -> dict[str, Any]:
-    return read_state(file, dict[str, Any], advice="delete it to evaluate again")
 
 
 def _class_line(figures: Mapping[str, Any]) -> str:
@@ -222,3 +226,74 @@ def artifacts(run: Run[VisionSettings]) -> dict[str, str]:
         str(evaluation_file(run)): "error per class, and the confusion matrix",
         str(scored_file(run)): "the model, for `rskip vision evaluate`",
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunImages:
+    """The images that a run is scored on, and a description of all its images.
+
+    :param test: the test images; without test images of your own, the validation images.
+    :param split: name of the split in `test`: "test", or "valid" for your own images.
+    :param described: description for the run's record.
+    """
+
+    test: ImageSet
+    size: int | None = None
+    split: str = "test"
+    described: dict[str, Any]
+
+
+def ensure_images(settings: TrainingSettings, *, mirror: str | None) -> RunImages:
+    """The images of a run's settings, a dataset's or your own.
+
+    :raises FileNotFoundError, ValueError: as `ensure_dataset` or `load_own_images`.
+    """
+    if settings.data is None:
+        images = ensure_dataset(settings.dataset, mirror=mirror)
+        described = {
+            "dataset": settings.dataset,
+            "images": {split: len(each) for split, each in images.items()},
+            "classes": len(images["train"].classes),
+            "md5": dict(sorted(checksums(settings.dataset).items())),
+        }
+        return RunImages(test=images["test"], described=described)
+    preact = settings.model == "preact_resnet"
+    own = load_own_images(find_labelled_files(Path(settings.data)), size=settings.size, preact=preact, scored=True)
+    about = own.description
+    described = {
+        "dataset": about.name,
+        "images": dict(about.counts),
+        "classes": len(own.train.classes),
+        "scored_on": own.split,
+        "sha256": dict(about.sha256),
+    }
+    return RunImages(test=own.held_out, size=about.size, split=own.split, described=described)
+
+
+def ensure_dataset(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
+    """The images of both splits, "train" and "test".
+
+    :param mirror: as for `image_folder`; None: the cache, to which a missing dataset is downloaded.
+    :raises FileNotFoundError: a file is missing.
+    :raises ValueError: a file is damaged.
+    """
+    folder = image_folder(dataset, mirror)
+    return {
+        split: load_dataset(dataset, folder, train=split == "train", download=mirror is None)
+        for split in ("train", "test")
+    }
+
+
+def image_folder(dataset: str, mirror: str | None) -> Path | None:
+    """The folder of the images in a mirror; None: the cache.
+
+    :param mirror: the folder of the batches, its parent, or a folder with `dataset` in it that is one of these.
+    :raises ValueError: the mirror is an address, or is in the home of an unknown user.
+    """
+    if mirror is None:
+        return None
+    named = DATASETS[dataset]
+    if "://" in mirror:
+        raise SettingError.of_value("mirror", mirror, f"a folder, such as one with {named.folder} in it")
+    folder = expanded_path(mirror, "mirror")
+    return folder / dataset if not named.is_in(folder) and named.is_in(folder / dataset) else folder

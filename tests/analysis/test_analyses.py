@@ -247,7 +247,8 @@ def test_models_are_looked_up_as_connections_paths_and_names(few_images, tmp_pat
         with pytest.raises(SettingError) as error:
             signals([model])
         assert expected in str(error.value).replace("'", "") and len(str(error.value)) <= 160, str(error.value)
-    torch.save({"settings": {}, "optimiser": {}, "iteration": 3, "text": ""}, "checkpoint.pt")
+    of_text = {"settings": {}, "optimiser": {}, "iteration": 3, "config": {"task": "language_modeling"}}
+    torch.save(of_text, "checkpoint.pt")
     with pytest.raises(ValueError, match="^checkpoint.pt was written by `rskip lm train`: give the folder"):
         signals(["checkpoint.pt"])
     with pytest.raises(SettingError, match="contain the model 1xskip, depth 8, twice"):

@@ -289,7 +289,10 @@ def test_changed_settings_in_a_safetensors(tied_model, tmp_path):
         ([1, 2], "holds a list"),
         ({"weights": {}}, "expected 'model', and"),
         ({"model": {"a": torch.ones(1)}}, "expected 'model', and 'cfg' or 'args'"),
-        ({"settings": {}, "optimiser": {}, "iteration": 3, "text": ""}, "written by `rskip lm train`: give the folder"),
+        (
+            {"settings": {}, "optimiser": {}, "iteration": 3, "config": {"task": "language_modeling"}},
+            "written by `rskip lm train`: give the folder",
+        ),
         ({"settings": {}, "optimiser": {}, "iteration": 3}, "written by `rskip vision train`"),
         ({"config": {}, "dataset": "images", "iteration": 3}, "or evaluate the file with `rskip vision evaluate`$"),
     ],

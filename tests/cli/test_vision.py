@@ -24,11 +24,9 @@ from rskip.tasks.process import DIVERGED
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
 from rskip.vision.data import ImageSet
 from rskip.vision.model_file import load_model
-from rskip.vision.training import TrainingSettings, read_curve
-from rskip.vision.training.choices import slow_rank
-from rskip.vision.training.training_run import TrainingRun
+from rskip.vision.training import TrainingRun, TrainingSettings, read_curve, slow_rank
 
-LOOP = sys.modules["rskip.vision.training.train"]
+LOOP = sys.modules["rskip.vision.training"]
 CLASSES = ("airplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHORT = ("--depth", "8", "--batch-size", "16", "--iterations", "5", "--set", "warmup_iterations=2", "milestones=[4]")
 RECIPE = """\

@@ -15,10 +15,9 @@ from PIL import Image
 from rskip.cli.main import main
 from rskip.vision import Classifier
 from rskip.vision.data import ImageSet
-from rskip.vision.training import read_curve
-from rskip.vision.training.choices import own_schedule
+from rskip.vision.training import own_schedule, read_curve
 
-LOOP = sys.modules["rskip.vision.training.train"]
+LOOP = sys.modules["rskip.vision.training"]
 pytest.importorskip("torchvision")
 SHORT = ("--depth", "8", "--precision", "float32", "--batch-size", "16", "--epochs", "3")
 
@@ -148,7 +147,7 @@ def test_a_training_resumes_with_its_images_wherever_they_are(
     moved.parent.mkdir()
     moved.symlink_to(photos)
     (tmp_path / "other").symlink_to(photos / "train")  # split otherwise
-    message = "from a training run on other images (colours, 48 train, 12 test) than these (other, 42 train, 6 valid)"
+    message = "from a training run with other settings (images: the files have changed since the earlier run)"
     refused(capsys, message, *command, str(stopped), "--data", str(tmp_path / "other"))
     assert main(["vision", *command, str(stopped), "--data", str(moved)]) == 0
     assert main(["vision", *command, str(tmp_path / "whole"), "--data", str(photos)]) == 0

@@ -14,7 +14,7 @@ from rskip.vision.data import ImageSet
 from rskip.vision.evaluation import evaluate
 from rskip.vision.training import TrainingSettings, train
 
-LOOP = sys.modules["rskip.vision.training.train"]
+LOOP = sys.modules["rskip.vision.training"]
 SETTINGS: dict[str, Any] = {
     "depth": 8, "batch_size": 16, "iterations": 18, "milestones": (), "warmup_iterations": 2, "clip_norm": 1.0,
 }  # fmt: skip

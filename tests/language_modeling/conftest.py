@@ -54,9 +54,9 @@ def small() -> dict[str, Any]:
 def train_here(prepared: Path) -> Callable[..., None]:
     """Trains or resumes on the CPU, to the end."""
 
-    def run(folder: Path, *, seed: int = 5, observer: Any = None, **changes: Any) -> None:
+    def run(folder: Path, *, seed: int = 5, tracker: Any = None, **changes: Any) -> None:
         settings = TrainingSettings(**{**SETTINGS, **changes})
-        train(settings, data=load_data(prepared), folder=folder, seed=seed, device="cpu", observer=observer)
+        train(settings, data=load_data(prepared), folder=folder, seed=seed, device="cpu", tracker=tracker)
 
     return run
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,10 +29,16 @@ from rskip.language_modeling.data import load_data
 from rskip.language_modeling.evaluation import text_loss
 from rskip.language_modeling.model_file import load_language_model, model_config
 from rskip.language_modeling.settings import TrainingSettings, learning_rate
-from rskip.language_modeling.training import read_curve, train
-from rskip.language_modeling.training.training_run import TrainingBatches, TrainingRun, iteration_seed, parameter_groups
+from rskip.language_modeling.training import (
+    TrainingBatches,
+    TrainingRun,
+    iteration_seed,
+    parameter_groups,
+    read_curve,
+    train,
+)
 from rskip.machine.ranks import Ranks
-from rskip.tasks.loop import Diverged, Interrupted
+from rskip.tasks.training import Diverged, Interrupted
 from tests.language_modeling.conftest import SETTINGS
 
 DOUBLE: dict[str, Any] = {
@@ -67,8 +74,8 @@ def test_batches_are_sequences_at_offsets_that_seed_and_iteration_determine() ->
         return TrainingBatches(tokens, batch_size=5, context=8, seed=seed, device=cpu, ranks=ranks)
 
     one = batches(1, Ranks())
-    inputs, targets = one.batch(3)
-    assert inputs.shape == targets.shape == (5, 8) and torch.equal(targets, inputs + 1)
+    inputs, targets, count = one.batch(3)
+    assert inputs.shape == targets.shape == (5, 8) and count == 40 and torch.equal(targets, inputs + 1)
     assert torch.equal(inputs, inputs[:, :1] + torch.arange(8))
     parts = [batches(1, Ranks(rank, 2)).batch(3)[0] for rank in (0, 1)]
     assert torch.equal(parts[0], inputs[::2]) and torch.equal(parts[1], inputs[1::2])
@@ -102,7 +109,12 @@ def test_only_matrices_decay_and_the_initial_weights_are_gpt2s() -> None:
 
 
 def test_a_training_learns_and_its_curve_has_the_losses_of_its_model(
-    trained: Path, train_here: Callable[..., None], prepared: Path, tmp_path: Path
+    trained: Path,
+    train_here: Callable[..., None],
+    prepared: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     points = read_curve(trained / "curve.jsonl", finished=True)
     assert [point.iteration for point in points] == [6, 11]
@@ -110,8 +122,17 @@ def test_a_training_learns_and_its_curve_has_the_losses_of_its_model(
     loss = text_loss(found.model, data.splits["valid"], context=8, start=data.tokens.dictionary.eos_index)
     assert (loss.loss, loss.tokens) == (points[-1].valid_loss, len(data.splits["valid"]))
     assert found.corpus == "cats"
-    train_here(tmp_path, iterations=150, lr=1e-2, final_lr=1e-3, evaluate_every=150, shape="llama")
-    assert read_curve(tmp_path / "curve.jsonl")[-1].valid_loss < 0.6 * points[-1].valid_loss
+    logged: list[Any] = []
+    wandb = SimpleNamespace(log=lambda values, *, step: logged.append((step, values)))
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **options: logged.append(options) or wandb))
+    settings = {"iterations": 150, "lr": 1e-2, "final_lr": 1e-3, "evaluate_every": 150, "shape": "llama"}
+    train_here(tmp_path, tracker="wandb", **settings)
+    (last,) = read_curve(tmp_path / "curve.jsonl")
+    assert last.valid_loss < 0.6 * points[-1].valid_loss
+    assert " s per iteration: about " in capsys.readouterr().err
+    options, (step, values) = logged
+    assert (options["mode"], options["config"]["settings"]["lr"]) == ("offline", 1e-2)
+    assert (step, values["valid/loss"], values["lr"]) == (150, last.valid_loss, last.lr)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -265,7 +286,7 @@ def test_every_family_takes_a_step(family: Any, prepared: Path) -> None:
     data, cpu = load_data(prepared), torch.device("cpu")
     model = untrained_language_model(model_config(settings, len(data.tokens.dictionary)))
     batches = TrainingBatches(data.splits["train"], batch_size=4, context=8, seed=1, device=cpu, ranks=Ranks())
-    inputs, targets = batches.batch(0)
+    inputs, targets, _ = batches.batch(0)
     loss = torch.nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
     loss.backward()
     assert loss.isfinite() and all(each.grad is None or each.grad.isfinite().all() for each in model.parameters())

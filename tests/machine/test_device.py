@@ -10,7 +10,7 @@ import torch.distributed as distributed
 
 from rskip.machine.device import bfloat16_is_slow, gpu_of_its_own, usable_device
 from rskip.machine.ranks import Ranks
-from rskip.tasks.loop import process_group
+from rskip.tasks.training import process_group
 
 
 def test_a_gpu_that_is_not_there(emulated_cuda):

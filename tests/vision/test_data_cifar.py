@@ -8,7 +8,6 @@ import os
 import pickle
 import shutil
 import tarfile
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,35 +177,6 @@ def test_a_download_leaves_the_files_and_nothing_else(tiny, tmp_path):
     assert np.array_equal(images.images, tiny.pixels[:20])
     assert [path.name for path in root.iterdir()] == [FOLDER]
     assert sorted(os.listdir(root / FOLDER)) == sorted(os.listdir(tiny.folder))
-
-
-def test_a_failed_download_says_what_to_do(tiny, address, tmp_path, monkeypatch):
-    root = tmp_path / "data"
-    place = rf"or put the archive cifar-10-python\.tar\.gz into {root}$"
-    for url, error, reason in (
-        (f"{address}/nowhere", FileNotFoundError, "the server answered 404 Not Found: check the URL"),
-        (f"{address}/{FOLDER}/test_batch", ValueError, "the file has the md5 .*, expected .*: try again"),
-        ("http://127.0.0.1:9/archive", OSError, r"download failed in 5 attempts \(.* refused\): run it again"),
-    ):
-        monkeypatch.setattr(datasets.CIFAR10, "url", url)
-        with pytest.raises(error, match=rf"^{url}: {reason}, {place}"):
-            load_cifar("cifar10", root, train=True, download=True)
-        assert list(root.iterdir()) == []
-
-
-def test_several_that_want_it_at_once_download_it_once(tiny, server, tmp_path):
-    loaded = []
-    root = tmp_path / "data"
-    threads = [
-        threading.Thread(target=lambda: loaded.append(len(load_cifar("cifar10", root, train=True, download=True))))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert loaded == [20] * 4
-    assert len(server.requests) == 1
 
 
 @pytest.fixture

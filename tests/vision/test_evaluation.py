@@ -75,12 +75,12 @@ def test_figures_are_those_counted_by_hand(images, batch_size):
     assert found.loss == pytest.approx(sum(losses) / 8, rel=1e-6)
     assert found.classes == CLASSES
     cat, dog, ship, frog, deer, car = found.per_class
-    assert (cat.count, cat.correct, cat.predicted, cat.error, cat.top_confusion) == (2, 1, 3, 50, "dog")
-    assert (cat.precision, cat.confused) == (pytest.approx(100 / 3), 1)
-    assert (dog.error, dog.precision, dog.top_confusion, dog.confused) == (pytest.approx(200 / 3), 50, "cat", 2)
-    assert (ship.error, ship.precision, ship.top_confusion) == (100, None, "car")
-    assert (frog.error, frog.precision, frog.top_confusion, frog.confused) == (0, 100, None, 0)
-    assert (deer.count, deer.error, deer.precision, deer.top_confusion) == (0, None, None, None)
+    assert (cat.count, cat.correct, cat.predicted, cat.error, cat.taken_for) == (2, 1, 3, 50, "dog")
+    assert (cat.precision, cat.taken) == (pytest.approx(100 / 3), 1)
+    assert (dog.error, dog.precision, dog.taken_for, dog.taken) == (pytest.approx(200 / 3), 50, "cat", 2)
+    assert (ship.error, ship.precision, ship.taken_for) == (100, None, "car")
+    assert (frog.error, frog.precision, frog.taken_for, frog.taken) == (0, 100, None, 0)
+    assert (deer.count, deer.error, deer.precision, deer.taken_for) == (0, None, None, None)
     assert (car.error, car.precision) == (0, 50)
     dogs = found.to_dict()["per_class"][1]  # the names in evaluation.json
     assert dogs == {

@@ -21,7 +21,7 @@ from rskip.tasks.process import DIVERGED, CommandFailed, TrainingDiverged
 from rskip.vision import Classifier
 from rskip.vision.data import ImageSet, evaluation_batches
 from rskip.vision.model_file import load_model
-from rskip.vision.training.training_run import TrainingRun
+from rskip.vision.training import TrainingRun
 from rskip.zoo.loading import load_entry
 from rskip.zoo.registry import read_registry
 
@@ -61,7 +61,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to run in, with the recipe; the command of a training is called in this process."""
     pytest.importorskip("torchvision")
     monkeypatch.chdir(tmp_path)
-    for module in ("rskip.vision.data.run_images", "rskip.vision.training.train", "rskip.vision.datasets"):
+    for module in ("rskip.vision.run", "rskip.vision.training", "rskip.vision.datasets"):
         monkeypatch.setattr(import_module(module), "load_dataset", load_pictures)
     monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: True)
 

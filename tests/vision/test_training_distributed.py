@@ -26,12 +26,20 @@ from rskip.cli.main import main as rskip_main
 from rskip.connections.norms import BatchNorm
 from rskip.machine.ranks import Ranks
 from rskip.vision.data import ImageSet, TrainingBatches
-from rskip.vision.training import Interrupted, Observer, TrainingFolder, TrainingSettings, read_curve, train
-from rskip.vision.training.training_run import TrainingRun
+from rskip.vision.training import (
+    Interrupted,
+    Observer,
+    TrainingFolder,
+    TrainingRun,
+    TrainingSettings,
+    image_training,
+    read_curve,
+    train,
+)
 from tests.vision.conftest import noise
 
-LOOP = sys.modules["rskip.vision.training.train"]
-RUN = sys.modules["rskip.vision.training.training_run"]
+LOOP = sys.modules["rskip.vision.training"]
+RUN = sys.modules["rskip.vision.training"]
 SETTINGS: dict[str, Any] = {
     "depth": 8,
     "batch_size": 16,
@@ -156,7 +164,7 @@ def test_a_signal_to_one_process_stops_both_and_they_go_on(one, two, monkeypatch
     folder, errors = two
     assert errors.count("stopped by SIGTERM after 8 iterations") == 1
     checkpoint = torch.load(folder / "stopped" / "checkpoint.pt", weights_only=True)
-    assert [session["from"] for session in checkpoint["pieces"]] == [0, 8]
+    assert [session["from"] for session in checkpoint["sessions"]] == [0, 8]
     assert largest_difference(folder / "stopped", one / "1xskip") < 1e-9
     losses, expected = (
         [point.train_loss for point in read_curve(each)]
@@ -181,13 +189,12 @@ def test_a_mistake_is_reported_once_and_before_work(two):
     ):
         assert errors.count(line) == 1, errors
     assert errors.count("error: ") == 3 and "Traceback" not in errors
-    assert not (folder / "synced").exists()
 
 
 def test_on_gpus_batch_norm_is_pytorchs_synchronised_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(TrainingRun, "_wrapped", lambda self: self.model)
+    monkeypatch.setattr("rskip.tasks.training.averaging", lambda model, *_: model)
     runs = [
-        TrainingRun(
+        image_training(
             TrainingSettings(**{**SETTINGS, "connection": "2rskip+bn", "sync_batch_norm": synced}),
             images=noise(37),
             test_images=noise(20),

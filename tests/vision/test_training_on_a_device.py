@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from rskip.machine.ranks import Ranks
-from rskip.vision.training import TrainingFolder, TrainingSettings, read_curve, train
-from rskip.vision.training.training_run import TrainingRun
+from rskip.tasks.training import check_precision
+from rskip.vision.training import TrainingFolder, TrainingRun, TrainingSettings, image_training, read_curve, train
 from tests.vision.conftest import noise
 
-LOOP = sys.modules["rskip.vision.training.train"]
+LOOP = sys.modules["rskip.vision.training"]
 SETTINGS: dict[str, Any] = {"depth": 8, "batch_size": 4, "milestones": (), "warmup_iterations": 2}
 
 
 def training(folder: Path, **settings: Any) -> TrainingRun:
     """On the pretend GPU, after two iterations."""
-    run = TrainingRun(
+    run = image_training(
         TrainingSettings(**{**SETTINGS, "iterations": 50, **settings}),
         images=noise(12), test_images=noise(8), files=TrainingFolder(folder), seed=1, device=torch.device("cuda", 0),
         ranks=Ranks(),
@@ -96,12 +96,11 @@ def test_a_training_is_the_cpus_and_goes_on_from_its_checkpoint_and_back(tmp_pat
 
 
 def test_a_gpu_without_bfloat16_is_named(monkeypatch):
-    monkeypatch.setattr(LOOP, "device_name", lambda place: "Tesla V100")
-    monkeypatch.setattr(LOOP, "bfloat16_is_slow", lambda place: place.index == 1)
-    settings = TrainingSettings(precision="bfloat16")
-    LOOP._check_device(settings, torch.device("cuda", 0))
+    monkeypatch.setattr("rskip.tasks.training.device_name", lambda place: "Tesla V100")
+    monkeypatch.setattr("rskip.tasks.training.bfloat16_is_slow", lambda place: place.index == 1)
+    check_precision("bfloat16", torch.device("cuda", 0))
     with pytest.raises(ValueError) as error:
-        LOOP._check_device(settings, torch.device("cuda", 1))
+        check_precision("bfloat16", torch.device("cuda", 1))
     assert str(error.value) == (
         "precision is 'bfloat16' and cuda:1 is a Tesla V100, without bfloat16: expected float32; "
         "or hide it with CUDA_VISIBLE_DEVICES"

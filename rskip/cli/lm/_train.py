@@ -15,8 +15,8 @@ from rskip.machine.ranks import Ranks
 from rskip.machine.workers import end_with_parent
 from rskip.settings.check import convert
 from rskip.settings.user_dir import suggested_command
-from rskip.tasks.loop import Diverged, Interrupted, process_group
 from rskip.tasks.process import DIVERGED
+from rskip.tasks.training import Diverged, Interrupted, process_group
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,7 +31,13 @@ def run(args: argparse.Namespace) -> int:
             observer = probe_of(args, settings.connection, ranks)
         try:
             result = train(
-                settings, data=data, folder=args.output, seed=args.seed, device=args.device, observer=observer
+                settings,
+                data=data,
+                folder=args.output,
+                seed=args.seed,
+                device=args.device,
+                tracker=args.tracker,
+                observer=observer,
             )
         except Interrupted as error:
             print(f"rskip lm train: {error}", file=sys.stderr)

@@ -22,7 +22,7 @@ from rskip.vision.evaluation import evaluate, evaluation_batch, recalibrate
 from rskip.vision.evaluation_report import draw_confusion, text_form
 from rskip.vision.model_file import TASK, ModelDescription, load_model
 from rskip.vision.settings import images_name
-from rskip.vision.training.training_folder import TrainingFolder
+from rskip.vision.training import TrainingFolder
 
 
 @out_of_memory_as_mistake()

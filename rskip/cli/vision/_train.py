@@ -25,14 +25,13 @@ from rskip.machine.ranks import Ranks
 from rskip.machine.workers import end_with_parent
 from rskip.settings.check import convert
 from rskip.settings.user_dir import suggested_command
-from rskip.tasks.loop import Diverged, Interrupted, process_group
 from rskip.tasks.process import DIVERGED
+from rskip.tasks.training import Diverged, Interrupted, process_group
 from rskip.vision.data.labelled_files import LAYOUT, find_labelled_files, kind_of_images
 from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import OutputsNotFinite
 from rskip.vision.settings import OWN, TrainingSettings
-from rskip.vision.training import train
-from rskip.vision.training.choices import choose, own_schedule, slow_rank
+from rskip.vision.training import choose, own_schedule, slow_rank, train
 
 BEST_PRECISION = "bfloat16"  # where the device has instructions for it
 
@@ -59,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
                 download=args.download,
                 seed=args.seed,
                 device=args.device,
-                tensorboard=args.tensorboard,
+                tracker=args.tracker,
                 observer=observer,
                 notes=notes,
             )
@@ -74,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         given = [] if data is None else ["--data", str(data)]
         evaluation = suggested_command("rskip", "vision", "evaluate", str(args.output), *given)
         print(
-            f"{result.model_file}: {result.name}: {result.evaluated_on} error {result.test_error:.2f} % in "
+            f"{result.model_file}: {result.name}: {result.evaluated_on} error {result.points[-1].test_error:.2f} % in "
             f"{settings.precision} after {result.iteration:,} iterations ({result.seconds / 60:,.1f} min)\n"
             f"error per class: {evaluation}"
         )

@@ -45,7 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     change = "warmup_iterations=0 milestones=[8000,12000]"
     add_training_arguments(parser, change=change, without_probe="the recipe's probe")
     add_data_arguments(parser)
-    parser.add_argument("--tensorboard", action="store_true", help="also write the curve for TensorBoard, in --output")
     add_options(parser.add_argument_group("model"), TrainingSettings, only=MODEL)
     add_options(parser.add_argument_group("training"), TrainingSettings, only=SCHEDULE)
     machine = parser.add_argument_group("machine")

@@ -350,17 +350,14 @@ def _arrays_of(name: str, arrays: Mapping[str, np.ndarray], images_key: str, lab
             raise ValueError(f"{name} holds {other} without {key}: expected both")
     images, labels = arrays[images_key], arrays[labels_key]
     channels = images.shape[3] if images.ndim == 4 else 1
-    if images.dtype != np.uint8 or images.ndim not in (3, 4) or channels not in (1, 3, 4) or 0 in images.shape[1:]:
-        raise ValueError(
-            f"{name}: {images_key} is {images.dtype} of shape {images.shape}: expected uint8 of shape "
-            "(N, height, width) or (N, height, width, 1, 3 or 4)"
-        )
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if labels.dtype.kind not in "iub" or labels.shape != images.shape[:1]:
+    pixels = images.dtype == np.uint8 and images.ndim in (3, 4) and channels in (1, 3, 4) and 0 not in images.shape[1:]
+    if not pixels or labels.dtype.kind not in "iub" or labels.shape != images.shape[:1]:
         raise ValueError(
-            f"{name}: {labels_key} is {labels.dtype} of shape {labels.shape}: expected whole numbers of shape "
-            f"({len(images)},), one class per image"
+            f"{name}: {images_key} is {images.dtype} of shape {images.shape}, {labels_key} is {labels.dtype} of shape "
+            f"{labels.shape}: expected uint8 of shape (N, height, width) or (N, height, width, 1, 3 or 4), and whole "
+            "numbers of shape (N,)"
         )
     if images.ndim == 4 and channels == 1:
         images = images[..., 0]
@@ -386,12 +383,5 @@ def _npz_class_names(
         return tuple(names)
     if known is not None:
         return tuple(known)
-    first = next(iter(parts.values()))
-    labels = {*first.labels}
-    highest = max(labels, default=-1)
-    if highest >= len(labels) and min(labels) >= 0:  # some number is missing
-        missing = next(number for number in range(highest) if number not in labels)
-        raise ValueError(
-            f"{name}: the labels go up to {highest}, but {missing} is missing: number the classes from 0, without gaps"
-        )
-    return tuple(map(str, range(highest + 1)))
+    labels = {*next(iter(parts.values())).labels}
+    return tuple(map(str, range(min(max(labels, default=-1), len(labels)) + 1)))  # checked later: without gaps

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -26,31 +25,12 @@ PADDING = 4  # pixels at each edge before a crop
 MIN_AREA = 0.25  # minimum share of the image in a random resized crop, whose side ratio is 3/4 to 4/3
 
 
-class Pixels(Protocol):
-    """Images of one size: a tensor (N, 3, H, W) of uint8, or images that are decoded when they are used."""
-
-    device: torch.device
-
-    @property
-    def shape(self) -> torch.Size: ...
-
-    def to(self, device: torch.device | str, /) -> Pixels: ...
-
-    def index_select(self, dim: int, index: Tensor, /) -> Tensor: ...
-
-
-@runtime_checkable
-class ReadsAhead(Protocol):
-    """Images that are decoded faster when the next rows are known."""
-
-    def read_ahead(self, index: Tensor) -> None: ...
-
-
 @dataclass(frozen=True, eq=False)
 class ImageSet:
     """Images, their classes, and the mean and standard deviation for normalisation.
 
     :param images: uint8. Shape: (N, 3, H, W), with 32 by 32 pixels in a dataset.
+    :param on_disk: whether `images` is a file in virtual memory, of which only batches are moved to a device.
     :param labels: numbers of the classes, int64. Shape: (N,).
     :param classes: names of the classes, in the order of their numbers.
     :param mean: mean of each channel of the training images, with values from 0 to 1. Default: CIFAR-10's.
@@ -60,21 +40,23 @@ class ImageSet:
         None: a model's input has the size of the images.
     """
 
-    images: Pixels
+    images: Tensor
     labels: Tensor
     classes: tuple[str, ...]
     mean: tuple[float, float, float] = DATASETS["cifar10"].mean
     std: tuple[float, float, float] = DATASETS["cifar10"].std
     padding: int = PADDING
     size: int | None = None
+    on_disk: bool = False
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def to(self, device: torch.device | str) -> ImageSet:
-        """The same image set on `device`."""
-        images = self.images.to(device)
-        return dataclasses.replace(self, images=images, labels=self.labels.to(images.device))
+        """The same image set on `device`, or itself if it is on the disk."""
+        if self.on_disk:
+            return self
+        return dataclasses.replace(self, images=self.images.to(device), labels=self.labels.to(device))
 
     def chosen(self, rows: Tensor) -> ImageSet:
         """The images in these rows, in memory. Shape of `rows`: (n,)."""
@@ -89,21 +71,6 @@ class _Epoch:
     order: Tensor
     crops: Tensor
     flips: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class BatchPlan:
-    """The plan of a rank's part of a batch, from which `TrainingBatches.make` computes it.
-
-    :param rows: rows of the images in their set (n,).
-    :param crops: arguments of `crop_and_flip` (n, 2), or of `resized_crops` (n, 4); `flips` (n,) likewise.
-    :param count: number of images in the batch, over all ranks.
-    """
-
-    rows: Tensor
-    crops: Tensor
-    flips: Tensor
-    count: int
 
 
 class TrainingBatches:
@@ -162,37 +129,22 @@ class TrainingBatches:
         :returns: normalised images (n, 3, H, W), their labels (n,), and the number of images of all ranks. n is 0 if a
             last batch has fewer images than there are ranks.
         """
-        plan = self.plan(iteration)
-        return *self.make(plan), plan.count
-
-    def plan(self, iteration: int) -> BatchPlan:
-        """The plan from which `batch` makes this rank's part."""
         number, place = divmod(iteration, self.batches_per_epoch)
-        epoch = self._draw(number)
-        part, end = self._part(place)
-        if isinstance(self._images.images, ReadsAhead) and place + 1 < self.batches_per_epoch:
-            self._images.images.read_ahead(epoch.order[self._part(place + 1)[0]])
-        begin = place * self._batch_size
-        return BatchPlan(epoch.order[part], epoch.crops[part], epoch.flips[part], end - begin)
-
-    def _part(self, place: int) -> tuple[slice, int]:
-        """The slice of an epoch's order with this rank's part of a batch, and the end of the batch."""
+        epoch, size = self._draw(number), self._images.size
         begin = place * self._batch_size
         end = min(begin + self._batch_size, len(self._images))
-        return slice(begin + self._rank, end, self._world_size), end
-
-    def make(self, plan: BatchPlan) -> tuple[Tensor, Tensor]:
-        """The images and labels of a plan. Images in memory are computed only on the device."""
-        images = self._images.images.index_select(0, plan.rows)  # several times as fast as images[rows] on a CPU
-        images, size = images.to(self._device), self._images.size
+        part = slice(begin + self._rank, end, self._world_size)
+        rows, crops, flips = epoch.order[part], epoch.crops[part], epoch.flips[part]
+        # images in memory are computed only on the device; several times as fast as images[rows] on a CPU
+        images = self._images.images.index_select(0, rows).to(self._device)
         if not self._augment:
             images = centre(images, size)
         elif size is None:
-            images = crop_and_flip(images, plan.crops, plan.flips, padding=self._images.padding)
+            images = crop_and_flip(images, crops, flips, padding=self._images.padding)
         else:
-            images = resized_crops(images, plan.crops, plan.flips, size=size)
+            images = resized_crops(images, crops, flips, size=size)
         pixels = normalise(images, self._mean, self._std, dtype=self._dtype, channels_last=self._channels_last)
-        return pixels, self._images.labels[plan.rows].to(self._device)
+        return pixels, self._images.labels[rows].to(self._device), end - begin
 
     def _draw(self, number: int) -> _Epoch:
         """The random numbers of an epoch, which are cached until another epoch is requested."""
@@ -222,10 +174,7 @@ def evaluation_batches(
     :param images: images on any device. They are moved to `device` batch by batch.
     """
     mean, std = _mean_and_std(images, device)
-    parts = torch.arange(len(images), device=images.images.device).split(batch_size)
-    for number, rows in enumerate(parts):
-        if isinstance(images.images, ReadsAhead) and number + 1 < len(parts):
-            images.images.read_ahead(parts[number + 1])
+    for rows in torch.arange(len(images), device=images.images.device).split(batch_size):
         batch = centre(images.images.index_select(0, rows).to(device), images.size)
         pixels = normalise(batch, mean, std, channels_last=channels_last)
         yield pixels, images.labels[rows].to(device)

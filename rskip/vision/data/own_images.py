@@ -8,8 +8,11 @@ they are resized to 8/7 S; training crops random parts, and evaluation the centr
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import statistics
+import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,11 +23,12 @@ import torch
 from torch import Tensor
 
 from rskip.extras import extra
+from rskip.files.cache import cache_folder
 from rskip.files.decoding import FORMATS, OTHER_FORMAT, ImageError
 from rskip.machine.environment import available_cores
 from rskip.settings.kinds import Whole
 from rskip.vision.data.labelled_files import ALL, LabelledFiles, Part, listed
-from rskip.vision.data.loader import ImageSet, Pixels
+from rskip.vision.data.loader import ImageSet
 from rskip.vision.settings import MIN_TORCHVISION_SIZE
 from rskip.vision.transforms import square
 
@@ -146,9 +150,7 @@ def load_own_images(
         counts={part: len(content) for part, content in parts.items()},
         sha256={part: _checksum(content, looked[part]) for part, content in parts.items()},
     )
-    images, held_out = (
-        _image_set(each.images, each.part.labels, files.classes, description) for each in (train, other)
-    )
+    images, held_out = (_image_set(each, files.classes, description) for each in (train, other))
     return OwnImages(images, held_out, split, description, notes)
 
 
@@ -177,53 +179,21 @@ def load_split(files: LabelledFiles, split: str | None, description: ImageDescri
         raise ValueError(f"{files.path} has no {split} images: expected --split {' or '.join(parts)}")
     decoded = _decode(parts[split], split, description.stored_size, shown=True)
     _refuse_unreadable(decoded.wrong, of=len(parts[split]))
-    return split, _image_set(decoded.images, parts[split].labels, files.classes, description)
+    return split, _image_set(decoded, files.classes, description)
 
 
-def _image_set(pixels: Any, labels: Sequence[int], classes: tuple[str, ...], description: ImageDescription) -> ImageSet:
+def _image_set(decoded: _Decoded, classes: tuple[str, ...], description: ImageDescription) -> ImageSet:
     size = description.size
     return ImageSet(
-        pixels,
-        torch.tensor(labels, dtype=torch.int64),
+        decoded.images,
+        torch.tensor(decoded.part.labels, dtype=torch.int64),
         classes,
         description.mean,
         description.std,
         padding=size // 8,
         size=None if size == description.stored_size else size,
+        on_disk=decoded.on_disk,
     )
-
-
-class DecodedOnDemand:
-    """Images that threads decode and resize to `side` pixels whenever they are used, so they need not fit in memory.
-
-    The values are the same as in a tensor of all images.
-    """
-
-    device = torch.device("cpu")
-
-    def __init__(self, part: Part, side: int) -> None:
-        self._part, self._side, self._readers = part, side, _readers()
-        self._ahead: dict[tuple[int, ...], list[Future[np.ndarray]]] = {}
-
-    @property
-    def shape(self) -> torch.Size:
-        return torch.Size((len(self._part), 3, self._side, self._side))
-
-    def to(self, _: torch.device | str) -> DecodedOnDemand:
-        return self  # only batches are moved to a device
-
-    def index_select(self, dim: int, index: Tensor) -> Tensor:
-        futures = self._ahead.pop(tuple(index.tolist()), None) or self._begin(index)
-        images = np.empty((len(futures), *self.shape[1:]), np.uint8)
-        for place, future in enumerate(futures):
-            images[place] = future.result().transpose(2, 0, 1)
-        return torch.from_numpy(images)
-
-    def read_ahead(self, index: Tensor) -> None:
-        self._ahead = {**dict([*self._ahead.items()][-1:]), tuple(index.tolist()): self._begin(index)}
-
-    def _begin(self, index: Tensor) -> list[Future[np.ndarray]]:
-        return [self._readers.submit(_pixels, self._part, row, self._side) for row in index.tolist()]
 
 
 def _readers() -> ThreadPoolExecutor:
@@ -256,14 +226,15 @@ def _checksums_and_sizes(part: Part, name: str, *, shown: bool) -> list[tuple[st
 class _Decoded:
     """The images of a part.
 
-    images: in memory, or decoded on demand.
+    images: in memory; `on_disk`: in a file in virtual memory.
     wrong: errors of the images that can't be read.
     sums, squares: sums of each channel's values and of their squares. Shape: (3,).
     brightest: the largest value.
     """
 
     part: Part
-    images: Pixels
+    images: Tensor
+    on_disk: bool
     wrong: list[str]
     sums: np.ndarray
     squares: np.ndarray
@@ -279,14 +250,13 @@ class _Decoded:
 
 
 def _decode(part: Part, name: str, side: int, *, shown: bool) -> _Decoded:
-    """Reads every image once. Images that need more memory than `memory_limit()` are decoded whenever they are used."""
-    count = len(part)
-    kept = np.empty((count, 3, side, side), np.uint8) if count * side * side * 3 <= memory_limit() else None
+    """Reads every image once."""
+    kept = _space((len(part), 3, side, side))
     sums, squares = np.zeros(3, np.int64), np.zeros(3, np.int64)
     wrong: list[str] = []
     brightest = 0
-    with _readers() as readers, Progress(f"reading {name}", total=count, unit="image", shown=shown) as progress:
-        for row, pixels in enumerate(_each(readers, lambda row: _try_pixels(part, row, side), count)):
+    with _readers() as readers, Progress(f"reading {name}", total=len(part), unit="image", shown=shown) as progress:
+        for row, pixels in enumerate(_each(readers, lambda row: _try_pixels(part, row, side), len(part))):
             progress.update()
             if isinstance(pixels, str):
                 wrong.append(pixels)
@@ -295,10 +265,19 @@ def _decode(part: Part, name: str, side: int, *, shown: bool) -> _Decoded:
             sums += values.sum(axis=0)
             squares += (values * values).sum(axis=0)
             brightest = max(brightest, int(values.max()))
-            if kept is not None:
-                kept[row] = pixels.transpose(2, 0, 1)
-    images: Pixels = DecodedOnDemand(part, side) if kept is None else torch.from_numpy(kept)
-    return _Decoded(part, images, wrong, sums, squares, brightest)
+            kept[row] = pixels.transpose(2, 0, 1)
+    return _Decoded(part, torch.from_numpy(kept), isinstance(kept, np.memmap), wrong, sums, squares, brightest)
+
+
+def _space(shape: tuple[int, ...]) -> np.ndarray:
+    """An array of uint8 in memory; if it is larger than `memory_limit()`, in a deleted file of the cache."""
+    if (size := math.prod(shape)) <= memory_limit():
+        return np.empty(shape, np.uint8)
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=cache_folder()) as file:
+        if sys.platform == "linux":
+            os.posix_fallocate(file.fileno(), 0, size)  # fails on a full disk, unlike a write into virtual memory
+        return np.memmap(file, np.uint8, mode="w+", shape=shape)
 
 
 def _refuse_unreadable(wrong: Sequence[str], *, of: int) -> None:

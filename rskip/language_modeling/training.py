@@ -1,0 +1,202 @@
+"""Trains language models with the loop of `rskip.tasks.training`. B batch, T positions, V vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rskip.checkpoint import untrained_language_model
+from rskip.checkpoint.config_file import WEIGHTS
+from rskip.language_modeling.data import TextData
+from rskip.language_modeling.evaluation import text_loss
+from rskip.language_modeling.model_file import TASK, model_config, write_language_model
+from rskip.language_modeling.settings import TrainingSettings, learning_rate
+from rskip.machine.ranks import Ranks
+from rskip.settings.kinds import Count
+from rskip.tasks import training
+from rskip.tasks.training import (
+    Observer,
+    Tracker,
+    TrainingFolder,
+    TrainingRun,
+    iteration_seed,
+    read_points,
+    time_left,
+)
+
+__all__ = ["CurvePoint", "TrainingSettings", "read_curve", "train"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """A point of the learning curve.
+
+    :param iteration: number of completed iterations.
+    :param lr: learning rate of the last iteration.
+    :param train_loss: mean loss per token of the training batches since the previous point. Losses are in nats.
+    :param valid_loss: loss per token of the validation text.
+    :param tokens_per_second: training speed since the previous point, without evaluations.
+    :param seconds: duration of all sessions so far, including evaluations.
+    """
+
+    iteration: Count
+    lr: float
+    train_loss: float
+    valid_loss: float
+    tokens_per_second: float
+    seconds: float
+
+
+def read_curve(path: Path, *, finished: bool = False) -> list[CurvePoint]:
+    """See `rskip.tasks.training.read_points`."""
+    return read_points(path, CurvePoint, finished=finished)
+
+
+class TrainingBatches:
+    """Draws sequences of the training text at random offsets, which may overlap.
+
+    `batch(iteration)` is a pure function of seed and iteration, so a resumed training needs no other state. It is the
+    same on every device and for any number of ranks.
+
+    :param tokens: the text, which is moved to `device` once. Shape: (N,).
+    :param batch_size: sequences per batch, over all ranks.
+    :raises ValueError: the text is too short.
+    """
+
+    def __init__(
+        self, tokens: Tensor, *, batch_size: int, context: int, seed: int, device: torch.device, ranks: Ranks
+    ) -> None:
+        if len(tokens) <= context:
+            raise ValueError(
+                f"the training text has {len(tokens):,} tokens: expected more than the context, {context:,}; "
+                "give a longer text or a smaller context"
+            )
+        self._tokens = tokens.to(device)
+        self._offsets, self._batch_size, self._seed, self._ranks = len(tokens) - context, batch_size, seed, ranks
+        self._window = torch.arange(context + 1, device=device)
+
+    def batch(self, iteration: int) -> tuple[Tensor, Tensor, int]:
+        """Inputs and targets (B, T) of this rank's part of the batch, and the number of tokens of all ranks."""
+        generator = torch.Generator().manual_seed(iteration_seed(self._seed, iteration))
+        offsets = torch.randint(self._offsets, (self._batch_size,), generator=generator)
+        own = offsets[self._ranks.rank :: self._ranks.count].to(self._window.device)
+        sequences = self._tokens[own[:, None] + self._window]
+        return sequences[:, :-1], sequences[:, 1:], self._batch_size * (len(self._window) - 1)
+
+
+def train(
+    settings: TrainingSettings,
+    *,
+    data: TextData,
+    folder: Path,
+    seed: int,
+    device: str | None = None,
+    tracker: Tracker | None = None,
+    observer: Observer | None = None,
+) -> TrainingRun[CurvePoint]:
+    """Trains to the end, from the start or from the folder's checkpoint.pt; see `rskip.tasks.training.train`.
+
+    :param folder: the output folder, see `TrainingFolder`. The last iterate is one that `rskip.load` reads.
+    :param observer: probes the training without changing its result.
+    """
+
+    def build(files: TrainingFolder, place: torch.device, ranks: Ranks) -> TrainingRun[CurvePoint]:
+        return text_training(settings, data, files=files, seed=seed, device=place, ranks=ranks, observer=observer)
+
+    return training.train(build, settings, folder=folder, apart=data.path, seed=seed, device=device, tracker=tracker)
+
+
+def text_training(
+    settings: TrainingSettings,
+    data: TextData,
+    *,
+    files: TrainingFolder,
+    seed: int,
+    device: torch.device,
+    ranks: Ranks,
+    observer: Observer | None = None,
+) -> TrainingRun[CurvePoint]:
+    """The training run of a model, at its start.
+
+    :raises ValueError: the settings don't fit this text or these processes.
+    """
+    if settings.batch_size < ranks.count:
+        raise ValueError(f"batch_size is {settings.batch_size}: expected at least one sequence for each process")
+    context, unit = settings.context, data.tokens.unit
+    batches = TrainingBatches(
+        data.splits["train"], batch_size=settings.batch_size, context=context, seed=seed, device=device, ranks=ranks
+    )
+    torch.manual_seed(seed)
+    config = model_config(settings, len(data.tokens.dictionary))
+    model = untrained_language_model(config).to(device).train()
+
+    def losses(logits: Tensor, targets: Tensor) -> tuple[Tensor]:
+        """The summed loss. Shape of `logits`: (B, T, V)."""
+        return (F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum"),)
+
+    def point(run: TrainingRun[CurvePoint], means: list[float], rate: float) -> CurvePoint:
+        start, precision = data.tokens.dictionary.eos_index, settings.precision
+        found = text_loss(model, data.splits["valid"], context=context, start=start, precision=precision)
+        return CurvePoint(
+            iteration=run.iteration,
+            lr=run.lr,
+            train_loss=means[0],
+            valid_loss=found.loss,
+            tokens_per_second=rate,
+            seconds=run.seconds,
+        )
+
+    def line(point: CurvePoint) -> str:
+        parts = [
+            f"iteration {point.iteration:,}/{settings.iterations:,}",
+            f"lr {point.lr:.4g}",
+            f"loss per {unit}: training {point.train_loss:.4f}, validation {point.valid_loss:.4f}",
+            f"{point.tokens_per_second:,.0f} {unit}s/s",
+        ]
+        return "   ".join([*parts, *time_left(point.iteration, settings.iterations, point.seconds)])
+
+    return TrainingRun(
+        settings=settings,
+        files=files,
+        seed=seed,
+        device=device,
+        ranks=ranks,
+        model=model,
+        optimiser=torch.optim.AdamW(
+            parameter_groups(model, settings), lr=settings.lr, betas=(settings.beta1, settings.beta2), fused=True
+        ),
+        iterations=settings.iterations,
+        measures=1,
+        batch=batches.batch,
+        losses=losses,
+        learning_rate=partial(learning_rate, settings),
+        point_due=lambda iteration: iteration % settings.evaluate_every == 0,
+        point_type=CurvePoint,
+        point=point,
+        line=line,
+        finish=lambda weights: write_language_model(
+            files.path, config, weights, tokens=data.tokens, corpus=data.name
+        ),
+        data={"text_sha256": data.described["files_sha256"]},
+        config={"task": TASK, "model": config, "corpus": data.name},
+        about={"text": data.described},
+        model_file=files.path / WEIGHTS,
+        name=f"{settings.layers} layers, {settings.features} features, {settings.connection}, {data.name}",
+        evaluated_on="validation",
+        observer=observer,
+    )
+
+
+def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
+    """The optimiser's groups: parameters of two or more dimensions decay, vectors and scalars don't."""
+    parameters = list(model.parameters())
+    return [
+        {"params": [each for each in parameters if each.dim() >= 2], "weight_decay": settings.weight_decay},
+        {"params": [each for each in parameters if each.dim() < 2], "weight_decay": 0.0},
+    ]

@@ -1,0 +1,685 @@
+"""The training loop of image models and language models.
+
+A task makes a `TrainingRun` of a model, its optimiser, batches, losses, a learning rate and an evaluation. `train` runs
+it to the last iterate, in any number of sessions and processes: devices, precision, clipping, checkpoints, signals, the
+curve, probes and trackers are the same for all tasks.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar
+
+import msgspec
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from rskip.connections import parse_connection
+from rskip.connections.norms import at_least_float32
+from rskip.extras import extra
+from rskip.files.folder_lock import FolderLock, folder_lock
+from rskip.files.state import as_state, read_state, read_state_lines, state_line
+from rskip.files.torch_file import read_torch_file
+from rskip.files.whole import atomic_file, check_apart
+from rskip.machine.device import bfloat16_is_slow, choose_device, gpu_of_its_own, set_gpu_arithmetic
+from rskip.machine.progress import Progress
+from rskip.machine.ranks import Ranks
+from rskip.machine.terminal import duration
+from rskip.machine.torch_errors import out_of_memory
+from rskip.settings.differences import differences
+from rskip.settings.errors import SettingError
+from rskip.settings.kinds import Count, Whole
+
+CHECK_EVERY = 100  # iterations between two checks of the loss, since a check waits for the GPU
+TIMED = 20  # iterations of a session after which the first line tells its speed
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+Tracker = Literal["tensorboard", "wandb"]
+Point = TypeVar("Point")
+_AGAIN = "move it away to start again"
+
+
+class Diverged(ValueError):
+    """Raised if the loss or a weight is not finite. Earlier checkpoints stay."""
+
+
+class OutputsNotFinite(ValueError):
+    """Raised if the model's outputs are infinite or NaN, because its training diverged."""
+
+    def __init__(self) -> None:
+        super().__init__("the outputs of the model are not finite: its training diverged")
+
+
+class Interrupted(Exception):
+    """Raised if a signal stopped a training, which was saved.
+
+    :param status: the exit status for the shell: 143 for SIGTERM, 130 for SIGINT.
+    """
+
+    def __init__(self, number: int, *, iteration: int, checkpoint: Path) -> None:
+        super().__init__(
+            f"stopped by {signal.Signals(number).name} after {iteration:,} iterations, saved in {checkpoint}: "
+            "repeat the command to resume"
+        )
+        self.status = 128 + number
+
+
+class Observer(Protocol):
+    """Probes a training before every iteration. It must not change the training or draw random numbers."""
+
+    def __call__(self, iteration: int, model: nn.Module, loss_of: Callable[[nn.Module], Tensor], *, count: int) -> None:
+        """Probes the training. All processes call it.
+
+        :param iteration: number of the next iteration, from 1.
+        :param model: copy it before a forward pass, which changes its running statistics.
+        :param loss_of: returns a copy's summed loss over this process's part of the batch, of `count` images
+            or tokens.
+        """
+
+
+class _Begun(TypedDict):
+    settings: dict[str, Any]
+
+
+class TrainingFolder:
+    """The paths of a training.
+
+    - checkpoint.pt: the state for resuming
+    - curve.jsonl: the learning curve, with one line per point
+    - run.json: the settings
+    - tensorboard/, wandb/: what a tracker writes
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoint = path / "checkpoint.pt"
+        self.curve = path / "curve.jsonl"
+        self.settings = path / "run.json"
+        self._lock: FolderLock | None = None
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Creates the folder if it is missing, locks it for this process, and removes leftovers of a killed process.
+
+        :raises ValueError: another training run has locked it.
+        """
+        used = f"{self.path} is in use by another training run (process {{process}})"
+        with folder_lock(self.path, busy=f"{used}: wait for it, or choose another folder") as self._lock:
+            for half_written in self.path.glob(".*.partial.*"):  # temporary files of rskip.files.whole
+                half_written.unlink()
+            yield
+
+    def check_lock(self) -> None:
+        """:raises LockLost: the folder was locked, but another process has taken it over."""
+        if self._lock is not None:
+            self._lock.check()
+
+    def begun_with(self) -> Mapping[str, Any] | None:
+        """The settings in run.json, with which the training began; None if the file doesn't exist."""
+        if not self.settings.is_file():
+            return None
+        return read_state(self.settings, _Begun, advice=f"move {self.path} away to start again")["settings"]
+
+    def write_curve(self, points: Sequence[Any]) -> None:
+        """Writes all points of the learning curve, atomically."""
+        with atomic_file(self.curve) as temporary:
+            temporary.write_text("".join(map(state_line, points)))
+
+
+def read_points(path: Path, kind: type[Point], *, finished: bool = False) -> list[Point]:
+    """The points in a curve.jsonl. Skips a damaged end, which a killed training may leave.
+
+    :param finished: whether the training has ended. Then a damaged end is an error.
+    :raises SettingError: a line is damaged.
+    """
+    advice = "move the folder away to start again"
+    return [point for point, _ in read_state_lines(path, kind, advice=advice, finished=finished)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingCheckpoint:
+    """A training's state after an iteration. The fields are the keys of checkpoint.pt.
+
+    The random numbers of an iteration depend on seed and iteration only.
+
+    settings, seed, processes, data: only a training with the same values resumes from it (`data`: what identifies the
+        images or the text).
+    iteration, iterations: number of completed iterations, and the length of the training.
+    model, optimiser: state dicts.
+    config: the content of the finished model's config.json.
+    sums, count, seconds: since the last point of the curve: sums of the losses and other measures of the examples,
+        their number, and the time.
+    curve: the points so far, as in curve.jsonl.
+    sessions: one entry per session: "from" (iteration), "device", "torch" (version), "seconds".
+    """
+
+    settings: dict[str, Any]
+    seed: int
+    processes: Count
+    data: dict[str, Any]
+    iteration: Whole
+    iterations: Count
+    model: dict[str, Tensor]
+    optimiser: Any
+    config: dict[str, Any]
+    sums: list[float]
+    count: Whole
+    seconds: float
+    curve: list[dict[str, Any]]
+    sessions: list[dict[str, Any]]
+
+
+def read_checkpoint(path: Path) -> TrainingCheckpoint | None:
+    """The checkpoint on the CPU; None if it does not exist. It runs no pickle.
+
+    :raises ValueError: the file is truncated, damaged or not a checkpoint.
+    """
+    if not path.exists():
+        return None
+    content = read_torch_file(path, kind="file of `rskip vision train` or `rskip lm train`", advice=f"; {_AGAIN}")
+    return as_state(content, TrainingCheckpoint, source=str(path), advice=_AGAIN)
+
+
+def save_whole(path: Path, content: object) -> None:
+    """Calls torch.save, atomically.
+
+    :raises OSError: the file can't be written. An earlier file stays.
+    """
+    memory = io.BytesIO()  # on a full disk, torch.save would raise a RuntimeError about its archive
+    torch.save(content, memory)
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(memory.getbuffer())
+
+
+def train(
+    build: Callable[[TrainingFolder, torch.device, Ranks], TrainingRun[Point]],
+    settings: Any,
+    *,
+    folder: Path,
+    apart: Path | None,
+    seed: int,
+    device: str | None,
+    tracker: Tracker | None,
+) -> TrainingRun[Point]:
+    """Trains to the end, from the start or from the folder's checkpoint.pt.
+
+    Under torchrun the processes share every batch. On a CPU an interrupted and resumed training gives the same bytes as
+    an uninterrupted one. It seeds torch's random numbers.
+
+    :param build: makes the training run in the locked folder, on the device.
+    :param settings: the task's settings: `to_dict()`, `precision`, `connection`, `batch_size`, `clip_norm` and
+        `save_every` are used here.
+    :param apart: the user's data, which the folder must not be in.
+    :param seed: random seed of the initial weights, the batches and all other random numbers; 0 to 2⁶⁴ - 1.
+    :param device: "cpu", "cuda" or "cuda:1"; None: a GPU if available.
+    :param tracker: what also gets the curve: TensorBoard or Weights & Biases (offline unless WANDB_MODE says
+        otherwise).
+    :returns: the finished run, with `model_file`, `points`, `iteration`, `seconds` and `name`.
+    :raises Interrupted: SIGTERM or SIGINT stopped the training, which was saved.
+    :raises Diverged: the loss or a weight is not finite. Earlier checkpoints stay.
+    :raises ValueError: an argument is wrong, the checkpoint has other settings, or the folder is in use.
+    """
+    ranks, files = Ranks.from_environment(), TrainingFolder(folder)
+    with process_group(ranks, device), ExitStack() as stack:
+        with ranks.together():
+            if not 0 <= seed < 2**64:
+                raise ValueError(f"the seed is {seed}: expected 0 to {2**64 - 1}")
+            if apart is not None:
+                check_apart(folder, apart)
+            place = choose_device(device, ranks)
+            check_precision(settings.precision, place)
+            set_gpu_arithmetic(place, training=True, same_shapes=True)
+            if ranks.first:
+                stack.enter_context(files.lock())
+        with ranks.together():
+            checkpoint = read_checkpoint(files.checkpoint)
+            if checkpoint is not None:
+                now = {**settings.to_dict(), "seed": seed, "processes": ranks.count}
+                of_run = {"seed": checkpoint.seed, "processes": checkpoint.processes}
+                check_same(files.checkpoint, {**checkpoint.settings, **of_run}, now)
+        with ranks.together():
+            found = torch.tensor(0 if checkpoint is None else checkpoint.iteration)
+            least, most = int(ranks.min(found)), int(ranks.max(found))
+            if least != most:
+                raise ValueError(
+                    f"{files.checkpoint}: one process finds iteration {least:,}, another {most:,}: use a folder that "
+                    "all machines share"
+                )
+        with ranks.together():
+            run = build(files, place, ranks)
+            if checkpoint is not None:
+                run.restore(checkpoint)
+            run.begin_files(tracker)
+        run.to_the_end()
+        return run
+
+
+def check_precision(precision: str, place: torch.device) -> None:
+    """:raises SettingError: this process's GPU has no instructions for the precision."""
+    if precision == "bfloat16" and place.type == "cuda" and bfloat16_is_slow(place):
+        problem = f"is 'bfloat16' and {place} is a {device_name(place)}, without bfloat16"
+        raise SettingError("precision", problem, expected="float32", advice="or hide it with CUDA_VISIBLE_DEVICES")
+
+
+def check_same(path: Path, there: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """:raises ValueError: the checkpoint is from a training run with other settings. The error lists them.
+
+    The data are compared by their checksum, not by the setting `data`, which is their path.
+    """
+    plain = ({name: value for name, value in each.items() if name != "data"} for each in (there, now))
+    if listed := "; ".join(differences(*plain)):
+        raise ValueError(
+            f"{path} is from a training run with other settings ({listed}): use the same settings, or choose another "
+            "folder"
+        )
+
+
+@dataclass(kw_only=True, eq=False)
+class TrainingRun(Generic[Point]):
+    """A training's state, and its steps.
+
+    :param settings: as for `train`.
+    :param model: on the device, in training mode. `trained`: as training calls it, such as compiled; None: the model.
+    :param iterations: length of the training.
+    :param measures: number of the sums that `losses` returns.
+    :param batch: returns inputs and targets of this rank's part of an iteration's batch, and the number of examples
+        (images or tokens) of all ranks. It depends on seed and iteration only.
+    :param losses: returns sums over outputs and targets: the loss first, then other measures for the curve.
+    :param learning_rate: returns an iteration's learning rate. All iterations count from 0.
+    :param point_due: whether the curve gets a point after so many iterations; one is also due at the end.
+    :param point: evaluates the model and returns a point of the curve. Its arguments are this run, the means of
+        `losses` over the examples since the last point, and the number of examples per second.
+    :param line: the line on the terminal for a point.
+    :param finish: writes the last iterate from its weights.
+    :param data: what identifies the data, for a checkpoint.
+    :param config: the content of the finished model's config.json.
+    :param about: additional content of run.json.
+    :param notes: lines for the terminal before the first iteration.
+    :param model_file: the file of the last iterate.
+    :param name: name of the model and its data, such as `PreAct-ResNet-20, 2rskip+ln, cifar10`.
+    :param evaluated_on: the data of the curve's evaluations: "test" or "validation".
+
+    iteration, points: the number of completed iterations, and the learning curve, in the first process.
+    """
+
+    settings: Any
+    files: TrainingFolder
+    seed: int
+    device: torch.device
+    ranks: Ranks
+    model: nn.Module
+    trained: nn.Module | None = None
+    optimiser: torch.optim.Optimizer
+    iterations: int
+    measures: int
+    batch: Callable[[int], tuple[Tensor, Tensor, int]]
+    losses: Callable[[Tensor, Tensor], tuple[Tensor, ...]]
+    learning_rate: Callable[[int], float]
+    point_due: Callable[[int], bool]
+    point_type: type[Point]
+    point: Callable[[TrainingRun[Point], list[float], float], Point]
+    line: Callable[[Point], str]
+    finish: Callable[[dict[str, Tensor]], None]
+    data: dict[str, Any]
+    config: dict[str, Any]
+    about: dict[str, Any]
+    model_file: Path
+    name: str
+    evaluated_on: str
+    observer: Observer | None = None
+    notes: list[str] = field(default_factory=list)
+    iteration: int = field(default=0, init=False)
+    points: list[Point] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self.trained = averaging(self.model if self.trained is None else self.trained, self.device, self.ranks)
+        # of this rank, since the last point
+        self._sums = torch.zeros(self.measures, dtype=torch.float64, device=self.device)
+        self._count = 0  # of all ranks, since then
+        self._saved = 0  # the iteration of the last checkpoint
+        self._earlier_sessions: list[dict[str, Any]] = []
+        self._session = {"from": 0, "device": device_name(self.device), "torch": str(torch.__version__)}
+        self._session_began = self._point_began = time.monotonic()
+        self._track: Callable[[Point], None] | None = None
+
+    def restore(self, checkpoint: TrainingCheckpoint) -> None:
+        """Restores the training's state from an earlier session's checkpoint.
+
+        :raises ValueError: the checkpoint belongs to other data.
+        """
+        check_same(self.files.checkpoint, checkpoint.data, self.data)
+        self.model.load_state_dict(checkpoint.model)
+        groups = self.optimiser.state_dict()["param_groups"]  # the settings, not the checkpoint, determine the update
+        self.optimiser.load_state_dict({"state": checkpoint.optimiser["state"], "param_groups": groups})
+        kind: Any = list[self.point_type]  # type: ignore[name-defined]
+        self.points = as_state(checkpoint.curve, kind, source=str(self.files.checkpoint), advice=_AGAIN)
+        self.iteration = self._saved = checkpoint.iteration
+        self._earlier_sessions, self._session["from"] = checkpoint.sessions, checkpoint.iteration
+        self._count, self._point_began = checkpoint.count, time.monotonic() - checkpoint.seconds
+        if self.ranks.first:  # its sums are those of all ranks
+            self._sums.copy_(torch.tensor(checkpoint.sums, dtype=torch.float64))
+
+    def begin_files(self, tracker: Tracker | None) -> None:
+        """Writes run.json and the curve so far, in the first rank only.
+
+        :raises ValueError: the tracker is not installed.
+        """
+        if not self.ranks.first:
+            return
+        content = {
+            "settings": self.settings.to_dict(), "seed": self.seed, "processes": self.ranks.count,
+            "parameters": sum(parameter.numel() for parameter in self.model.parameters()), **self.about,
+        }  # fmt: skip
+        with atomic_file(self.files.settings) as temporary:
+            temporary.write_text(json.dumps(content, indent=2) + "\n")
+        self.files.write_curve(self.points)
+        if tracker is not None:
+            last: Any = self.points[-1] if self.points else None
+            self._track = tracking(tracker, self.files.path, config=content, after=last.iteration if last else 0)
+
+    def to_the_end(self) -> None:
+        """Does all iterations, with a progress bar, or a line each minute without a terminal. Writes the last iterate.
+
+        :raises Interrupted: SIGTERM or SIGINT stopped the training, which was saved.
+        :raises Diverged: the loss or a weight is not finite.
+        """
+        shown, first_iteration, began = self.ranks.first, self.iteration, time.monotonic()
+        self._point_began += began - self._session_began  # what came before, such as compiling, doesn't count
+        self._session_began = began
+        with (
+            Progress(
+                "training", total=self.iterations, done=self.iteration, unit=" iterations", log=60, beginning=False,
+                shown=shown,
+            ) as progress,
+            stop_signals(self.ranks) as received,
+        ):  # fmt: skip
+            for note in self.notes if shown else ():
+                progress.note(note)
+            while True:
+                if number := received():
+                    self.save()
+                    interrupted = Interrupted(number, iteration=self.iteration, checkpoint=self.files.checkpoint)
+                    if not self.ranks.first:
+                        self.ranks.leave(interrupted.status)
+                    raise interrupted
+                finished = self.iteration >= self.iterations
+                point_due = self._count > 0 and (finished or self.point_due(self.iteration))
+                # one is always saved before a point, since its evaluation may take long
+                if self.iteration > self._saved and (point_due or self.iteration % self.settings.save_every == 0):
+                    self.save()
+                elif self.iteration % CHECK_EVERY == 0:
+                    self.check()
+                if point_due:
+                    self.add_point()
+                    if shown:
+                        progress.note(self.line(self.points[-1]))
+                    if finished:
+                        self.save()
+                if finished:
+                    break
+                if shown and self.iteration - first_iteration == TIMED:
+                    progress.note(self._timing((time.monotonic() - began) / TIMED))
+                self.step()
+                progress.update()
+            with self.ranks.together():
+                if shown:
+                    self.files.check_lock()
+                    self.finish(self._weights())
+
+    def step(self) -> None:
+        """Does one iteration, with the gradient of the mean loss over the batch of all ranks. Doesn't wait for a GPU.
+
+        :raises ValueError: the device has not enough memory.
+        """
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.learning_rate(self.iteration)
+        try:
+            inputs, targets, count = self.batch(self.iteration)
+            if self.observer is not None:
+                self.observer(
+                    self.iteration + 1,
+                    self.model,
+                    lambda model: self.sums(model, inputs, targets)[0],
+                    count=targets.numel(),
+                )
+            # set for each iteration, so that a resumed training draws the same dropout
+            torch.manual_seed(iteration_seed(self.seed, self.iteration, 1 + self.ranks.rank))
+            assert self.trained is not None
+            sums = self.sums(self.trained, inputs, targets)
+            self.optimiser.zero_grad()
+            # DistributedDataParallel divides the sum over ranks by their number
+            (sums[0] * (self.ranks.count / count)).backward()
+            if self.settings.clip_norm is not None:
+                nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
+            self.optimiser.step()
+            self._sums += torch.stack([each.detach().double() for each in sums])
+        except (RuntimeError, MemoryError) as error:
+            if out_of_memory(error):
+                bfloat16 = "" if self.settings.precision == "bfloat16" else ", precision bfloat16"
+                raise ValueError(
+                    f"not enough memory on {device_name(self.device)} for batches of {self.settings.batch_size:,}: "
+                    f"give a smaller batch_size{bfloat16} or another device; {self._kept}"
+                ) from error
+            raise
+        self._count += count
+        self.iteration += 1
+
+    def sums(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        """The sums of `losses` over this rank's examples, computed in the precision of the settings."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16"):
+            outputs = model(inputs)
+        return self.losses(at_least_float32(outputs), targets)
+
+    def check(self) -> None:
+        """:raises Diverged: a loss since the last point, a weight or a running statistic is not finite."""
+        floats = [tensor.detach() for tensor in self.model.state_dict().values() if tensor.is_floating_point()]
+        largest = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(floats, math.inf)), math.inf)
+        loss, weight = torch.stack([self.ranks.sum(self._sums)[0], largest.double()]).tolist()
+        with self.ranks.together():
+            if not math.isfinite(loss):
+                raise self._diverged("the loss")
+            if not math.isfinite(weight):
+                raise self._diverged("a weight or statistic")
+
+    def _diverged(self, what: str) -> Diverged:
+        """The error, which suggests what to try."""
+        lr, connection = self.learning_rate(max(0, self.iteration - 1)), self.settings.connection
+        normalised = parse_connection(connection).norm is not None
+        first = "" if normalised else "a connection with a normalisation, such as 2rskip+ln, or "
+        return Diverged(
+            f"{what} is not finite after {self.iteration:,} iterations (lr {lr:g}, connection {connection}): "
+            f"try {first}a lower lr or clip_norm; {self._kept}"
+        )
+
+    @property
+    def _kept(self) -> str:
+        return f"{self.files.checkpoint} holds iteration {self._saved:,}" if self._saved else "no checkpoint yet"
+
+    def save(self) -> None:
+        """Writes the checkpoint.
+
+        :raises Diverged: see `check`. Then nothing is written.
+        """
+        self.check()
+        sums = self.ranks.sum(self._sums).tolist()
+        with self.ranks.together():
+            if self.ranks.first:
+                state: dict[str, Any] = self.optimiser.state_dict()
+                state["state"] = {
+                    number: {name: value.detach().cpu() for name, value in each.items()}
+                    for number, each in state["state"].items()
+                }
+                checkpoint = TrainingCheckpoint(
+                    settings=self.settings.to_dict(),
+                    seed=self.seed,
+                    processes=self.ranks.count,
+                    data=self.data,
+                    iteration=self.iteration,
+                    iterations=self.iterations,
+                    model=self._weights(),
+                    optimiser=state,
+                    config=self.config,
+                    sums=sums,
+                    count=self._count,
+                    seconds=time.monotonic() - self._point_began,
+                    curve=msgspec.to_builtins(self.points),
+                    sessions=self._sessions(),
+                )
+                self.files.check_lock()
+                save_whole(self.files.checkpoint, vars(checkpoint))
+        self._saved = self.iteration
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.state_dict().items()}
+
+    def add_point(self) -> None:
+        """Adds a point to the curve, in the first rank only.
+
+        :raises Diverged: the model's outputs for the evaluation are not finite.
+        """
+        means = [each / self._count for each in self.ranks.sum(self._sums).tolist()]
+        rate = self._count / (time.monotonic() - self._point_began)
+        with self.ranks.together():
+            if self.ranks.first:
+                try:
+                    self.points.append(self.point(self, means, rate))
+                except OutputsNotFinite as error:
+                    raise self._diverged(f"the {self.evaluated_on} loss") from error
+                self.files.write_curve(self.points)
+                if self._track is not None:
+                    self._track(self.points[-1])
+        self._sums.zero_()
+        self._count = 0
+        self._point_began = time.monotonic()
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the last iteration."""
+        return self.learning_rate(self.iteration - 1)
+
+    @property
+    def seconds(self) -> float:
+        """Duration of all sessions so far."""
+        return sum(session["seconds"] for session in self._sessions())
+
+    def _sessions(self) -> list[dict[str, Any]]:
+        return [*self._earlier_sessions, {**self._session, "seconds": time.monotonic() - self._session_began}]
+
+    def _timing(self, seconds: float) -> str:
+        """The first line of a session: seconds per iteration, and the expected end without evaluations."""
+        left = seconds * (self.iterations - self.iteration)
+        end = datetime.now() + timedelta(seconds=left)
+        return f"{seconds:.3g} s per iteration: about {duration(left)} left, until {end:%Y-%m-%d %H:%M}"
+
+
+def time_left(iteration: int, iterations: int, seconds: float) -> list[str]:
+    """The part of a point's line with the time that is left; none at the end."""
+    return [f"{duration(seconds / iteration * (iterations - iteration))} left"] if iteration < iterations else []
+
+
+def averaging(model: nn.Module, device: torch.device, ranks: Ranks) -> nn.Module:
+    """The model; with several ranks, with gradients that are averaged over them."""
+    if ranks.count == 1:
+        return model
+    gpu = [device] if device.type == "cuda" else None
+    return DistributedDataParallel(model, device_ids=gpu, gradient_as_bucket_view=True)
+
+
+def iteration_seed(seed: int, iteration: int, rank: int = 0) -> int:
+    """A seed of 63 bits for the random numbers of an iteration, mixed as in SplitMix64."""
+    z = seed * 0x9E3779B97F4A7C15 + iteration * 0xD1B54A32D192ED03 + rank * 0x8CB92BA72F3D8DD7
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z = ((z ^ ((z % 2**64) >> shift)) * factor) % 2**64
+    return (z ^ (z >> 31)) >> 1
+
+
+def device_name(device: torch.device) -> str:
+    """`cpu`, or the GPU's name."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def process_group(ranks: Ranks, device: str | None) -> AbstractContextManager[None]:
+    """Connects the ranks within the block: with gloo on CPUs, with nccl on GPUs.
+
+    :param device: the argument of `choose_device`, which checks it later.
+    :raises ValueError: another rank stopped.
+    """
+    gpus = device != "cpu" and torch.cuda.is_available()
+    gpu = gpu_of_its_own(ranks) if gpus and device in (None, "cuda") else None
+    backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
+    return ranks.process_group(backend, device=gpu, advice="; repeat the command to resume from the last checkpoint")
+
+
+@contextmanager
+def stop_signals(ranks: Ranks) -> Iterator[Callable[[], int]]:
+    """Notes signals within the block, instead of ending the process.
+
+    A second signal ends a single process. With several processes it does not, since torchrun forwards its signals, so
+    each process receives a Ctrl-C twice.
+
+    :returns: a function that returns the number of a signal that any rank received, or 0, the same on all ranks.
+    """
+    noted = 0
+    before: dict[int, Any] = {}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def note(number: int, _: FrameType | None) -> None:
+        nonlocal noted
+        noted = number
+        if ranks.count == 1:
+            restore()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            before[number] = signal.signal(number, note)
+    try:
+        yield lambda: noted if ranks.count == 1 else int(ranks.max(torch.tensor(noted)))
+    finally:
+        restore()
+
+
+def tracking(tracker: Tracker, folder: Path, *, config: Mapping[str, Any], after: int) -> Callable[[Any], None]:
+    """Returns what gives a point of the curve to a tracker: train/loss, test/error, lr and so on, by iteration.
+
+    :param after: iteration of the last point of a resumed training. Later events of earlier sessions are hidden.
+    :raises ValueError: the tracker is not installed.
+    """
+    if tracker == "tensorboard":
+        with extra("tensorboard", what="the tracker tensorboard"):
+            from torch.utils.tensorboard import SummaryWriter
+        writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
+    else:
+        try:
+            import wandb
+        except ImportError as error:
+            raise ValueError(f"the tracker wandb can't be used ({error}): pip install wandb") from error
+        mode: Any = os.environ.get("WANDB_MODE", "offline")
+        wandb_run = wandb.init(project="rskip", name=folder.name, dir=str(folder), config=dict(config), mode=mode)
+
+    def track(point: Any) -> None:
+        values = {name: value for name, value in asdict(point).items() if value is not None and name != "iteration"}
+        tags = {re.sub("^(train|test|valid)_", r"\1/", name): value for name, value in values.items()}
+        if tracker == "wandb":
+            wandb_run.log(tags, step=point.iteration)
+            return
+        for tag, value in tags.items():
+            writer.add_scalar(tag, value, point.iteration)
+        writer.flush()
+
+    return track

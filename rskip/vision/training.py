@@ -1,0 +1,389 @@
+"""Trains image models with the loop of `rskip.tasks.training`, and chooses settings for your own images.
+
+N batch, K classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rskip.checkpoint import Checkpoint, write_model
+from rskip.connections.norms import take_batch_counts
+from rskip.machine import device as devices
+from rskip.machine.ranks import Ranks
+from rskip.settings.check import to_plain
+from rskip.settings.errors import SettingError
+from rskip.settings.kinds import Count
+from rskip.tasks import training
+from rskip.tasks.training import (
+    Diverged,
+    Interrupted,
+    Observer,
+    Tracker,
+    TrainingFolder,
+    TrainingRun,
+    read_points,
+    save_whole,
+    time_left,
+)
+from rskip.vision.data import ImageSet, TrainingBatches
+from rskip.vision.data.labelled_files import find_labelled_files
+from rskip.vision.data.own_images import OwnImages, load_own_images
+from rskip.vision.datasets import DATASETS, load_dataset
+from rskip.vision.evaluation import evaluate
+from rskip.vision.model_file import TASK, build_model, model_config, model_name
+from rskip.vision.settings import TrainingSettings, learning_rate
+
+__all__ = [
+    "CurvePoint",
+    "Diverged",
+    "Interrupted",
+    "Observer",
+    "TrainingFolder",
+    "TrainingSettings",
+    "read_curve",
+    "train",
+]
+
+CHOSEN = ("precision", "compile")
+MOST_EPOCHS, LEAST_EPOCHS = 300, 30
+FEW_IMAGES = 2_500
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """A point of the learning curve, at the end of an epoch or of the training.
+
+    :param epoch: the epoch, from 1.
+    :param iteration: number of completed iterations.
+    :param lr: learning rate of the last iteration.
+    :param train_loss, train_error: means over the training images since the previous point, with augmentation and label
+        smoothing. Losses are in nats, errors in %.
+    :param test_loss, test_error: results of the current iterate; None if it was not evaluated.
+    :param images_per_second: training speed since the previous point.
+    :param seconds: duration of all sessions so far, including evaluations.
+    """
+
+    epoch: Count
+    iteration: Count
+    lr: float
+    train_loss: float
+    train_error: float
+    test_loss: float | None
+    test_error: float | None
+    images_per_second: float
+    seconds: float
+
+
+def read_curve(path: Path, *, finished: bool = False) -> list[CurvePoint]:
+    """See `rskip.tasks.training.read_points`."""
+    return read_points(path, CurvePoint, finished=finished)
+
+
+def train(
+    settings: TrainingSettings,
+    *,
+    folder: Path,
+    data: Path | None = None,
+    download: bool = False,
+    seed: int,
+    device: str | None = None,
+    tracker: Tracker | None = None,
+    observer: Observer | None = None,
+    notes: Sequence[str] = (),
+) -> TrainingRun[CurvePoint]:
+    """Trains to the end, from the start or from the folder's checkpoint.pt; see `rskip.tasks.training.train`.
+
+    :param folder: the output folder, see `TrainingFolder`. It also gets model.pt, the last iterate, after the end.
+    :param data: folder of the dataset; None: the default of `load_dataset`. Your own images are in `settings.data`.
+    :param download: whether to download the dataset if it is missing or damaged.
+    :param observer: probes the training without changing its result.
+    :param notes: lines for the terminal, which are printed after data and folder were checked.
+    :raises ValueError: also if images can't be read.
+    :raises OSError: the data can't be read.
+    """
+
+    def build(files: TrainingFolder, place: torch.device, ranks: Ranks) -> TrainingRun[CurvePoint]:
+        if settings.sync_batch_norm and ranks.count > 1 and place.type == "cpu":
+            problem = f"is true for {ranks.count} processes on a CPU"
+            advice = "leave it out, or train in one process"
+            raise SettingError("sync_batch_norm", problem, expected="GPUs", advice=advice)
+        own = None
+        if settings.data is not None:
+            own = load_own_images(
+                find_labelled_files(Path(settings.data)),
+                size=settings.size,
+                preact=settings.model == "preact_resnet",
+                shown=ranks.first,
+            )
+            images, test_images = own.train, own.held_out
+        else:
+            images, test_images = (
+                load_dataset(settings.dataset, data, train=part, download=download) for part in (True, False)
+            )
+        return image_training(
+            settings,
+            images=images,
+            test_images=test_images,
+            own=own,
+            files=files,
+            seed=seed,
+            device=place,
+            ranks=ranks,
+            observer=observer,
+            notes=notes,
+        )
+
+    apart = None if settings.data is None else Path(settings.data)
+    return training.train(build, settings, folder=folder, apart=apart, seed=seed, device=device, tracker=tracker)
+
+
+def image_training(
+    settings: TrainingSettings,
+    *,
+    images: ImageSet,
+    test_images: ImageSet,
+    own: OwnImages | None = None,
+    files: TrainingFolder,
+    seed: int,
+    device: torch.device,
+    ranks: Ranks,
+    observer: Observer | None = None,
+    notes: Sequence[str] = (),
+) -> TrainingRun[CurvePoint]:
+    """The training run of a model, at its start.
+
+    :param own: your own images, from which `images` and `test_images` were made; None for a dataset.
+    :raises ValueError: the settings don't fit these images or processes.
+    """
+    smallest = len(images) % settings.batch_size or settings.batch_size
+    if smallest < ranks.count:
+        raise ValueError(
+            f"an epoch's last batch has {smallest} images for {ranks.count} processes: choose another batch_size"
+        )
+    batches = TrainingBatches(
+        images,
+        batch_size=settings.batch_size,
+        seed=seed,
+        device=device,
+        flip=settings.flip,
+        rank=ranks.rank,
+        world_size=ranks.count,
+        channels_last=settings.channels_last,
+    )
+    schedule = settings.in_iterations(batches.batches_per_epoch)
+    iterations = cast(int, schedule.iterations)
+    torch.manual_seed(seed)
+    config = model_config(settings, len(images.classes), size=None if own is None else own.description.size)
+    model = build_model(config)
+    if settings.sync_batch_norm and ranks.count > 1:
+        nn.SyncBatchNorm.convert_sync_batchnorm(model)  # replaces modules in place; only on GPUs
+    model.to(device).train()
+    if settings.channels_last:
+        model.to(memory_format=torch.channels_last)
+    batch_counts = take_batch_counts(model)
+    optimiser = torch.optim.SGD(
+        parameter_groups(model, settings), lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov
+    )
+
+    def count(*_: Any) -> None:
+        torch._foreach_add_(batch_counts, 1)
+
+    if batch_counts:  # torchvision's normalisations count batches themselves
+        optimiser.register_step_post_hook(count)
+
+    def losses(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The summed loss and the number of errors. Shape of `logits`: (N, K)."""
+        loss = F.cross_entropy(logits, labels, reduction="sum", label_smoothing=settings.label_smoothing)
+        return loss, (logits.detach().argmax(dim=1) != labels).sum()
+
+    def point(run: TrainingRun[CurvePoint], means: list[float], rate: float) -> CurvePoint:
+        epoch = -(-run.iteration // batches.batches_per_epoch)
+        found = None
+        if run.iteration == iterations or epoch % settings.evaluate_every == 0:
+            nonlocal test_images
+            test_images = test_images.to(device)  # where they stay
+            found = evaluate(model, test_images, dataset=dataset, device=device, precision=settings.precision)
+        return CurvePoint(
+            epoch=epoch,
+            iteration=run.iteration,
+            lr=run.lr,
+            train_loss=means[0],
+            train_error=100 * means[1],
+            test_loss=None if found is None else found.loss,
+            test_error=None if found is None else found.error,
+            images_per_second=rate,
+            seconds=run.seconds,
+        )
+
+    def finish(weights: dict[str, Tensor]) -> None:
+        """Writes the last iterate as model.pt, and as model.safetensors with config.json."""
+        write_model(files.path, Checkpoint(model=weights, config=published))
+        kept = {"config": config, "dataset": settings.dataset, "model": weights, "iteration": iterations}
+        save_whole(files.path / "model.pt", kept | about)
+
+    about: dict[str, Any] = {}
+    if own is not None:
+        about = {"classes": list(images.classes), "images": to_plain(own.description)}
+    dataset = settings.dataset if own is None else own.description.name
+    classes = {"classes": list(DATASETS[settings.dataset].classes)} if own is None else {}
+    published = {"task": TASK, "model": config, "dataset": settings.dataset, **classes, **about}
+    evaluated_on = "validation" if own is not None and own.split == "valid" else "test"
+    epochs = -(-iterations // batches.batches_per_epoch)
+    run = TrainingRun(
+        settings=settings,
+        files=files,
+        seed=seed,
+        device=device,
+        ranks=ranks,
+        model=model,
+        # not dynamic, since there are only two batch sizes: an epoch's last batch is smaller
+        trained=cast(nn.Module, torch.compile(model, dynamic=False)) if settings.compile else None,
+        optimiser=optimiser,
+        iterations=iterations,
+        measures=2,
+        batch=batches.batch,
+        losses=losses,
+        learning_rate=partial(learning_rate, schedule),
+        point_due=lambda iteration: iteration % batches.batches_per_epoch == 0,
+        point_type=CurvePoint,
+        point=point,
+        line=partial(point_line, epochs=epochs, iterations=iterations, evaluated_on=evaluated_on),
+        finish=finish,
+        data={} if own is None else {"images_sha256": str(own.description.sha256), "size": own.description.size},
+        config=published,
+        about={"iterations": iterations, **about},
+        model_file=files.path / "model.pt",
+        name=f"{model_name(config)}, {dataset}",
+        evaluated_on=evaluated_on,
+        observer=observer,
+        notes=[*notes, *([] if own is None else own.notes)],
+    )
+    if settings.compile and ranks.count == 1:
+        run.notes += compile_model(run, batches.batches_per_epoch)
+    first = (*settings.milestones, 0)[0]
+    if settings.schedule == "step" and iterations <= first:
+        run.notes.append(
+            f"note: the learning rate never falls: the training ends after {iterations:,} iterations, and the "
+            f"first of its milestones is {first:,}; give other milestones, or the schedule one_cycle"
+        )
+    return run
+
+
+def compile_model(run: TrainingRun[CurvePoint], batches_per_epoch: int) -> list[str]:
+    """Compiles the model for each batch size, without changing the training. On an error it stays uncompiled.
+
+    :returns: a note with the error, if any.
+    """
+    statistics = {name: buffer.clone() for name, buffer in run.model.named_buffers()}
+    notes, last = [], batches_per_epoch - 1
+    try:
+        for iteration in (0, last) if run.iterations > last else (0,):
+            images, labels, _ = run.batch(iteration)
+            run.sums(cast(nn.Module, run.trained), images, labels)[0].backward()
+    except Exception as error:  # PyTorch's compilers and the programs that they start raise errors of any type
+        run.trained = run.model
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        notes.append(f"note: training uncompiled, because torch.compile failed: {reason:.80}")
+    run.optimiser.zero_grad()
+    for name, buffer in run.model.named_buffers():
+        buffer.copy_(statistics[name])
+    return notes
+
+
+def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
+    """The optimiser's groups: all parameters, or separately those with and without weight decay.
+
+    With decay="weights" only the weights of the model's convolutions and classifier decay. Gains and biases of
+    normalisations, the classifier's bias and the parameters of connections don't.
+    """
+    if settings.decay == "all":
+        return [{"params": list(model.parameters()), "weight_decay": settings.weight_decay}]
+    layers = [name for name, module in model.named_modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
+    weights = {f"{name}.weight" for name in layers if "connection" not in name.split(".")}
+    named = list(model.named_parameters())
+    return [
+        {"params": [each for name, each in named if name in weights], "weight_decay": settings.weight_decay},
+        {"params": [each for name, each in named if name not in weights], "weight_decay": 0.0},
+    ]
+
+
+def point_line(point: CurvePoint, *, epochs: int, iterations: int, evaluated_on: str = "test") -> str:
+    """A line of text for a point of the curve of a training of so many epochs and iterations."""
+    parts = [
+        f"epoch {point.epoch}/{epochs}",
+        f"iteration {point.iteration:,}",
+        f"lr {point.lr:.4g}",
+        f"training loss {point.train_loss:.4f}, error {point.train_error:.2f} %",
+    ]
+    if point.test_loss is not None:
+        parts.append(f"{evaluated_on} loss {point.test_loss:.4f}, error {point.test_error:.2f} %")
+    parts.append(f"{point.images_per_second:,.0f} images/s")
+    return "   ".join([*parts, *time_left(point.iteration, iterations, point.seconds)])
+
+
+def own_schedule(images: int, said: Mapping[str, Any]) -> dict[str, Any]:
+    """The default settings of a training on your own images.
+
+    - Epochs: 30 √(50,000 / images), between 30 and 300.
+    - Batches: 128 images, or 32 for fewer than FEW_IMAGES or a model of torchvision.
+    - Learning rate (one_cycle): rises to 0.1 per 128 images of a batch, and falls to 0.
+    - Nesterov momentum, weight decay 5e-4.
+
+    :param images: number of training images, before validation images are split off.
+    :param said: the user's settings, which are omitted. With another schedule than one_cycle, only length and batches
+        are chosen.
+    """
+    small = images < FEW_IMAGES or said.get("model", "preact_resnet") != "preact_resnet"
+    rule: dict[str, Any] = {"batch_size": 32 if small else 128}
+    if said.get("iterations") is None and said.get("epochs") is None:
+        rule["epochs"] = min(MOST_EPOCHS, max(LEAST_EPOCHS, round(30 * math.sqrt(50_000 / max(1, images)))))
+    if said.get("schedule", "one_cycle") == "one_cycle":
+        batch = said.get("batch_size", rule["batch_size"])
+        lr = 0.1 * batch / 128 if isinstance(batch, int) and batch > 0 else 0.1
+        rule |= {"schedule": "one_cycle", "lr": lr, "warmup_lr": lr / 20, "nesterov": True, "weight_decay": 5e-4}
+    return {name: value for name, value in rule.items() if name not in said or said[name] is None}
+
+
+def slow_rank(device: torch.device, ranks: Ranks) -> int | None:
+    """The first rank whose device has no bfloat16 instructions, if any. All ranks compute in the same precision."""
+    first = int(ranks.min(torch.tensor(ranks.rank if devices.bfloat16_is_slow(device) else ranks.count)))
+    return None if first == ranks.count else first
+
+
+def choose(
+    settings: TrainingSettings,
+    *,
+    said: Collection[str],
+    folder: Path,
+    device: torch.device,
+    ranks: Ranks,
+    slow: int | None,
+) -> tuple[TrainingSettings, list[str]]:
+    """The settings with the chosen precision, and a note if it differs from the requested one.
+
+    Explicit settings don't change. For the others, a resumed training uses its earlier choices.
+
+    :param said: the names of the explicit settings.
+    :param folder: the training's folder.
+    :param slow: see `slow_rank`.
+    """
+    unsaid = [name for name in CHOSEN if name not in said]
+    begun = TrainingFolder(folder).begun_with() if unsaid else None
+    kept: dict[str, Any] = {} if begun is None else {name: begun[name] for name in unsaid}
+    settings = replace(settings, **kept)
+    if "precision" in {*said, *kept} or settings.precision != "bfloat16" or slow is None:
+        return settings, []
+    kind = "CPU" if device.type == "cpu" else "GPU"
+    which = f"this {kind}" if ranks.count == 1 else f"process {slow}'s {kind}"
+    note = f"computing in float32: {which} has no bfloat16 instructions"
+    return replace(settings, precision="float32"), [note]
