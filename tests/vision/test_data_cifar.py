@@ -45,22 +45,11 @@ def write_pickle(path: Path, content: object) -> list[str]:
 
 
 @pytest.fixture
-def server(tmp_path: Path, file_server: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A web server that has what is in the folder `server`."""
-    (tmp_path / "server").mkdir()
-    monkeypatch.setattr("rskip.files.download.FIRST_WAIT", 0.0)
-    return file_server(tmp_path / "server")
-
-
-@pytest.fixture
-def address(server: Any) -> str:
-    return server.url
-
-
-@pytest.fixture
-def tiny(tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> TinyCifar:
+def tiny(tmp_path: Path, file_server: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch) -> TinyCifar:
     """In `server`: the folder, and its archive at the address of the download."""
     server = tmp_path / "server"
+    server.mkdir()
+    address = file_server(server).url
     folder = server / FOLDER
     folder.mkdir()
     generator = np.random.default_rng(1)

@@ -129,13 +129,6 @@ def test_ranks_parts_interleave_to_the_whole_batch(images, world_size):
         assert torch.equal(joined, pixels) and torch.equal(joined_labels, labels)
 
 
-def test_a_rank_may_get_nothing_of_a_short_batch(images):
-    few = dataclasses.replace(images, images=images.images[:9], labels=images.labels[:9])
-    parts = [batches_of(few, batch_size=8, rank=rank, world_size=4).batch(1) for rank in range(4)]
-    assert [tuple(pixels.shape) for pixels, *_ in parts] == [(1, 3, 32, 32), *[(0, 3, 32, 32)] * 3]
-    assert [(len(labels), count) for _, labels, count in parts] == [(1, 1), (0, 1), (0, 1), (0, 1)]
-
-
 def test_evaluation_shows_every_image_in_order(images):
     parts = list(evaluation_batches(images, batch_size=128, device="cpu"))
     assert [len(labels) for _, labels in parts] == [128, 128, 44]

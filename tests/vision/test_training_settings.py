@@ -16,36 +16,13 @@ from rskip.vision.training import TrainingSettings
 
 
 def test_the_defaults_are_the_papers():
-    assert json.dumps(TrainingSettings().to_dict()) == json.dumps(
-        {
-            "dataset": "cifar10",
-            "depth": 20,
-            "connection": "1xskip",
-            "shortcut": "zero_pad",
-            "block": "basic",
-            "batch_size": 128,
-            "iterations": 64_000,
-            "epochs": None,
-            "schedule": "step",
-            "lr": 0.1,
-            "warmup_lr": 0.01,
-            "warmup_iterations": 400,
-            "milestones": [32_000, 48_000],
-            "warmup_share": 0.2,
-            "final_lr": 0.0,
-            "momentum": 0.9,
-            "nesterov": False,
-            "weight_decay": 2e-4,
-            "label_smoothing": 0.0,
-            "clip_norm": None,
-            "precision": "float32",
-            "channels_last": True,
-            "compile": False,
-            "sync_batch_norm": False,
-            "evaluate_every": 1,
-            "save_every": 400,
-        }
-    )
+    assert json.dumps(TrainingSettings().to_dict()) == json.dumps({
+        "dataset": "cifar10", "depth": 20, "connection": "1xskip", "shortcut": "zero_pad", "block": "basic",
+        "batch_size": 128, "iterations": 64_000, "epochs": None, "schedule": "step", "lr": 0.1, "warmup_lr": 0.01,
+        "warmup_iterations": 400, "milestones": [32_000, 48_000], "warmup_share": 0.2, "final_lr": 0.0, "momentum": 0.9,
+        "nesterov": False, "weight_decay": 2e-4, "label_smoothing": 0.0, "clip_norm": None, "precision": "float32",
+        "channels_last": True, "compile": False, "sync_batch_norm": False, "evaluate_every": 1, "save_every": 400,
+    })  # fmt: skip
 
 
 def test_committed_records_hold_the_settings_byte_for_byte(root: Path):
