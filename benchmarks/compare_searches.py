@@ -20,11 +20,9 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-import rskip.generation.search as reference
 from rskip.checkpoint import build_transformer, read_checkpoint
 from rskip.cpu import for_inference
-from rskip.cpu.library import Found, find_library
-from rskip.generation import Hypothesis, SearchOptions, beam_search
+from rskip.generation import Hypothesis, SearchOptions, beam_search, find_search
 from rskip.text import Dictionary, Tokenizer
 
 PAD, BATCH = 1, 32
@@ -83,10 +81,9 @@ def search(
     model: Any, source: torch.Tensor, prefix: torch.Tensor | None, options: SearchOptions, *, compiled: bool
 ) -> list[list[Hypothesis]]:
     """The hypotheses of a batch."""
-    reference.find_library = find_library if compiled else lambda: Found(None)  # type: ignore[assignment]
+    find = find_search(model.device) if compiled else beam_search
     with torch.inference_mode():
-        memory = model.encode(source)
-        return beam_search(model, memory, options, source_lengths=source.ne(PAD).sum(1), prefix=prefix)
+        return find(model, model.encode(source), options, source_lengths=source.ne(PAD).sum(1), prefix=prefix)
 
 
 def compare(name: str, lines: list[str], precision: str) -> tuple[int, int, float, float]:

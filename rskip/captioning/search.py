@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rskip.captioning.model import CaptioningTransformer
 from rskip.cpu import CpuTransformer
-from rskip.generation import Hypothesis, SearchOptions, SpecialTokens, beam_search
+from rskip.generation import Hypothesis, SearchOptions, SpecialTokens, find_search
 from rskip.text import Dictionary
 
 _WORDS = SpecialTokens.of(Dictionary)
@@ -32,4 +32,5 @@ def search_captions(
     padding = padding.to(device)
     with torch.no_grad():
         memory = model.encode(features.to(device), padding, None if grids is None else grids.to(device))
-    return beam_search(model, memory, options, source_lengths=(~padding).sum(1), special=special)
+    search = find_search(device)
+    return search(model, memory, options, source_lengths=(~padding).sum(1), special=special)

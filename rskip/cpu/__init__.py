@@ -1,6 +1,6 @@
 """Inference on a CPU by kernels in C (docs/speed_reference.md). If they are not compiled, PyTorch computes.
 
-A model that the kernels compute completely needs no PyTorch (`KernelTransformer`).
+A model that the kernels compute completely needs no PyTorch (`rskip.generation.runtime`).
 """
 
 from __future__ import annotations
@@ -10,21 +10,17 @@ from typing import TYPE_CHECKING
 from rskip.machine.lazy import imported_on_use
 
 if TYPE_CHECKING:
-    from rskip.cpu.kernel_transformer import KernelTransformer
     from rskip.cpu.library import Library, find_library
     from rskip.cpu.precision import PRECISIONS, set_precision
-    from rskip.cpu.search import Search
     from rskip.cpu.tensors import native_library
     from rskip.cpu.transformer import CpuTransformer, for_inference
 
 __all__ = [
-    "PRECISIONS", "CpuTransformer", "KernelTransformer", "Library", "Search", "find_library",
-    "for_inference", "native_library", "set_precision",
+    "PRECISIONS", "CpuTransformer", "Library", "find_library", "for_inference", "native_library", "set_precision",
 ]  # fmt: skip
 
 _MEMBERS = {
-    "kernel_transformer": ("KernelTransformer",), "library": ("Library", "find_library"),
-    "precision": ("PRECISIONS", "set_precision"), "search": ("Search",), "tensors": ("native_library",),
-    "transformer": ("CpuTransformer", "for_inference"),
+    "library": ("Library", "find_library"), "precision": ("PRECISIONS", "set_precision"),
+    "tensors": ("native_library",), "transformer": ("CpuTransformer", "for_inference"),
 }  # fmt: skip
 __getattr__ = imported_on_use(__name__, {name: module for module, names in _MEMBERS.items() for name in names})

@@ -1,4 +1,4 @@
-"""Encoding of tokens by programs of kernels. B sentences, S source length, C features.
+"""An encoder that runs as programs. B sentences, S source length, C features.
 
 It needs NumPy, but no PyTorch.
 """
@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rskip.cpu.program import Program
-from rskip.cpu.structures import Seen, address, room
+from rskip.cpu.library import Library
+from rskip.cpu.program import Program, per_thread
+from rskip.cpu.structures import Seen, room
 from rskip.cpu.threads import threads
 
 _ROWS = 512  # rows at a time per thread, which fit in its cache
@@ -34,8 +35,7 @@ class Sources(NamedTuple):
     def of(cls, tokens: np.ndarray, padding: int) -> Sources:
         """The sources of contiguous int64 tokens (B, S) with this padding index."""
         real = tokens != padding
-        slots, counts = unpadded(~real)
-        return cls(tokens, np.cumsum(real, axis=1) * real + padding, slots, counts)
+        return cls(tokens, np.cumsum(real, axis=1) * real + padding, *unpadded(~real))
 
     def part(self, first: int, last: int) -> Sources:
         """The sentences from `first` to before `last`."""
@@ -48,21 +48,39 @@ def unpadded(padding: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return slots, (padding.shape[1] - padding.sum(1)).astype(np.int32)
 
 
-def sentences_at_once(length: int) -> int:
-    """The number of sentences of this length that are encoded at the same time."""
-    return max(1, _ROWS * threads() // max(1, length))
+class StackEncoder:
+    """Encodes source tokens. Threads may share one.
+
+    :param stack: the encoder's parts (`rskip.cpu.weights`, `rskip.cpu.module_stack`).
+    :param like: an array of the rows' type.
+    """
+
+    def __init__(self, library: Library, stack: Any, like: Any) -> None:
+        self.stack, self._like = stack, like
+        self._program = per_thread(lambda rows: Encoding(Program(library, like, rows), stack))
+
+    def encode(self, tokens: np.ndarray) -> tuple[Any, Sources]:
+        """The states (B, S, C) of contiguous int64 tokens (B, S), and where they are not padding."""
+        sentences, length = tokens.shape
+        sources = Sources.of(tokens, self.stack.config.padding_index)
+        states = room(self._like, sentences, length, self.stack.embed_tokens.weight.shape[1])
+        at_once = max(1, _ROWS * threads() // max(1, length))
+        encoding = self._program(min(at_once, sentences) * length)
+        for first in range(0, sentences, at_once):
+            last = first + at_once
+            encoding.compute(sources.part(first, last), states[first:last])
+        return states, sources
 
 
 class Encoding:
     """The encoding of up to a number of tokens at once.
 
     :param program: an empty program.
-    :param stack: the encoder: a module, or weights of a file.
     """
 
     def __init__(self, program: Program, stack: Any) -> None:
         self.program, self.positions, self.seen = program, stack.embed_positions, Seen()
-        layers = list(stack.layers)
+        layers = stack.layers
         rooms = program.room(stack.embed_tokens.weight.shape[1], layers[0].fc1.out_features)
         self.x, self.attentions = rooms.x, []
         self.embedding = program.embed(stack, rooms.x)
@@ -93,30 +111,3 @@ class Encoding:
             each.slots_per_place = length
         self.program.run(sentences, length)
         states[...] = self.x[: sentences * length].reshape(states.shape)
-
-
-class Projection:
-    """Each decoder layer's keys and values of the memory, for up to a number of positions at once.
-
-    :param stack: the decoder.
-    :param like: an array of the rows' type.
-    """
-
-    def __init__(self, program: Program, stack: Any, like: Any, rows: int) -> None:
-        layers = [layer.encoder_attn for layer in stack.layers]
-        self.program, self.x = program, room(like, rows, layers[0].k_proj.in_features)
-        self.features = layers[0].k_proj.out_features
-        self.maps = [program.last_map(each, self.x) for layer in layers for each in (layer.k_proj, layer.v_proj)]
-        is_plain = all(layer.key_norm is None and layer.value_norm is None for layer in layers)
-        self.suits = is_plain and all(each is not None and each.outputs == self.features for each in self.maps)
-
-    def compute(self, states: Any) -> list[tuple[Any, Any]]:
-        """Keys and values (B, S, C) of each layer, from the memory's states (B, S, C)."""
-        sentences, length, _ = states.shape
-        self.x[: sentences * length].reshape(states.shape)[...] = states
-        found = [room(self.x, sentences, length, self.features) for _ in self.maps]
-        for each, output in zip(self.maps, found, strict=True):
-            assert each is not None
-            each.output = address(output)  # only the address: an idle program must not keep the last memory
-        self.program.run(sentences, length)
-        return list(zip(found[::2], found[1::2], strict=True))

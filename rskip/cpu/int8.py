@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from rskip.connections.linear import LinearMap
 from rskip.cpu.library import Library, find_library
-from rskip.cpu.packing import PackedWeight8
-from rskip.cpu.structures import Linear8, linear_work
-
-_QUANTISED_AT_ONCE = 2**22  # number of weights
-_TINY = torch.finfo(torch.float32).tiny
+from rskip.cpu.linear import Packed, native_linear
+from rskip.cpu.packing import PackedMap8, quantised
+from rskip.cpu.structures import Linear8
 
 
-class Int8Linear(nn.Module):
+class Int8Linear(Packed):
     """xWᵀ + b in 8-bit integers with 32-bit sums, for inference on a CPU. Shape: (..., in) -> (..., out), float32.
 
     Weights have one scale per output feature. Activations have one scale per row, computed from the row itself (dynamic
@@ -33,37 +29,19 @@ class Int8Linear(nn.Module):
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.largest = largest or largest_int8_weight()
-        self.register_buffer("weight", torch.empty(self.out_features, self.in_features, dtype=torch.int8))
-        self.register_buffer("scales", torch.empty(self.out_features))
-        rows = max(1, _QUANTISED_AT_ONCE // self.in_features)
-        pieces = (each.split(rows) for each in (linear.weight.detach(), self.weight, self.scales))
-        for given, weight, scales in zip(*pieces, strict=True):
-            given = given.float()
-            scales.copy_(given.abs().amax(1).clamp(min=_TINY) / self.largest)
-            weight.copy_((given / scales[:, None]).round())
+        weight, scales = map(torch.from_numpy, quantised(linear.weight, self.largest))
+        self.register_buffer("weight", weight)
+        self.register_buffer("scales", scales)
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().float().clone())
         self._unpack()
 
-    def _unpack(self) -> None:
-        self.packed: dict[str, PackedWeight8] = {}  # a new dictionary when the weight may have changed
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "packed"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._unpack()
-
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
-        self._unpack()
-
     def native_arguments(self, x: Tensor) -> Linear8:
-        """The kernel's arguments for this map of x (R, in), without the output's address."""
-        if "native" not in self.packed:
-            weight = PackedWeight8(self._library(), self.weight, self.scales, self.bias)
-            self.packed.setdefault("native", weight)  # keeps another thread's weight if that thread was faster
-        return self.packed["native"].arguments(x)
+        """As `PackedMap8.native_arguments`."""
+        return self._map(self._library()).native_arguments(x)
+
+    def _map(self, library: Library) -> PackedMap8:
+        packed: PackedMap8 = self._pack(PackedMap8, library, self.weight, self.scales, self.bias)
+        return packed
 
     def _library(self) -> Library:
         library = find_library().library
@@ -73,20 +51,11 @@ class Int8Linear(nn.Module):
         return library
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, self.in_features).contiguous()
-        y = native_linear8(self._library(), self.native_arguments(rows), len(rows))
-        return y.view(*x.shape[:-1], self.out_features)
+        library = self._library()
+        return native_linear(library, self._map(library), x)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
-
-
-def native_linear8(library: Library, arguments: Linear8, rows: int) -> Tensor:
-    """The product. Shape: (R, out)."""
-    output = torch.empty(rows, arguments.outputs)
-    arguments.point("output", output)
-    library.map8(arguments, rows, work=rows * linear_work(arguments))
-    return output
 
 
 def largest_int8_weight() -> int:

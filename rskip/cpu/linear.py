@@ -10,36 +10,20 @@ from torch.nn import functional
 
 from rskip.connections.linear import LinearMap
 from rskip.cpu.library import Library
-from rskip.cpu.packing import linear_arguments, pack_weight
-from rskip.cpu.structures import Linear, linear_work
+from rskip.cpu.packing import PackedMap, PackedMap8
+from rskip.cpu.structures import Linear, Linear8, linear_work
 from rskip.cpu.tensors import native_library
 
 
-class PackedLinear(nn.Linear):
-    """xWᵀ + b over weights packed once, by the compiled kernels, for inference. Shape: (..., in) -> (..., out).
-
-    It takes over a linear map's parameters and packs them on first use. If no kernel fits, such as on another device,
-    it computes like `nn.Linear`. It does not notice parameters that are changed in place, except by `load_state_dict`,
-    and then uses the old weights.
-    """
-
-    def __init__(self, linear: nn.Linear | LinearMap) -> None:
-        nn.Module.__init__(self)
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.weight, self.bias = linear.weight, linear.bias
-        self._unpack()
+class Packed(nn.Module):
+    """Base of linear maps whose weight is packed on first use. `packed` holds the result, which copies leave out."""
 
     def _unpack(self) -> None:
         self.packed: dict[str, Any] = {}  # a new dictionary when the weight may have changed
 
-    def native_arguments(self, x: Tensor) -> Linear | None:
-        """The kernel's arguments for this map of x (R, in), without the output's address; None if no kernel fits."""
-        library = None if x.requires_grad else native_library(self.weight)
-        return None if library is None else linear_arguments(x, self.weight, self._packed(library), self.bias)
-
-    def _packed(self, library: Library) -> Any:
+    def _pack(self, pack: Callable[..., Any], library: Library, *weights: Tensor | None) -> Any:
         if "native" not in self.packed:
-            self.packed.setdefault("native", pack_weight(library, self.weight))  # keeps a faster thread's
+            self.packed.setdefault("native", pack(library, *weights))  # keeps another thread's if that was faster
         return self.packed["native"]
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -58,18 +42,44 @@ class PackedLinear(nn.Linear):
         self._unpack()
         return self
 
+
+class PackedLinear(Packed, nn.Linear):
+    """xWᵀ + b over weights packed once, by the compiled kernels, for inference. Shape: (..., in) -> (..., out).
+
+    It takes over a linear map's parameters and packs them on first use. If no kernel fits, such as on another device,
+    it computes like `nn.Linear`. It does not notice parameters that are changed in place, except by `load_state_dict`,
+    and then uses the old weights.
+    """
+
+    def __init__(self, linear: nn.Linear | LinearMap) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias = linear.weight, linear.bias
+        self._unpack()
+
+    def native_arguments(self, x: Tensor) -> Linear:
+        """As `PackedMap.native_arguments`."""
+        library = native_library(self.weight)
+        assert library is not None
+        return self._map(library).native_arguments(x)
+
+    def _map(self, library: Library) -> PackedMap:
+        packed: PackedMap = self._pack(PackedMap, library, self.weight, self.bias)
+        return packed
+
     def forward(self, x: Tensor) -> Tensor:
         library = None if x.requires_grad else native_library(self.weight)
         if library is None:
             return functional.linear(x, self.weight, self.bias)
-        return native_linear(library, x, self.weight, self._packed(library), self.bias)
+        return native_linear(library, self._map(library), x)
 
 
-def native_linear(library: Library, x: Tensor, weight: Tensor, packed: Any, bias: Tensor | None) -> Tensor:
+def native_linear(library: Library, linear: PackedMap | PackedMap8, x: Tensor) -> Tensor:
     """xWᵀ + b. Shape: (..., in) -> (..., out)."""
     x = x.contiguous()
-    output = x.new_empty(*x.shape[:-1], weight.size(0))
-    arguments, rows = linear_arguments(x, weight, packed, bias), x.numel() // weight.size(1)
+    rows, output = x.numel() // linear.in_features, x.new_empty(*x.shape[:-1], linear.out_features)
+    arguments: Linear | Linear8 = linear.native_arguments(x)
     arguments.point("output", output)
-    library.map(arguments, rows, work=rows * linear_work(arguments))
+    kernel = library.map if isinstance(arguments, Linear) else library.map8
+    kernel(arguments, rows, work=rows * linear_work(arguments))
     return output

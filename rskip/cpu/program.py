@@ -1,20 +1,19 @@
 """The computation of a stack as a program for the compiled kernels. C features, R rows: the beams of all sentences.
 
-A stack is any object with the members of `rskip.transformer`'s stacks: a module, or weights of a file
-(`rskip.cpu.weights`). This module needs NumPy, but no PyTorch.
+A stack has the members of `rskip.transformer`'s stacks. It comes from the weights of a file (`rskip.cpu.weights`) or
+from modules (`rskip.cpu.module_stack`), whose parts may be a `Call`. This module needs NumPy, but no PyTorch.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from rskip.cpu.library import Library
-from rskip.cpu.packing import PackedTable
-from rskip.cpu.residual import in_float32, residual_arguments
+from rskip.cpu.packing import PackedTable, in_float32
 from rskip.cpu.structures import (
     ATTEND,
     DELTA,
@@ -39,15 +38,19 @@ from rskip.cpu.structures import (
     Linear8,
     Operation,
     Operations,
+    Residual,
     Seen,
+    addresses,
+    kind_of,
     linear_work,
     room,
 )
-from rskip.kernel_forms import GatedSum, NoKernelForm, NormalisedSum
+from rskip.kernel_forms import GatedSum, NormalisedSum
 
 Steps = TypeVar("Steps")
 
 _FEWEST_ROWS = 16  # minimum size of a program; one that is larger by more than this factor is replaced
+_ACTIVATIONS = {"relu": RELU, "tanh": TANH}  # of the maps' kernels
 _FORMS = {
     "scaling": SCALING, "highway": HIGHWAY, "shortcut": SHORTCUT, "orthogonal": ORTHOGONAL, "delta": DELTA
 }  # fmt: skip
@@ -65,23 +68,30 @@ class Room(NamedTuple):
     f: Any
 
 
-class Program:
-    """A sequence of kernels on rows. One thread computes all rows of a sentence.
+class Call(NamedTuple):
+    """A linear map, normalisation or activation without a kernel form: PyTorch computes it between the kernels."""
 
-    What the kernels can't compute raises `NoKernelForm`; a derived class may compute it.
+    compute: Callable[..., Any]
+    out_features: int = 0  # of a linear map
+
+
+class Program:
+    """A sequence of parts: kernels that run in sequence, or calls of PyTorch.
+
+    kept: what the calls of one run keep for later calls.
 
     :param like: an array of the rows' type.
-    :param rows: maximum number of rows.
+    :param rows: maximum number of rows. One thread computes all rows of a sentence.
     """
-
-    activations: ClassVar[dict[Any, int]] = {"relu": RELU, "tanh": TANH}  # of the maps' kernels
 
     def __init__(self, library: Library, like: Any, rows: int) -> None:
         self.library, self.rows, self._like = library, rows, like
-        self._operations: list[Operation] = []
-        self._buffers: dict[tuple[str, int], Any] = {}
+        self.kept: dict[str, Any] = {}
+        self._parts: list[Callable[[int, int], None]] = []  # called with the numbers of sentences and beams
+        self._tables: list[tuple[Operations, int]] = []  # those of the parts that are kernels, with their work per row
+        self._operations: list[Operation] = []  # of the last part
         self._work = 0  # per row
-        self._table: tuple[Operations, int] | None = None
+        self._buffers: dict[tuple[str, int], Any] = {}
 
     def room(self, features: int, inner_features: int) -> Room:
         """Buffers for rows with these numbers of features."""
@@ -90,17 +100,41 @@ class Program:
 
     def run(self, sentences: int, beams: int) -> None:
         """Computes the rows of this number of sentences."""
-        found = self.whole()
-        assert found is not None
-        operations, work = found
-        operations.beams = beams
-        self.library.run(operations, sentences, work=work * sentences * beams)
+        self._end_part()
+        self.kept = {}
+        for part in self._parts:
+            part(sentences, beams)
 
     def whole(self) -> tuple[Operations, int] | None:
         """The operations and their work per row if kernels compute all of the program."""
-        if self._table is None:
-            self._table = Operations(self._operations), self._work
-        return self._table
+        self._end_part()
+        return self._tables[0] if len(self._parts) == len(self._tables) == 1 else None
+
+    def call_rows(self, compute: Callable[[int], None]) -> None:
+        """Adds a part that is not a kernel; it is called with the number of rows."""
+        self._end_part()
+        self._parts.append(lambda sentences, beams: compute(sentences * beams))
+
+    def call(self, compute: Callable[..., Any], output: Any, *inputs: Any) -> None:
+        """output = compute(*inputs), on rows."""
+
+        def of_rows(rows: int) -> None:
+            output[:rows] = compute(*(each[:rows] for each in inputs))
+
+        self.call_rows(of_rows)
+
+    def _end_part(self) -> None:
+        if not self._operations:
+            return
+        operations, work, library_run = Operations(self._operations), self._work, self.library.run
+
+        def compute(sentences: int, beams: int) -> None:
+            operations.beams = beams
+            library_run(operations, sentences, work=work * sentences * beams)
+
+        self._parts.append(compute)
+        self._tables.append((operations, work))
+        self._operations, self._work = [], 0
 
     def embed(self, stack: Any, output: Any) -> Embedding:
         """Adds an embedding. The caller sets tokens and positions in the returned arguments."""
@@ -123,83 +157,61 @@ class Program:
         return arguments
 
     def map(self, linear: Any, x: Any, output: Any, *, activation: Any = None) -> None:
-        """output = activation(linear(x))."""
-        if (native := self.last_map(linear, x)) is not None:
+        """output = activation(linear(x)). `activation`: None, a `Call`, or of a kernel's map "relu" or "tanh"."""
+        native = self.last_map(linear, x)
+        if native is None:
+            self.call(linear.compute, output, x)
+        else:
             assert native.outputs == output.shape[1]
             native.point("output", output)
-            native.activation = self.activations.get(activation, IDENTITY)
-        else:
-            self.other(linear, output, x)
-        if activation is not None and not (native and native.activation):
-            self.other(activation, output, output)
+            native.activation = _ACTIVATIONS.get(activation, IDENTITY)
+        if isinstance(activation, Call):
+            self.call(activation.compute, output, output)
 
     def last_map(self, linear: Any, x: Any) -> Linear | Linear8 | None:
         """Like `map`, but the caller sets the output in the returned arguments. None: no kernel computes it."""
-        native: Linear | Linear8 | None = None
-        if hasattr(linear, "native_arguments"):
-            native = linear.native_arguments(x)
-        if native is not None:
-            self._put(MAP if isinstance(native, Linear) else MAP8, native, work=linear_work(native))
+        if isinstance(linear, Call):
+            return None
+        native: Linear | Linear8 = linear.native_arguments(x)
+        self._put(MAP if isinstance(native, Linear) else MAP8, native, work=linear_work(native))
         return native
 
     def norm(self, norm: Any, x: Any) -> None:
-        """x = norm(x), for norms that close a stack or an embedding, or are inside a branch."""
-        if norm is None:
-            return
-        if self.has_kernel(norm):
+        """x = norm(x), for norms that close a stack or an embedding, or are inside a branch. None changes nothing."""
+        if isinstance(norm, Call):
+            self.call(norm.compute, x, x)
+        elif norm is not None:
             self._put_residual(NormalisedSum(norms=[norm]), x, None, x)
-        else:
-            self.other(norm, x, x)
-
-    def has_kernel(self, norm: Any) -> bool:
-        """Whether a kernel computes this normalisation."""
-        return True
 
     def enter(self, stack: Any, room: Room) -> None:
-        """Opens the stack with its input x. `stack`: the module that opens and closes it; None: it passes x on."""
+        """Opens the stack with its input x. `stack`: what opens and closes it; None: it passes x on."""
         if stack is not None:
-            raise NoKernelForm("the kernels can't open its stack")
+            stack.enter(self, room)
 
     def leave(self, stack: Any, room: Room) -> None:
         """x = the stack's output."""
         if stack is not None:
-            raise NoKernelForm("the kernels can't close its stack")
-
-    def form(self, connection: Any) -> NormalisedSum | GatedSum | None:
-        """The form in which the kernels compute the connection; None if they can't."""
-        return connection if isinstance(connection, (NormalisedSum, GatedSum)) else None
+            stack.leave(self, room)
 
     def branch_input(self, connection: Any, room: Room) -> Any:
         """The input of the connection's branch: x, or the result in `given`."""
-        stated = self.form(connection)
-        if stated is None:
-            return self.other_branch_input(connection, room)
-        if stated.branch_norm is None:
+        if not isinstance(connection, (NormalisedSum, GatedSum)):
+            return connection.branch_input(self, room)
+        if connection.branch_norm is None:
             return room.x
-        self._put_residual(NormalisedSum(norms=[stated.branch_norm]), room.x, None, room.given)
-        if isinstance(stated, NormalisedSum) and stated.input_scale != 1:
-            self._put_residual(NormalisedSum(scale=stated.input_scale), room.given, None, room.given)
+        self._put_residual(NormalisedSum(norms=[connection.branch_norm]), room.x, None, room.given)
+        if isinstance(connection, NormalisedSum) and connection.input_scale != 1:
+            self._put_residual(NormalisedSum(scale=connection.input_scale), room.given, None, room.given)
         return room.given
 
     def join(self, connection: Any, room: Room) -> None:
         """x = connection(x, f), or the several arrays that the connection passes on."""
-        stated = self.form(connection)
-        if stated is None:
-            self.other_join(connection, room)
-        elif isinstance(stated, NormalisedSum):
-            self._put_sum(stated, room)
+        if isinstance(connection, NormalisedSum):
+            self._put_sum(connection, room)
+        elif isinstance(connection, GatedSum):
+            self._put_gates(connection, room)
         else:
-            self._put_gates(stated, room)
-
-    def other(self, compute: Any, output: Any, *inputs: Any) -> None:
-        """output = compute(*inputs), on rows."""
-        raise NoKernelForm("the kernels can't compute a part of it")
-
-    # the same of a connection without a form, of heads' norms without a kernel, and of values mixed with the first ones
-    other_branch_input: Any = other
-    other_join: Any = other
-    other_norm_heads: Any = other
-    mix_values: Any = other
+            connection.join(self, room)
 
     def self_attention(self, layer: Any, seen: Seen, room: Room) -> Attention:
         """Adds the layer's self-attention and connection. The caller sets keys and values in the returned arguments."""
@@ -211,7 +223,7 @@ class Program:
         self.map(attention.v_proj, given, room.value)
         self.norm_heads(attention, attention.value_norm, room.value)
         if attention.value_residual is not None:
-            self.mix_values(attention.value_residual, room)
+            attention.value_residual(self, room.value)
         arguments = self.attend(seen, room.query, room.query, attention.heads)
         self.attention_output(attention, room)
         self.join(connection, room)
@@ -225,7 +237,8 @@ class Program:
     def attention_output(self, attention: Any, room: Room) -> None:
         """The branch's output from the heads' outputs, which are in `query`."""
         if attention.head_scale is not None:
-            scale = np.repeat(in_float32(attention.head_scale, attention.heads), room.query.shape[1] // attention.heads)
+            heads = attention.heads
+            scale = np.repeat(in_float32(attention.head_scale, heads), room.query.shape[1] // heads)
             self._put_residual(NormalisedSum(scale=scale), room.query, None, room.query)
         self.norm(attention.heads_norm, room.query)
         self.map(attention.out_proj, room.query, room.f)
@@ -241,13 +254,11 @@ class Program:
 
     def norm_heads(self, attention: Any, norm: Any, x: Any) -> None:
         """x = norm(x), over each head's features."""
-        if norm is None:
-            return
-        if self.has_kernel(norm):
-            arguments = residual_arguments(NormalisedSum(norms=[norm]), x, None, x, parts=attention.heads)
-            self._put(RESIDUAL, arguments)
-        else:
-            self.other_norm_heads(attention, norm, x)
+        heads = attention.heads
+        if isinstance(norm, Call):
+            self.call(lambda rows: norm.compute(rows.unflatten(-1, (heads, -1))).flatten(-2), x, x)
+        elif norm is not None:
+            self._put(RESIDUAL, residual_arguments(NormalisedSum(norms=[norm]), x, None, x, parts=heads))
 
     def _put_residual(self, stated: NormalisedSum, x: Any, f: Any, output: Any) -> None:
         self._put(RESIDUAL, residual_arguments(stated, x, f, output))
@@ -255,7 +266,7 @@ class Program:
     def _put_sum(self, stated: NormalisedSum, room: Room) -> None:
         if stated.added is not None:
             down, up = stated.added
-            hidden, added = self._buffer("hidden", down.out_features), self._buffer("added", room.x.shape[1])
+            hidden, added = self.buffer("hidden", down.out_features), self.buffer("added", room.x.shape[1])
             self.map(down, room.x, hidden)
             self.map(up, hidden, added)
             self._put_residual(NormalisedSum(), room.x, added, room.x)
@@ -265,7 +276,7 @@ class Program:
     def _put_gates(self, stated: GatedSum, room: Room) -> None:
         features, over = room.x.shape[1], room.x
         if stated.over == "both":
-            over = self._buffer("both", 2 * features)
+            over = self.buffer("both", 2 * features)
             self._put(JOIN, Joining(x=room.x, f=room.f, output=over, features=features))
         arguments = Gating(x=room.x, f=room.f, output=room.x, features=features, width=1, form=_FORMS[stated.form])
         for name, gate in (("alpha", stated.alpha), ("beta", stated.beta), ("gamma", stated.gamma)):
@@ -274,20 +285,20 @@ class Program:
             given = room.given if stated.form == "delta" and name == "alpha" else over
             hidden, output = getattr(gate, "hidden", None), getattr(gate, "output", gate)
             if hidden is not None:
-                given = self._buffer("hidden", hidden.out_features)
+                given = self.buffer("hidden", hidden.out_features)
                 self.map(hidden, over, given, activation="tanh")
-            opening = self._buffer(name, output.out_features)
+            opening = self.buffer(name, output.out_features)
             self.map(output, given, opening)
             arguments.point(name, opening)
             arguments.width = output.out_features
         if stated.norm is not None:
-            normed = self._buffer("normed", features)
+            normed = self.buffer("normed", features)
             self._put_residual(NormalisedSum(norms=[stated.norm]), room.x, room.f, normed)
             arguments.point("n", normed)
         self._put(GATE, arguments)
 
-    def _buffer(self, name: str, features: int) -> Any:
-        """Memory for rows of a gate, which all connections share."""
+    def buffer(self, name: str, features: int) -> Any:
+        """Memory for rows, shared by all parts that ask for this name."""
         key = name, features
         if key not in self._buffers:
             self._buffers[key] = room(self._like, self.rows, features)
@@ -298,17 +309,41 @@ class Program:
         self._work += work
 
 
-class Programs(Generic[Steps]):
-    """Programs for a number of rows, one per thread. `build` makes one for up to this number."""
+def residual_arguments(stated: NormalisedSum, x: Any, f: Any, output: Any, *, parts: int = 1) -> Residual:
+    """The kernel's arguments for x, f and output (R, C). The output may be x or f.
 
-    def __init__(self, build: Callable[[int], Steps]) -> None:
-        self._build, self._programs = build, threading.local()
+    Of the stated sum, they have the normalisations after the sum, the scales and the shares.
 
-    def program(self, rows: int) -> Steps:
-        """This thread's program."""
-        most, program = getattr(self._programs, "kept", (0, None))
-        if program is None or not most >= rows >= most // _FEWEST_ROWS:
+    :param f: None means 0.
+    :param parts: number of parts of a row, such as heads, which are computed one by one.
+    """
+    norms = stated.norms
+    features = x.shape[1] // parts
+    weights = [norm.weight for norm in norms]
+    biases = [norm.bias for norm in norms if getattr(norm, "bias", None) is not None]
+    assert all(kind_of(each) == kind_of(x) for each in (*weights, *biases)), "convert the whole model to one type"
+    (scale, scales), (branch_scale, branch_scales) = (
+        (each, None) if isinstance(each, (int, float)) else (1.0, in_float32(each, features))
+        for each in (stated.scale, stated.branch_scale)
+    )
+    return Residual(
+        x=x, f=f, output=output, weights=addresses(weights), biases=addresses(biases) if biases else None,
+        scales=scales, branch_scales=branch_scales, features=features, norms=len(weights), parts=parts, scale=scale,
+        shares=None if stated.shares is None else in_float32(stated.shares, len(weights)), branch_scale=branch_scale,
+        epsilon=norms[0].eps if norms else 0.0,
+    )  # fmt: skip
+
+
+def per_thread(build: Callable[[int], Steps]) -> Callable[[int], Steps]:
+    """A function that returns this thread's program for a number of rows. `build` makes one for up to this number."""
+    programs = threading.local()
+
+    def program(rows: int) -> Steps:
+        most, found = getattr(programs, "kept", (0, None))
+        if found is None or not most >= rows >= most // _FEWEST_ROWS:
             most = max(rows, _FEWEST_ROWS)
-            program = self._build(most)
-            self._programs.kept = most, program
-        return program
+            found = build(most)
+            programs.kept = most, found
+        return found
+
+    return program

@@ -7,6 +7,7 @@ They point to arrays of NumPy or tensors of PyTorch. This module imports neither
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterable, Sequence
 from ctypes import c_double, c_int64, c_void_p
 from typing import Any, ClassVar
@@ -28,9 +29,13 @@ def address(array: Any) -> int:
 
 
 def room(like: Any, *shape: int) -> Any:
-    """Memory of this shape for values of the same type, as a tensor if `like` is one."""
+    """Memory of this shape for values of the same type, as a tensor if `like` is one.
+
+    The tensor may be written to within and outside of inference mode.
+    """
     if hasattr(like, "new_empty"):
-        return like.new_empty(shape)
+        with sys.modules["torch"].inference_mode(False):
+            return like.new_empty(shape)
     return type(like)(shape, like.dtype)  # an array of NumPy
 
 

@@ -17,24 +17,14 @@ import numpy as np
 
 from rskip.cpu.forms import Connections
 from rskip.cpu.library import Library
-from rskip.cpu.packing import FEWEST_INT8_WEIGHTS, Int8Map, PackedMap, PackedTable
+from rskip.cpu.packing import FEWEST_INT8_WEIGHTS, PackedMap, PackedMap8, PackedTable, quantised
 from rskip.kernel_forms import NoKernelForm
 from rskip.settings.check import check
 from rskip.settings.errors import SettingError
 from rskip.transformer.config import TransformerConfig
 
 _EPS = 1e-5
-_KERNEL_ACTIVATIONS = ("relu", "tanh")
-# Settings that the stacks below follow, or that have no effect on a finished model. Others must have their defaults.
-_FOLLOWED = {
-    *(f"{side}_{name}" for side in ("encoder", "decoder") for name in (
-        "embed_dim", "ffn_embed_dim", "attention_heads", "layers", "learned_pos", "connection", "layerdrop"
-    )),
-    "activation_fn", "dropout", "attention_dropout", "activation_dropout", "checkpoint_activations",
-    "share_decoder_input_output_embed", "share_all_embeddings", "no_scale_embedding", "no_token_positional_embeddings",
-    "layernorm_embedding", "max_source_positions", "max_target_positions", "output_bias", "start", "padding_index",
-    "source_vocabulary", "target_vocabulary",
-}  # fmt: skip
+_COMPUTED = {"activation_fn": ("relu", "tanh"), "value_residual": ("none",)}  # values of settings that have others too
 _FIRST_POSITIONS = 256
 _ROUNDED_AT_ONCE = 2**16  # number of values
 _ADVICE = "get the weights and config.json again, both from one model"
@@ -50,35 +40,28 @@ class Norm(NamedTuple):
 
 
 class Positions:
-    """A table of positions (P, C): learned, or sine and cosine, which grows. See `rskip.transformer.positions`.
+    """A table of positions (P, C): sine and cosine, which grows, or learned. See `rskip.transformer.positions`.
 
-    :param learned: number of learned positions; None: the table grows.
+    :param as_rows: converts float32 values to the rows' type; None: the positions are learned.
     """
 
-    def __init__(
-        self, rows: np.ndarray, padding: int, learned: int | None, as_rows: Callable[[np.ndarray], Any]
-    ) -> None:
-        self.rows, self._padding, self._learned, self._as_rows = rows, padding, learned, as_rows
-
-    @classmethod
-    def sinusoidal(cls, features: int, padding: int, as_rows: Callable[[np.ndarray], Any]) -> Positions:
-        """A table of sine and cosine."""
-        return cls(as_rows(_waves(_FIRST_POSITIONS, features, padding)), padding, None, as_rows)
+    def __init__(self, rows: np.ndarray, padding: int, as_rows: Callable[[np.ndarray], Any] | None) -> None:
+        self.rows, self._padding, self._as_rows = rows, padding, as_rows
 
     def grow(self, length: int) -> None:
         """Enlarges the table for sentences of `length` tokens. Raises ValueError if its positions are learned."""
         needed = length + self._padding + 1
-        if self._learned is not None:
-            if length > self._learned:
-                raise ValueError(
-                    f"a sentence has {length} tokens, but this model has only {self._learned} learned positions: "
-                    "split or shorten the sentence"
-                )
-        elif needed > len(self.rows):
-            with _growing:
-                if needed > len(self.rows):
-                    rows = _waves(max(needed, 2 * len(self.rows)), self.rows.shape[1], self._padding)
-                    self.rows = self._as_rows(rows)
+        if needed <= len(self.rows):
+            return
+        if self._as_rows is None:
+            raise ValueError(
+                f"a sentence has {length} tokens, but this model has only {len(self.rows) - self._padding - 1} learned "
+                "positions: split or shorten the sentence"
+            )
+        with _growing:
+            if needed > len(self.rows):
+                rows = _waves(max(needed, 2 * len(self.rows)), self.rows.shape[1], self._padding)
+                self.rows = self._as_rows(rows)
 
 
 def _waves(length: int, features: int, padding: int) -> np.ndarray:
@@ -143,7 +126,7 @@ class Weights:
             self._tables[stored] = self.values(name, None, features)
         return self._tables[stored]
 
-    def tied(self, name: str, inputs: int, outputs: int, *, has_bias: bool) -> PackedMap | Int8Map:
+    def tied(self, name: str, inputs: int, outputs: int, *, has_bias: bool) -> PackedMap | PackedMap8:
         """Like `linear`, for a weight that is also an embedding."""
         linear = self.linear(name, inputs, outputs, has_bias=has_bias)
         if self.precision == "float32":
@@ -168,22 +151,21 @@ class Weights:
         values = self.values(name, *shape)
         return (values.astype(np.uint32) << 16).view(np.float32) if values.dtype == np.uint16 else values
 
-    def positions(self, name: str, length: int, features: int, padding: int, *, learned: bool) -> Positions:
-        """The table of positions, for `length` tokens if they are learned."""
-        if not learned:
-            if features % 2:
-                side = name.partition(".")[0]
-                raise SettingError.of_value(f"{side}_embed_dim", features, "an even number, for sinusoidal positions")
-            return Positions.sinusoidal(features, padding, self._as_rows)
-        rows = self.values(f"{name}.weight", length + padding + 1, features)
-        return Positions(rows, padding, length, self._as_rows)
+    def positions(self, name: str, learned: int | None, features: int, padding: int) -> Positions:
+        """The table of positions. `learned`: their number if they are learned."""
+        if learned is not None:
+            return Positions(self.values(f"{name}.weight", learned + padding + 1, features), padding, None)
+        if features % 2:
+            side = name.partition(".")[0]
+            raise SettingError.of_value(f"{side}_embed_dim", features, "an even number, for sinusoidal positions")
+        return Positions(self._as_rows(_waves(_FIRST_POSITIONS, features, padding)), padding, self._as_rows)
 
-    def linear(self, name: str, inputs: int, outputs: int, *, has_bias: bool = True) -> PackedMap | Int8Map:
+    def linear(self, name: str, inputs: int, outputs: int, *, has_bias: bool = True) -> PackedMap | PackedMap8:
         """The linear map with these members `weight` and `bias`."""
         weight = self._take(f"{name}.weight", (outputs, inputs))
         bias = self._take(f"{name}.bias", (outputs,)) if has_bias else None
         if self.precision == "int8" and weight.size >= FEWEST_INT8_WEIGHTS:
-            return Int8Map(self.library, weight, bias)
+            return PackedMap8(self.library, *quantised(weight, self.library.largest_weight), bias)
         return PackedMap(self.library, self._as_rows(weight), None if bias is None else self._as_rows(bias))
 
     def norm(self, name: str, kind: str | None, features: int) -> Norm:
@@ -227,31 +209,20 @@ class Weights:
         return to_bfloat16(values) if self.precision == "bfloat16" else values
 
 
-class Stacks(NamedTuple):
-    """An encoder and a decoder for `rskip.cpu.encoding` and `rskip.cpu.decoding`, with all settings of the model."""
-
-    encoder: Any
-    decoder: Any
-    config: Any
-
-
 def read_stacks(
-    library: Library, settings: Mapping[str, Any], parameters: Parameters, precision: str, *, padding: int = 1,
-) -> Stacks:  # fmt: skip
-    """The stacks of a Transformer.
+    library: Library, settings: Mapping[str, Any], parameters: Parameters, precision: str
+) -> tuple[TransformerConfig, Any, Any]:  # fmt: skip
+    """The configuration, the encoder and the decoder of a Transformer.
 
     :param settings: those of `TransformerConfig`, apart from the vocabularies; the others are its defaults.
     :param precision: "float32", "bfloat16" or "int8".
     :raises NoKernelForm: the kernels can't compute the model.
     :raises SettingError: a setting has a wrong type or range, or the weights don't fit the settings.
     """
-    config = _checked(settings, parameters, padding)
-    if config.activation_fn not in _KERNEL_ACTIVATIONS:
-        raise NoKernelForm(f"the kernels don't compute the activation {config.activation_fn}")
-    for field in fields(TransformerConfig):
-        value = getattr(config, field.name)
-        if field.name not in _FOLLOWED and value != field.default:
-            raise NoKernelForm(f"the kernels don't compute {field.name}={value}")
+    config = _checked(settings, parameters)
+    for name, computed in _COMPUTED.items():
+        if getattr(config, name) not in computed:
+            raise NoKernelForm(f"the kernels don't compute {name}={getattr(config, name)}")
     weights = Weights(library, parameters, precision)
     projection, table = "decoder.output_projection", "decoder.embed_tokens.weight"
     if config.output_is_embedding:
@@ -263,26 +234,22 @@ def read_stacks(
     output = project(projection, config.decoder_embed_dim, words, has_bias=config.output_has_bias)
     encoder = _stack(weights, config, "encoder", config.encoder_learned_pos, config.max_source_positions)
     decoder = _stack(weights, config, "decoder", config.decoder_learned_pos, config.max_target_positions)
-    decoder.output_projection = output
+    decoder.output_projection, decoder.project = output, None
     weights.check_all_taken()
-    return Stacks(encoder, decoder, config)
+    return config, encoder, decoder
 
 
-def _checked(settings: Mapping[str, Any], parameters: Parameters, padding: int) -> TransformerConfig:
+def _checked(settings: Mapping[str, Any], parameters: Parameters) -> TransformerConfig:
     """The configuration, whose values have the right types and ranges.
 
     `TransformerConfig` itself would also check the connections, for which it needs PyTorch.
     """
-    words = {
-        f"{name}_vocabulary": parameters.shapes[f"{side}.embed_tokens.weight"][0]
-        for name, side in (("source", "encoder"), ("target", "decoder"))
-    }
+    source, target = (parameters.shapes[f"{side}.embed_tokens.weight"][0] for side in ("encoder", "decoder"))
+    values = {**settings, "source_vocabulary": source, "target_vocabulary": target, "padding_index": 1}
     config: TransformerConfig = object.__new__(TransformerConfig)
     for field in fields(TransformerConfig):
-        value = settings.get(field.name)
+        value = values.get(field.name)
         object.__setattr__(config, field.name, field.default if value is None else value)
-    for name, value in {**words, "padding_index": padding}.items():
-        object.__setattr__(config, name, value)
     check(config)
     return config
 
@@ -290,27 +257,21 @@ def _checked(settings: Mapping[str, Any], parameters: Parameters, padding: int) 
 def _stack(weights: Weights, config: Any, side: str, learned: bool, length: int) -> Any:
     features: int = getattr(config, f"{side}_embed_dim")
     layers: int = getattr(config, f"{side}_layers")
-    other: int = getattr(config, "decoder_layers" if side == "encoder" else "encoder_layers")
+    others: int = getattr(config, "decoder_layers" if side == "encoder" else "encoder_layers")
     text = getattr(config, f"{side}_connection")
-    connections = Connections(weights, text, side, features, layers=layers, others=other)
-    table = weights.table(f"{side}.embed_tokens.weight", features)
-    closing = connections.closing_norm
+    connections = Connections(weights, text, side, features, layers=layers, others=others)
+    table, positions = weights.table(f"{side}.embed_tokens.weight", features), None
+    if not config.no_token_positional_embeddings:
+        name = f"{side}.embed_positions"
+        positions = weights.positions(name, length if learned else None, features, config.padding_index)
+    embedding_norm = "ln" if config.layernorm_embedding else None
+    norms = {"layernorm_embedding": embedding_norm, "layer_norm": connections.closing_norm}
     return SimpleNamespace(
-        config=config,
-        embed_tokens=SimpleNamespace(weight=table),
+        config=config, embed_tokens=SimpleNamespace(weight=table), embed_positions=positions, stack_connection=None,
         embed_scale=1.0 if config.no_scale_embedding else math.sqrt(features),
-        embed_positions=None
-        if config.no_token_positional_embeddings
-        else weights.positions(
-            f"{side}.embed_positions", length, features, config.padding_index, learned=learned
-        ),
-        layernorm_embedding=weights.norm(f"{side}.layernorm_embedding", "ln", features)
-        if config.layernorm_embedding
-        else None,
         layers=[_layer(weights, config, side, number, connections) for number in range(layers)],
-        stack_connection=None,
-        layer_norm=None if closing is None else weights.norm(f"{side}.layer_norm", closing, features),
-    )
+        **{name: weights.norm(f"{side}.{name}", kind, features) if kind else None for name, kind in norms.items()},
+    )  # fmt: skip
 
 
 def _layer(weights: Weights, config: Any, side: str, number: int, connections: Connections) -> Any:

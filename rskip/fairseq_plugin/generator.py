@@ -23,7 +23,7 @@ from rskip.checkpoint import Checkpoint, build_transformer, from_stock
 from rskip.cpu import CpuTransformer, for_inference
 from rskip.fairseq_plugin.flags import unsupported_flags
 from rskip.fairseq_plugin.model import ConnectionTransformer
-from rskip.generation import EnsembleDecoder, Hypothesis, SearchOptions, beam_search
+from rskip.generation import EnsembleDecoder, Hypothesis, SearchOptions, find_search
 from rskip.generation.special_tokens import SpecialTokens
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.model import EncoderDecoder
@@ -212,7 +212,7 @@ class BeamSearchGenerator:
             options = replace(options, temperature=1.0)
         if options.sampling:
             options = replace(options, seed=int(torch.randint(2**31, ())))
-        return beam_search(
+        return find_search(source.device)(
             decoder,
             memory if len(decoders) > 1 else memory[0],
             options,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rskip.machine.lazy import imported_on_use
 
 if TYPE_CHECKING:
+    from rskip.generation.compiled_steps import find_search
     from rskip.generation.decoder import DecoderState, StepDecoder
     from rskip.generation.ensemble import EnsembleDecoder
     from rskip.generation.hypothesis import Hypothesis
@@ -16,10 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DecoderState", "EnsembleDecoder", "Hypothesis", "SearchOptions", "SpecialTokens", "StepDecoder", "beam_search",
+    "find_search",
 ]  # fmt: skip
 
 _MEMBERS = {
-    "decoder": ("DecoderState", "StepDecoder"), "ensemble": ("EnsembleDecoder",), "hypothesis": ("Hypothesis",),
+    "compiled_steps": ("find_search",), "decoder": ("DecoderState", "StepDecoder"),
+    "ensemble": ("EnsembleDecoder",), "hypothesis": ("Hypothesis",),
     "options": ("SearchOptions",), "search": ("beam_search",), "special_tokens": ("SpecialTokens",),
 }  # fmt: skip
 __getattr__ = imported_on_use(__name__, {name: module for module, names in _MEMBERS.items() for name in names})

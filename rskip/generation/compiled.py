@@ -1,10 +1,11 @@
-"""Beam search by the compiled search. B sentences, K beams, T target length, S source length, V vocabulary.
+"""The compiled beam search. B sentences, K beams, T target length, S source length, V vocabulary.
 
 It needs NumPy, but no PyTorch.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,22 +13,34 @@ import numpy as np
 
 from rskip.cpu.decoding import CpuDecoding
 from rskip.cpu.library import Library
-from rskip.cpu.search import Search
+from rskip.cpu.structures import FINISHED, NO_MEMORY, NOT_NUMBERS, FoundHypothesis, SearchSettings, SearchView
 from rskip.cpu.threads import threads
 from rskip.generation.hypothesis import Hypothesis
 from rskip.generation.options import SearchOptions
 from rskip.generation.special_tokens import SpecialTokens
 
+NOT_A_NUMBER = (
+    "the model's output is not a number: its training diverged, or its values are out of the range of this precision; "
+    "try float32"
+)
 _STEPS_TO_KNOW = 64  # number of further tokens for which the table of positions is enlarged at once
+_MANY = 2**62  # steps
 
 EachStep = Callable[[int], None] | None
 
 
 class CompiledSearch:
-    """One beam search over a batch, which follows `options`. A `with` block frees its memory at the end.
+    """The state of one beam search over a batch, whose rules are those of `rskip.generation.beam_search`.
 
-    :param limits: maximum number of tokens of each sentence, without its end.
-    :param prefixes: forced first tokens of each sentence, padded at the end.
+    The caller gives each step's logits (`step`), or the kernels compute them (`run`). A `with` block frees the memory
+    at the end. (In `__del__` a Ctrl-C would be printed and forgotten.)
+
+    :param limits: (B) maximum number of tokens of each sentence, without its end.
+    :param prefixes: (B, P) forced first tokens of each sentence, padded at the end.
+    :param words: V.
+    :param source: S; with `options.attention` the search keeps attention.
+    :raises ValueError: a token that the search uses is not in the vocabulary.
+    :raises MemoryError: not enough memory.
     """
 
     def __init__(
@@ -38,67 +51,107 @@ class CompiledSearch:
         limits: Sequence[int],
         prefixes: Sequence[Sequence[int]] | None,
         special: SpecialTokens,
+        words: int,
+        source: int,
     ) -> None:
-        self.library, self.options, self.limits, self.prefixes = library, options, limits, prefixes
-        self.special, self.start = special, special.end if special.start is None else special.start
-        self.search: Search
-        self.words, self.source = 0, 0  # V, and S if attention is kept
+        self.library, self.options, self.limits = library, options, limits
+        forced = [token for prefix in prefixes or () for token in prefix]
+        start = special.end if special.start is None else special.start
+        unknown = [special.unknown] if options.unknown_penalty else []
+        for token in {start, special.end, special.padding, *unknown, *forced}:
+            if not 0 <= token < words:
+                raise ValueError(f"token {token} is not in the vocabulary: expected 0 to {words - 1}")
+        self._source = source if options.attention else 0
+        settings = SearchSettings(
+            limits=_integers(limits), prefixes=_integers(forced), prefix=len(prefixes[0]) if prefixes else 0,
+            sentences=len(limits), words=words, beams=options.beam, start=start, end=special.end,
+            padding=special.padding, unknown=special.unknown, min_length=options.min_length,
+            ngram=options.no_repeat_ngram, gnmt=options.length_penalty_kind == "gnmt", source=self._source,
+            length_penalty=options.length_penalty, unknown_penalty=options.unknown_penalty,
+            temperature=options.temperature, sampling=options.sampling, top_k=options.top_k, top_p=options.top_p,
+            seed=options.seed,
+        )  # fmt: skip
+        self._search = library.search_new(settings)
+        if self._search is None:
+            raise MemoryError(f"a search for {len(limits)} sentences does not fit into memory")
 
     def __enter__(self) -> CompiledSearch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.words:
-            self.search.close()
+        self.library.search_free(self._search)
 
     def run(self, decoding: CpuDecoding, each_step: EachStep) -> None:
-        """Searches over a decoder whose step is one program."""
-        self.open(decoding.words, decoding.arguments.source)
-        length, most = 0, max(self.limits) + 1
-        finished = False
+        """Searches over a decoder whose step is one program.
+
+        :raises ValueError: the logits are not numbers.
+        """
+        length, most, finished = 0, max(self.limits) + 1, False
         while not finished:
             if each_step is not None:
                 each_step(length + 1)
             decoding.know(min(length + _STEPS_TO_KNOW, most))
-            if each_step is None:
-                finished = self.search.run(decoding.arguments, threads=threads())
-                length = self.search.length
-            else:
-                finished = self.search.run(decoding.arguments, steps=1, threads=threads())
-                length += 1
+            # it returns earlier after 0.2 seconds, or if tokens exceed the known positions
+            steps = _MANY if each_step is None else 1
+            finished = self._finished(self.library.search_run(self._search, decoding.arguments, steps, threads()))
+            length = self._view().length if each_step is None else length + 1
 
-    def open(self, words: int, source: int) -> None:
-        """Begins the search over this vocabulary. `source`: S, of which attention is kept if `options` asks for it."""
-        options, special = self.options, self.special
-        self.source = source if options.attention else 0
-        self.search = Search(
-            self.library, limits=self.limits, prefixes=self.prefixes, words=words, beams=options.beam,
-            start=self.start, end=special.end, padding=special.padding, unknown=special.unknown,
-            min_length=options.min_length, ngram=options.no_repeat_ngram, gnmt=options.length_penalty_kind == "gnmt",
-            source=self.source, length_penalty=options.length_penalty,
-            unknown_penalty=options.unknown_penalty, temperature=options.temperature, sampling=options.sampling,
-            top_k=options.top_k, top_p=options.top_p, seed=options.seed,
-        )  # fmt: skip
-        self.words = words
+    def step(self, logits: int, kind: int, attention: int | None, *, threads: int) -> bool:
+        """A step from the addresses of logits (B', K', V), which it changes, and attention (B', K', S).
+
+        :param kind: type of the logits, from `TYPES`.
+        :returns: whether the search is finished. Otherwise `beams` tells how the beams continue.
+        :raises ValueError: the logits are not numbers.
+        """
+        return self._finished(self.library.search_step(self._search, logits, kind, attention, threads))
+
+    def beams(self) -> tuple[list[list[int]], list[list[int]], list[int] | None]:
+        """The last token (B', K') of each beam, its parent (B', K'), and the rows (B') that stayed; None: all."""
+        view = self._view()
+        count, width = view.count, view.width
+        tokens, parents = (
+            [list(each) for each in (ctypes.c_int64 * width * count).from_address(address)]
+            for address in (view.tokens, view.parents)
+        )
+        return tokens, parents, list((ctypes.c_int64 * count).from_address(view.rows)) if view.rows else None
 
     def hypotheses(self, as_array: Callable[[np.ndarray], Any] = np.asarray) -> list[list[Hypothesis]]:
-        """The best of each sentence.
+        """The `options.nbest` best of each sentence, after the search is finished.
 
         :param as_array: converts their arrays.
         """
-        count, scores = self.options.nbest, self.options.token_scores
+        found, count = self.library.search_found, self.options.nbest
         return [
-            [_hypothesis(as_array, *each) for each in self.search.hypotheses(sentence, count, token_scores=scores)]
-            for sentence in range(len(self.limits))
+            [self._hypothesis(row, number, as_array) for number in range(min(count, found(self._search, row)))]
+            for row in range(len(self.limits))
         ]
 
+    def _hypothesis(self, row: int, number: int, as_array: Callable[[np.ndarray], Any]) -> Hypothesis:
+        asked = FoundHypothesis()
+        self.library.search_hypothesis(self._search, row, number, asked)
+        length = asked.length
+        arrays = {"tokens": np.empty(length, np.int64)}
+        if self.options.token_scores:
+            arrays["token_scores"] = np.empty(length, np.float32)
+        if self._source:
+            arrays["attention"] = np.empty((length, self._source), np.float32)
+        for name, array in arrays.items():
+            asked.point(name, array)
+        self.library.search_hypothesis(self._search, row, number, asked)
+        return Hypothesis(score=asked.score, **{name: as_array(array) for name, array in arrays.items()})
 
-def _hypothesis(
-    as_array: Callable[[np.ndarray], Any], score: float, tokens: Any, token_scores: Any, attention: Any
-) -> Hypothesis:
-    return Hypothesis(
-        as_array(np.frombuffer(tokens, np.int64)),
-        score,
-        None if token_scores is None else as_array(np.frombuffer(token_scores, np.float32)),
-        None if attention is None else as_array(np.frombuffer(attention, np.float32).reshape(len(tokens), -1)),
-    )
+    def _view(self) -> SearchView:
+        view = SearchView()
+        self.library.search_view(self._search, view)
+        return view
+
+    def _finished(self, status: int) -> bool:
+        if status == NO_MEMORY:
+            raise MemoryError("the search does not fit into memory")
+        if status == NOT_NUMBERS:
+            raise ValueError(NOT_A_NUMBER)
+        return status == FINISHED
+
+
+def _integers(values: Sequence[int]) -> ctypes.Array:
+    return (ctypes.c_int64 * len(values))(*values)

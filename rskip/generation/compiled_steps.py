@@ -2,76 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rskip.cpu import CpuTransformer
-from rskip.cpu.library import WORK_TO_SHARE, Library
+from rskip.cpu.library import WORK_TO_SHARE, find_library
+from rskip.cpu.state import CpuState
 from rskip.cpu.structures import TYPES, kind_of
 from rskip.cpu.threads import threads
 from rskip.generation.compiled import CompiledSearch, EachStep
 from rskip.generation.decoder import StepDecoder
 from rskip.generation.hypothesis import Hypothesis
 from rskip.generation.options import SearchOptions
+from rskip.generation.search import beam_search
 from rskip.generation.special_tokens import SpecialTokens
 
+_DEFAULTS, _USUAL_TOKENS = SearchOptions(), SpecialTokens()
 
-def compiled_search(
-    library: Library,
+
+def find_search(device: torch.device) -> Callable[..., list[list[Hypothesis]]]:
+    """The search for decoders on this device: on a CPU `compiled_beam_search` if the kernels are compiled, otherwise
+    `beam_search`."""
+    return compiled_beam_search if device.type == "cpu" and find_library().library is not None else beam_search
+
+
+def compiled_beam_search(
     decoder: StepDecoder,
     memory: Any,
-    options: SearchOptions,
+    options: SearchOptions = _DEFAULTS,
     *,
-    limits: Sequence[int],
-    prefixes: Sequence[Sequence[int]] | None,
-    special: SpecialTokens,
-    each_step: EachStep,
+    source_lengths: Tensor,
+    prefix: Tensor | None = None,
+    special: SpecialTokens = _USUAL_TOKENS,
+    each_step: EachStep = None,
 ) -> list[list[Hypothesis]]:
-    """As `beam_search`, for a decoder on a CPU. If kernels compute all of its step, C runs the whole loop.
-
-    :param limits: maximum number of tokens of each sentence, without its end.
-    :param prefixes: forced first tokens of each sentence, padded at the end.
-    """
-    with CompiledSearch(library, options, limits=limits, prefixes=prefixes, special=special) as search:
-        with torch.inference_mode():
-            state: Any = decoder.start(memory, attention=options.attention)
-            decoding = decoder.decoding(state, options.beam) if isinstance(decoder, CpuTransformer) else None
-            if decoding is None:
-                _by_steps(search, decoder, state, each_step)
-            else:
+    """As `beam_search`, for a decoder on a CPU with the compiled kernels. If they compute all of its step, C runs the
+    whole loop. Samples of a sentence don't depend on the other sentences of the batch."""
+    if not len(source_lengths):
+        return []
+    library, with_attention = find_library().library, options.attention
+    assert library is not None
+    limits = [options.max_length(length, decoder.max_positions) for length in source_lengths.tolist()]
+    tokens = torch.full((len(limits), 1), special.end if special.start is None else special.start)
+    with torch.inference_mode():
+        state: Any = decoder.start(memory, attention=with_attention)
+        decoding = state.decoding(options.beam) if isinstance(state, CpuState) else None
+        if decoding is None:
+            if each_step is not None:
+                each_step(1)
+            logits, attention = _step(decoder, tokens, state, with_attention)
+            words, source = logits.size(-1), 0 if attention is None else attention.size(-1)
+        else:
+            words, source = decoding.words, decoding.arguments.source
+        with CompiledSearch(
+            library, options, limits=limits, prefixes=None if prefix is None else prefix.tolist(), special=special,
+            words=words, source=source,
+        ) as search:  # fmt: skip
+            if decoding is not None:
                 search.run(decoding, each_step)
-        return search.hypotheses(torch.from_numpy)
+                return search.hypotheses(torch.from_numpy)
+            step = 1
+            while not _finished(search, logits, attention, (*tokens.shape, words), (*tokens.shape, source)):
+                step += 1
+                if each_step is not None:
+                    each_step(step)
+                last, parents, rows = search.beams()
+                tokens = torch.tensor(last)
+                decoder.reorder(state, torch.tensor(parents), None if rows is None else torch.tensor(rows))
+                logits, attention = _step(decoder, tokens, state, with_attention)
+            return search.hypotheses(torch.from_numpy)
 
 
-def _by_steps(search: CompiledSearch, decoder: StepDecoder, state: Any, each_step: EachStep) -> None:
-    """Searches over a decoder whose steps it computes itself."""
-    tokens, step, finished = torch.full((len(search.limits), 1), search.start), 1, False
-    while not finished:
-        if each_step is not None:
-            each_step(step)
-        logits, attention = decoder.step(tokens, state), None
-        if kind_of(logits) not in TYPES:
-            logits = logits.float()
-        if search.options.attention:
-            assert state.attention is not None, "the decoder gives no attention"
-            attention = state.attention.float()
-        if step == 1:
-            search.open(logits.size(-1), 0 if attention is None else attention.size(-1))
-        logits = _checked("logits", logits, (*tokens.shape, search.words))
-        if attention is not None:
-            attention = _checked("attention", attention, (*tokens.shape, search.source))
-        finished = search.search.step(
-            logits.data_ptr(), TYPES[kind_of(logits)], None if attention is None else attention.data_ptr(),
-            threads=threads() if logits.numel() >= WORK_TO_SHARE else 1,
-        )  # fmt: skip
-        if not finished:
-            last, parents, rows = search.search.beams()
-            tokens = torch.tensor(last)
-            decoder.reorder(state, torch.tensor(parents), None if rows is None else torch.tensor(rows))
-        step += 1
+def _step(decoder: StepDecoder, tokens: Tensor, state: Any, with_attention: bool) -> tuple[Tensor, Tensor | None]:
+    """Logits and attention."""
+    logits = decoder.step(tokens, state)
+    if kind_of(logits) not in TYPES:
+        logits = logits.float()
+    return logits, state.attention.float() if with_attention else None
+
+
+def _finished(
+    search: CompiledSearch, logits: Tensor, attention: Tensor | None, shape: tuple[int, ...], seen: tuple[int, ...]
+) -> bool:
+    logits = _checked("logits", logits, shape)
+    if attention is not None:
+        attention = _checked("attention", attention, seen)
+    return search.step(
+        logits.data_ptr(), TYPES[kind_of(logits)], None if attention is None else attention.data_ptr(),
+        threads=threads() if logits.numel() >= WORK_TO_SHARE else 1,
+    )  # fmt: skip
 
 
 def _checked(name: str, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -36,12 +36,9 @@ class SearchOptions(Checked):
     nbest: Annotated[
         int, Meta(ge=1, description="translations per sentence; if more than 1, each line has number, score and text")
     ] = 1
-    length_penalty: Annotated[
-        float,
-        Meta(
-            ge=-20, le=20, description="length penalty; more favours longer translations", extra=_flag("lenpen", "A")
-        ),
-    ] = 1.0
+    length_penalty: Annotated[float, Meta(
+        ge=-20, le=20, description="length penalty; more favours longer translations", extra=_flag("lenpen", "A")
+    )] = 1.0
     length_penalty_kind: Annotated[
         LengthPenaltyKind, Meta(description="fairseq: length^lenpen; gnmt: ((5+length)/6)^lenpen")
     ] = "fairseq"
@@ -54,58 +51,30 @@ class SearchOptions(Checked):
     max_length_b: Annotated[
         int, Meta(ge=0, le=100_000, description="constant B of that limit", extra=_flag("max-len-b", "B"))
     ] = 200
-    unknown_penalty: Annotated[
-        float,
-        Meta(
-            ge=-1e6,
-            description="unknown-word penalty; inf forbids them",
-            extra={
-                **_flag("unkpen", "P"),
-                "expected": "a number, -1e6 or more, or infinity to forbid the unknown token",
-                "also": (math.inf,),
-            },
-        ),
-    ] = 0.0
+    unknown_penalty: Annotated[float, Meta(
+        ge=-1e6, description="unknown-word penalty; inf forbids them",
+        extra={**_flag("unkpen", "P"), "also": (math.inf,),
+               "expected": "a number, -1e6 or more, or infinity to forbid the unknown token"},
+    )] = 0.0
     temperature: Annotated[
         float, Meta(ge=1e-6, le=1e6, description="divide the logits by T", extra={"metavar": "T"})
     ] = 1.0
-    no_repeat_ngram: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=100_000,
-            description="allow no sequence of N tokens twice; 0: allow all",
-            extra=_flag("no-repeat-ngram-size"),
-        ),
-    ] = 0
+    no_repeat_ngram: Annotated[int, Meta(
+        ge=0, le=100_000, description="allow no sequence of N tokens twice; 0: allow all",
+        extra=_flag("no-repeat-ngram-size"),
+    )] = 0
     sampling: Annotated[bool, Meta(description="draw tokens instead of searching for the most probable ones")] = False
-    top_k: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=10**8,
-            description="draw from the K most probable tokens; 0 for all",
-            extra=_flag("sampling-topk", "K"),
-        ),
-    ] = 0
-    top_p: Annotated[
-        float,
-        Meta(
-            gt=0,
-            le=1,
-            description="draw from the fewest tokens whose probabilities reach P; 1 for all",
-            extra=_flag("sampling-topp", "P"),
-        ),
-    ] = 1.0
-    seed: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=2**63 - 1,
-            description="random seed for sampling",
-            extra={"expected": "a whole number from 0 to 2^63 - 1"},
-        ),
-    ] = 1
+    top_k: Annotated[int, Meta(
+        ge=0, le=10**8, description="draw from the K most probable tokens; 0 for all", extra=_flag("sampling-topk", "K")
+    )] = 0
+    top_p: Annotated[float, Meta(
+        gt=0, le=1, description="draw from the fewest tokens whose probabilities reach P; 1 for all",
+        extra=_flag("sampling-topp", "P"),
+    )] = 1.0
+    seed: Annotated[int, Meta(
+        ge=0, le=2**63 - 1, description="random seed for sampling",
+        extra={"expected": "a whole number from 0 to 2^63 - 1"},
+    )] = 1
     token_scores: Annotated[bool, Meta(description="give each token's log-probability")] = False
     attention: Annotated[bool, Meta(description="give each token's attention over the source")] = False
 
@@ -115,14 +84,11 @@ class SearchOptions(Checked):
         for name, holds, expected in (
             ("nbest", self.nbest <= self.beam, f"at most beam (--beam), which is {self.beam}"),
             ("max_length_b", any_length or self.max_length_b >= 1, "1 or more where max_length_a is 0"),
-            (
-                "min_length",
-                any_length or self.min_length <= self.max_length_b,
-                f"at most the max length, max_length_b, {self.max_length_b}",
-            ),
+            ("min_length", any_length or self.min_length <= self.max_length_b,
+             f"at most the max length, max_length_b, {self.max_length_b}"),
             ("top_k", self.sampling or not self.top_k, "0 without sampling"),
             ("top_p", self.sampling or self.top_p == 1, "1 without sampling"),
-        ):
+        ):  # fmt: skip
             if not holds:
                 raise SettingError.of_value(name, getattr(self, name), expected)
 
@@ -133,9 +99,8 @@ class SearchOptions(Checked):
         :raises SettingError: a name is unknown, or a value is not possible.
         """
         known = [field.name for field in fields(SearchOptions)]
-        for name in settings:
-            if name not in known:
-                raise SettingError.of_unknown_key("", name, [*further, *known])
+        if unknown := [name for name in settings if name not in known]:
+            raise SettingError.of_unknown_key("", unknown[0], [*further, *known])
         return replace(self, **settings)
 
     def penalty(self, length: float) -> float:

@@ -9,16 +9,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from rskip.checkpoint.arrays import arrays_of
 from rskip.checkpoint.checkpoint import LANGUAGES, PAIRS
 from rskip.checkpoint.config_file import Header, read_header
 from rskip.checkpoint.translation import EMBEDDINGS, check_translates, check_vocabulary, is_stock, transformer_settings
-from rskip.cpu.kernel_transformer import KernelTransformer
+from rskip.cpu.decoding import StackDecoder
+from rskip.cpu.encoding import StackEncoder
+from rskip.cpu.library import Library, find_library, library_for_int8
+from rskip.cpu.weights import read_stacks
+from rskip.extras import advice
 from rskip.generation.compiled import CompiledSearch, EachStep
 from rskip.generation.hypothesis import Hypothesis
 from rskip.generation.options import SearchOptions
 from rskip.generation.special_tokens import SpecialTokens
 from rskip.kernel_forms import NoKernelForm
+from rskip.settings.errors import SettingError
+from rskip.transformer.config import TransformerProperties
 
 
 class CpuDevice(str):
@@ -28,15 +36,15 @@ class CpuDevice(str):
     index: ClassVar[None] = None  # type: ignore[assignment]
 
 
-class RuntimeModel(KernelTransformer):
-    """The translation model of a .safetensors file, on the CPU. It can be pickled. Unpickling reads the file again, and
-    raises an error if the file was replaced.
+class RuntimeModel(TransformerProperties):
+    """The translation model of a .safetensors file, on the CPU. Threads may share one. It can be pickled. Unpickling
+    reads the file again, and raises an error if the file was replaced.
 
     :param precision: "float32", "bfloat16" or "int8".
     :param source_words: size of the source dictionary, `target_words` of the target one.
     :param header: the file's header if the caller has read and checked it (`check_translates`).
-    :raises NoKernelForm: only PyTorch can run the model. The text says why.
-    :raises ValueError: as for `rskip.checkpoint.build_transformer`.
+    :raises NoKernelForm: the kernels are missing or can't compute the model, so only PyTorch can. The text says why.
+    :raises ValueError: int8 without 8-bit products, or as for `rskip.checkpoint.build_transformer`.
     """
 
     device = CpuDevice("cpu")
@@ -61,9 +69,14 @@ class RuntimeModel(KernelTransformer):
         for side in ("encoder", "decoder"):
             settings[f"{side}_connection"] = settings.get(f"{side}_connection") or settings.get("connection")
         self._made_of = file.absolute(), precision, source_words, target_words
+        self.library = library_for_int8() if precision == "int8" else _library()
+        self.precision = precision
         with arrays_of(file, header) as parameters:
-            super().__init__(settings, parameters, precision)
+            self.config, encoder, decoder = read_stacks(self.library, settings, parameters, precision)
             self._fingerprint = parameters.fingerprint(header.config)
+        like = np.empty(0, encoder.embed_tokens.weight.dtype)
+        self._encoder = StackEncoder(self.library, encoder, like)
+        self._decoder = StackDecoder(self.library, decoder, like)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (*self._made_of, self._fingerprint)
@@ -75,6 +88,11 @@ class RuntimeModel(KernelTransformer):
     def file(self) -> Path:
         """The .safetensors file."""
         return self._made_of[0]
+
+    @property
+    def max_positions(self) -> int | None:
+        """The maximum target length in tokens, including the end symbol; None without a limit."""
+        return self.config.max_target_positions if self.config.decoder_learned_pos else None
 
     def search(
         self,
@@ -89,14 +107,35 @@ class RuntimeModel(KernelTransformer):
 
         :param sources: token ids with the end.
         :param prefixes: forced first tokens of each translation, padded at the end.
+        :raises IndexError: a token is not in the vocabulary.
         :raises ValueError: the model's logits are NaN.
         """
         if not sources:
             return []
+        tokens = np.full((len(sources), max(map(len, sources))), self.config.padding_index, np.int64)
+        for row, source in zip(tokens, sources, strict=True):
+            row[: len(source)] = source
+        if tokens.min() < 0 or tokens.max() >= self.config.source_vocabulary:
+            expected = f"expected 0 to {self.config.source_vocabulary - 1}"
+            raise IndexError(f"tokens include {tokens.min()} or {tokens.max()}: {expected}")
         limits = [options.max_length(len(source), self.max_positions) for source in sources]
-        with CompiledSearch(self.library, options, limits=limits, prefixes=prefixes, special=special) as search:
-            search.run(self.decoding(self.encode(sources), options.beam), each_step)
+        states, read = self._encoder.encode(tokens)
+        decoding = self._decoder.decoding(self._decoder.project(states), read.slots, read.counts, options.beam)
+        assert decoding is not None
+        with CompiledSearch(
+            self.library, options, limits=limits, prefixes=prefixes, special=special, words=decoding.words,
+            source=tokens.shape[1],
+        ) as search:  # fmt: skip
+            search.run(decoding, each_step)
             return search.hypotheses()
+
+
+def _library() -> Library:
+    found = find_library()
+    if found.library is not None:
+        return found.library
+    reason = f"needs the compiled kernels or torch: {found.problem}"
+    raise NoKernelForm(reason, without_torch=SettingError("", reason, advice=f"or {advice('torch')}"))
 
 
 def _reopened(file: Path, precision: str, source_words: int, target_words: int, fingerprint: str) -> RuntimeModel:

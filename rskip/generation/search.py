@@ -10,9 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rskip.cpu import find_library
-from rskip.cpu.search import NOT_A_NUMBER
-from rskip.generation.compiled_steps import compiled_search
+from rskip.generation.compiled import NOT_A_NUMBER
 from rskip.generation.decoder import StepDecoder
 from rskip.generation.hypothesis import Hypothesis
 from rskip.generation.options import SearchOptions
@@ -38,7 +36,7 @@ def beam_search(
 
     It has fairseq's rules. A hypothesis is finished when its end is among the K best continuations of its sentence. A
     sentence is finished when K of its hypotheses are, or at its max length, where every hypothesis must end. Sentences
-    are independent of each other, except in sampling without the compiled search.
+    are independent of each other, except in sampling. `find_search` has the same search in C, which is faster on a CPU.
 
     :param memory: the decoder's input, one row per sentence.
     :param source_lengths: (B,) number of tokens of each source, including its end.
@@ -50,15 +48,11 @@ def beam_search(
         return []
     limits = [options.max_length(length, decoder.max_positions) for length in source_lengths.tolist()]
     prefixes = None if prefix is None else prefix.tolist()
-    library = None if source_lengths.device.type != "cpu" else find_library().library
-    if library is not None:
-        return compiled_search(
-            library, decoder, memory, options, limits=limits, prefixes=prefixes, special=special, each_step=each_step
-        )
     with torch.inference_mode():
         search = _Search(decoder, options, source_lengths.device, limits, prefixes, special)
         search.run(memory, each_step)
-    return [_best(finished, options.nbest) for finished in search.finished]
+    ranked = (sorted(finished, key=lambda each: each.score, reverse=True) for finished in search.finished)
+    return [[_hypothesis(each) for each in best[: options.nbest]] for best in ranked]
 
 
 class Candidates(NamedTuple):
@@ -181,14 +175,11 @@ class _Search:
                 logits, normaliser, scores = (
                     each.expand(-1, width, *each.shape[2:]) for each in (logits, normaliser, scores)
                 )
-            drawn = sample(logits - normaliser[:, :, None], self.options, self.generator)
-            return self._sampled(*drawn, scores)
+            tokens, log_probabilities = sample(logits - normaliser[:, :, None], self.options, self.generator)
+            beams = torch.arange(self.beams.scores.size(1), device=tokens.device).expand_as(tokens)
+            return Candidates(scores + log_probabilities, beams, tokens)
         count = min(2 * width, logits.size(1) * logits.size(2) - 1)
         return best(logits, scores - normaliser, count)
-
-    def _sampled(self, tokens: Tensor, log_probabilities: Tensor, scores: Tensor) -> Candidates:
-        beams = torch.arange(self.beams.scores.size(1), device=tokens.device).expand_as(tokens)
-        return Candidates(scores + log_probabilities, beams, tokens)
 
     def _record_attention(self, attention: Tensor) -> None:
         new = attention.float()[:, :, None]  # (B, K, 1, S)
@@ -284,11 +275,6 @@ def _beams_of(history: Tensor, parents: Tensor, sentences: Tensor | None) -> Ten
     index = parents + rows[:, None] * history.size(1)
     chosen = history.flatten(0, 1).index_select(0, index.view(-1))
     return chosen.view(*parents.shape, *history.shape[2:])
-
-
-def _best(finished: list[_Finished], count: int) -> list[Hypothesis]:
-    ranked = sorted(finished, key=lambda each: each.score, reverse=True)[:count]
-    return [_hypothesis(each) for each in ranked]
 
 
 def _hypothesis(finished: _Finished) -> Hypothesis:

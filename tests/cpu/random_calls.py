@@ -23,11 +23,10 @@ folder, calls = Path(sys.argv[1]), int(sys.argv[2])
 rskip.cpu.library.__file__ = str(folder / "library.py")
 
 from rskip.cpu import CpuTransformer, find_library, for_inference  # noqa: E402
-from rskip.cpu.int8 import native_linear8  # noqa: E402
 from rskip.cpu.linear import native_linear  # noqa: E402
 from rskip.cpu.loss import cross_entropy_, log_softmax  # noqa: E402
-from rskip.cpu.packing import PackedWeight8, pack_weight  # noqa: E402
-from rskip.generation import SearchOptions, SpecialTokens, beam_search  # noqa: E402
+from rskip.cpu.packing import PackedMap, PackedMap8  # noqa: E402
+from rskip.generation import SearchOptions, SpecialTokens, find_search  # noqa: E402
 from rskip.transformer import Transformer, TransformerConfig  # noqa: E402
 from rskip.transformer.encoder import Memory  # noqa: E402
 
@@ -101,7 +100,7 @@ def search() -> None:
     special = SpecialTokens()
     if draw.random() < 0.4:
         special = SpecialTokens(*(draw.choice([0, 1, 2, 3, WORDS - 1, WORDS, -1]) for _ in range(3)), start=5)
-    beam_search(
+    find_search(used.device)(
         used, used.encode(torch.randint(WORDS, (sentences, length))), options,
         source_lengths=torch.randint(1, length + 1, (sentences,)), special=special,
         prefix=indices(sentences, draw.randint(0, 5), below=WORDS) if draw.random() < 0.5 else None,
@@ -113,7 +112,7 @@ def linear_maps() -> None:
     layer = draw.choice(used.model.encoder.encoder_layers())
     draw.choice([layer.fc1, layer.fc2, layer.self_attn.q_proj])(tensor(draw.randint(0, 5), draw.choice([32, 64])))
     weight = tensor(draw.randint(1, 70), draw.randint(1, 70))
-    native_linear(library, tensor(3, weight.size(1)), weight, pack_weight(library, weight), None)
+    native_linear(library, PackedMap(library, weight, None), tensor(3, weight.size(1)))
 
 
 def losses() -> None:
@@ -126,8 +125,7 @@ def eight_bits() -> None:
     outputs, inputs = draw.randint(1, 70), draw.randint(1, 70)
     weight, x = tensor(outputs, inputs, like=torch.int8), tensor(draw.randint(0, 5), inputs)
     bias = draw.choice([None, torch.randn(len(weight))])
-    packed = PackedWeight8(library, weight, torch.rand(len(weight)), bias)
-    native_linear8(library, packed.arguments(x), len(x))
+    native_linear(library, PackedMap8(library, weight, torch.rand(len(weight)), bias), x)
 
 
 CALLED = [translate, translate, search, search, linear_maps, losses]

@@ -22,12 +22,11 @@ from torch import nn
 import rskip.cpu.library
 import rskip.cpu.structures
 from rskip.cpu import find_library
-from rskip.cpu.int8 import native_linear8
 from rskip.cpu.library import Found, Library
 from rskip.cpu.linear import native_linear
 from rskip.cpu.loss import cross_entropy_, log_softmax
-from rskip.cpu.packing import PackedWeight8, linear_arguments, pack_weight
-from rskip.cpu.residual import residual_arguments
+from rskip.cpu.packing import PackedMap, PackedMap8
+from rskip.cpu.program import residual_arguments
 from rskip.cpu.structures import Arguments, Attention, LogSoftmax, Seen
 from rskip.kernel_forms import NormalisedSum
 from rskip.settings.errors import SettingError
@@ -165,17 +164,17 @@ def test_linear_maps(library, dtype):
     for inputs, outputs in ((1, 1), (16, 4), (33, 7), (128, 130)):
         torch.manual_seed(inputs)
         weight, bias = torch.randn(outputs, inputs).to(dtype), torch.randn(outputs).to(dtype)
-        packed = pack_weight(library, weight)
+        without, packed = PackedMap(library, weight, None), PackedMap(library, weight, bias)
         for rows in (1, 3, 4, 29):
             x = torch.randn(rows, inputs).to(dtype)
             expected = x.double() @ weight.double().T
             tolerance = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype] * math.sqrt(inputs)}
-            found = native_linear(library, x, weight, packed, None)
+            found = native_linear(library, without, x)
             torch.testing.assert_close(found.double(), expected, **tolerance)
-            found = native_linear(library, x[None], weight, packed, bias)[0]
+            found = native_linear(library, packed, x[None])[0]
             torch.testing.assert_close(found.double(), expected + bias.double(), **tolerance)
             for row in range(rows):  # whatever stands beside it
-                assert torch.equal(native_linear(library, x[row], weight, packed, bias), found[row])
+                assert torch.equal(native_linear(library, packed, x[row]), found[row])
 
 
 def test_linear_maps_in_8_bits(library):
@@ -191,9 +190,9 @@ def test_linear_maps_in_8_bits(library):
             x[:, -1] = library.largest_row  # so that rows are their own integers
             if rows > 1:
                 x[1], weight[-1] = library.largest_row, library.largest_weight
-            packed = PackedWeight8(library, weight, scales, given)
+            packed = PackedMap8(library, weight, scales, given)
             expected = x.double() @ weight.double().T * scales + (0 if given is None else given)
-            found = native_linear8(library, packed.arguments(x), rows)
+            found = native_linear(library, packed, x)
             torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=1e-5)
 
 
@@ -203,23 +202,22 @@ def test_what_is_no_number_stays_so(library, dtype):
     x[1, 7], x[2, 3] = math.nan, math.inf
     weight, norm, f = torch.ones(5, 20).to(dtype), nn.LayerNorm(20).to(dtype), x.clone()
     library.residual(residual_arguments(NormalisedSum(norms=[norm]), x, f, f), 3)
-    found = [native_linear(library, x, weight, pack_weight(library, weight), None), f]
+    found = [native_linear(library, PackedMap(library, weight, None), x), f]
     if library.largest_weight:
-        packed = PackedWeight8(library, weight.to(torch.int8), torch.ones(5), None)
-        found.append(native_linear8(library, packed.arguments(x.float()), 3))
+        packed = PackedMap8(library, weight.to(torch.int8), torch.ones(5), None)
+        found.append(native_linear(library, packed, x.float()))
     for y in found:
         assert y.isfinite().all(1).tolist() == [True, False, False]
 
 
 def test_many_rows_are_shared_among_threads(library):
-    weight, x = torch.randn(7, 16), torch.randn(90, 16)
-    packed = pack_weight(library, weight)
-    expected = native_linear(library, x, weight, packed, None)
+    packed, x = PackedMap(library, torch.randn(7, 16), None), torch.randn(90, 16)
+    expected = native_linear(library, packed, x)
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
         output = torch.zeros_like(expected)
-        arguments = linear_arguments(x, weight, packed, None)
+        arguments = packed.native_arguments(x)
         arguments.point("output", output)
         library.map(arguments, 90, work=2**30)
     finally:

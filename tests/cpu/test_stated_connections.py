@@ -89,7 +89,7 @@ def own(monkeypatch):
 def test_a_users_connection_is_decoded_by_the_kernels_as_by_pytorch(name, norm, own, build, source):
     model = for_inference(build(f"{name}+{norm}"), "float32")
     with torch.inference_mode():
-        whole = model.decoding(model.start(model.encode(source)), 3)
+        whole = model.start(model.encode(source)).decoding(3)
     assert (whole is not None) == (name == "halved")
     assert_equal_decoding(model, source, beams=3, steps=4)
 
@@ -122,8 +122,7 @@ def test_stated_sums_are_one_program(spec, precision, build, source, monkeypatch
     model = for_inference(build(spec), precision)
     assert_equal_decoding(model, source, beams=3, steps=3, tolerance=1e-5 if precision == "float32" else 0.08)
     with torch.inference_mode():
-        state = model.start(model.encode(source))
-        assert model.decoding(state, 3) is not None  # no module computes a part of a step
+        assert model.start(model.encode(source)).decoding(3) is not None  # no module computes a part of a step
 
 
 def test_the_docs_examples_of_other_formulas_have_no_kernel_form():
@@ -167,4 +166,4 @@ def test_gates_are_computed_by_the_kernels(spec, precision, build, source, monke
     assert_equal_decoding(model, source, beams=3, steps=3, tolerance=1e-5 if precision == "float32" else 0.05)
     monkeypatch.setattr(Gate, "forward", lambda *_: pytest.fail("a module computed a gate"))
     with torch.inference_mode():
-        assert model.decoding(model.start(model.encode(source)), 3) is not None
+        assert model.start(model.encode(source)).decoding(3) is not None

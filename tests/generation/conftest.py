@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rskip.cpu.library import Found, find_library
+from rskip.cpu import find_library
 from rskip.generation import Hypothesis, SearchOptions, SpecialTokens, StepDecoder, beam_search
+from rskip.generation.compiled_steps import compiled_beam_search
 
 Prefix = tuple[int, ...]
 Distribution = Mapping[int, float]
@@ -116,12 +117,13 @@ def random_table(name: str, vocabulary: int = 8) -> Table:
 
 
 @pytest.fixture(params=["compiled", "pytorch"])
-def each_search(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test runs with the compiled search, and with that of PyTorch, which is its reference."""
+def each_search(request: pytest.FixtureRequest) -> Callable[..., list[list[Hypothesis]]]:
+    """The compiled search, and that of PyTorch, which is its reference."""
     if request.param == "pytorch":
-        monkeypatch.setattr("rskip.generation.search.find_library", lambda: Found(None))
-    elif find_library().library is None:
+        return beam_search
+    if find_library().library is None:
         pytest.skip("the kernels are not compiled here")
+    return compiled_beam_search
 
 
 @pytest.fixture(name="random_table")
@@ -140,7 +142,7 @@ def table_decoder() -> type[TableDecoder]:
 
 
 @pytest.fixture
-def search() -> Callable[..., list[list[Hypothesis]]]:
+def search(each_search: Callable[..., list[list[Hypothesis]]]) -> Callable[..., list[list[Hypothesis]]]:
     """Searches through tables, one a sentence, or a decoder of them, with these settings of `SearchOptions`."""
 
     def search(
@@ -158,7 +160,7 @@ def search() -> Callable[..., list[list[Hypothesis]]]:
         )
         memory = range(len(decoder.tables)) if memory is None else memory
         lengths = [SOURCE] * len(memory) if source_lengths is None else source_lengths
-        return beam_search(
+        return each_search(
             decoder,
             memory,
             SearchOptions(**settings),

@@ -9,8 +9,6 @@ import torch
 
 from rskip.generation.search import best
 
-pytestmark = pytest.mark.usefixtures("each_search")
-
 END, UNKNOWN, A, B, C = 2, 3, 4, 5, 6
 
 # Greedy search takes A, whose continuations are all less probable than B's end.

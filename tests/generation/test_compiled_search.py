@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from rskip.cpu import CpuTransformer, find_library, for_inference
-from rskip.cpu.library import Found
 from rskip.generation import SearchOptions, SpecialTokens, beam_search
+from rskip.generation.compiled_steps import compiled_beam_search
 from rskip.generation.search import Candidates
 from rskip.transformer import Transformer, TransformerConfig
 
@@ -92,11 +92,9 @@ def best_in_order(logits, offsets, count):
 
 def searched(model, source, prefix, options, special, monkeypatch, *, compiled):
     with monkeypatch.context() as patched, torch.inference_mode():
-        if not compiled:
-            patched.setattr("rskip.generation.search.find_library", lambda: Found(None))
-            patched.setattr("rskip.generation.search.best", best_in_order)
-        lengths = source.ne(PAD).sum(1)
-        return beam_search(model, model.encode(source), options, source_lengths=lengths, prefix=prefix, special=special)
+        patched.setattr("rskip.generation.search.best", best_in_order)
+        search, memory = compiled_beam_search if compiled else beam_search, model.encode(source)
+        return search(model, memory, options, source_lengths=source.ne(PAD).sum(1), prefix=prefix, special=special)
 
 
 def assert_equal(found, expected, context):

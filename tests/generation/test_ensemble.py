@@ -7,11 +7,9 @@ import math
 import pytest
 import torch
 
-from rskip.generation import SearchOptions, beam_search
+from rskip.generation import SearchOptions
 from rskip.generation.ensemble import EnsembleDecoder
 from rskip.transformer import Transformer, TransformerConfig
-
-pytestmark = pytest.mark.usefixtures("each_search")
 
 END, A, B, C = 2, 4, 5, 6
 
@@ -86,15 +84,12 @@ LENGTHS = torch.tensor([6, 3, 5])
 OPTIONS = SearchOptions(beam=3, nbest=3, max_length_b=12, token_scores=True, attention=True)
 
 
-def translate(decoder, memory):
-    return beam_search(decoder, memory, OPTIONS, source_lengths=LENGTHS)
-
-
-def test_different_connections_and_sizes():
+def test_different_connections_and_sizes(each_search):
     """The search's scores are those of each hypothesis under the mean of what the models say of it at once."""
     models = [transformer(1), transformer(2, "2rskip+ln", 32, 3), transformer(3, "prenorm+ln", 8, 1)]
     memories = [model.encode(SOURCE) for model in models]
-    for sentence, hypotheses in enumerate(translate(EnsembleDecoder(models), memories)):
+    found = each_search(EnsembleDecoder(models), memories, OPTIONS, source_lengths=LENGTHS)
+    for sentence, hypotheses in enumerate(found):
         for hypothesis in hypotheses:
             tokens = hypothesis.tokens
             prefix = torch.cat([torch.tensor([END]), tokens[:-1]])[None]

@@ -7,8 +7,6 @@ import math
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("each_search")
-
 END, A = 2, 4
 LONGEST = 3
 

@@ -6,9 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from rskip.generation import SearchOptions, beam_search
-
-pytestmark = pytest.mark.usefixtures("each_search")
+from rskip.generation import SearchOptions
 
 VOCABULARY, SOURCE, COUNT = 8, 5, 8
 
@@ -89,7 +87,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize("forced", [False, True], ids=["free", "prefix"])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_equal(fairseq_search, table_decoder, random_table, settings, forced):
+def test_equal(each_search, fairseq_search, table_decoder, random_table, settings, forced):
     options = SearchOptions(
         **{"beam": 4, "nbest": 4, "max_length_b": 9, "token_scores": True, "attention": True, **settings}
     )
@@ -103,7 +101,7 @@ def test_equal(fairseq_search, table_decoder, random_table, settings, forced):
             prefix = prefix[:, :1]
     expected = fairseq_search([Model(tables)], Words(), source, options, prefix)
     lengths = torch.full((COUNT,), SOURCE)
-    results = beam_search(tables, range(COUNT), options, source_lengths=lengths, prefix=prefix)
+    results = each_search(tables, range(COUNT), options, source_lengths=lengths, prefix=prefix)
     assert len({len(each.tokens) for hypotheses in expected for each in hypotheses}) > (options.max_length_b > 1)
     for ours, theirs in zip(results, expected, strict=True):
         assert [each.tokens.tolist() for each in ours] == [each.tokens.tolist() for each in theirs]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.checkpoint import build_transformer, read_checkpoint, to_stock
-from rskip.generation import SearchOptions, beam_search
+from rskip.generation import SearchOptions, find_search
 from rskip.generation.ensemble import EnsembleDecoder
 from rskip.text import Dictionary, Tokenizer
 from rskip.transformer import Transformer
@@ -105,7 +105,8 @@ def compare(fairseq_search, pairs, batch):
         if len(models) > 1:
             decoder = EnsembleDecoder([model.ours for model in models], temperature=options.temperature)
             memory, search_options = memories, dataclasses.replace(options, temperature=1.0)
-        found = beam_search(decoder, memory, search_options, source_lengths=source.ne(PAD).sum(1), prefix=first)
+        lengths, search = source.ne(PAD).sum(1), find_search(source.device)
+        found = search(decoder, memory, search_options, source_lengths=lengths, prefix=first)
         for ours, theirs in zip(found, expected, strict=True):
             for one, other in zip(ours, theirs, strict=True):
                 assert one.score == pytest.approx(other.score, abs=1e-4), (one.tokens, other.tokens)

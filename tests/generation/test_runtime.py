@@ -21,7 +21,7 @@ from rskip.checkpoint.arrays import arrays_of
 from rskip.checkpoint.config_file import read_header
 from rskip.cpu import find_library, for_inference
 from rskip.cpu.weights import to_bfloat16
-from rskip.generation import SearchOptions, SpecialTokens, beam_search
+from rskip.generation import SearchOptions, SpecialTokens, find_search
 from rskip.generation.runtime import RuntimeModel
 from rskip.kernel_forms import PRECISIONS, NoKernelForm
 from rskip.settings.errors import SettingError
@@ -72,7 +72,7 @@ def in_torch(checkpoint, precision, options, words=WORDS):
     padded = torch.tensor([[*source, *[1] * (longest - len(source))] for source in SOURCES])
     lengths = torch.tensor([len(source) for source in SOURCES])
     with torch.inference_mode():
-        return beam_search(model, model.encode(padded), options, source_lengths=lengths)
+        return find_search(model.device)(model, model.encode(padded), options, source_lengths=lengths)
 
 
 def assert_equal(found, expected):
@@ -218,7 +218,7 @@ def test_threads_share_a_model(tmp_path):
         ({"connection": "normformer"}, "the connection 'normformer' needs PyTorch"),
         ({"connection": "hyper"}, "the connection 'hyper'"),
         ({"connection": "wskip+ln:rate=2"}, "the connection 'wskip"),
-        ({"activation_fn": "gelu"}, "the activation gelu"),
+        ({"activation_fn": "gelu"}, "activation_fn=gelu"),
         ({"value_residual": "fixed"}, "value_residual=fixed"),
     ],
     ids=["normformer", "hyper", "wskip", "gelu", "value_residual"],
@@ -321,7 +321,6 @@ def test_shared_embeddings_may_be_stored_twice(tmp_path):
     checkpoint.model = {name: value.clone() for name, value in checkpoint.model.items()}
     write_model(tmp_path / "twice", checkpoint)
     twice = opened(tmp_path / "twice/model.safetensors", source_words=90)
-    assert twice.encode(SOURCES).counts.tolist() == [5, 2, 11, 3]
     expected = opened(file, source_words=90).search(SOURCES, OPTIONS, special=SpecialTokens())
     found = twice.search(SOURCES, OPTIONS, special=SpecialTokens())
     assert [each[0].tokens.tolist() for each in found] == [each[0].tokens.tolist() for each in expected]

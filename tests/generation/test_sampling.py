@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from contextlib import closing
 
 import pytest
 import torch
 
-from rskip.cpu import Search, find_library
+from rskip.cpu import find_library
 from rskip.cpu.structures import TYPES, kind_of
-from rskip.generation import SearchOptions
+from rskip.generation import SearchOptions, SpecialTokens
+from rskip.generation.compiled import CompiledSearch
 from rskip.generation.sampling import sample
 
 END, A, B, C = 2, 4, 5, 6
@@ -22,17 +22,15 @@ def compiled_draws(logits, **settings):
     """Tokens (ROWS,) that the compiled search draws after logits (V,), from 40 sentences."""
     if find_library().library is None:
         pytest.skip("the kernels are not compiled here")
-    options, count, words = SearchOptions(sampling=True, **settings), 40, len(logits)
+    count, words = 40, len(logits)
+    options = SearchOptions(sampling=True, beam=ROWS // count, min_length=0, **settings)
     logits = logits.expand(count, 1, words).contiguous()
     # padding and end are beyond the words that are drawn
     padded = torch.nn.functional.pad(logits, (0, 2), value=-math.inf)
-    opened = Search(
-        find_library().library, limits=[5] * count, prefixes=None, words=words + 2, beams=ROWS // count, start=0,
-        end=words, padding=words + 1, unknown=0, min_length=0, ngram=0, gnmt=0, source=0, length_penalty=1.0,
-        unknown_penalty=0.0, temperature=options.temperature, sampling=1, top_k=options.top_k, top_p=options.top_p,
-        seed=options.seed,
-    )  # fmt: skip
-    with closing(opened) as search:
+    special = SpecialTokens(padding=words + 1, end=words, start=0)
+    with CompiledSearch(
+        find_library().library, options, limits=[5] * count, prefixes=None, special=special, words=words + 2, source=0
+    ) as search:
         assert not search.step(padded.data_ptr(), TYPES[kind_of(padded)], None, threads=1)
         return torch.tensor(search.beams()[0]).flatten()
 
@@ -141,7 +139,6 @@ def sampled(search, count, sentences=1, **settings):
     return [[tuple(each.tokens.tolist()) for each in hypotheses] for hypotheses in results]
 
 
-@pytest.mark.usefixtures("each_search")
 @pytest.mark.parametrize("sentences", [1, 3])
 def test_whole_hypotheses_follow_the_model(search, sentences):
     count = 1000
@@ -152,7 +149,6 @@ def test_whole_hypotheses_follow_the_model(search, sentences):
             assert abs(strings.count(string) / count - probability) < 4.5 * deviation
 
 
-@pytest.mark.usefixtures("each_search")
 def test_scores_of_samples_are_the_models(search):
     for hypothesis in search(WEATHER, sampling=True, beam=60, nbest=60, top_k=2, token_scores=True)[0]:
         tokens = tuple(hypothesis.tokens.tolist())
@@ -161,20 +157,17 @@ def test_scores_of_samples_are_the_models(search):
         torch.testing.assert_close(hypothesis.token_scores, torch.tensor(steps), rtol=0, atol=1e-5)
 
 
-@pytest.mark.usefixtures("each_search")
 def test_top_k_and_top_p_hold_at_every_step(search):
     assert set(sampled(search, 300, top_k=1)[0]) == {(A, END)}
     assert set(sampled(search, 300, top_k=2)[0]) == set(STRINGS) - {(C, A, END)}
     assert set(sampled(search, 300, top_p=0.7)[0]) == {(A, END), (A, B, END), (B, C, A, END)}
 
 
-@pytest.mark.usefixtures("each_search")
 def test_the_seed_decides(search):
     assert sampled(search, 40, seed=5) == sampled(search, 40, seed=5)
     assert sampled(search, 40, seed=5) != sampled(search, 40, seed=6)
 
 
-@pytest.mark.usefixtures("each_search")
 def test_prefix_and_lengths_hold_in_sampling(search):
     always = lambda prefix: {A: 0.4, B: 0.3, END: 0.3}  # noqa: E731
     settings = {"sampling": True, "beam": 30, "nbest": 30, "min_length": 2, "max_length_b": 4}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-pytestmark = pytest.mark.usefixtures("each_search")
-
 END, A, B = 2, 4, 5
 
 

@@ -7,8 +7,6 @@ import math
 import pytest
 import torch
 
-pytestmark = pytest.mark.usefixtures("each_search")
-
 END, UNKNOWN, A, B, C = 2, 3, 4, 5, 6
 PAD = 1
 
