@@ -185,14 +185,14 @@ def _search_in_torch(
 ) -> list[list[Hypothesis]]:
     import torch
 
-    from rskip.generation import EnsembleDecoder, beam_search
+    from rskip.generation import EnsembleDecoder, find_search
 
     if isinstance(model, EnsembleDecoder) and options.temperature != 1:  # it divides each model's logits
         model, options = type(model)(model.decoders, temperature=options.temperature), replace(options, temperature=1.0)
     device, lengths = model.device, [len(source) for source in sources]
     source = torch.tensor(padded(sources))  # (B, S)
     with torch.inference_mode():
-        return beam_search(
+        return find_search(device)(
             model,
             model.encode(source.to(device, non_blocking=True), padded=min(lengths) < max(lengths)),
             options,
