@@ -54,7 +54,8 @@ def fetch(
             raise SettingError.of_value("mirror", mirror, "a folder, or a URL that begins with http:// or https://")
         place = expanded_path(mirror, "mirror")
         _refuse_missing([file for file in files if not file_or_packed(place, file.name)], place)
-    elif offline and (missing := [file.name for file in files if not (cache / file.name).is_file()]):
+    missing = [file.name for file in files if not (cache / file.name).is_file()]
+    if place is None and offline and missing:
         raise FileNotFoundError(
             f"offline: {', '.join(missing)} not in the cache {cache}: run once online, or give a mirror folder"
         )
