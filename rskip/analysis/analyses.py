@@ -58,7 +58,10 @@ def signals(models: Model | Sequence[Model], **options: Any) -> Measurement:
 
 
 def gradients(models: Model | Sequence[Model], **options: Any) -> Measurement:
-    """The norm of the loss gradient at every block's output. See `SignalRecorder`; options are those of `signals`."""
+    """The norm of the loss gradient at every block's output. See `SignalRecorder`; options are those of `signals`.
+
+    :raises ValueError: a parameter gets no gradient, such as a frozen one.
+    """
     return _measure("gradients", models, _gradient_rows, **options)
 
 
@@ -271,7 +274,16 @@ def _take_in(recorder: _Recorder, batches: Iterator[Batch]) -> None:
     with torch.no_grad():
         for batch in batches:
             with recorder.recording(batch.masks):
-                batch.losses()
+                _losses(batch)
+
+
+def _losses(batch: Batch) -> torch.Tensor:
+    """The loss of each example: the gradients of a mean would be smaller."""
+    losses = batch.losses()
+    if losses.dim() != 1:
+        problem = f"Batch.losses returned a tensor of shape {tuple(losses.shape)}"
+        raise ValueError(f"{problem}: expected one per example, (B), such as cross_entropy(..., reduction='none')")
+    return losses
 
 
 def _signal_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Batch], conditions: Conditions) -> Rows:
@@ -286,8 +298,11 @@ def _gradient_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[
     recorder = SignalRecorder(blocks)
     for batch in batches:
         with recorder.recording(batch.masks):
-            batch.losses().sum().backward()
+            _losses(batch).sum().backward()
+        missing = [name for name, parameter in subject.model.named_parameters() if parameter.grad is None]
         subject.model.zero_grad(set_to_none=True)
+        if missing:
+            raise ValueError(f"{subject.label}: the loss has no gradient for {missing[0]}: expected one per parameter")
     return [block.place | _only(recorder.values(block), "gradient") for block in blocks]
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rskip.experiments.comparisons import SEEDS, Comparisons
+from rskip.experiments.comparisons import SEEDS, Comparisons, no_table
 from rskip.experiments.grids import FurtherValues, Grids
 from rskip.experiments.recipe import all_recipes, read_recipes, with_baseline
 from rskip.records import RESULTS, Record, check_run, read_records
 from rskip.records.tables import Table, markdown_table, markdown_text, summarise
-from rskip.settings.errors import SettingError, did_you_mean
+from rskip.settings.errors import SettingError
 from rskip.tasks import Column, dataset_of_record, task_of_record, tasks
 
 NO_RECORDS = "No run records yet.\n"
@@ -45,12 +45,7 @@ class Results:
             return self.grids.table(name)
         if name in self.comparisons.known:
             return self.comparisons.table(name, seeds=seeds)
-        known = list(dict.fromkeys((*self.comparisons.known, *self.grids.names)))
-        recipe, slash, _ = name.partition("/")
-        if slash and recipe in known and not any(each.startswith(f"{recipe}/") for each in known):
-            raise SettingError("", f"no table {name}; try `rskip report {recipe}`, which has the recipe's variants")
-        listed = ", ".join(known) or "none, because recipes/ holds no recipe; give the path of a recipe"
-        raise SettingError("", f"no table {name}{did_you_mean(name, known)}; the tables: {listed}")
+        raise no_table(name, list(dict.fromkeys((*self.comparisons.known, *self.grids.names))))
 
 
 def read_results(
