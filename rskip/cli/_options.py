@@ -69,7 +69,7 @@ def flag_of(kind: type, name: str) -> str:
 def check_range(args: argparse.Namespace, name: str, least: float, most: float = math.inf) -> None:
     """:raises SettingError: the number of an argument is given and outside of the range."""
     if (value := getattr(args, name)) is not None and not least <= value <= most:
-        raise SettingError.of_value(name, value, f"{least} or more" if most == math.inf else f"{least} to {most:,}")
+        raise SettingError.of_value(name, value, f"{least} or more" if most == math.inf else f"{least} to {most}")
 
 
 def refuse_flags(flags: Mapping[str, Any], why: str) -> None:

@@ -89,29 +89,38 @@ def publish_model(
     :raises CommandFailed: scoring the weights failed. Everything then stays as it was.
     """
     _check_run(run)
-    folder, entry = FOLDER / run, find_entry(run)
+    folder, results, entry = FOLDER / run, results_folder(run), find_entry(run)
     if folder.parent.is_dir():  # otherwise there is nothing to recover, and the lock would create the folder
         with one_at_a_time(folder):
             recover(folder)
     outdated_tables(Path())
-    records = read_run_records(run, results_folder(run))
+    records = read_run_records(run, results)
     name = {"url": url, "variant": variant}
     if records:
         task = task_of_record(records[0])
         task.check_publishable(records[0])
         name = choose_name(run, task, overrides=records[0].overrides, config=records[0].config, **name)
-    if entry is not None and seed in (None, entry.seed) and mismatch(entry, records) is None:
+    wrong = None if entry is None else mismatch(entry, records)
+    if entry is not None and wrong is None and seed in (None, entry.seed):
         renewed_entry = renewed(entry, records, **name)
         register(renewed_entry)
         return renewed_entry
     kept = entry.seed if entry is not None and any(record.seed == entry.seed for record in records) else None
-    recipe, record = _run_to_publish(run, records, kept if seed is None else seed)
-    with one_at_a_time(FOLDER / recipe.run):
-        with _exported(recipe, record, mirror=mirror) as (building, record, score):
-            records = read_run_records(recipe.run, Path(recipe.own.results))
-            entry = plan_entry(building, record, records, score=score, **name)  # refuses invalid models
-        register(entry)
-    return entry
+    try:
+        recipe, record = _run_to_publish(run, records, kept if seed is None else seed)
+        with one_at_a_time(FOLDER / recipe.run):
+            with _exported(recipe, record, mirror=mirror) as (building, record, score):
+                records = read_run_records(recipe.run, Path(recipe.own.results))
+                entry = plan_entry(building, record, records, score=score, **name)  # refuses invalid models
+            register(entry)
+        return entry
+    except (ValueError, FileNotFoundError) as error:
+        if wrong is None:
+            raise
+        raise ValueError(
+            f"{wrong}: restore {folder} and {results / run} from version control, or publish the run again, which "
+            f"fails now: {error}"
+        ) from error
 
 
 def _scored(records: Sequence[Record]) -> list[Record]:
