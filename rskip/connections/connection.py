@@ -283,7 +283,7 @@ def tensors(state: State, user: nn.Module, count: int | None = None) -> tuple[Te
 
     :raises RuntimeError: a connection would lose its gradients.
     """
-    assert isinstance(state, tuple) and count in (None, len(state)), "call enter, and run every block in order"
+    assert isinstance(state, tuple) and count in (None, len(state)), "not a state of this family: call enter, and run every block in order"
     if isinstance(user, Connection) and not torch.is_grad_enabled() and all(each.requires_grad for each in state):
         raise RuntimeError(
             f"{type(user).__name__} got a state that requires gradients while gradients are off, so they would be "

@@ -33,7 +33,7 @@ class CopiedStreams(StackConnection):
         return x.unsqueeze(-2).expand(*x.shape[:-1], self.streams, -1)
 
     def leave(self, state: State) -> Tensor:
-        return _streams(state).sum(-2)
+        return _streams(state, self).sum(-2)
 
 
 class StreamsConnection(Connection):
@@ -47,16 +47,16 @@ class StreamsConnection(Connection):
         raise NotImplementedError
 
     def as_mixing(self, state: State, f: Tensor) -> Mixing:
-        weights, outputs = self.weights(_streams(state))
+        weights, outputs = self.weights(_streams(state, self))
         reads, mixes = weights[..., 0], weights[..., 1:]
         carries = mixes.transpose(-1, -2) if mixes.size(-1) else torch.eye(self.streams, dtype=weights.dtype)
         return Mixing(reads=reads, carries=carries, adds=outputs.squeeze(-1))
 
     def parts(self, state: State) -> Tensor:
-        return _streams(state)
+        return _streams(state, self)
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        streams = _streams(state)
+        streams = _streams(state, self)
         weights, outputs = self.weights(streams)
         sums = weighted_sums(weights, streams)
         mixed = streams if sums.size(-2) == 1 else sums.narrow(-2, 1, self.streams)
@@ -68,9 +68,11 @@ class StreamsConnection(Connection):
         return new if new.dtype == mixed.dtype else new.to(mixed.dtype)
 
 
-def _streams(state: State) -> Tensor:
-    assert isinstance(state, Tensor), "the state of another family"
-    return state
+def _streams(state: State, user: CopiedStreams | StreamsConnection) -> Tensor:
+    """The state as h (..., n, C)."""
+    fits = isinstance(state, Tensor) and state.shape[-2:] == (user.streams, user.features)
+    assert fits, "not a state of this family: call enter, and run every block in order"
+    return state  # type: ignore[return-value]
 
 
 def weighted_sums(weights: Tensor, values: Tensor) -> Tensor:

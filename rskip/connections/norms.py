@@ -104,7 +104,8 @@ class RMSNorm(Normalisation, nn.RMSNorm):
         self.feature_dim = feature_dim
 
     def forward(self, z: Tensor) -> Tensor:
-        weight, same = self.weight, z
+        weight: Tensor = self.weight
+        same = z
         if weight.dtype != z.dtype:  # F.rms_norm is fused only if input and gain have one type; it sums in float32
             same = at_least_float32(z)
             weight = weight.to(same.dtype)

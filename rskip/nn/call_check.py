@@ -105,7 +105,8 @@ def _expected(residuals: Residuals) -> dict[str, tuple[nn.Module, str]]:
     found: dict[str, tuple[nn.Module, str]] = {"enter": (residuals, "enter")}
     for number, layer in enumerate(residuals):
         for branch, residual in layer.named_children():
-            found |= {f"[{number}].{branch}.{method}": (residual.connection, method) for method in ("before", "after")}
+            connection: Any = residual.connection
+            found |= {f"[{number}].{branch}.{method}": (connection, method) for method in ("before", "after")}
     return {**found, "leave": (residuals, "leave")}
 
 
