@@ -283,13 +283,14 @@ def tensors(state: State, user: nn.Module, count: int | None = None) -> tuple[Te
 
     :raises RuntimeError: a connection would lose its gradients.
     """
-    assert isinstance(state, tuple) and count in (None, len(state)), "not a state of this family: call enter, and run every block in order"
+    fits = isinstance(state, tuple) and count in (None, len(state))
+    assert fits, "not a state of this family: call enter, and run every block in order"
     if isinstance(user, Connection) and not torch.is_grad_enabled() and all(each.requires_grad for each in state):
         raise RuntimeError(
             f"{type(user).__name__} got a state that requires gradients while gradients are off, so they would be "
             "lost: pass use_reentrant=False to checkpoint, or detached tensors if you need no gradients"
         )
-    return state
+    return state  # type: ignore[return-value]
 
 
 def opened(*state: Tensor) -> State:

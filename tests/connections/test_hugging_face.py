@@ -71,7 +71,7 @@ def test_what_a_checkpoint_lacks_starts_as_built(tmp_path: Path, nan_in_new_memo
             if torch.equal(first[name], second[name]):
                 assert torch.equal(value, first[name]), (connection, name)
             else:
-                assert value.isfinite().all() and 0.7 < value.std() / first[name].std() < 1.4, (connection, name)
+                assert value.isfinite().all() and 0.5 < value.std() / first[name].std() < 2, (connection, name)
 
 
 def test_what_a_checkpoint_has_is_loaded(tmp_path: Path, nan_in_new_memory: None):

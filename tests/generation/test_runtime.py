@@ -190,7 +190,7 @@ def test_parameters_are_read_one_by_one(tmp_path):
         for name in checkpoint.model:
             arrays.read(name)
     file.write_bytes(content[:-4])
-    with pytest.raises(ValueError, match="truncated or damaged"), arrays_of(file, header) as arrays:
+    with pytest.raises(ValueError, match="checksum|damaged"), arrays_of(file, header) as arrays:
         for name in checkpoint.model:
             arrays.read(name)
 
