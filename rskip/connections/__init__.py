@@ -90,16 +90,13 @@ from rskip.settings.paper import Paper
 
 __all__ = [
     "ASkip", "Admin", "AdminConnection", "AnyNorm", "AttnRes", "B2T", "Bounds", "Connection", "ConnectionSpec",
-    "DeepDelta", "DeepNorm", "DenseFormer", "F", "F403", "Factor", "Family", "Fold", "Formula", "FormulaConnection",
+    "DeepDelta", "DeepNorm", "DenseFormer", "F", "Factor", "Family", "Fold", "Formula", "FormulaConnection",
     "FormulaStack", "FracConnection", "GPAS", "Gate", "HOST_NEEDS", "Highway", "HostNeed", "HybridNorm",
     "HyperConnection", "Keel", "Laurel", "LayerNormScaling", "LayerScale", "Learned", "MHCLite", "MUDD",
     "ManifoldHyperConnection", "Map", "MixLN", "Mixing", "Mixture", "NGPT", "Norm", "NormFormer", "Number", "Option",
     "Orthogonal", "Paper", "PeriLN", "Place", "Positive", "PreNorm", "RSkip", "ReZero", "ResidualDual", "SAS",
     "SASConnection", "Sandwich", "Siamese", "StackConnection", "StackFormula", "State", "SubLN", "Sum", "Symbol",
-    "TextNorm", "UnknownFamily", "WSkip", "X", "X0", "XSkip", "__all__", "_formulas", "admin_profiling", "as",
-    "attnres", "b2t", "build_connection", "build_norm", "build_stack_connection", "building", "check_connection",
-    "connection", "connections", "deep_delta", "denseformer", "described_needs", "find_family", "formula", "formulas",
-    "frac", "from", "gpas", "hyper", "import", "is_profiled", "list_connections", "mhc_lite", "mixing", "mixing_of",
-    "mudd", "name_of", "ngpt", "noqa", "norms", "orthogonal", "parse_connection", "read_supplies",
-    "register_connection", "rskip", "sas", "works_on", "x0",
+    "TextNorm", "UnknownFamily", "WSkip", "X", "X0", "XSkip", "admin_profiling", "build_connection", "build_norm",
+    "build_stack_connection", "check_connection", "described_needs", "find_family", "is_profiled", "list_connections",
+    "mixing_of", "name_of", "parse_connection", "read_supplies", "register_connection", "works_on",
 ]  # fmt: skip

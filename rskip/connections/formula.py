@@ -384,5 +384,7 @@ class _Code:
         elif factor.bound == "softmax":
             value = f"torch.sigmoid({value} - at_least_float32(self.{factor.against}))"
         if value.endswith(")"):  # in float32 or better; one number does not change the type of a product
-            value = f"{value}.to(self.{factor.name}.dtype)" if factor.size is None else f"{value}.squeeze(0)"
-        return f"self.of_features({value}, x)" if self.images and factor.size is None else value
+            value = f"{value}.squeeze(0)" if factor.size == 1 else f"{value}.to(self.{factor.name}.dtype)"
+        if factor.size not in (None, 1):
+            value = f"{value}.repeat_interleave(self.features // {factor.size})"
+        return f"self.of_features({value}, x)" if self.images and factor.size != 1 else value

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rskip.formulas import (
     ConnectionSpec,
     Gate,
@@ -83,4 +85,6 @@ class Connections:
             return SimpleNamespace(hidden=hidden, output=output)
         if isinstance(term, Mixture) or term.bound != "none" or term.rate != 1:
             raise NoKernelForm(f"the connection {str(self.spec)!r} needs PyTorch")
-        return self.weights.numbers(name, term.size or features)
+        size = term.size or features
+        numbers = self.weights.numbers(name, size)
+        return numbers if size == 1 else np.repeat(numbers, features // size)

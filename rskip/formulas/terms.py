@@ -32,15 +32,15 @@ class Number:
 
 @dataclass(frozen=True)
 class Learned:
-    """A learned factor of a term: one number, or one per feature.
+    """A learned factor of a term: one number, one per feature, or one for each of several equal parts of the features.
 
     Let p be the parameter. The factor is p, and centre + rate·(p - first) with a `rate`, which multiplies Adam's
     learning rate (SGD's by rate²). `bound` maps that value: to floor + softplus(value), σ(value), or σ(value - q), the
     first of the softmax of p and the parameter `against`, q.
 
-    :param name: the member, a parameter of shape (1), (`size`) or (C).
+    :param name: the member, a parameter of shape (`size`) or (C).
     :param first: p's initial value; `centre`: the value there, None: `first`.
-    :param size: number of values; None: one per feature.
+    :param size: number of values, such as 1 or the number of heads, which divides C; None: one per feature.
     """
 
     name: str
