@@ -14,8 +14,7 @@ import pytest
 FLOORS = [
     {"settings", "extras", "kernel_forms", "__version__"},
     {"machine", "formulas"},
-    {"connections"},
-    {"files"},
+    {"connections", "files"},
     {"transformer", "nn"},
     {"cpu"},
     {"checkpoint", "generation", "text", "corpora", "records"},
