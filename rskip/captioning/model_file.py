@@ -17,7 +17,7 @@ from rskip.checkpoint import Checkpoint, read_checkpoint, write_model
 from rskip.checkpoint.checkpoint import of_other_task
 from rskip.checkpoint.config_file import CONFIG, WEIGHTS
 from rskip.checkpoint.transformer import check_parameters, check_sizes
-from rskip.settings.errors import SettingError
+from rskip.settings.errors import errors_about
 from rskip.text import Dictionary
 from rskip.transformer.undrawn import undrawn
 
@@ -41,10 +41,8 @@ def load_captioning_model(
     checkpoint, source = read_checkpoint(folder / WEIGHTS), folder / CONFIG
     if checkpoint.config["task"] != TASK:
         raise of_other_task(checkpoint.config, TASK).within(source=str(source))
-    try:
+    with errors_about(source):
         config = CaptioningConfig.from_dict(checkpoint.config["model"])
-    except SettingError as error:
-        raise error.within(source=str(source)) from None
     dictionary = load_words(folder / DICTIONARY, config)
     model = _build(config, checkpoint, source=folder / WEIGHTS)
     return model.to(device), dictionary
@@ -110,13 +108,11 @@ def _config_of(checkpoint: Checkpoint, path: Path) -> CaptioningConfig:
 
 
 def _build(config: CaptioningConfig, checkpoint: Checkpoint, *, source: Path) -> CaptioningTransformer:
-    try:
+    with errors_about(source):
         check_sizes(config, checkpoint.model)
         with undrawn():
             model = CaptioningTransformer(config)
         check_parameters(model.state_dict(), checkpoint.model, _described(config))
-    except SettingError as error:
-        raise error.within(source=str(source)) from None
     model.load_state_dict(checkpoint.model)
     return model.requires_grad_(False).eval()
 

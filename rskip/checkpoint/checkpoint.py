@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -82,15 +81,6 @@ def check_config(content: Any, *, source: str) -> dict[str, Any]:
         raise SettingError("", problem, expected="a model of rskip", advice=f"{advice} and Llama", source=source)
     known = {name: config[name] for name in _Config.__struct_fields__ if name in config}
     return {**msgspec.structs.asdict(convert(known, _Config, source=source)), **config}
-
-
-@contextmanager
-def errors_about(source: object) -> Iterator[None]:
-    """Errors of settings in the block name their file."""
-    try:
-        yield
-    except SettingError as error:
-        raise error.within(source=str(source)) from None
 
 
 def of_other_task(config: Mapping[str, Any], expected: str) -> SettingError:

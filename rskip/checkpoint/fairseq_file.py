@@ -13,7 +13,7 @@ import numpy
 import torch
 from numpy._core import multiarray
 
-from rskip.checkpoint.checkpoint import LANGUAGES, Checkpoint, beyond_fairseq, check_config, errors_about
+from rskip.checkpoint.checkpoint import LANGUAGES, Checkpoint, beyond_fairseq, check_config
 from rskip.checkpoint.fairseq_languages import language_settings
 from rskip.checkpoint.fairseq_settings import KNOWN, TRANSFORMER_SETTING, flat_settings
 from rskip.checkpoint.tensors import check_tensors
@@ -21,7 +21,7 @@ from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file
 from rskip.machine.torch_errors import system_error
 from rskip.settings.check import convert
-from rskip.settings.errors import SettingError
+from rskip.settings.errors import SettingError, errors_about
 
 
 class _Meter:

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from rskip.checkpoint.checkpoint import Checkpoint, errors_about, of_other_task
+from rskip.checkpoint.checkpoint import Checkpoint, of_other_task
 from rskip.checkpoint.config_file import WEIGHTS
 from rskip.checkpoint.files import read_checkpoint
 from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name
@@ -17,7 +17,7 @@ from rskip.checkpoint.stock import from_old_stock, from_stock, stock_connection
 from rskip.checkpoint.transformer import check_connections, check_sizes, load_parameters
 from rskip.checkpoint.translation import check_known, check_supported
 from rskip.settings.check import convert
-from rskip.settings.errors import SettingError
+from rskip.settings.errors import SettingError, errors_about
 from rskip.settings.kinds import Size
 from rskip.transformer import LanguageModel, LanguageModelConfig
 from rskip.transformer.undrawn import undrawn

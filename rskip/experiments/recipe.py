@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +22,7 @@ from rskip.experiments.variants import Variant, choose_variants, merge, read_var
 from rskip.records import RESULTS, Record, record_path
 from rskip.records.record import run_address, without_hash
 from rskip.settings.check import convert, field_names
-from rskip.settings.errors import SettingError, did_you_mean
+from rskip.settings.errors import SettingError, did_you_mean, errors_about
 from rskip.settings.text import parse_overrides, read_yaml, set_dotted
 from rskip.tasks import Task, find_task, tasks
 from rskip.tasks.run import RUNS, ProbeSettings, config_difference, flat_config
@@ -138,13 +137,13 @@ class Recipe:
     @cached_property
     def settings(self) -> Any:
         """:raises SettingError: a setting is unknown, missing or wrong. Names the file and the variant."""
-        with _within(self.source):
+        with errors_about(self.source):
             return self.task.read_settings(self.written)
 
     @cached_property
     def config(self) -> dict[str, Any]:
         """Everything that determines the result, as plain JSON values, including defaults. Imports no user code."""
-        with _within(self.source):
+        with errors_about(self.source):
             return {"kind": self.task.name, **self.task.variant_config(self.written)}
 
     def record_path(self, seed: int) -> Path:
@@ -210,7 +209,7 @@ def read_recipes(
 ) -> list[Recipe]:
     """A file's variants. Their settings are read, and checked, on first use."""
     content = _read_content(path)
-    with _within(str(path)):
+    with errors_about(path):
         known = read_variants(content)
         chosen = list(known) if variants is None else choose_variants(variants, known)
         common = {key: value for key, value in content.items() if key != "variants"}
@@ -218,19 +217,10 @@ def read_recipes(
             return [_build(path, None, Variant((), common), overrides or {}, known)]
     recipes = []
     for name in chosen:
-        with _within(f"{path}, variant {name}"):
+        with errors_about(f"{path}, variant {name}"):
             variant = Variant(known[name].parts, merge(common, known[name].changes))
             recipes.append(_build(path, name, variant, overrides or {}, known))
     return recipes
-
-
-@contextmanager
-def _within(source: str) -> Iterator[None]:
-    """Names the source in a SettingError of the block."""
-    try:
-        yield
-    except SettingError as error:
-        raise error.within(source=source) from None
 
 
 def all_recipes(root: Path = Path()) -> list[Recipe]:

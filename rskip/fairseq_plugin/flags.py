@@ -16,7 +16,7 @@ from rskip.captioning.config import CaptioningConfig
 from rskip.checkpoint.checkpoint import beyond_fairseq
 from rskip.checkpoint.fairseq_settings import GROUPS
 from rskip.connections import check_connection, find_family, parse_connection
-from rskip.settings.errors import SettingError
+from rskip.fairseq_plugin.usage_errors import flag_of, usage_errors
 from rskip.transformer import TransformerConfig
 from rskip.transformer.config import StackConfig
 
@@ -43,11 +43,6 @@ OF_DATA: dict[type[StackConfig], dict[str, Any]] = {
         "vocabulary": 1, "padding_index": 0, "feature_dim": 1, "grid_positions": False, "features": {},
     },
 }  # fmt: skip
-
-
-def flag_of(name: str) -> str:
-    """The flag that sets this attribute."""
-    return "--" + name.replace("_", "-")
 
 
 def add_flags(parser: ArgumentParser) -> None:
@@ -112,10 +107,8 @@ def check_flags(args: Namespace, kind: type[StackConfig] = TransformerConfig) ->
     for name in ("connection", "encoder_connection", "decoder_connection"):
         spec = getattr(args, name, None)
         if spec is not None:
-            try:
+            with usage_errors(named={"connection": name}):
                 check_connection(spec, -1)
-            except SettingError as error:
-                raise UsageError(error.sentence(flag_of(name))) from error
     config = _config(args, kind, OF_DATA[kind])
     check_probe(args, config.encoder_connection, config.decoder_connection)
 
@@ -170,7 +163,5 @@ def _config(args: Namespace, kind: type[Config], of_data: Mapping[str, Any]) -> 
     values: dict[str, Any] = {name: getattr(args, name) for name in names if hasattr(args, name)}
     for side in ("encoder_connection", "decoder_connection"):
         values[side] = values.get(side) or args.connection
-    try:
+    with usage_errors():
         return kind(**values | dict(of_data))
-    except SettingError as error:
-        raise UsageError(error.sentence(flag_of(error.name))) from error

@@ -23,6 +23,7 @@ from rskip.checkpoint import Checkpoint, build_transformer, from_stock
 from rskip.cpu import CpuTransformer, for_inference
 from rskip.fairseq_plugin.flags import unsupported_flags
 from rskip.fairseq_plugin.model import ConnectionTransformer
+from rskip.fairseq_plugin.usage_errors import usage_errors
 from rskip.generation import EnsembleDecoder, Hypothesis, SearchOptions, find_search
 from rskip.generation.special_tokens import SpecialTokens
 from rskip.transformer import Transformer, TransformerConfig
@@ -57,7 +58,7 @@ class Transformers:
                 "--task rskip_translation runs rskip's models and fairseq's transformer, "
                 f"not a {type(model).__name__}: use --task translation"
             )
-        try:
+        with usage_errors(before="--task rskip_translation: "):
             with undrawn():
                 transformer, parameters = _BUILDERS[type(model)](model)
             transformer.requires_grad_(False).load_state_dict(parameters, assign=True)
@@ -66,8 +67,6 @@ class Transformers:
             if not model._is_generation_fast or (self.precision is None and first.dtype == torch.float16):
                 return for_inference(transformer)
             return for_inference(transformer, self.precision or str(first.dtype).removeprefix("torch."))
-        except ValueError as error:
-            raise UsageError(f"--task rskip_translation: {error}") from error
 
 
 def _from_ours(model: ConnectionTransformer) -> tuple[Transformer, dict[str, Tensor]]:
@@ -163,10 +162,8 @@ class BeamSearchGenerator:
         assert constraints is None, "the task refuses --constraints"
         source = sample["net_input"]["src_tokens"]
         search = self._search_source_length if self.match_source_length else self._search
-        try:
+        with usage_errors():
             found = search(source, prefix_tokens, bos_token)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
         return [
             [self._entry(each, tokens) for each in hypotheses] for hypotheses, tokens in zip(found, source, strict=True)
         ]

@@ -19,6 +19,7 @@ from rskip.fairseq_plugin.decoder import ConnectionDecoder
 from rskip.fairseq_plugin.encoder import ConnectionEncoder
 from rskip.fairseq_plugin.flags import add_flags, config_from_args, take_compile_layers, take_probe
 from rskip.fairseq_plugin.probe import Probe, TrainingProbe
+from rskip.fairseq_plugin.usage_errors import usage_errors
 from rskip.machine.device import set_gpu_arithmetic
 from rskip.transformer import TransformerConfig
 from rskip.transformer.config import DecoderConfig, StackConfig
@@ -176,11 +177,9 @@ class ConnectionTransformer(ConnectionModel):
             if config.share_all_embeddings
             else build_token_embedding(len(target), config.decoder_embed_dim, target.pad())
         )
-        try:
+        with usage_errors():
             encoder = ConnectionEncoder(config, source, embed_source)
             decoder = ConnectionDecoder(config, target, embed_target)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
         # padding in the batch; without this the model would have to wait for its device
         decoder.left_padded = getattr(getattr(task, "cfg", None), "left_pad_target", None)
         model = cls(config, encoder, decoder)

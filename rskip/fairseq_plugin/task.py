@@ -13,11 +13,10 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_compat.one_line_errors import UsageError
 from rskip.cpu.precision import PRECISIONS
-from rskip.fairseq_plugin.flags import flag_of
 from rskip.fairseq_plugin.generator import BeamSearchGenerator, Transformers
+from rskip.fairseq_plugin.usage_errors import flag_of, usage_errors
 from rskip.generation import SearchOptions
 from rskip.generation.options import LengthPenaltyKind
-from rskip.settings.errors import SettingError
 
 TASK_NAME = "rskip_translation"
 
@@ -115,10 +114,8 @@ def search_options(args: Any) -> SearchOptions:
         values["length_penalty"] = 0.0
     values["top_p"] = min(values["top_p"], 1.0) if values["top_p"] > 0 else 1.0
     values["top_k"] = values["top_k"] if values["top_k"] > 0 and values["top_p"] == 1 else 0
-    try:
+    with usage_errors(named=_FLAGS):
         return SearchOptions(**values)
-    except SettingError as error:
-        raise UsageError(error.sentence(flag_of(_FLAGS[error.name]))) from error
 
 
 def _refusal(setting: str) -> UsageError:

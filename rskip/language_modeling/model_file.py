@@ -16,7 +16,7 @@ from rskip.checkpoint.language_model import language_model_of_fairseq
 from rskip.files.names import line_name
 from rskip.language_modeling.settings import TrainingSettings
 from rskip.language_modeling.tokens import DICTIONARY, SETTINGS, TextTokens
-from rskip.settings.errors import SettingError
+from rskip.settings.errors import SettingError, errors_about
 from rskip.transformer import LanguageModel, LanguageModelConfig
 
 TASK = "language_modeling"
@@ -71,7 +71,7 @@ def load_language_model(path: str | Path, *, tokens: str | Path | None = None) -
         raise ValueError(f"{line_name(found.parent)} has its own tokens: --tokens is only for a checkpoint of fairseq")
     folder = found.parent if published else _tokens_of(checkpoint, found, tokens)
     read = TextTokens.load(folder)
-    try:
+    with errors_about(source):
         if not published:
             checkpoint = language_model_of_fairseq(checkpoint, len(read.dictionary))
         config = dict(checkpoint.config["model"])
@@ -79,8 +79,6 @@ def load_language_model(path: str | Path, *, tokens: str | Path | None = None) -
             problem = f"has {len(read.dictionary):,} tokens, but the model {size}"
             raise SettingError("", f"{folder / DICTIONARY} {problem}", advice="give the folder of its training data")
         model = build_language_model(checkpoint)
-    except SettingError as error:
-        raise error.within(source=source) from None
     corpus = str(checkpoint.config.get("corpus") or "")
     return LoadedModel(model=model, config=config, tokens=read, corpus=corpus, path=found)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -78,6 +79,15 @@ class SettingError(ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(SettingError, self.name, self.problem, **self._further), ()  # pickled by worker processes
+
+
+@contextmanager
+def errors_about(source: object) -> Iterator[None]:
+    """Errors of settings in the block name their source, such as a file."""
+    try:
+        yield
+    except SettingError as error:
+        raise error.within(source=str(source)) from None
 
 
 def joined(*names: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rskip.settings.errors import SettingError, nearest
+from rskip.settings.errors import SettingError, errors_about, nearest
 from rskip.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -54,10 +54,8 @@ def task_of_record(record: Record) -> Task[Any]:
 
     :raises SettingError: the task is unknown. Names the record.
     """
-    try:
+    with errors_about(record.path):
         return find_task(record.kind, setting="kind")
-    except SettingError as error:
-        raise error.within(source=str(record.path)) from None
 
 
 def dataset_of_record(record: Record) -> str:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rskip.checkpoint.checkpoint import PAIRS, Checkpoint, errors_about
+from rskip.checkpoint.checkpoint import PAIRS, Checkpoint
 from rskip.checkpoint.config_file import CONFIG, Header, checkpoint_sha256, read_header
 from rskip.checkpoint.fairseq_languages import language_tokens, of_pair
 from rskip.checkpoint.hugging_face import (
@@ -26,7 +26,7 @@ from rskip.files.checksum import sha256_file
 from rskip.generation.runtime import RuntimeModel
 from rskip.kernel_forms import PRECISIONS, NoKernelForm
 from rskip.machine.device import is_cpu
-from rskip.settings.errors import SettingError
+from rskip.settings.errors import SettingError, errors_about
 from rskip.text import TextPipeline, Tokenizer
 from rskip.text.finding import (
     TOKENS,

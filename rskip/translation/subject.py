@@ -12,11 +12,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from rskip.checkpoint import build_transformer, read_checkpoint
-from rskip.checkpoint.checkpoint import errors_about
 from rskip.checkpoint.translation import check_translates
 from rskip.connections import ConnectionSpec
 from rskip.corpora.inspection import DataFolder, MmapSentences, find_data
-from rskip.settings.errors import SettingError
+from rskip.settings.errors import SettingError, errors_about
 from rskip.tasks.subject import Batch, Conditions, Subject
 from rskip.text import Dictionary
 from rskip.transformer import Transformer, TransformerConfig

@@ -10,7 +10,7 @@ from rskip import checkpoint, translation
 from rskip.checkpoint.config_file import read_config
 from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name, suggest_newest
 from rskip.machine.device import is_cpu, usable_device
-from rskip.settings.errors import SettingError
+from rskip.settings.errors import SettingError, errors_about
 from rskip.tasks import Task, find_task
 from rskip.translation.onnx_settings import ONNX_FILE
 from rskip.zoo.files import model_folder
@@ -172,10 +172,8 @@ def _check_translates(task: str, languages: tuple[str | None, str | None], *, so
 
 
 def _task(name: object, *, source: str) -> Task[Any]:
-    try:
+    with errors_about(source):
         return find_task(name)
-    except SettingError as error:
-        raise error.within(source=source) from None
 
 
 def _checked(

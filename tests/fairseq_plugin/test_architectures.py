@@ -13,7 +13,8 @@ from fairseq_compat.one_line_errors import UsageError
 from rskip.checkpoint import read_checkpoint
 from rskip.checkpoint.transformer import build_transformer
 from rskip.connections import list_connections
-from rskip.fairseq_plugin.flags import config_from_args, flag_of, unsupported_flags
+from rskip.fairseq_plugin.flags import config_from_args, unsupported_flags
+from rskip.fairseq_plugin.usage_errors import flag_of
 from rskip.transformer import TransformerConfig
 from rskip.transformer.architectures import CONNECTIONS, SIZES, architecture
 

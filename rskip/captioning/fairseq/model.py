@@ -10,7 +10,6 @@ from fairseq.models import FairseqEncoder, register_model
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
-from fairseq_compat.one_line_errors import UsageError
 from rskip.captioning.config import CaptioningConfig
 from rskip.captioning.model import FeatureEncoder
 from rskip.captioning.model_file import OF_DATA
@@ -18,7 +17,7 @@ from rskip.fairseq_plugin.decoder import ConnectionDecoder
 from rskip.fairseq_plugin.encoder import EncoderOut, encoder_out_of, memory_of
 from rskip.fairseq_plugin.flags import captioning_config_from_args
 from rskip.fairseq_plugin.model import ConnectionModel
-from rskip.settings.errors import SettingError
+from rskip.fairseq_plugin.usage_errors import usage_errors
 from rskip.transformer.embedding import build_token_embedding
 
 MODEL_NAME = "rskip_captioning_transformer"
@@ -62,10 +61,8 @@ class CaptioningModel(ConnectionModel):
         of_data = {**task.features_of_model(), "vocabulary": len(task.target_dictionary)}
         of_data["padding_index"] = task.target_dictionary.pad()
         if (before := getattr(args, OF_DATA, None)) is not None:
-            try:
+            with usage_errors():
                 captioning_config_from_args(args, before).check_features(of_data["features"])
-            except SettingError as error:
-                raise UsageError(error.sentence(f"--{error.name}")) from error
         setattr(args, OF_DATA, of_data)
         config = captioning_config_from_args(args, of_data)
         words = build_token_embedding(config.vocabulary, config.decoder_embed_dim, config.padding_index)

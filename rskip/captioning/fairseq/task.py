@@ -23,6 +23,7 @@ from rskip.captioning.features import ConstantFeatures, FeatureStore, open_featu
 from rskip.captioning.model import batch_features
 from rskip.captioning.search import search_captions
 from rskip.fairseq_plugin.generator import Transformers
+from rskip.fairseq_plugin.usage_errors import usage_errors
 from rskip.generation import Hypothesis, SearchOptions, SpecialTokens
 
 TASK_NAME = "captioning"
@@ -157,19 +158,16 @@ class CaptioningTask(FairseqTask):
             raise UsageError("--features is missing: give a store from `rskip caption extract`, or constant")
         if cfg.data is None or not (path := Path(cfg.data, DICTIONARY)).is_file():
             raise UsageError(f"no captions in {cfg.data}: give a folder from `rskip prepare`, such as that of flickr8k")
-        try:
+        named = {"beam": "eval_cider_beam", "max_length_b": "max_caption_tokens"}
+        with usage_errors((ValueError, OSError), named=named):
             SearchOptions(beam=cfg.eval_cider_beam, max_length_b=cfg.max_caption_tokens)  # checks the flags
             return cls(cfg, cls.load_dictionary(str(path)), open_features(cfg.features))
-        except (ValueError, OSError) as error:
-            raise UsageError(str(error)) from error
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:
         """Reads the captions of a split. Skips images without features, and counts them."""
         assert self.cfg.data is not None
-        try:
+        with usage_errors((ValueError, OSError)):
             images = read_split(Path(self.cfg.data), split)
-        except (ValueError, OSError) as error:
-            raise UsageError(str(error)) from error
         known = [each for each in images if each.name in self.features]
         missing = next((each.name for each in images if each.name not in self.features), None)
         if not known:

@@ -9,11 +9,12 @@ from typing import Any
 
 from torch import Tensor
 
-from rskip.checkpoint.checkpoint import Checkpoint, errors_about
+from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.hugging_face import common
 from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
 from rskip.checkpoint.hugging_face.readers import check_known
 from rskip.settings.check import convert
+from rskip.settings.errors import errors_about
 from rskip.transformer import LanguageModelConfig
 
 _EMBEDDING, _OUTPUT = "decoder.embed_tokens.weight", "decoder.output_projection.weight"

@@ -16,7 +16,7 @@ from rskip import checkpoint
 from rskip.checkpoint.hugging_face.readers import READERS
 from rskip.cli._model import check_replaceable
 from rskip.cli.export._model import add_export_arguments, check_one_pair, find_one
-from rskip.settings.errors import SettingError
+from rskip.settings.errors import SettingError, errors_about
 from rskip.text import Tokenizer
 from rskip.text.finding import TokenizerSettings
 from rskip.translation.model_files import StoredWeights, open_model
@@ -50,14 +50,12 @@ def run(args: argparse.Namespace) -> None:
     if args.vanilla:
         embeddings = (exported.model.get(f"{side}.embed_tokens.weight") for side in ("encoder", "decoder"))
         source, target = (0 if each is None else sum(each.shape[:1]) for each in embeddings)
-        try:
+        with errors_about(path):
             exported = stock_checkpoint(
                 checkpoint.build_transformer(exported, source_vocabulary=source, target_vocabulary=target),
                 source_language=exported.config["source_lang"],
                 target_language=exported.config["target_lang"],
             )
-        except SettingError as error:
-            raise error.within(source=str(path)) from None
     beside = ""
     if path.is_dir():
         _write_tokenizer(stored.tokenizer(TokenizerSettings()), args.output.parent, replace=args.force)

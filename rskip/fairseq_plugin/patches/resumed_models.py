@@ -15,7 +15,7 @@ from fairseq_compat.patch import Patch
 from fairseq_compat.patches.checkpoint_paths import LAST
 from rskip.checkpoint.average import TRAINING_ALONE
 from rskip.connections import parse_connection
-from rskip.fairseq_plugin.flags import flag_of
+from rskip.fairseq_plugin.usage_errors import flag_of
 from rskip.settings.errors import SettingError
 from rskip.transformer import LanguageModelConfig, TransformerConfig
 

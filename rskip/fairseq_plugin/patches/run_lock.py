@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from fairseq_compat.one_line_errors import UsageError
 from fairseq_compat.patch import Patch
+from rskip.fairseq_plugin.usage_errors import usage_errors
 from rskip.files.folder_lock import FolderLock, LockLost, folder_lock
 from rskip.machine.workers import end_with_parent
 
@@ -49,11 +49,9 @@ def check_lock(module: Any) -> None:
 
     @functools.wraps(save)
     def torch_persistent_save(*arguments: Any, **options: Any) -> None:
-        for lock in filter(None, (of_run, *of_folder)):
-            try:
+        with usage_errors((LockLost,)):
+            for lock in filter(None, (of_run, *of_folder)):
                 lock.check()
-            except LockLost as error:
-                raise UsageError(str(error)) from None
         save(*arguments, **options)
 
     module.load_checkpoint, module.torch_persistent_save = load_checkpoint, torch_persistent_save
@@ -75,9 +73,8 @@ def _locked(folder: Path) -> list[FolderLock]:
     """
     used = f"--save-dir {folder} is in use by another training run (process {{process}})"
     try:
-        return [_held.enter_context(folder_lock(folder, busy=f"{used}: wait for it, or choose another"))]
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+        with usage_errors():
+            return [_held.enter_context(folder_lock(folder, busy=f"{used}: wait for it, or choose another"))]
     except OSError as error:
         logger.warning(f"--save-dir {folder} can't be locked ({error}): don't start another training run with it")
         return []

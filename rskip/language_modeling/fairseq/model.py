@@ -13,10 +13,10 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_compat.one_line_errors import UsageError
-from rskip.fairseq_plugin.flags import add_training_flags, check_probe, flag_of
+from rskip.fairseq_plugin.flags import add_training_flags, check_probe
 from rskip.fairseq_plugin.model import TrainedByFairseq
+from rskip.fairseq_plugin.usage_errors import flag_of, usage_errors
 from rskip.language_modeling.settings import refuse_profile
-from rskip.settings.errors import SettingError
 from rskip.transformer import LanguageModelConfig
 from rskip.transformer.architectures import CONNECTIONS, LANGUAGE_MODELS, architecture
 from rskip.transformer.embedding import build_token_embedding
@@ -122,12 +122,9 @@ def config_from_args(args: Namespace) -> LanguageModelConfig:
     """The configuration of a model from flags. Raises `UsageError` if they contradict each other."""
     names = [field.name for field in fields(LanguageModelConfig) if getattr(args, field.name, None) is not None]
     values = {name: getattr(args, name) for name in names} | {"decoder_connection": args.connection}
-    try:
+    with usage_errors(named={"decoder_connection": "connection"}):
         config = LanguageModelConfig(**values)
         refuse_profile(config.decoder_connection)
-    except SettingError as error:
-        name = "connection" if error.name == "decoder_connection" else error.name
-        raise UsageError(error.sentence(flag_of(name))) from error
     check_probe(args, config.decoder_connection)
     return config
 
