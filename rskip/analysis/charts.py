@@ -93,7 +93,7 @@ class Chart:
 def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008  (frozen)
     """The chart of a measurement that the view selects.
 
-    :raises SettingError: the view names something that the measurement lacks, or nothing is left to draw.
+    :raises ValueError: the view names something that the measurement lacks, or nothing is left to draw.
     """
     kinds = DRAWN[measurement.analysis].charts
     kind = view.kind or kinds[0]
@@ -123,7 +123,7 @@ def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008
 def learning_curves(records: Iterable[Record]) -> Measurement:
     """Learning curves from run records. `model` is the run's name, `update` counts optimiser steps; None is absent.
 
-    :raises SettingError: no record has a curve.
+    :raises ValueError: no record has a curve.
     """
     rows: list[Row] = []
     for record in records:
@@ -133,7 +133,7 @@ def learning_curves(records: Iterable[Record]) -> Measurement:
             place = {"model": record.run, "seed": record.seed, "epoch": entry.get("epoch"), "update": update}
             rows.append(place | figures)
     if not rows:
-        raise SettingError("", "no record has a learning curve", expected="a record with one entry per epoch")
+        raise ValueError("no record has a learning curve: expected a record with one entry per epoch")
     keys = list(dict.fromkeys(key for row in rows for key in row))
     return Measurement(analysis="curves", conditions={}, rows=[{key: row.get(key) for key in keys} for row in rows])
 
@@ -213,7 +213,7 @@ def chosen(rows: list[Row], view: View) -> list[Row]:
         if name in ("models", "quantities"):
             rows.sort(key=lambda row, key=key, wanted=wanted: wanted.index(row[key]))  # type: ignore[misc]
     if not rows:
-        raise SettingError("", "nothing is left to draw", advice="select less narrowly")
+        raise ValueError("nothing is left to draw: select less narrowly")
     return [{**row, "model": view.labels.get(row["model"], row["model"])} for row in rows]
 
 

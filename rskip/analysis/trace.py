@@ -6,7 +6,7 @@ import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from rskip.analysis.blocks import residual_blocks
 from rskip.analysis.measurement import Measurement, plain_value
 from rskip.analysis.signals import SignalRecorder
 from rskip.files.whole import atomic_file
-from rskip.settings.errors import SettingError
+from rskip.settings.check import convert
 from rskip.settings.text import parse_json, read_text
 
 _OF_BLOCKS = (
@@ -88,22 +88,24 @@ class TraceObserver:
             self._trace.add(iteration, recorder.rows(), **figures)
 
 
-def read_updates(path: Path) -> list[dict[str, Any]]:
-    """The lines of a trace: `update`, `loss`, `gradient_norm`, `blocks`. A truncated last line is skipped.
+class Update(TypedDict):
+    """A line of a trace. It also has `loss` and `gradient_norm`."""
+
+    update: int
+    blocks: list[dict[str, Any]]
+
+
+def read_updates(path: Path) -> list[Update]:
+    """The lines of a trace. A truncated last line is skipped.
 
     :raises SettingError: a line is not an update of a trace. The message names the file and the line.
     """
-    updates = []
+    updates: list[Update] = []
     for number, line in enumerate(read_text(path).splitlines(keepends=True), start=1):
         if not line.endswith("\n"):
             break
-        content = parse_json(line, source=f"{path}, line {number}")
-        blocks = content.get("blocks") if isinstance(content, dict) else None
-        whole = isinstance(blocks, list) and all(isinstance(block, dict) for block in blocks)
-        if not whole or type(content.get("update")) is not int:
-            expected = "one update, with the keys `update` and `blocks`"
-            raise SettingError("", "is not a line of a probe file", expected=expected, source=f"{path}, line {number}")
-        updates.append(content)
+        source = f"{path}, line {number}"
+        updates.append(convert(parse_json(line, source=source), Update, source=source))
     return updates
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ MOST_DETECTED = 8_000_000  # maximum pixels for a detector, which itself resizes
 _HASH = re.compile(r"-([0-9a-f]{8})\.pth$")
 
 
-class Backbone:
+class Backbone(ABC):
     """Computes features of images: `prepare` each image, also in threads, then `compute` a batch.
 
     name: the name of the network, such as "resnet101".
@@ -60,13 +61,13 @@ class Backbone:
         """Computes the features of PIL images in RGB, in the same order."""
         return self.compute([self.prepare(image) for image in images])
 
+    @abstractmethod
     def prepare(self, image: Any) -> Any:
         """Converts a PIL image in RGB to the input of `compute`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def compute(self, inputs: Sequence[Any]) -> list[Features]:
         """Computes the features of prepared images."""
-        raise NotImplementedError
 
     def _values(self, features: Tensor) -> np.ndarray:
         return features.float().cpu().numpy().astype(self.description["dtype"])
@@ -207,12 +208,9 @@ def _torchvision_network(name: str, weights: Path | None, settings: FeatureSetti
         from torchvision import models
     known = [LITE0, *DETECTORS, *(each for each in models.list_models(module=models) if not each.startswith("vit_"))]
     if name not in known:
-        raise SettingError(
-            "backbone",
-            f"is {name!r}",
-            expected=f"{LITE0}, a torchvision classifier with a grid (resnet101, ...) or {DETECTORS[0]}",
-            advice=f"did you mean {near[0]}?" if (near := nearest(name, known)) else "",
-        )
+        expected = f"{LITE0}, a torchvision classifier with a grid (resnet101, ...) or {DETECTORS[0]}"
+        advice = "".join(f"did you mean {near}?" for near in nearest(name, known))
+        raise SettingError.of_value("backbone", name, expected, advice=advice)
     published = models.get_model_weights(name)
     tensors, sha256 = _torchvision_weights(name, published, weights)
     is_detector = name in DETECTORS
@@ -238,7 +236,7 @@ def _torchvision_network(name: str, weights: Path | None, settings: FeatureSetti
     grid, dim = _last_grid(network.eval(), preset.crop_size[0])
     with torch.inference_mode():
         if min(grid(torch.zeros(1, 3, size, size))["grid"].shape[2:]) < 2:
-            raise SettingError("size", f"is {size}", expected=f"a larger size, from which {name} computes a grid")
+            raise SettingError.of_value("size", size, f"a larger size, from which {name} computes a grid")
     resize = preset.interpolation.value
     preprocessing = {"size": size, "resize": resize, "mean": list(preset.mean), "std": list(preset.std)}
     return GridBackbone(name, grid, _description(name, dim, sha256, preprocessing, settings), device)

@@ -7,7 +7,7 @@ with `feat`, or with `x` and `bbox`.
 from __future__ import annotations
 
 import base64
-import binascii
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -98,10 +98,7 @@ def _read_tsv(path: Path) -> Iterator[Row]:
 
 def _numbers(text: bytes, count: int) -> np.ndarray:
     """Shape: (count, numbers a row)"""
-    try:
-        content = base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"not base64 ({error}): the file is truncated or damaged") from None
+    content = base64.b64decode(text, validate=True)
     if count < 1 or not content or len(content) % (4 * count):
         raise ValueError(f"{len(content):,} bytes for {count} boxes: the file is truncated or damaged")
     return np.frombuffer(content, dtype="<f4").reshape(count, -1)
@@ -144,11 +141,9 @@ def _read_array(path: Path, names: Sequence[str]) -> np.ndarray | None:
 
 def _regions(values: np.ndarray, boxes: np.ndarray | None) -> Features:
     """The features of N regions, from values (..., C), which may form a grid, and boxes (N, 4)."""
-    if not values.size:
-        raise ValueError(f"features of shape {values.shape}, expected regions and their numbers")
-    rows = values.reshape(-1, values.shape[-1] if values.ndim else 1)
-    if values.ndim == 0 or (boxes is not None and boxes.shape != (len(rows), 4)):
+    count = math.prod(values.shape[:-1])
+    if not values.ndim or not values.size or (boxes is not None and boxes.shape != (count, 4)):
         raise ValueError(f"features of shape {values.shape}, boxes of {getattr(boxes, 'shape', None)}")
     if boxes is not None and not np.isfinite(boxes).all():
         raise ValueError("boxes that are not finite numbers")
-    return Features(rows, None, boxes)
+    return Features(values.reshape(count, -1), None, boxes)

@@ -17,15 +17,14 @@ from rskip.captioning.captions import DICTIONARY
 from rskip.captioning.features import Features
 from rskip.captioning.model import CaptioningTransformer, batch_features
 from rskip.captioning.model_file import load_captioning_model, load_words, read_captioning_checkpoint
-from rskip.captioning.options import CAPTION_OPTIONS
+from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
 from rskip.captioning.search import search_captions
 from rskip.checkpoint.config_file import WEIGHTS, checkpoint_sha256
 from rskip.cpu import CpuTransformer, for_inference
 from rskip.files.images import read_image
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.machine.device import usable_device
-from rskip.machine.torch_errors import out_of_memory
-from rskip.settings.errors import SettingError
+from rskip.machine.torch_errors import memory_as_mistake
 from rskip.text import Dictionary
 
 
@@ -200,8 +199,7 @@ class Captioner:
         options = (self.options if options is None else options).changed(settings, further=["batch_size"])
         if isinstance(images, (str, os.PathLike)):
             raise ValueError("expected a list of images, got one image: use caption([image]), or captioner(image)")
-        if batch_size < 1:
-            raise SettingError.of_value("batch_size", batch_size, "1 or more")
+        ImageBatchSettings(batch_size=batch_size)  # checks it
         found: list[Caption] = []
         for start in range(0, len(images), batch_size):
             read = self.read(images[start : start + batch_size])
@@ -247,12 +245,8 @@ class Captioner:
                     f"features of {each.values.shape[1]:,} numbers, but the model was trained on "
                     f"{config.feature_dim:,}: give features from {config.features.get('backbone', 'its backbone')}"
                 )
-        try:
+        with memory_as_mistake(f" for {len(features)} images: give a smaller batch_size"):
             found = search_captions(self.model, *batch_features(features), options)
-        except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
-                raise
-            raise ValueError(f"not enough memory for {len(features)} images: give a smaller batch_size") from error
         return [
             Caption(tuple(self._hypothesis(one, len(each.values)) for one in hypotheses), each.grid)
             for hypotheses, each in zip(found, features, strict=True)

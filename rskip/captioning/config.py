@@ -51,8 +51,5 @@ class CaptioningConfig(StackConfig):
         own = {"dim": self.feature_dim, **self.features}
         for key in ("backbone", "dim", *sorted(own.keys() | description.keys())):
             if key not in _FREE and key in own and own[key] != description.get(key):
-                raise SettingError(
-                    f"features ({key})",
-                    f"is {description.get(key)!r}",
-                    expected=f"{own[key]!r}, as in the model's training",
-                )
+                expected = f"{own[key]!r}, as in the model's training"
+                raise SettingError.of_value(f"features ({key})", description.get(key), expected)

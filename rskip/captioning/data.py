@@ -12,7 +12,7 @@ from typing import Any
 from rskip.captioning.backbones import load_backbone
 from rskip.captioning.captions import CaptionedImage, read_split
 from rskip.captioning.extraction import extract_features
-from rskip.captioning.features import FeatureStore, open_features
+from rskip.captioning.features import INDEX, FeatureStore, open_features
 from rskip.captioning.preparation import CaptionOptions, CaptionRecord, find_corpus_images, prepare_captions
 from rskip.captioning.recipe import CONSTANT, CaptioningSettings
 from rskip.corpora import find_caption_corpus
@@ -79,14 +79,7 @@ def ensure_features(run: Run[CaptioningSettings]) -> None:
 
 def _missing(store: Path, images: list[CaptionedImage]) -> list[str]:
     """The names of images without features in a store, which may be missing or unfinished."""
-    try:
-        there: Any = FeatureStore(store)
-    except FileNotFoundError:
-        there = ()
-    except ValueError:
-        if not any(store.glob("*.partial")):
-            raise
-        there = ()
+    there: Any = FeatureStore(store) if (store / INDEX).exists() else ()
     failed = store.with_name(store.name + ".failed.json")
     unreadable: dict[str, str] = {}
     if failed.exists():

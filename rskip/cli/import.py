@@ -101,8 +101,6 @@ def _hugging_face_folder(model: Path) -> Path:
 
 
 def _import_fairseq(args: argparse.Namespace, folder: Path) -> None:
-    if not args.checkpoint.exists():
-        raise FileNotFoundError(f"no file {args.checkpoint}: give the checkpoint that fairseq-train wrote")
     with saying_what_is_assumed():
         translator = Translator.from_pretrained(args.checkpoint, **model_settings(args))
     languages = {"source_lang": translator.source_language, "target_lang": translator.target_language}

@@ -36,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Writes the checkpoint and prints the weights ω that the pass found."""
-    if args.output.suffix != ".pt":
-        raise ValueError(f"--output {args.output}: expected a .pt file, which fairseq-train reads")
-    check_replaceable(args.output, replace=args.force)
+    check_replaceable(args.output, replace=args.force, suffix=".pt")  # fairseq-train reads it
     executable("fairseq-train")  # FileNotFoundError, which says how it is installed
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     from rskip.fairseq_plugin.initialise import initialise  # loads PyTorch and fairseq

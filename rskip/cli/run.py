@@ -11,7 +11,6 @@ from rskip.experiments.publish import export_model, records_seen
 from rskip.experiments.recipe import all_recipes, find_recipe, load_recipes
 from rskip.experiments.runner import missing_runs, print_commands, run_recipes, run_words, variants_table
 from rskip.experiments.sweep import run_sweep
-from rskip.settings.errors import SettingError
 from rskip.settings.user_dir import suggested_command
 from rskip.tasks.process import CommandFailed
 from rskip.vision.datasets import DATASETS
@@ -70,9 +69,8 @@ def run(args: argparse.Namespace) -> int:
     except FileNotFoundError:
         if (name := args.recipe) not in Comparisons(all_recipes(), []).of_papers:
             raise
-        raise SettingError(
-            "", f"{name} is a table, not a recipe: `rskip report {name}` prints the commands that fill it"
-        ) from None
+        advice = f"`rskip report {name}` prints the commands that fill it"
+        raise ValueError(f"{name} is a table, not a recipe: {advice}") from None
     recipes = load_recipes(args.recipe, variants=args.variants, overrides=args.overrides)
     if args.variants is None and variant is None and recipes[0].variant is not None:
         print(f"{path} has {len(recipes)} variant{'s' * (len(recipes) != 1)}; run them with --variants NAME ...")

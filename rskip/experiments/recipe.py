@@ -29,6 +29,7 @@ from rskip.tasks.run import RUNS, ProbeSettings, config_difference, flat_config
 
 FOLDER = Path("recipes")
 _Folder = Annotated[str, msgspec.Meta(min_length=1, extra={"expected": "a folder"})]
+_Content = Annotated[dict[str, Any], msgspec.Meta(extra={"expected": "keys and values of a recipe"})]
 _SUFFIXES = (".yaml", ".yml")
 
 
@@ -239,11 +240,11 @@ def with_baseline(recipes: Sequence[Recipe], name: str, baseline: str) -> list[R
     :raises SettingError: no such file, or it has no such variant.
     """
     variants = [str(recipe.variant) for recipe in recipes if recipe.path.stem == name and recipe.variant]
-    if not variants:
-        advice = "leave out --baseline, or name a recipe that has variants"
-        raise SettingError("", f"{name} has no variants to compare", advice=advice)
     if baseline not in variants:
-        raise SettingError.of_value("baseline", baseline, f"a variant of {name}{did_you_mean(baseline, variants)}")
+        expected = f"a variant of {name}{did_you_mean(baseline, variants)}"
+        if not variants:
+            expected = f"a recipe with variants, which {name} lacks"
+        raise SettingError.of_value("baseline", baseline, expected)
     return [
         replace(each, own=msgspec.structs.replace(each.own, baseline=baseline)) if each.path.stem == name else each
         for each in recipes
@@ -289,11 +290,7 @@ def results_folder(run: str) -> Path:
 
 def _read_content(path: Path) -> dict[str, Any]:
     """The file's keys and values."""
-    content = read_yaml(path)
-    if not isinstance(content, dict):
-        kind = "nothing" if content is None else f"a {type(content).__name__}"
-        raise SettingError("", f"it holds {kind}", expected="keys and values of a recipe", source=str(path))
-    return content
+    return convert(read_yaml(path), _Content, source=str(path))
 
 
 def _build(

@@ -38,7 +38,7 @@ class Results:
         """The table of this name.
 
         :param seeds: the seeds that every variant of a comparison should have.
-        :raises SettingError: the table doesn't exist.
+        :raises ValueError: the table doesn't exist.
         :raises ValueError: a record was made with other settings than its variant has now, or SciPy is missing.
         """
         if name in self.grids.names:
@@ -66,7 +66,7 @@ def read_results(
     named: dict[str, Path] = {}
     for file in files:
         if (other := named.setdefault(file.stem, file)) != file:
-            raise SettingError("", f"{other} and {file} have the same name", advice="report one of them at a time")
+            raise ValueError(f"{other} and {file} have the same name: report one of them at a time")
     given = [recipe for file in named.values() for recipe in read_recipes(file)]
     recipes = [*(recipe for recipe in all_recipes(root) if recipe.path.stem not in named), *given]
     for name, baseline in (baselines or {}).items():

@@ -7,7 +7,9 @@ import shutil
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from rskip.experiments.recipe import FOLDER, Recipe, written_path
 from rskip.files.checksum import sha256_file
@@ -16,13 +18,14 @@ from rskip.files.whole import atomic_file
 from rskip.machine.environment import gpus_to_use
 from rskip.machine.terminal import columns
 from rskip.records import RESULTS, Record, read_record
-from rskip.settings.errors import SettingError
+from rskip.settings.check import convert
 from rskip.settings.user_dir import suggested_command
 from rskip.tasks.fairseq.flags import check_fairseq_flags
 from rskip.tasks.process import TrainingDiverged, executable
 from rskip.tasks.run import Run, earlier_environments, trained_in
 from rskip.tasks.task import Outcome
 
+_Seed = Annotated[int, Meta(ge=0, lt=2**32)]
 _ADVICE = "; to train it yourself, copy the recipe without its line `results:`"  # for records under version control
 
 
@@ -70,8 +73,7 @@ def plan_runs(
     :raises SettingError: a seed is out of range.
     """
     for seed in seeds:
-        if not 0 <= seed < 2**32:
-            raise SettingError.of_value("seeds", seed, f"0 to {2**32 - 1}")
+        convert(seed, _Seed, name="seeds")
     return [
         (
             recipe,

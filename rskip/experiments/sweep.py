@@ -25,7 +25,8 @@ from rskip.extras import extra
 from rskip.files.folder_lock import read_owner
 from rskip.machine.environment import available_cores
 from rskip.records import read_record
-from rskip.settings.errors import SettingError
+from rskip.settings.check import convert
+from rskip.settings.kinds import Whole
 from rskip.tasks.process import end_of
 from rskip.tasks.run import Run, RunFolder
 
@@ -113,8 +114,8 @@ def run_sweep(
     :raises ValueError, OSError: a recipe is wrong, Ray is missing or doesn't answer, no machine has what a run needs,
         or one doesn't see this folder.
     """
-    if gpus is not None and gpus < 0:
-        raise SettingError.of_value("gpus", gpus, "0 (the CPU) or more")
+    if gpus is not None:
+        convert(gpus, Whole, name="gpus")
     missing = missing_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus or 0)
     check_inputs([recipe for recipe, _ in missing], mirror=mirror)
     if not missing:

@@ -14,7 +14,7 @@ from fairseq.trainer import Trainer
 from fairseq_compat.one_line_errors import UsageError
 from rskip.analysis.signals import Masks
 from rskip.connections import AdminConnection, admin_profiling, find_family, parse_connection
-from rskip.fairseq_plugin.flag_check import Refused, parse
+from rskip.fairseq_plugin.flag_check import parse
 from rskip.fairseq_plugin.model import ConnectionModel
 from rskip.files.whole import atomic_file
 from rskip.formulas.place import BRANCHES
@@ -36,10 +36,7 @@ def initialise(words: Sequence[str], output: Path) -> dict[str, list[float]]:
     :returns: ω of every block, by stack.
     :raises ValueError: fairseq refuses the words, or none of the model's connections needs the pass.
     """
-    try:
-        args = parse("fairseq-train", words)
-    except Refused as error:
-        raise UsageError(f"fairseq-train refuses these flags: {error}") from None
+    args = parse("fairseq-train", words)
     for name, value in _SET.items():
         setattr(args, name, value)
     cfg = convert_namespace_to_omegaconf(args)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -16,6 +18,20 @@ def out_of_memory(error: BaseException) -> bool:
         return True
     torch = sys.modules.get("torch")  # without it, its error can't occur
     return torch is not None and isinstance(error, torch.OutOfMemoryError)
+
+
+@contextmanager
+def memory_as_mistake(advice: str) -> Iterator[None]:
+    """Turns running out of memory into an error that says what to change.
+
+    :param advice: words that follow "not enough memory", such as ": give a smaller batch_size".
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        raise ValueError(f"not enough memory{advice}") from error
 
 
 def lost_rank(error: RuntimeError) -> bool:

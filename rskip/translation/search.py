@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from rskip.generation import Hypothesis, SearchOptions, SpecialTokens
 from rskip.generation.decoder import StepDecoder
 from rskip.generation.runtime import RuntimeModel
-from rskip.machine.torch_errors import out_of_memory
+from rskip.machine.torch_errors import memory_as_mistake
 from rskip.text import Dictionary
 
 if TYPE_CHECKING:
@@ -160,18 +160,12 @@ def search_batch(
     special = segments[0].special or _TOKENS[model.target_start]
     prefixes = padded([segment.prefix for segment in segments]) if any(each.prefix for each in segments) else None
     sources = [segment.source for segment in segments]
-    try:
+    batch = f"{len(segments)} sentences of up to {max(map(len, sources)):,} tokens"
+    advice = "give a smaller max_tokens or beam, or split long sentences (too_long)"
+    with memory_as_mistake(f" on the device for {batch}: {advice}"):
         if isinstance(model, RuntimeModel):
             return model.search(sources, options, prefixes=prefixes, special=special, each_step=each_step)
         return _search_in_torch(model, sources, options, prefixes=prefixes, special=special, each_step=each_step)
-    except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
-            raise
-        longest = max(map(len, sources))
-        raise ValueError(
-            f"not enough memory on the device for {len(segments)} sentences of up to {longest:,} tokens: "
-            "give a smaller max_tokens or beam, or split long sentences (too_long)"
-        ) from error
 
 
 def _search_in_torch(

@@ -46,12 +46,9 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
     looked = ", ".join(dict.fromkeys(map(str, folders)))
     nowhere = f"{entry.name}: its files, intact and of this version, are in none of the folders {looked}"
     wanted = f"{entry.name}/{WEIGHTS} and the files next to it"
-    if os.environ.get(OFFLINE, "") not in ("", "0"):
-        raise FileNotFoundError(
-            f"{nowhere}, and {OFFLINE} forbids downloads: unset it, or set {MIRROR} to a folder that has {wanted}"
-        )
     refusals: list[OSError | ValueError] = []
-    for address in _addresses(entry, mirror, root / FILE_NAME):
+    offline = os.environ.get(OFFLINE, "") not in ("", "0")
+    for address in [] if offline else _addresses(entry, mirror, root / FILE_NAME):
         try:
             fetch_model(entry, address, cached)
             return cached
@@ -62,6 +59,7 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
     if len(refusals) == 1 and not isinstance(refusals[0], FileNotFoundError):
         raise refusals[0]
     tried = "; ".join(map(str, refusals)) or "no address is known from which to download them"
+    tried = f"{OFFLINE} forbids downloads (unset it)" if offline else tried
     raise FileNotFoundError(f"{nowhere}; {tried}: set {MIRROR} to a clone, or to a folder or URL that has {wanted}")
 
 

@@ -68,10 +68,7 @@ def load(
     if isinstance(name, os.PathLike) or (name not in models and _is_path(name)):
         model = load_folder(Path(name), device=device, dtype=dtype, languages=languages)
     else:
-        try:
-            entry = find_model(models, name)
-        except ValueError as error:
-            raise ValueError(f"{error}; and there is no folder {name}") from None
+        entry = find_model(models, name)
         model = load_entry(entry, root=path.parent, device=device, dtype=dtype)
         if languages != (None, None):
             _check_translates(entry.task, languages, source=str(name))

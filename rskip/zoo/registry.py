@@ -134,10 +134,6 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """:raises SettingError: a field has a wrong value."""
         check(self)
-        task = tasks().get(self.task)  # None for a user's task whose module is not imported
-        for pattern in (WEIGHTS, *(task.model_files if task else ())):
-            if not any(fnmatchcase(path, pattern) for path in self.files):
-                raise SettingError("files", f"has no {pattern}", expected=f"the files that {self.task} reads")
 
     @property
     def size(self) -> int:
@@ -152,15 +148,10 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def registry_file() -> Path:
-    """The path of checkpoints.json, in the installed package or in the root of the checkout.
-
-    :raises FileNotFoundError: it is in neither.
-    """
+    """The path of checkpoints.json, in the installed package or in the root of the checkout."""
     package = Path(__file__).resolve().parents[1]
-    for path in (package / FILE_NAME, package.parent / FILE_NAME):
-        if path.is_file():
-            return path
-    raise FileNotFoundError(f"{FILE_NAME} is neither in {package} nor next to it: reinstall rskip")
+    installed = package / FILE_NAME
+    return installed if installed.is_file() else package.parent / FILE_NAME
 
 
 def read_registry(path: Path | None = None) -> dict[str, ModelEntry]:

@@ -125,9 +125,9 @@ def test_learning_curves_of_records(make_record: Callable[..., Record]):
     ]  # fmt: skip
     assert csv(curves, over="update", quantities=("lr",))[1:] == ["numbers,1,10,lr,0.1"]
     without_updates = learning_curves([make_record()])
-    with pytest.raises(SettingError, match="nothing is left to draw"):
+    with pytest.raises(ValueError, match="nothing is left to draw"):
         csv(without_updates, over="update")
-    with pytest.raises(SettingError, match="no record has a learning curve"):
+    with pytest.raises(ValueError, match="no record has a learning curve"):
         learning_curves([make_record(curve=[])])
 
 
@@ -150,7 +150,7 @@ def test_a_view_of_what_is_not_there_is_refused():
     ):
         with pytest.raises(SettingError, match=message):
             chart(SIGNALS, View(**view))
-    with pytest.raises(SettingError, match="nothing is left to draw"):
+    with pytest.raises(ValueError, match="nothing is left to draw"):
         chart(measured("gates"))
 
 

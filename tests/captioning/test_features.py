@@ -143,11 +143,8 @@ def test_what_is_no_whole_store_is_refused(tmp_path):
     entry = {"name": "a", "sha256": "", "start": 0, "count": 6, "grid": [2, 3]}
     whole = f"{description}\n{json.dumps(entry)}\n"
     damaged = {
-        "": "is empty",
         f'{{"format": 1}}\n{json.dumps(entry)}\n': "line 1: backbone is missing",
         f"{description}\n{{}}\n": "line 2: name is missing",
-        whole.replace('t": 6', 't": 7'): r"line 2: grid is \[2, 3\]",
-        whole + json.dumps({**entry, "name": "b"}) + "\n": "start of b is 0: expected 6",
         whole + "[" * 9000: "line 3",
     }
     for text, words in damaged.items():

@@ -40,7 +40,7 @@ def test_last_figures_are_printed_and_the_curves_written(runs: Path, capsys: pyt
 
 def test_what_is_not_there_is_one_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
-        (["number"], "no run record in results/number/: expected a finished run; did you mean numbers?"),
+        (["number"], "no run record in results/number/: expected a finished run (did you mean 'numbers'?)"),
         (["results/numbers/3.json"], "results/numbers/3.json: No such file"),
         (["numbers", "--quantities", "valid_los"], "'valid_los': expected valid_loss; did you mean valid_loss?"),
     ):

@@ -123,7 +123,7 @@ def test_a_folder_of_onnx_graphs_is_asked_for_and_not_taken_for_a_checkpoint(tmp
         assert f"{output} holds ONNX graphs, not a checkpoint: give the model they were exported from" in error
     (output / "mine.txt").write_text("")
     command = ["export", "onnx", "--model", model, "--text", "tokens", "--output", output, "--force"]
-    assert "holds mine.txt, which would be lost" in error_of(*command, capsys=capsys)
+    assert "mine.txt would be lost" in error_of(*command, capsys=capsys)
 
 
 def test_connections_that_stock_lacks_are_refused_and_nothing_is_left(root, tmp_path, capsys):
@@ -148,12 +148,12 @@ def test_what_is_there_is_replaced_only_if_asked_and_if_it_is_an_export(tmp_path
     assert (output / "model.bin").read_bytes() != before
 
     (output / "notes.txt").write_text("mine")
-    assert "holds notes.txt, which would be lost" in error_of(*command, "--force", capsys=capsys)
+    assert "notes.txt would be lost" in error_of(*command, "--force", capsys=capsys)
     onto_itself = ["export", "ct2", "--model", model, "--text", "tokens", "--output", model, "--force"]
-    assert "which would be lost" in error_of(*onto_itself, capsys=capsys)
+    assert "would be lost" in error_of(*onto_itself, capsys=capsys)
     assert (model / "model.safetensors").is_file()
     command[-1] = output / "notes.txt"
-    assert "is a file" in error_of(*command, "--force", capsys=capsys)
+    assert "would be lost" in error_of(*command, "--force", capsys=capsys)
 
 
 def test_fairseqs_file_has_the_same_tensors_and_settings(folder, tmp_path, capsys):

@@ -109,7 +109,7 @@ def test_mistakes_leave_nothing_behind(folder, data, tmp_path, capsys):
         options = {"checkpoint": stock, "dictionaries": data, "output": imported, **changes}
         return error_of(*(part for name, value in options.items() for part in (f"--{name}", value)), capsys=capsys)
 
-    said = f"no file {tmp_path}/none.pt: give the checkpoint that fairseq-train wrote\n"
+    said = f"no model {tmp_path}/none.pt: expected a checkpoint"
     assert error(checkpoint=tmp_path / "none.pt") == f"rskip import: error: {said}"
     assert "no text pipeline" in error(text=tmp_path / "none")
     (data / "dict.de.txt").write_text("a 1\n")

@@ -95,7 +95,7 @@ def test_another_baseline_is_chosen_on_the_command_line(
     assert f"rskip run {elsewhere} --variants plain twice thrice --seeds 1 2 3" in capsys.readouterr().out
     for arguments, message in (
         (["mine", "--baseline", "twic"], "--baseline is 'twic': expected a variant of mine (did you mean 'twice'?)"),
-        (["some-table-1", "--baseline", "twice"], "some-table-1 has no variants to compare; leave out --baseline, or"),
+        (["some-table-1", "--baseline", "twice"], "expected a recipe with variants, which some-table-1"),
         (["--format", "csv"], "--format is given without NAME: leave it out"),
     ):
         assert main(["report", *arguments]) == 2

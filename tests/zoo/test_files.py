@@ -115,7 +115,7 @@ def test_offline_fetches_nothing(
     served: ModelEntry, server: Any, installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RSKIP_OFFLINE", "1")
-    with pytest.raises(FileNotFoundError, match=rf"^{NAME}: .* and RSKIP_OFFLINE forbids downloads: unset it, or set"):
+    with pytest.raises(FileNotFoundError, match=rf"^{NAME}: .* RSKIP_OFFLINE forbids downloads \(unset it\): set"):
         model_folder(served, root=installed)
     assert not server.requests
     monkeypatch.setenv("RSKIP_OFFLINE", "0")

@@ -17,7 +17,7 @@ from rskip.cli.analyse import write
 from rskip.experiments.recipe import results_folder
 from rskip.machine.terminal import columns
 from rskip.records import read_record, read_run_records
-from rskip.settings.errors import SettingError, nearest
+from rskip.settings.errors import did_you_mean
 
 if TYPE_CHECKING:
     from rskip.records import Record
@@ -59,13 +59,12 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _records(name: str) -> list[Record]:
-    """:raises ValueError: `name` is neither a run record nor a run that has one."""
+    """:raises FileNotFoundError: `name` is neither a run record nor a run that has one."""
     if Path(name).suffix == ".json":
         return [read_record(Path(name))]
     results = results_folder(name)
     records = read_run_records(name, results) or read_run_records(Path(name).name, Path(name).parent)
     if not records:
-        near = nearest(name, {path.parent.relative_to(results).as_posix() for path in results.rglob("*.json")})
-        advice = f"did you mean {near[0]}?" if near else ""
-        raise SettingError("", f"no run record in {results / name}/", expected="a finished run", advice=advice)
+        near = did_you_mean(name, {path.parent.relative_to(results).as_posix() for path in results.rglob("*.json")})
+        raise FileNotFoundError(f"no run record in {results / name}/: expected a finished run{near}")
     return records

@@ -11,7 +11,6 @@ from rskip.checkpoint.fairseq_languages import language_tokens
 from rskip.checkpoint.hugging_face import folder_at
 from rskip.cli._model import model_path, saying_what_is_assumed
 from rskip.cli._model_arguments import model_settings
-from rskip.settings.errors import SettingError
 from rskip.translation import Translator
 from rskip.translation.model_files import StoredWeights, find_checkpoint, find_model_files, model_parts, open_model
 
@@ -33,7 +32,7 @@ def add_export_arguments(parser: argparse.ArgumentParser, *, output: str = "FOLD
 def load(args: argparse.Namespace) -> tuple[Translator, transformer.Transformer]:
     """Loads the translator of a checkpoint or of a Hugging Face folder, and its model.
 
-    :raises SettingError: a multilingual model or an ensemble.
+    :raises ValueError: a multilingual model or an ensemble.
     """
     path = find_one(args.model)
     check_one_pair(path, open_model(path))
@@ -45,22 +44,20 @@ def load(args: argparse.Namespace) -> tuple[Translator, transformer.Transformer]
 
 
 def check_one_pair(path: Path, stored: Stored) -> None:
-    """:raises SettingError: a model with language tokens."""
+    """:raises ValueError: a model with language tokens."""
     assert isinstance(stored, StoredWeights)
     if language_tokens(stored.checkpoint.config) is not None:
-        problem = f"{path} is a multilingual model, and its language tokens can't be exported"
-        raise SettingError("", problem, advice="use `rskip translate`")
+        raise ValueError(f"{path} is a multilingual model, which can't be exported: use `rskip translate`")
 
 
 def find_one(model: str) -> Path:
     """The checkpoint or the Hugging Face folder of one model.
 
-    :raises FileNotFoundError, ValueError: as `find_checkpoint`.
-    :raises SettingError: several models.
+    :raises FileNotFoundError, ValueError: as `find_checkpoint`, or several models.
     """
     parts = model_parts(model)
     path = model_path(parts[0], task="translation")
     if len(parts) > 1 or (path.is_dir() and len(find_model_files(path)) > 1):
-        raise SettingError("", f"{model} is an ensemble", expected="one model to export")
+        raise ValueError(f"{model} is an ensemble: expected one model to export")
     found = folder_at(path)
     return find_checkpoint(path) if found is None else found

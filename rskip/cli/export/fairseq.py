@@ -16,7 +16,7 @@ from rskip import checkpoint
 from rskip.checkpoint.hugging_face.readers import READERS
 from rskip.cli._model import check_replaceable
 from rskip.cli.export._model import add_export_arguments, check_one_pair, find_one
-from rskip.settings.errors import SettingError, errors_about
+from rskip.settings.errors import errors_about
 from rskip.text import Tokenizer
 from rskip.text.finding import TokenizerSettings
 from rskip.translation.model_files import StoredWeights, open_model
@@ -35,9 +35,7 @@ def run(args: argparse.Namespace) -> None:
     """Writes the checkpoint in fairseq's format, as rskip's architecture or as fairseq's own."""
     from rskip.checkpoint.stock import stock_checkpoint  # loads PyTorch, which --help doesn't need
 
-    if args.output.suffix != ".pt":
-        raise ValueError(f"--output {args.output}: expected a name that ends in .pt")
-    check_replaceable(args.output, replace=args.force)
+    check_replaceable(args.output, replace=args.force, suffix=".pt")
     path = find_one(args.model)
     stored = open_model(path)
     assert isinstance(stored, StoredWeights)
@@ -46,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
         check_one_pair(path, stored)
     if not args.vanilla and exported.config["arch"] in READERS:
         problem = f"{path} is a Hugging Face model ({exported.config['arch']}), an architecture that rskip lacks"
-        raise SettingError("", problem, advice="add --vanilla for fairseq's own, or use `rskip translate`")
+        raise ValueError(f"{problem}: add --vanilla for fairseq's own, or use `rskip translate`")
     if args.vanilla:
         embeddings = (exported.model.get(f"{side}.embed_tokens.weight") for side in ("encoder", "decoder"))
         source, target = (0 if each is None else sum(each.shape[:1]) for each in embeddings)

@@ -1,16 +1,14 @@
-"""Arguments of the commands of `rskip vision`, and their error if memory runs out."""
+"""Arguments of the commands of `rskip vision`."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from rskip.machine.torch_errors import out_of_memory
 from rskip.vision.datasets import DATASETS
 
 PRECISIONS = ("auto", "float32", "bfloat16")
+LESS_MEMORY = ": give a smaller --batch-size, or another --device"
 
 
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,14 +22,3 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--download", action="store_true", help="download the dataset if it is missing or damaged")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if available, otherwise cpu)")
-
-
-@contextmanager
-def out_of_memory_as_mistake() -> Iterator[None]:
-    """Turns running out of memory into an error that says what to change."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if out_of_memory(error):
-            raise ValueError("not enough memory: give a smaller --batch-size, or another --device") from error
-        raise

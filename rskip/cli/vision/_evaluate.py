@@ -9,11 +9,12 @@ import warnings
 
 from rskip.cli._model import model_path
 from rskip.cli._options import refuse_flags
-from rskip.cli.vision._arguments import out_of_memory_as_mistake
+from rskip.cli.vision._arguments import LESS_MEMORY
 from rskip.files.cache import expanded_path
 from rskip.files.plot import check_plot
 from rskip.machine.device import bfloat16_is_slow, choose_device, set_gpu_arithmetic
 from rskip.machine.ranks import Ranks
+from rskip.machine.torch_errors import memory_as_mistake
 from rskip.vision.data import ImageSet
 from rskip.vision.data.labelled_files import find_labelled_files
 from rskip.vision.data.own_images import load_split
@@ -25,7 +26,7 @@ from rskip.vision.settings import images_name
 from rskip.vision.training import TrainingFolder
 
 
-@out_of_memory_as_mistake()
+@memory_as_mistake(LESS_MEMORY)
 def run(args: argparse.Namespace) -> int:
     """Prints the evaluation, and draws the plot if --plot is given."""
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; images that are too large are refused

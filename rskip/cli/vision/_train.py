@@ -15,13 +15,14 @@ import torch
 
 from rskip.cli._options import given_options, refuse_flags
 from rskip.cli._training import changes_of_set, probe_of
-from rskip.cli.vision._arguments import out_of_memory_as_mistake
+from rskip.cli.vision._arguments import LESS_MEMORY
 from rskip.experiments.recipe import load_recipe
 from rskip.files.cache import expanded_path
 from rskip.files.folder_lock import FolderLock
 from rskip.files.names import line_name
 from rskip.machine.device import choose_device
 from rskip.machine.ranks import Ranks
+from rskip.machine.torch_errors import memory_as_mistake
 from rskip.machine.workers import end_with_parent
 from rskip.settings.check import convert
 from rskip.settings.user_dir import suggested_command
@@ -36,7 +37,7 @@ from rskip.vision.training import choose, own_schedule, slow_rank, train
 BEST_PRECISION = "bfloat16"  # where the device has instructions for it
 
 
-@out_of_memory_as_mistake()
+@memory_as_mistake(LESS_MEMORY)
 def run(args: argparse.Namespace) -> int:
     """Trains, or resumes a training."""
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; images that are too large are refused
