@@ -117,7 +117,7 @@ def read_trace(path: Path, *, model: str, seed: int) -> Measurement:
     :param model: label for the rows.
     :raises SettingError: see `read_updates`.
     """
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"model": model, "seed": seed, "update": each["update"]}
         | {key: block.get(key) for key in _OF_BLOCKS}
         | {key: each.get(key) for key in OF_UPDATES}

@@ -26,7 +26,6 @@ class CaptioningTask(Task[Any]):
     more_figures = (Column("bleu1", "BLEU-1"), Column("bleu2", "BLEU-2"), Column("bleu3", "BLEU-3"))
     measures = {column.metric: column.heading for column in (*columns, *more_figures)}
     precisions = ("float32", "bfloat16", "int8")
-    model_files = ("config.json", "dict.txt")
     published_dtype = "float16"
     example = """\
 import rskip

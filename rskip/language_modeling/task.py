@@ -18,7 +18,6 @@ class LanguageModelingTask(Task[Any]):
     more_figures = (Column("perplexity", "perplexity"),)
     measures = {"loss": "loss, nats per token", "perplexity": "perplexity"}
     precisions = ("float32", "bfloat16")
-    model_files = ("config.json", "dict.txt", "tokens.json")
     reads_checkpoints = True
     example = """\
 import rskip

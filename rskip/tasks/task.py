@@ -110,7 +110,6 @@ class Task(ABC, Generic[SettingsT]):
     :cvar measures: keys of papers' scores in recipes, with their headings. A score that isn't one of the metrics,
         because papers don't name its scorer, is shown next to the main metric.
     :cvar precisions: number formats in which a loaded model can compute.
-    :cvar model_files: files of a published model in addition to its weights, as shell patterns.
     :cvar published_dtype: number format of published weights.
     :cvar reads_checkpoints: whether `load` also reads a checkpoint of fairseq, given its path.
     :cvar example: Python code that uses a loaded model; `example_of` replaces `{name}` by the model's name.
@@ -124,7 +123,6 @@ class Task(ABC, Generic[SettingsT]):
     more_figures: ClassVar[tuple[Column, ...]] = ()
     measures: ClassVar[Mapping[str, str]] = {}
     precisions: ClassVar[tuple[str, ...]] = ("float32",)
-    model_files: ClassVar[tuple[str, ...]] = ()
     published_dtype: ClassVar[str] = "float32"
     reads_checkpoints: ClassVar[bool] = False
     example: ClassVar[str] = 'import rskip\n\nmodel = rskip.load("{name}")'

@@ -31,7 +31,6 @@ class TranslationTask(Task[Any]):
     ranked_by = VALID_LOSS
     measures = {"bleu": "BLEU"}
     precisions = ("float32", "bfloat16", "int8")
-    model_files = ("text/pipeline.json", "dict.*.txt")
     published_dtype = "float16"
     example = """\
 import rskip

@@ -19,7 +19,6 @@ class VisionTask(Task[Any]):
     more_figures = (Column("top5_error", "top-5 error, %"),)
     measures = {"error": "error, %", "accuracy": "accuracy, %"}
     precisions = ("float32", "bfloat16", "float16")
-    model_files = ("config.json",)
     example = """\
 import rskip
 from PIL import Image

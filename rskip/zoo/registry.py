@@ -19,10 +19,10 @@ from msgspec import Meta
 from rskip.files.checksum import sha256_file
 from rskip.files.whole import atomic_file
 from rskip.settings.check import check, convert, to_plain
-from rskip.settings.errors import SettingError, nearest, shown_key
+from rskip.settings.errors import nearest, shown_key
 from rskip.settings.paper import Paper
 from rskip.settings.text import read_json
-from rskip.tasks import find_task, tasks
+from rskip.tasks import find_task
 
 FORMAT = 2
 FILE_NAME = "checkpoints.json"

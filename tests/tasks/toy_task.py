@@ -48,7 +48,6 @@ class LineFitting(Task[LineSettings]):
     columns = (Column("distance", "distance"), Column("slope", "slope"))
     more_figures = (Column("steps", "steps"),)
     measures = {"distance": "distance"}
-    model_files = ("line.json",)
     example = 'import rskip\n\nline = rskip.load("{name}")\nline(2.0)'
 
     @property
