@@ -153,7 +153,11 @@ def deal_pairs(
     :param sizes: number of pairs to split off train, for valid and for test.
     """
     languages = (corpus.source, corpus.target)
-    usable = _usable(cleaning, languages)
+    cleaner = PairCleaner(dataclasses.replace(cleaning, empty=True, leaks=False, languages=False), languages=languages)
+
+    def usable(pair: Pair) -> bool:
+        return cleaner.reason((" ".join(pair[0].split()), " ".join(pair[1].split()))) is None
+
     owner = _chosen(corpus, sizes, seed, usable)
     taken: set[int | None] = set()
     for split, texts in corpus.texts.items():
@@ -192,8 +196,3 @@ def _chosen(
 def _key(source: str, seed: int) -> int:
     content = f"{seed}\n{' '.join(source.split())}".encode()
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
-
-
-def _usable(cleaning: CleaningOptions, languages: tuple[str, str]) -> Callable[[Pair], bool]:
-    cleaner = PairCleaner(dataclasses.replace(cleaning, empty=True, leaks=False, languages=False), languages=languages)
-    return lambda pair: cleaner.reason((" ".join(pair[0].split()), " ".join(pair[1].split()))) is None

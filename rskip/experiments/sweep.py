@@ -126,20 +126,24 @@ def run_sweep(
     with _ray(address) as ray:
         if gpus is None:
             gpus = min(int(ray.cluster_resources().get("GPU", 0)), 1)
-        needs = {recipe.run: _needs(recipe, gpus, _nodes(ray)) for recipe, _ in missing}
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        needs = {recipe.run: _needs(recipe, gpus, nodes) for recipe, _ in missing}
         for recipe, _ in missing:
             recipe.task.check(recipe.settings, gpus=gpus)
-        with _marker() as marker:
-            _check_nodes(ray, RayTask(folder=str(Path.cwd()), marker=str(marker)))
+        Path("runs").mkdir(exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir="runs", prefix=".sweep.") as file:
+            marker = str(Path("runs", Path(file.name).name))  # other machines see it only if they share this folder
+            _check_nodes(ray, RayTask(folder=str(Path.cwd()), marker=marker))
+            shared = {name: value for name, value in os.environ.items() if name.startswith("RSKIP_")}
             tasks = {}
             for recipe, run in missing:
                 resources = needs[recipe.run]
                 task = RayTask(
                     folder=str(Path.cwd()),
-                    marker=str(marker),
+                    marker=marker,
                     words=run_words(recipe, run.seed, overrides=overrides, mirror=mirror, gpus=gpus)[1:],
                     log=str(_log(run)),
-                    variables=_variables(job, cores=resources["num_cpus"]),
+                    variables={**shared, "RSKIP_JOB": job, "OMP_NUM_THREADS": str(resources["num_cpus"])},
                 )
                 remote = ray.remote(max_retries=_ATTEMPTS, retry_exceptions=[RunKilled], **resources)(RayTask.run)
                 tasks[remote.remote(task)] = recipe, run
@@ -221,11 +225,6 @@ def _result(recipe: Recipe, run: Run[Any]) -> str:
     return f"done: {minutes}"
 
 
-def _variables(job: str, *, cores: int) -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if name.startswith("RSKIP_")}
-    return {**own, "RSKIP_JOB": job, "OMP_NUM_THREADS": str(cores)}
-
-
 def _needs(recipe: Recipe, gpus: int, nodes: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The resources of a recipe's run. Default cores: the share of the run's GPUs, or all of the smallest machine.
 
@@ -240,11 +239,6 @@ def _needs(recipe: Recipe, gpus: int, nodes: Sequence[dict[str, Any]]) -> dict[s
         raise ValueError(f"a run of {recipe.address} needs {wanted} on one machine, but the cluster has: {has}")
     cores = own.cores or min(int(node["CPU"] * (share / node["GPU"] if share else 1)) or 1 for node in able)
     return {"num_cpus": cores, **({"num_gpus": share} if share else {})}
-
-
-def _nodes(ray: Any) -> list[dict[str, Any]]:
-    """The resources of each machine in the cluster."""
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def _check_nodes(ray: Any, task: RayTask) -> None:
@@ -264,14 +258,6 @@ def _check_nodes(ray: Any, task: RayTask) -> None:
             problem = f"{host}: {_first_line(error)}"
         if problem:
             raise ValueError(problem)
-
-
-@contextlib.contextmanager
-def _marker() -> Iterator[Path]:
-    """Makes a file in runs/ that other machines see only if they share this folder."""
-    Path("runs").mkdir(exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir="runs", prefix=".sweep.") as file:
-        yield Path("runs", Path(file.name).name)
 
 
 @contextlib.contextmanager

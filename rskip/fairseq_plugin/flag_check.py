@@ -25,14 +25,10 @@ from rskip.settings.errors import nearest
 _UNKNOWN = re.compile(r"unrecognized arguments: --([\w-]+)")
 
 
-class Refused(UsageError):
-    """Raised for arguments that fairseq's parser refuses."""
-
-
 def parse(program: str, words: Sequence[str]) -> Namespace:
     """The arguments of a program of fairseq, by its own parser.
 
-    :raises UsageError: a flag is wrong; `Refused` if it is not one of rskip's.
+    :raises UsageError: a flag is wrong.
     """
     before = sys.argv
     sys.argv = [program, *words]  # fairseq looks for --user-dir here
@@ -44,9 +40,9 @@ def parse(program: str, words: Sequence[str]) -> Namespace:
     except UsageError:
         raise
     except SystemExit:  # --help
-        raise Refused("it prints help and exits") from None
+        raise UsageError("it prints help and exits") from None
     except Exception as error:  # fairseq evaluates some flags as Python, which may raise anything
-        raise Refused(" ".join(str(error).split()) or type(error).__name__) from error
+        raise UsageError(" ".join(str(error).split()) or type(error).__name__) from error
     finally:
         sys.argv = before
 
@@ -74,9 +70,9 @@ def _refuse(message: str, known: Iterable[str]) -> NoReturn:
     """Raises the parser's error, with the nearest of its flags for an unknown one."""
     unknown = _UNKNOWN.match(message)
     if unknown and unknown[1].replace("-", "_") in _own_flags() and "--arch" in known:
-        raise Refused(f"--{unknown[1]} needs an architecture of rskip, such as transformer_skip_ln_iwslt")
+        raise UsageError(f"--{unknown[1]} needs an architecture of rskip, such as transformer_skip_ln_iwslt")
     near = nearest(unknown[1], (flag.lstrip("-") for flag in known)) if unknown else []
-    raise Refused(f"{message}; did you mean {near[0]}?" if near else message)
+    raise UsageError(f"{message}; did you mean {near[0]}?" if near else message)
 
 
 @functools.cache

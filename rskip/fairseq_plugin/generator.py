@@ -69,10 +69,6 @@ class Transformers:
             return for_inference(transformer, self.precision or str(first.dtype).removeprefix("torch."))
 
 
-def _from_ours(model: ConnectionTransformer) -> tuple[Transformer, dict[str, Tensor]]:
-    return Transformer(model.config), model.state_dict()
-
-
 def _from_stock(model: TransformerModel) -> tuple[Transformer, dict[str, Tensor]]:
     names = [*unsupported_flags(), *(field.name for field in fields(TransformerConfig))]
     settings = {name: getattr(model.cfg, name) for name in names if hasattr(model.cfg, name)}
@@ -87,13 +83,9 @@ def _from_stock(model: TransformerModel) -> tuple[Transformer, dict[str, Tensor]
     return transformer, from_stock(parameters)
 
 
-def _captioning(model: CaptioningModel) -> tuple[CaptioningTransformer, dict[str, Tensor]]:
-    return CaptioningTransformer(model.config), model.state_dict()
-
-
 _BUILDERS: dict[type, Callable[[Any], tuple[EncoderDecoder, dict[str, Tensor]]]] = {
-    ConnectionTransformer: _from_ours,
-    CaptioningModel: _captioning,
+    ConnectionTransformer: lambda model: (Transformer(model.config), model.state_dict()),
+    CaptioningModel: lambda model: (CaptioningTransformer(model.config), model.state_dict()),
     TransformerModel: _from_stock,
 }
 

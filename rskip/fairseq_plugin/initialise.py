@@ -48,7 +48,7 @@ def initialise(words: Sequence[str], output: Path) -> dict[str, list[float]]:
     model = task.build_model(cfg.model)
     if not isinstance(model, ConnectionModel):
         raise UsageError(f"--arch is {args.arch}: expected one of rskip's architectures")
-    if not _needs_profile(model):
+    if not any(find_family(parse_connection(spec).family).needs_profile for spec in model.connections.values()):
         connection = model.config.encoder_connection
         raise UsageError(f"--connection is {connection}: expected one that needs a profiling pass, such as admin")
     trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
@@ -86,7 +86,3 @@ def _weights(model: ConnectionModel, stack: str) -> list[float]:
     layers = getattr(model, stack).layers
     blocks = [getattr(layer, f"{branch}_connection") for layer in layers for branch in BRANCHES[stack]]
     return [each.skip_weight[0].item() for each in blocks if isinstance(each, AdminConnection)]
-
-
-def _needs_profile(model: ConnectionModel) -> bool:
-    return any(find_family(parse_connection(spec).family).needs_profile for spec in model.connections.values())

@@ -10,14 +10,12 @@ Hugging Face folder, the command also writes dict.*.txt and the text pipeline (t
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from rskip import checkpoint
 from rskip.checkpoint.hugging_face.readers import READERS
 from rskip.cli._model import check_replaceable
 from rskip.cli.export._model import add_export_arguments, check_one_pair, find_one
 from rskip.settings.errors import errors_about
-from rskip.text import Tokenizer
 from rskip.text.finding import TokenizerSettings
 from rskip.translation.model_files import StoredWeights, open_model
 
@@ -56,16 +54,12 @@ def run(args: argparse.Namespace) -> None:
             )
     beside = ""
     if path.is_dir():
-        _write_tokenizer(stored.tokenizer(TokenizerSettings()), args.output.parent, replace=args.force)
+        tokenizer, folder = stored.tokenizer(TokenizerSettings()), args.output.parent
+        for name in (f"dict.{tokenizer.source_language}.txt", f"dict.{tokenizer.target_language}.txt", "text"):
+            check_replaceable(folder / name, replace=args.force)
+        tokenizer.save(folder)
         beside = ", and dict.*.txt and text/ next to it"
     checkpoint.write_checkpoint(args.output, exported)
     arch = exported.config["arch"]
     user_dir = " --user-dir rskip" if "connection" in exported.config["model"] else ""
     print(f"wrote {args.output} ({arch}){beside}: translate with fairseq-generate DATA --path {args.output}{user_dir}")
-
-
-def _write_tokenizer(tokenizer: Tokenizer, folder: Path, *, replace: bool) -> None:
-    languages = tokenizer.source_language, tokenizer.target_language
-    for name in (*(f"dict.{language}.txt" for language in languages), "text"):
-        check_replaceable(folder / name, replace=replace)
-    tokenizer.save(folder)
