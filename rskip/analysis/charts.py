@@ -13,7 +13,7 @@ from rskip.analysis.measurement import Measurement, Value
 from rskip.analysis.registry import ANALYSES, Analysis, Kind
 from rskip.records import Record
 from rskip.settings.check import check
-from rskip.settings.errors import SettingError, nearest
+from rskip.settings.errors import SettingError, did_you_mean
 
 Row = dict[str, Any]
 MEAN = "mean"  # stands in for a seed in rows that are means over seeds
@@ -205,9 +205,8 @@ def chosen(rows: list[Row], view: View) -> list[Row]:
         there = dict.fromkeys(row.get(key) for row in rows)
         for value in wanted:
             if value not in there:
-                near = nearest(value, map(str, there))
-                advice = f"did you mean {near[0]}?" if near else ""
-                raise SettingError.of_value(name, value, ", ".join(map(str, there)), advice=advice)
+                listed = list(map(str, there))
+                raise SettingError.of_value(name, value, f"{', '.join(listed)}{did_you_mean(value, listed)}")
         # without a seed there is what a grid lacks or costs
         rows = [row for row in rows if row[key] in wanted or (key == "seed" and row[key] is None)]
         if name in ("models", "quantities"):

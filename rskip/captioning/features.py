@@ -7,6 +7,7 @@ A store is a folder: `features.bin` holds the features of all images in sequence
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -302,4 +303,9 @@ def _read_index(path: Path) -> tuple[dict[str, Any], dict[str, StoredImage]]:
     if not found:
         raise FileNotFoundError(f"no features in {path}: make them with rskip caption extract")
     description, *images = found
+    rows = 0
+    for image in images:
+        if image.start != rows or math.prod(image.grid or (image.count,)) != image.count:
+            raise ValueError(f"{index} is damaged at {image.name}: move {path} away and extract the features again")
+        rows += image.count
     return description, {image.name: image for image in images}

@@ -142,7 +142,7 @@ def test_measurements_together_have_the_conditions_that_all_of_them_have():
 
 def test_a_view_of_what_is_not_there_is_refused():
     for view, message in (
-        ({"models": ("sass",)}, r"models is 'sass': expected sas, 1xskip\+ln; did you mean sas\?"),
+        ({"models": ("sass",)}, r"models is 'sass': expected sas, 1xskip\+ln \(did you mean 'sas'\?\)"),
         ({"quantities": ("gradient",)}, "quantities is 'gradient': expected x_rms, f_rms, y_rms"),
         ({"depths": (3,)}, "depths is 3: expected 1"),
         ({"models": ("1xskip+ln",), "quantities": ("f_rms",)}, "quantities is 'f_rms'"),

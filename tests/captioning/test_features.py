@@ -145,6 +145,8 @@ def test_what_is_no_whole_store_is_refused(tmp_path):
     damaged = {
         f'{{"format": 1}}\n{json.dumps(entry)}\n': "line 1: backbone is missing",
         f"{description}\n{{}}\n": "line 2: name is missing",
+        whole.replace('t": 6', 't": 7'): "is damaged at a",
+        whole + json.dumps({**entry, "name": "b"}) + "\n": "is damaged at b",
         whole + "[" * 9000: "line 3",
     }
     for text, words in damaged.items():

@@ -42,7 +42,7 @@ def test_what_is_not_there_is_one_line(runs: Path, capsys: pytest.CaptureFixture
     for words, message in (
         (["number"], "no run record in results/number/: expected a finished run (did you mean 'numbers'?)"),
         (["results/numbers/3.json"], "results/numbers/3.json: No such file"),
-        (["numbers", "--quantities", "valid_los"], "'valid_los': expected valid_loss; did you mean valid_loss?"),
+        (["numbers", "--quantities", "valid_los"], "'valid_los': expected valid_loss (did you mean 'valid_loss'?)"),
     ):
         assert main(["analyse", "curves", *words]) == 2
         error = capsys.readouterr().err
