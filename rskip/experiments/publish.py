@@ -137,8 +137,10 @@ def _run_to_publish(run: str, records: Sequence[Record], seed: int | None) -> tu
     if not chosen:
         of_seed = "" if seed is None else f" of seed {seed}"
         seeds = "" if seed is None else f" --seeds {seed}"
-        folder = results_folder(run) / run
-        raise FileNotFoundError(f"{folder} has no run record{of_seed}: first run it with `rskip run RECIPE{seeds}`")
+        results = results_folder(run)
+        near = did_you_mean(run, {path.parent.relative_to(results).as_posix() for path in results.rglob("*.json")})
+        problem = f"{results / run} has no run record{of_seed if records else near}"
+        raise FileNotFoundError(f"{problem}: first run it with `rskip run RECIPE{seeds}`")
     record = task_of_record(chosen[0]).choose(chosen)
     overrides = [f"{key}={json.dumps(value)}" for key, value in record.overrides.items()]
     try:
@@ -170,7 +172,3 @@ def _check_run(run: str) -> None:
     """:raises ValueError: the text is not the address of a run."""
     if not re.fullmatch(r"[\w.-]*\w(/\w[\w.-]*)?", run):
         raise ValueError(f"{run!r} is not a run: expected an address, such as multi30k_en_de/sas")
-    results = results_folder(run)
-    runs = {path.parent.relative_to(results).as_posix() for path in results.rglob("*.json")}
-    if run not in runs and (near := did_you_mean(run, runs)):
-        raise FileNotFoundError(f"{results / run} has no run record{near}: give another run, or run it first")

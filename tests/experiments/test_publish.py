@@ -163,7 +163,7 @@ def test_what_names_no_run_is_refused(runs: Path, capsys: Capture) -> None:
         "..": "'..' is not a run: expected",
         "/": "'/' is not a run: expected",
         "results/mine": "results/results/mine has no run record (did you mean 'mine'?)",
-        "mnie": "results/mnie has no run record (did you mean 'mine'?): give another run, or run it first",
+        "mnie": "results/mnie has no run record (did you mean 'mine'?): first run it with",
         "numbers": "results/numbers has no run record: first run it with `rskip run RECIPE`",
     }.items():
         assert message in fails(["zoo", "publish", run], capsys)
