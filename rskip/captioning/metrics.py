@@ -21,7 +21,6 @@ from typing import Any, Literal
 from rskip.captioning.captions import PUNCTUATION, tokenise_caption
 from rskip.captioning.cider import CiderD
 from rskip.extras import advice
-from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 
 Tokeniser = Literal["auto", "ptb", "own"]
@@ -82,7 +81,8 @@ def score_captions(
     :raises SettingError: the tokeniser is unknown, or is "ptb" without Java or pycocoevalcap.
     :raises ValueError: there are no candidates, or a candidate's image has no references.
     """
-    convert(tokeniser, Tokeniser, name="tokeniser")
+    if tokeniser not in ("auto", "ptb", "own"):
+        raise SettingError.of_value("tokeniser", tokeniser, "auto, ptb or own")
     if not candidates:
         raise ValueError("no captions to score")
     if unknown := [name for name in candidates if not references.get(name)]:
