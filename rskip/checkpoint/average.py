@@ -138,7 +138,7 @@ def best_checkpoints(
     """
     folder = Path(folder)
     if up_to is None:
-        scored = [path for path in _list(folder) if _SCORED.fullmatch(path.name)]
+        scored = [path for path in sorted(folder.iterdir()) if _SCORED.fullmatch(path.name)]
         if scored:
             return best_scored(scored, number)
     found = _numbered(folder, by=by, up_to=up_to)
@@ -173,14 +173,9 @@ def _best(scores: dict[Path, float], number: int, *, higher_is_better: bool) -> 
     return sorted(scores, key=lambda path: scores[path] if higher_is_better else -scores[path])[-number:]
 
 
-def _list(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise FileNotFoundError(f"no folder {folder}: give the folder with the run's checkpoints")
-    return sorted(folder.iterdir())
-
-
 def _numbered(folder: Path, *, by: str, up_to: int | None = None) -> list[Path]:
-    numbers = {path: int(match[1]) for path in _list(folder) if (match := _NUMBERED[by].fullmatch(path.name))}
+    matches = {path: _NUMBERED[by].fullmatch(path.name) for path in sorted(folder.iterdir())}
+    numbers = {path: int(match[1]) for path, match in matches.items() if match}
     within = [path for path, number in numbers.items() if up_to is None or number <= up_to]
     return sorted(within, key=lambda path: numbers[path])
 

@@ -161,10 +161,7 @@ def _check_format(path: Path, found: str | None) -> None:
 
     Image models published before "rskip-2" have no `format`. They are accepted if config.json is next to them.
     """
-    beside = path.with_name(CONFIG)
-    if found == WHOLE or (found in (None, BESIDE) and beside.is_file()):
+    if found in (WHOLE, BESIDE) or (found is None and path.with_name(CONFIG).is_file()):
         return
-    if found == BESIDE:
-        raise FileNotFoundError(f"{beside} is missing: {path.name} needs it")
     problem = f"{path} has the format {found!r}, but this rskip reads {WHOLE} and {BESIDE}"
     raise ValueError(f"{problem}: expected a model of rskip, or {CONFIG} next to it; or install a newer rskip")

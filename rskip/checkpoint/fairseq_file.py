@@ -111,17 +111,13 @@ def read_fairseq(path: Path) -> Checkpoint:
 
 def write_fairseq(path: Path, checkpoint: Checkpoint) -> None:
     """Writes a .pt file that fairseq-generate and `from_pretrained` load."""
-    if beyond := beyond_fairseq(checkpoint.config):
-        settings = " and ".join(f"{name}={checkpoint.config['model'][name]!r}" for name in beyond)
-        problem = f"{path}: fairseq has no models with {settings}"
+    beyond = [f"{name}={checkpoint.config['model'][name]!r}" for name in beyond_fairseq(checkpoint.config)]
+    if checkpoint.fairseq_state is None and LANGUAGES in checkpoint.config:
+        beyond.append("the languages of a multilingual model")
+    if beyond:
+        problem = f"{path}: fairseq's settings can't express {' and '.join(beyond)}"
         raise SettingError("", problem, advice="write a .safetensors file")
-    state = checkpoint.fairseq_state
-    if state is None:
-        if LANGUAGES in checkpoint.config:
-            problem = f"{path}: the languages of a multilingual model can't be written as fairseq's settings"
-            raise SettingError("", problem, advice="write a .safetensors file")
-        state = _state_from_config(checkpoint.config)
-    state = {**state, "model": checkpoint.model}
+    state = {**(checkpoint.fairseq_state or _state_from_config(checkpoint.config)), "model": checkpoint.model}
     if checkpoint.averaged_from:
         state[_AVERAGED_FROM] = list(checkpoint.averaged_from)
     with atomic_file(path) as temporary, temporary.open("wb") as file:

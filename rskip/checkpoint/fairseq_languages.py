@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
+
+from msgspec import Meta
 
 from rskip.checkpoint.checkpoint import LANGUAGES, PAIRS, Checkpoint
 from rskip.settings.check import convert, to_plain
@@ -19,6 +21,9 @@ _MASK = "<mask>"
 # from the branch of fairseq that trained NLLB, with --add-data-source-prefix-tags
 _DATA_TAGS = ("<MINED_DATA>", "<MMT_BT_DATA>", "<SMT_BT_DATA>")
 _FORMS = {"multilingual": "__{}__", "mbart": "[{}]"}
+_Style: Any = Literal["multilingual", "mbart"]
+_Side: Any = Literal["src", "tgt"] | None
+_Pair = Annotated[str, Meta(pattern="^[^-]*-[^-]*$", extra={"expected": "pairs such as de-en, separated by commas"})]
 
 
 def language_settings(task: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,9 +82,7 @@ def of_pair(checkpoint: Checkpoint, source: str | None, target: str | None) -> C
 
 def _many_to_many(settings: Mapping[str, Any]) -> LanguageTokens:
     """translation_multi_simple_epoch: M2M-100, NLLB, flores101, WMT21, mBART-50."""
-    style = convert(settings.get("lang_tok_style") or "multilingual", str, name="lang_tok_style")
-    if style not in _FORMS:
-        raise SettingError.of_value("lang_tok_style", style, f"one of {', '.join(_FORMS)}")
+    style = convert(settings.get("lang_tok_style") or "multilingual", _Style, name="lang_tok_style")
     form = _FORMS[style]
     encoder, decoder = settings.get("encoder_langtok"), "tgt" if settings.get("decoder_langtok") else None
     kinds = settings.get("langtoks")
@@ -147,11 +150,7 @@ def _codes(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _pairs(settings: Mapping[str, Any]) -> list[str]:
-    pairs = [*_names(settings.get("lang_pairs") or ())]
-    for pair in pairs:
-        if pair.count("-") != 1:
-            raise SettingError.of_value("lang_pairs", pair, "pairs such as de-en, separated by commas")
-    return pairs
+    return convert([*_names(settings.get("lang_pairs") or ())], list[_Pair], name="lang_pairs")
 
 
 def _names(given: Any) -> tuple[str, ...]:
@@ -174,7 +173,4 @@ def _further_tokens(settings: Mapping[str, Any], style: str) -> tuple[str, ...]:
 
 def _side(kind: Any, name: str) -> Any:
     """`LanguageTokens.encoder` for fairseq's value."""
-    sides = {None: None, "src": "source", "tgt": "target"}
-    if kind is not None and (not isinstance(kind, str) or kind not in sides):
-        raise SettingError.of_value(name, kind, "src or tgt")
-    return sides[kind]
+    return {None: None, "src": "source", "tgt": "target"}[convert(kind, _Side, name=name)]

@@ -135,14 +135,12 @@ def find_fold(connection: str) -> Fold:
 @torch.no_grad()
 def fold_connections(model: Transformer) -> Transformer:
     """An equivalent model (up to eps) with `1xskip+ln` or `prenorm+ln`, in eval mode and without gradients."""
-    if model.config.value_residual != "none":
-        name = f"value_residual {model.config.value_residual}"
-        problem = f"fairseq's own transformer has no {name}: its layers use their own values"
-        raise SettingError("", problem, advice="use `rskip translate`")
-    for name, module in model.named_modules():
-        if getattr(module, "eps", EPS) != EPS:
-            problem = f"{name}.eps is {module.eps}, but the normalisations of fairseq's own transformer have {EPS}"
-            raise SettingError("", problem, advice=f"train a model with {EPS}")
+    value_residual = model.config.value_residual
+    lacking = [f"value_residual {value_residual}: its layers use their own values"] * (value_residual != "none")
+    norms = ((name, getattr(module, "eps", EPS)) for name, module in model.named_modules())
+    lacking += [f"{name} with eps {eps}: its normalisations have {EPS}" for name, eps in norms if eps != EPS]
+    if lacking:
+        raise SettingError("", f"fairseq's own transformer has no {lacking[0]}", advice="use `rskip translate`")
     folds = {side: find_fold(getattr(model.config, f"{side}_connection")) for side in ("encoder", "decoder")}
     state = dict(_folded(model, name, tensor, folds) for name, tensor in model.state_dict().items())
     config = replace(

@@ -104,10 +104,8 @@ class Arguments(ctypes.Structure):
             if expected is None:
                 expected = self.__dict__["rows"] = kind if kind in TYPES else "float32"
                 self.type = TYPES[expected]
-        if kind != expected:
-            raise TypeError(f"{name} has the type {kind}: expected {expected}")
-        if not is_plain(array):
-            raise TypeError(f"{name} is not a contiguous tensor on the CPU: give {name}.cpu().contiguous()")
+        if kind != expected or not is_plain(array):
+            raise TypeError(f"{name} has the type {kind}: expected {expected}, contiguous and on the CPU")
 
 
 class Seen(Arguments):

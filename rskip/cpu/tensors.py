@@ -21,13 +21,9 @@ def checked_indices(library: Library, indices: torch.Tensor, count: int, what: s
     :raises TypeError: the indices are not integers on the CPU.
     :raises IndexError: an index is below 0, or not below `count`.
     """
-    if indices.dtype != torch.int64:
-        if indices.dtype == torch.bool or indices.is_floating_point() or indices.is_complex():
-            raise TypeError(f"{what} have the type {indices.dtype}: expected integers")
-        indices = indices.long()
-    if not indices.is_cpu:
-        raise TypeError(f"{what} are on {indices.device}: expected the CPU, where the model is")
-    indices = indices.contiguous()
+    if not indices.is_cpu or indices.dtype == torch.bool or indices.is_floating_point() or indices.is_complex():
+        raise TypeError(f"{what} are {indices.dtype} on {indices.device}: expected integers on the CPU")
+    indices = indices.long().contiguous()
     if not library.all_below(address(indices), indices.numel(), count):
         outside = indices[(indices < 0) | (indices >= count)][0].item()
         raise IndexError(f"{what} include {outside}: expected 0 to {count - 1}")

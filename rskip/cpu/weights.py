@@ -27,8 +27,11 @@ _EPS = 1e-5
 _COMPUTED = {"activation_fn": ("relu", "tanh"), "value_residual": ("none",)}  # values of settings that have others too
 _FIRST_POSITIONS = 256
 _ROUNDED_AT_ONCE = 2**16  # number of values
-_ADVICE = "get the weights and config.json again, both from one model"
 _growing = Lock()
+
+
+def _unfit(problem: str) -> SettingError:
+    return SettingError("", problem, advice="get the weights and config.json again, both from one model")
 
 
 class Norm(NamedTuple):
@@ -142,8 +145,7 @@ class Weights:
         stored, own = self._stored(table), self._stored(name)
         if name in self._parameters.shapes and own != stored:
             if not np.array_equal(self._parameters.read(name), self._parameters.read(table)):
-                problem = f"{name} and {table} differ, but the settings say that they are one matrix"
-                raise SettingError("", problem, advice=_ADVICE)
+                raise _unfit(f"{name} and {table} differ, but the settings say that they are one matrix")
             self._same[own] = stored
 
     def numbers(self, name: str, *shape: int | None) -> np.ndarray:
@@ -155,9 +157,6 @@ class Weights:
         """The table of positions. `learned`: their number if they are learned."""
         if learned is not None:
             return Positions(self.values(f"{name}.weight", learned + padding + 1, features), padding, None)
-        if features % 2:
-            side = name.partition(".")[0]
-            raise SettingError.of_value(f"{side}_embed_dim", features, "an even number, for sinusoidal positions")
         return Positions(self._as_rows(_waves(_FIRST_POSITIONS, features, padding)), padding, self._as_rows)
 
     def linear(self, name: str, inputs: int, outputs: int, *, has_bias: bool = True) -> PackedMap | PackedMap8:
@@ -178,7 +177,7 @@ class Weights:
     def check_all_taken(self) -> None:
         """Raises SettingError if a parameter was not taken, so that no part of a model is ignored."""
         if self._left:
-            raise SettingError("", f"the weights have {min(self._left)}, which the settings lack", advice=_ADVICE)
+            raise _unfit(f"the weights have {min(self._left)}, which the settings lack")
 
     def _stored(self, name: str) -> str:
         stored = self._parameters.stored(name)
@@ -197,12 +196,11 @@ class Weights:
     def _check_shape(self, name: str, shape: tuple[int | None, ...]) -> None:
         """Checks that the file has the parameter in this shape, and marks it as taken."""
         found = self._parameters.shapes.get(name)
-        if found is None:
-            raise SettingError("", f"the weights lack {name}, which the settings describe", advice=_ADVICE)
-        if len(found) != len(shape) or any(size not in (None, own) for size, own in zip(shape, found, strict=True)):
+        fits = found is not None and len(found) == len(shape)
+        if not fits or any(size not in (None, own) for size, own in zip(shape, found or (), strict=True)):
             expected = tuple("any" if size is None else size for size in shape)
-            problem = f"{name} has the shape {found}, but the settings describe {expected}"
-            raise SettingError("", problem, advice=_ADVICE)
+            given = f"lack {name}" if found is None else f"have {name} in the shape {found}"
+            raise _unfit(f"the weights {given}, but the settings describe {expected}")
         self._left.discard(name)
 
     def _as_rows(self, values: np.ndarray) -> np.ndarray:
@@ -278,8 +276,9 @@ def _layer(weights: Weights, config: Any, side: str, number: int, connections: C
     name = f"{side}.layers.{number}"
     features, inner = connections.features, getattr(config, f"{side}_ffn_embed_dim")
     heads = getattr(config, f"{side}_attention_heads")
-    if features % heads:
-        expected = f"a multiple of the number of the {side}'s heads, {heads}"
+    waves = not (config.no_token_positional_embeddings or getattr(config, f"{side}_learned_pos"))
+    if features % heads or (waves and features % 2):
+        expected = f"a multiple of the number of the {side}'s heads, {heads}, and even for sinusoidal positions"
         raise SettingError.of_value(f"{side}_embed_dim", features, expected)
     layer = SimpleNamespace(
         self_attn=_attention(weights, f"{name}.self_attn", features, features, heads),

@@ -33,15 +33,16 @@ def decoding(name: str) -> Iterator[None]:
         yield
     except ImageError:
         raise
-    except UnidentifiedImageError:
-        raise ImageError(f"{name}: not an image in a readable format{OTHER_FORMAT}") from None
-    except MemoryError:
-        raise ImageError(f"{name}: not enough memory for this image: make it smaller") from None
     except Exception as error:  # Pillow's decoders raise errors of any type for a damaged file
-        if isinstance(error, OSError) and error.errno is not None:
-            raise ImageError(f"{name}: {error.strerror}") from None
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ImageError(f"{name}: truncated or damaged ({reason})") from None
+        if isinstance(error, UnidentifiedImageError):
+            problem = f"not an image in a readable format{OTHER_FORMAT}"
+        elif isinstance(error, MemoryError):
+            problem = "not enough memory for this image: make it smaller"
+        elif isinstance(error, OSError) and error.errno is not None:
+            problem = str(error.strerror)
+        else:
+            problem = f"truncated or damaged ({' '.join(str(error).split()) or type(error).__name__})"
+        raise ImageError(f"{name}: {problem}") from None
 
 
 def rgb(image: Image, name: str = "an image") -> Image:

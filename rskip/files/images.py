@@ -85,10 +85,9 @@ def find_images(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
             if not inside:
                 raise FileNotFoundError(f"{path}: no images in this folder: expected files of {', '.join(SUFFIXES)}")
             found += inside
-        elif path.exists():
-            found.append(path)
         else:
-            raise FileNotFoundError(f"{path}: no such file or folder")
+            path.stat()  # raises the error of a missing file
+            found.append(path)
     return found
 
 

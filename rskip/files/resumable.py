@@ -10,13 +10,13 @@ import glob
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from rskip.files.lock import Locked, one_at_a_time
+from rskip.files.lock import one_at_a_time
 from rskip.files.names import line_name
 from rskip.files.state import read_state_lines, state_line
 from rskip.files.windows import Window
@@ -76,7 +76,7 @@ class ResumableFile:
         self.path = path
         self._journal = _journal(path)
         with ExitStack() as closing:
-            closing.enter_context(_alone(path))
+            closing.enter_context(one_at_a_time(path, wait=False))
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
             closing.callback(os.close, self._descriptor)
             self._last = self._restore(json.loads(state_line(dict(settings))), resume)
@@ -205,7 +205,7 @@ def check_unfinished(output: Path, part: int, parts: int, *, resume: bool) -> No
                 "or delete it"
             )
         if path.name == names[part]:
-            with _alone(path):
+            with one_at_a_time(path, wait=False):
                 pass
         if not resume:
             raise _unfinished(path)
@@ -251,16 +251,6 @@ def write_all(descriptor: int, data: bytes, name: str | os.PathLike[str]) -> Non
             view = view[os.write(descriptor, view) :]
     except OSError as error:
         raise OSError(error.errno, error.strerror, os.fspath(name)) from error
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Lets only this process write the file."""
-    try:
-        with one_at_a_time(path, wait=False):
-            yield
-    except Locked:
-        raise ValueError(f"another process is writing {path}: wait until it ends, or choose another output") from None
 
 
 def _unfinished(path: Path) -> SettingError:

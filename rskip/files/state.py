@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -94,21 +95,20 @@ def parse_state(content: bytes, kind: type[T], *, source: str, advice: str) -> T
     :param advice: as for `read_state`.
     :raises SettingError: as `read_state` does.
     """
-    try:
-        plain = parse_json(decoded(content, source=source), source=source)
-    except SettingError as error:
-        raise _with_advice(error, source, advice) from None
-    return as_state(plain, kind, source=source, advice=advice)
+    with _with_advice(source, advice):
+        return convert(parse_json(decoded(content, source=source), source=source), kind)
 
 
 def as_state(content: Any, kind: type[T], *, source: str, advice: str) -> T:
     """Values that were not read from JSON, as `kind`; see `parse_state`."""
-    try:
+    with _with_advice(source, advice):
         return convert(content, kind)
+
+
+@contextmanager
+def _with_advice(source: str, advice: str) -> Iterator[None]:
+    try:
+        yield
     except SettingError as error:
-        raise _with_advice(error, source, advice) from None
-
-
-def _with_advice(error: SettingError, source: str, advice: str) -> SettingError:
-    problem = f"it {error.problem}" if not error.name and error.problem.startswith("is ") else error.problem
-    return SettingError(error.name, problem, expected=error.expected, advice=advice, source=source)
+        problem = f"it {error.problem}" if not error.name and error.problem.startswith("is ") else error.problem
+        raise SettingError(error.name, problem, expected=error.expected, advice=advice, source=source) from None

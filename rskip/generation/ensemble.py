@@ -51,12 +51,6 @@ class EnsembleDecoder:
         """The logarithm (B, K, V) of the mean probability of the tokens that follow `tokens` (B, K)."""
         pairs = list(zip(self.decoders, state.states, strict=True))
         logits = [decoder.step(tokens, each) for decoder, each in pairs]
-        sizes = [each.size(-1) for each in logits]
-        if len(set(sizes)) > 1:
-            raise ValueError(
-                f"the ensemble's models have target vocabularies of {', '.join(map(str, sizes))} tokens: "
-                "give models with the same target dictionary"
-            )
         attention = [each.attention for each in state.states if each.attention is not None]
         state.attention = torch.stack(attention).mean(0) if attention else None
         return torch.stack([self._log_probabilities(each) for each in logits]).logsumexp(0) - math.log(len(logits))

@@ -58,8 +58,6 @@ def usable_device(device: str | torch.device) -> torch.device:
     except (RuntimeError, AssertionError, TypeError, ImportError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"the device {str(device)!r} can't be used ({reason}): try cpu") from error
-    if found.type == "meta":
-        raise ValueError("the device 'meta' can't hold weights: try cpu")
     return found
 
 
@@ -98,10 +96,9 @@ def choose_device(name: str | None, ranks: Ranks) -> torch.device:
     kind, _, number = (name or ("cuda" if torch.cuda.is_available() else "cpu")).partition(":")
     if kind == "cpu" and not number:
         return torch.device("cpu")
-    if kind != "cuda" or (number and not number.isdecimal()):
-        raise ValueError(f"device is {name!r}: expected cpu, cuda or one GPU such as cuda:0")
-    if number and ranks.count > 1:
-        raise ValueError(f"device is {name!r} for {ranks.count} processes: expected cuda; each takes its own GPU")
+    if kind != "cuda" or (number and (ranks.count > 1 or not number.isdecimal())):
+        expected = "cuda; each process takes its own GPU" if ranks.count > 1 else "cuda or one GPU such as cuda:0"
+        raise ValueError(f"device is {name!r}: expected cpu, {expected}")
     index, gpus = int(number) if number else ranks.local_rank, torch.cuda.device_count()
     if index >= gpus:
         needed = f"process {index} on this machine" if ranks.count > 1 else repr(name)

@@ -170,10 +170,8 @@ def _cpu_model() -> str:
 def constraints_file() -> Path:
     """The path of constraints.txt."""
     package = Path(__file__).resolve().parents[1]
-    for path in (package / "constraints.txt", package.parent / "constraints.txt"):
-        if path.exists():
-            return path
-    raise FileNotFoundError(f"constraints.txt is neither in {package} nor next to it: reinstall rskip")
+    installed = package / "constraints.txt"
+    return installed if installed.exists() else package.parent / "constraints.txt"
 
 
 def read_tested_versions(
@@ -183,17 +181,15 @@ def read_tested_versions(
 
     :param path: a file with lines `name==version`, some with `; python_version < "3.11"` (or >=). Comments begin with
         #. Default: `constraints_file()`.
-    :raises ValueError: a line has another format.
     """
     path = path or constraints_file()
     versions = {}
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+    for line in path.read_text("utf-8").splitlines():
         line = line.partition("#")[0].strip()
         if not line:
             continue
         match = _CONSTRAINT.fullmatch(line)
-        if match is None:
-            raise ValueError(f"{path}, line {number}: expected name==version, got {line!r}")
+        assert match is not None, f"{path}: expected name==version, got {line!r}"
         if match["sign"]:
             older = python < tuple(map(int, match["python"].split(".")))
             if older != (match["sign"] == "<"):

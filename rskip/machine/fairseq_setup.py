@@ -68,21 +68,17 @@ def compiler() -> str | None:
 
 def check_tools() -> None:
     """Raises an error if a tool is missing, before anything is downloaded."""
-    if compiler() is None:
-        raise FileNotFoundError(
-            "fairseq needs a C++ compiler; none of g++, c++, clang++ is on the PATH: install one "
-            "(Debian: apt-get install g++, Fedora: dnf install gcc-c++, macOS: xcode-select --install)"
-        )
     header = Path(sysconfig.get_path("include"), "Python.h")
-    if not header.exists():
-        raise FileNotFoundError(
-            f"fairseq needs Python's header files, and {header} is missing: install them "
-            "(Debian, Ubuntu: apt-get install python3-dev; Fedora: dnf install python3-devel)"
-        )
-    if importlib.util.find_spec("pip") is None:
-        raise FileNotFoundError(
-            f"pip is missing from {sys.prefix}: run `{sys.executable} -m ensurepip` first"
-        )
+    for found, missing in (
+        (compiler(), "fairseq needs a C++ compiler; none of g++, c++, clang++ is on the PATH: install one "
+         "(Debian: apt-get install g++, Fedora: dnf install gcc-c++, macOS: xcode-select --install)"),
+        (header.exists(), f"fairseq needs Python's header files, and {header} is missing: install them "
+         "(Debian, Ubuntu: apt-get install python3-dev; Fedora: dnf install python3-devel)"),
+        (importlib.util.find_spec("pip"),
+         f"pip is missing from {sys.prefix}: run `{sys.executable} -m ensurepip` first"),
+    ):  # fmt: skip
+        if not found:
+            raise FileNotFoundError(missing)
 
 
 @dataclass(frozen=True)

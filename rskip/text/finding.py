@@ -17,7 +17,7 @@ from rskip.settings.errors import SettingError
 from rskip.text.dictionary import Dictionary
 from rskip.text.languages import LanguageTokens
 from rskip.text.pipeline import CONFIG_FILE, TextConfig, TextPipeline, TokenText
-from rskip.text.subwords import BytePairEncoding, SentencePiece, Subwords
+from rskip.text.subwords import BytePairEncoding, SentencePiece, Subwords, naming
 from rskip.text.tokenizer import SHARED, Text, Tokenizer
 from rskip.text.words import TokeniserKind
 
@@ -99,12 +99,14 @@ def find_tokenizer(model: Path, settings: TokenizerSettings, *, own_languages: P
         raise _missing_dictionaries("dict.*.txt", folders)
     found = _find_text(settings.text, folders)
     pipeline = (found.source_language, found.target_language) if isinstance(found, TextPipeline) else None
-    try:
-        known = _find_languages(settings.languages, own_languages, pipeline, folders)
-        if pipeline is not None:
-            _check_languages(pipeline, known, given=settings.languages, own=own_languages)
-    except SettingError as error:
-        raise (error if error.name else error.within(source=str(model))) from None
+    known = _find_languages(settings.languages, own_languages, pipeline, folders)
+    if pipeline is not None and {*known} != {*pipeline}:
+        raise SettingError(
+            "",
+            f"the text pipeline is for {pipeline[0]} and {pipeline[1]}, but the languages are {known.source} and "
+            f"{known.target}",
+            advice="give the model's own pipeline (text), or its languages",
+        )
     sides = zip(known, own_languages, strict=True)
     source, target = (Dictionary.load(find_dictionary(names, folders)) for names in sides)
     return Tokenizer(build_text(found, known, dictionary=source, settings=settings.steps), source, target)
@@ -240,21 +242,6 @@ def _pairs_of_data(folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
             yield source, target
 
 
-def _check_languages(pipeline: tuple[str, str], languages: Languages, *, given: Pair, own: Pair) -> None:
-    """Refuses a pipeline for other languages, in both directions; names a given language."""
-    if {*languages} == {*pipeline}:
-        return
-    pair: Pair = own if {*own} == {*pipeline} else pipeline
-    for side, asked, right in zip(("source", "target"), given, pair, strict=True):
-        if asked not in (None, right):
-            raise SettingError(f"{side}_language", f"is {asked}: this model translates {pair[0]} to {pair[1]}")
-    raise SettingError(
-        "",
-        f"the text pipeline is for {pipeline[0]} and {pipeline[1]}, but the model translates "
-        f"{languages.source} to {languages.target}: give its own pipeline (text), or its languages",
-    )
-
-
 def _find_text(
     text: str | os.PathLike[str] | TextPipeline | None, folders: Sequence[Path]
 ) -> TextPipeline | Subwords | None:
@@ -272,8 +259,6 @@ def _find_text(
         places = [Path(text)]
         if places[0].is_file():
             return _pipeline_with(places[0]) or _load_units(places[0])
-        if not places[0].is_dir():
-            raise FileNotFoundError(f"no text pipeline {text}: expected a folder, or a file of subword units")
     for place in places:
         if (place / CONFIG_FILE).is_file():
             return TextPipeline.load(place)
@@ -282,7 +267,9 @@ def _find_text(
                 return _load_units(place / name)
     raise MissingSetting(
         "text",
-        f"must be given: no text pipeline in {' or '.join(dict.fromkeys(map(str, places[-1:] if text else folders)))}",
+        f"is {text}, which holds no text pipeline"
+        if text
+        else f"must be given: no text pipeline in {' or '.join(dict.fromkeys(map(str, folders)))}",
         expected=f'{CONFIG_FILE}\'s folder, BPE codes, a SentencePiece model, or "{TOKENS}" if the text is tokens',
     )
 
@@ -305,10 +292,8 @@ def _load_units(path: Path) -> Subwords:
     if _FASTBPE.match(codes):
         codes = b"#version: 0.2\n" + _COUNT.sub(b"", codes)
     if codes.startswith(b"#version"):
-        try:
+        with naming(path):
             return BytePairEncoding(codes.decode("utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
     with contextlib.suppress(ValueError):
         return SentencePiece(data)
     raise ValueError(

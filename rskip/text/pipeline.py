@@ -160,10 +160,7 @@ class TextPipeline:
                 "(fairseq-preprocess doesn't)"
             )
         config = convert(read_json(path), TextConfig, source=str(path))
-        try:
-            return cls(config, load_subwords(config.subwords, folder))
-        except FileNotFoundError as error:
-            raise FileNotFoundError(f"{error.filename} is missing: {path} asks for it") from error
+        return cls(config, load_subwords(config.subwords, folder))
 
 
 @dataclass(frozen=True)

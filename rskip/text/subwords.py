@@ -67,11 +67,10 @@ class BytePairEncoding:
             from subword_nmt.apply_bpe import BPE
 
         first, *merges = codes.rstrip("\n").split("\n")
-        if not _VERSION.fullmatch(first.rstrip()) or not merges:
-            raise ValueError("not BPE codes: expected a line '#version: 0.2' and then one merge per line")
-        for number, merge in enumerate(merges, start=2):
-            if len(merge.strip("\r ").split(" ")) != 2:
-                raise ValueError(f"line {number} of the BPE codes is not a merge of two units: {merge!r}")
+        wrong = (merge for merge in merges if len(merge.strip("\r ").split(" ")) != 2)
+        if not _VERSION.fullmatch(first.rstrip()) or not merges or (first := next(wrong, "")):
+            expected = "expected a line '#version: 0.2' and then one merge of two units per line"
+            raise ValueError(f"not BPE codes ({first!r}): {expected}")
         self._codes = codes
         self._bpe = BPE(io.StringIO(codes))
         self._known: dict[str, str] = {}  # words and their units
@@ -104,7 +103,7 @@ class BytePairEncoding:
 
     @classmethod
     def load(cls, path: Path) -> BytePairEncoding:
-        with _naming(path):
+        with naming(path):
             return cls("".join(f"{line}\n" for line in read_lines(path, name="the BPE codes")))
 
     def files(self) -> dict[str, bytes]:
@@ -210,15 +209,14 @@ class SentencePiece:
                 minloglevel=2,
             )
         except RuntimeError as error:
-            if needed := re.search(r"required_chars.* vs (\d+)", str(error)):
-                expected = f"the text's characters alone need {int(needed[1]):,}; give a larger number"
-                raise ValueError(f"SentencePiece could not learn {size} units: {expected}") from None
-            raise ValueError(f"SentencePiece could not learn {size} units: {error}") from error
+            needed = re.search(r"required_chars.* vs (\d+)", str(error))
+            reason = f"the text's characters alone need {int(needed[1]):,}; give a larger number" if needed else error
+            raise ValueError(f"SentencePiece could not learn {size} units: {reason}") from error
         return cls(model.getvalue())
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        with _naming(path):
+        with naming(path):
             return cls(path.read_bytes())
 
     def files(self) -> dict[str, bytes]:
@@ -349,7 +347,7 @@ def load_subwords(kind: SubwordKind | ForeignKind, folder: Path) -> Subwords:
 
 
 @contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: str | Path) -> Iterator[None]:
     """Errors of a file's content name the file."""
     try:
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +103,8 @@ class _TransformerConverter(Converter):
 
 
 def _check_distinct(dictionary: Dictionary) -> None:
-    seen: set[str] = set()
-    for token in dictionary.tokens:
-        if token in seen:
-            raise ValueError(f"the dictionary has {token!r} twice, which CTranslate2's vocabularies can't have")
-        seen.add(token)
+    if repeated := [token for token, count in Counter(dictionary.tokens).items() if count > 1]:
+        raise ValueError(f"the dictionary has {repeated[0]!r} twice, which CTranslate2's vocabularies can't have")
 
 
 def _set_stack(spec: Any, stack: Any, embeddings: Any, longest: int) -> None:

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 from rskip.checkpoint.fairseq_languages import language_pairs, language_tokens
-from rskip.settings.errors import SettingError
 from rskip.text import TextPipeline
 from rskip.text.finding import TokenizerSettings, described, find_languages_of
 from rskip.text.languages import LanguageTokens
@@ -92,7 +91,7 @@ def _text(
         languages = pairs[0].partition("-")[::2]
     try:
         found = stored.tokenizer(TokenizerSettings(dictionaries=dictionaries, languages=languages)).text
-    except (SettingError, FileNotFoundError) as error:
+    except (ValueError, FileNotFoundError) as error:
         return f"not found: {error}"
     if not isinstance(found, TextPipeline):
         return "tokens"

@@ -80,10 +80,8 @@ def unfinished_jobs(jobs: Sequence[Job], ranks: Ranks, *, resume: bool) -> tuple
 
 
 def _check_readable(path: str) -> None:
-    if os.path.isdir(path):
+    if stat.S_ISDIR(os.stat(path).st_mode):
         raise ValueError(f"{path} is a folder: give its files")
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"no file {path}: check the path")
 
 
 def _check_outputs(jobs: Sequence[Job], inputs: Sequence[str]) -> None:

@@ -216,16 +216,12 @@ def _check_search(generate: Mapping[str, Flag]) -> None:
 
 def _check_enough_checkpoints(train: Mapping[str, Flag], average: AverageSettings) -> None:
     interval, updates, epochs = (train.get(name) for name in ("save-interval-updates", "max-update", "max-epoch"))
+    written, limit = epochs, f"train.max-epoch is {epochs}"
     if interval:
         every = convert(interval, Count, name="train.save-interval-updates")
-        if isinstance(updates, int) and 0 < updates < every * average.last:
-            problem = (
-                f"is {average.last}, but train.max-update is {updates} and a checkpoint is written every {interval} "
-                "(train.save-interval-updates)"
-            )
-            raise SettingError("average.last", problem, advice="average fewer")
-    elif isinstance(epochs, int) and 0 < epochs < average.last:
-        problem = f"is {average.last}, but train.max-epoch is {epochs}"
+        written = updates // every if isinstance(updates, int) and updates > 0 else None
+        limit = f"train.max-update is {updates} and train.save-interval-updates {interval}"
+    if isinstance(written, int) and (written > 0 or interval) and written < average.last:
         is_default = f" ({average.last} is the default)" if average == AverageSettings() else ""
-        advice = f"add `average: {{last: {epochs}}}` to the recipe, or a smaller number{is_default}"
-        raise SettingError("average.last", problem, advice=advice)
+        advice = f"add `average: {{last: {max(written, 1)}}}` to the recipe, or a smaller number{is_default}"
+        raise SettingError("average.last", f"is {average.last}, but {limit}", advice=advice)

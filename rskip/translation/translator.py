@@ -154,11 +154,8 @@ class Translator:
     def to(self, device: str | torch.device) -> Translator:
         """Moves the model, while no other thread translates. Raises `ValueError` if the device does not exist."""
         if not (isinstance(self.model, RuntimeModel) and is_cpu(device)):
-            place = usable_device(device)
-            if place.type != "cpu" and self.precision == "int8":
-                raise ValueError(f"an int8 model runs only on CPUs, not on {place}: load it in bfloat16 there")
             model = cast(TorchModel, self.in_torch().model)
-            model.move(place)
+            model.move(usable_device(device))
             self.model = model
         return self
 

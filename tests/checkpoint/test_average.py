@@ -170,7 +170,7 @@ def test_the_end_of_a_training_within_an_epoch_is_its_newest_checkpoint(tmp_path
 def test_too_few_says_how_many_there_are(run, number, options, message):
     with pytest.raises(ValueError, match=message):
         last_checkpoints(run, number, **options)
-    with pytest.raises(FileNotFoundError, match="no folder .*none"):
+    with pytest.raises(FileNotFoundError, match="none"):
         last_checkpoints(run / "none", 1)
 
 

@@ -107,7 +107,7 @@ def test_settings_vocabularies_and_one_kind_of_weights_come_and_stay(hub: Hub, t
     found, *errors = folders(hub, tmp_path, "hf:org/tiny", *mistakes)
     assert found.split() == ["aaaa", *wanted]
     assert errors[0].startswith("the Hub gives no model org/other; check the spelling; a private model needs HF_TOKEN")
-    assert errors[1] == "org/tiny has no revision none; expected a branch, a tag or a commit"
+    assert errors[1].startswith("the Hub gives no model org/tiny with the revision none; check the spelling")
     assert errors[2] == "hf:tiny is not a model of the Hub: expected hf:OWNER/NAME or hf:OWNER/NAME@REVISION"
     assert errors[3].startswith("hf:org/ti ny is not a model of the Hub: Repo id must use alphanumeric chars")
     assert sorted(hub.sent) == wanted

@@ -254,7 +254,7 @@ MISTAKES = (
     (["TEXT", "--max-source-positions", "3", "--too-long", "keep"], "or let it be cut or split (--too-long)"),
     (["TEXT", "--device", "nowhere"], "the device 'nowhere' can't be used"),
     (["TEXT", "--dictionaries", "TMP/none"], "no folder TMP/none"),
-    (["TEXT", "--text", "TMP/none"], "no text pipeline TMP/none"),
+    (["TEXT", "--text", "TMP/none"], "is TMP/none, which holds no text pipeline"),
     (["TEXT", "--model", "rskip_zoo_name"], "no model rskip_zoo_name: expected a model folder or checkpoint"),
     (["TEXT", "--model", "opus-mt-en-xx"], ", or hf:Helsinki-NLP/opus-mt-en-xx for the model of the Hugging Face Hub"),
     (["TEXT", "--target-lang", "fr"], "--target-lang is fr: this model translates en to de"),

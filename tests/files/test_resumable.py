@@ -182,8 +182,8 @@ def test_another_model_is_named_by_its_path_not_its_checksum(path, sha256, said,
 @pytest.mark.parametrize("resume", [False, True])
 def test_one_process_at_a_time(unfinished, resume):
     with one_at_a_time(unfinished / "output.partial"):
-        refused(unfinished, "another process is writing .*output.partial", resume=resume)
-        with pytest.raises(ValueError, match="another process is writing"):
+        refused(unfinished, "output.partial is locked by another process", resume=resume)
+        with pytest.raises(ValueError, match="locked by another process"):
             check_unfinished(unfinished / "output", 0, 1, resume=resume)
     check_unfinished(unfinished / "output", 0, 1, resume=True)
 

@@ -81,13 +81,6 @@ def test_markers_choose_by_python(tmp_path):
     assert read_tested_versions(path, python=(3, 13)) == {"numpy": "2.4.6", "a-b": "1"}
 
 
-def test_other_lines_are_refused_with_their_number(tmp_path):
-    path = tmp_path / "constraints.txt"
-    path.write_text("a==1\nb>=2\n")
-    with pytest.raises(ValueError, match=r"constraints.txt, line 2: expected name==version, got 'b>=2'"):
-        read_tested_versions(path)
-
-
 @pytest.mark.parametrize("python", [(3, 10), (3, 11), (3, 12), (3, 13)])
 def test_every_requirement_has_a_tested_version(python):
     """What setup.py requires, extras too, for each Python."""

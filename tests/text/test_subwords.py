@@ -58,10 +58,10 @@ def test_bpe_learns_what_subword_nmt_learns() -> None:
 @pytest.mark.parametrize(
     ("codes", "message"),
     [
-        ("", "not BPE codes: expected a line '#version: 0.2'"),
-        ("#version: 9.9\nl o\n", "not BPE codes: expected a line '#version: 0.2'"),
+        ("", "not BPE codes .*: expected a line '#version: 0.2'"),
+        ("#version: 9.9\nl o\n", "not BPE codes .*9.9"),
         ("l o\n", "not BPE codes"),
-        ("#version: 0.2\nl o\nl o w\n", "line 3 of the BPE codes is not a merge of two units: 'l o w'"),
+        ("#version: 0.2\nl o\nl o w\n", "not BPE codes .*l o w.* two units"),
     ],
 )
 def test_bpe_codes_that_are_not(codes: str, message: str) -> None:

@@ -104,7 +104,7 @@ def test_files_that_are_missing(pipeline: TextPipeline, tmp_path: Path) -> None:
         TextPipeline.load(tmp_path)
     pipeline.save(tmp_path)
     (tmp_path / "codes.bpe").unlink()
-    with pytest.raises(FileNotFoundError, match=r"codes\.bpe is missing: .*pipeline\.json asks for it"):
+    with pytest.raises(FileNotFoundError, match=r"codes\.bpe"):
         TextPipeline.load(tmp_path)
     (tmp_path / "pipeline.json").write_text("{")
     with pytest.raises(ValueError, match=r"pipeline\.json: not valid JSON"):

@@ -231,7 +231,7 @@ def listed_tokens(folder: Folder) -> list[str]:
     return list(found)
 
 
-def token_numbers(content: Any, *, name: str = "", source: str) -> dict[str, int]:
+def token_numbers(content: Any, *, name: str = "", source: str = "") -> dict[str, int]:
     """The content of a vocabulary's file, in which every token has a number."""
     if isinstance(content, dict) and all(type(number) is int for number in content.values()):
         return content  # `convert` takes seconds for hundreds of thousands of tokens
@@ -246,14 +246,10 @@ def dictionary_of(rows: Mapping[str, int], size: int, *, source: str) -> Diction
     :param rows: the number of each token.
     :param source: where the tokens are from, for errors.
     """
-    for token, number in FIRST.items():
-        if rows.get(token) != number:
-            problem = f"the vocabulary gives {token} the number {rows.get(token)}"
-            raise SettingError("", problem, expected=str(number), source=source)
-    last = max(rows.values())
-    if min(rows.values()) < 0 or not size - MOST_UNNAMED <= last + 1 <= size:
-        problem = f"the tokenizer numbers its tokens up to {last:,}, but the embedding has {size:,} rows"
-        raise SettingError("", problem, advice="give the files of one model", source=source)
+    last, special = max(rows.values()), {token: rows.get(token) for token in FIRST}
+    if special != FIRST or min(rows.values()) < 0 or not size - MOST_UNNAMED <= last + 1 <= size:
+        problem = f"the tokenizer numbers its tokens up to {last:,} with {special}, for an embedding of {size:,} rows"
+        raise SettingError("", problem, expected=str(FIRST), advice="give the files of one model", source=source)
     tokens = {number: token for token, number in rows.items()}
     unnamed = (name for number in count() if (name := f"madeupword{number:04}") not in rows)
     fit = {number: token for number, token in tokens.items() if token and "\n" not in token}  # for a dictionary's file

@@ -55,12 +55,10 @@ def hub_folder(name: str | os.PathLike[str]) -> Path:
                 break
     except HFValidationError as error:
         raise SettingError("", f"{text} is not a model of the Hub: {str(error).splitlines()[0]}") from None
-    except RepositoryNotFoundError:  # also of a model whose terms the account has not accepted
+    except (RepositoryNotFoundError, RevisionNotFoundError):  # also of a model whose terms are not accepted
+        asked = f"{repository} with the revision {revision}" if revision else repository
         advice = "check the spelling; a private model needs HF_TOKEN, or first that you accept its terms on its page"
-        raise SettingError("", f"the Hub gives no model {repository}", advice=advice) from None
-    except RevisionNotFoundError:
-        advice = "expected a branch, a tag or a commit"
-        raise SettingError("", f"{repository} has no revision {revision}", advice=advice) from None
+        raise SettingError("", f"the Hub gives no model {asked}", advice=advice) from None
     except LocalEntryNotFoundError:
         reason = "HF_HUB_OFFLINE forbids downloads" if constants.HF_HUB_OFFLINE else "the Hub can't be reached"
         advice = "copy the model's folder here and give its path, or set HF_HOME or HF_ENDPOINT"

@@ -13,9 +13,9 @@ from typing import Any
 
 from rskip.checkpoint.hugging_face import common
 from rskip.settings.check import convert
-from rskip.settings.errors import SettingError, shown
+from rskip.settings.errors import shown
 from rskip.text.dictionary import BOS, EOS, PAD, UNK
-from rskip.text.subwords import WholePieces
+from rskip.text.subwords import WholePieces, naming
 
 _KINDS = {"Unigram": 1, "BPE": 2}
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # types of pieces
@@ -30,24 +30,16 @@ def read_units(content: Mapping[str, Any], *, special: Iterable[str], source: st
     :param special: tokens that text never becomes.
     :param source: the file, for errors.
     """
-    model = convert(content.get("model"), dict[str, Any], name="model", source=source)
-    if (kind := model.get("type")) not in [*_KINDS] or model.get("byte_fallback"):  # it may be a list
-        found = "byte_fallback" if model.get("byte_fallback") else shown(kind)
-        raise SettingError("model.type", f"is {found}", expected=" or ".join(_KINDS), source=source)
-    if _MARK not in str(content.get("pre_tokenizer")):
-        problem = "doesn't mark spaces by ▁"
-        raise SettingError("pre_tokenizer", problem, expected="a tokenizer made with SentencePiece", source=source)
-    scores = _unigram_scores(model, source) if kind == "Unigram" else _merge_scores(model, source)
-    if UNK not in scores:
-        raise SettingError("model.vocab", f"has no token {UNK}", source=source)
-    rules = content.get("normalizer")
-    replaced = _replaced_characters(rules, source)
-    drops_spaces = rules is not None or splits_at_white_space(content)
-    try:
-        proto = _serialised(kind, scores, special, replaced, drops_spaces=drops_spaces)
-        return WholePieces(proto)
-    except ValueError as error:
-        raise SettingError("", f"is damaged: {error}", source=source) from error
+    with naming(source):
+        model = convert(content.get("model"), dict[str, Any], name="model")
+        kind, fallback, split = model.get("type"), model.get("byte_fallback"), content.get("pre_tokenizer")
+        if kind not in [*_KINDS] or fallback or _MARK not in str(split):  # the type may be a list
+            found = f"model.type is {shown(kind)}, byte_fallback {shown(fallback)} and pre_tokenizer {shown(split)}"
+            raise ValueError(f"{found}: expected {' or '.join(_KINDS)} of SentencePiece, which marks spaces by ▁")
+        scores = _unigram_scores(model) if kind == "Unigram" else _merge_scores(model)
+        rules = content.get("normalizer")
+        drops_spaces = rules is not None or splits_at_white_space(content)
+        return WholePieces(_serialised(kind, scores, special, _replaced_characters(rules), drops_spaces=drops_spaces))
 
 
 def _serialised(
@@ -75,10 +67,11 @@ def _serialised(
 
 def vocabulary(content: Mapping[str, Any], *, source: str) -> dict[str, int]:
     """The tokens of the tokenizer's model, and their numbers."""
-    model = convert(content.get("model"), dict[str, Any], name="model", source=source)
-    if model.get("type") == "Unigram":
-        return {token: number for number, token in enumerate(_unigram_scores(model, source))}
-    return common.token_numbers(model.get("vocab"), name="model.vocab", source=source)
+    with naming(source):
+        model = convert(content.get("model"), dict[str, Any], name="model")
+        if model.get("type") == "Unigram":
+            return {token: number for number, token in enumerate(_unigram_scores(model))}
+        return common.token_numbers(model.get("vocab"), name="model.vocab")
 
 
 def splits_at_white_space(content: Mapping[str, Any]) -> bool:
@@ -86,34 +79,33 @@ def splits_at_white_space(content: Mapping[str, Any]) -> bool:
     return "WhitespaceSplit" in str(content.get("pre_tokenizer"))
 
 
-def _unigram_scores(model: Mapping[str, Any], source: str) -> dict[str, float]:
+def _unigram_scores(model: Mapping[str, Any]) -> dict[str, float]:
     entries = model.get("vocab")
     if not isinstance(entries, list) or not all(map(_is_scored, entries)) or len(dict(entries)) < len(entries):
-        raise SettingError("model.vocab", "is damaged", expected="a list of tokens and their scores", source=source)
+        raise ValueError("model.vocab is damaged: expected a list of tokens and their scores")
     return {token: float(score) for token, score in entries}
 
 
-def _merge_scores(model: Mapping[str, Any], source: str) -> dict[str, float]:
+def _merge_scores(model: Mapping[str, Any]) -> dict[str, float]:
     """SentencePiece merges units in the order of these scores: that of the first merge that makes them."""
-    vocab = common.token_numbers(model.get("vocab"), name="model.vocab", source=source)
+    vocab = common.token_numbers(model.get("vocab"), name="model.vocab")
     firsts: dict[str, set[str]] = {}  # of each unit the first halves
     scores = {token: -1e9 for token in sorted(vocab, key=vocab.__getitem__)}
-    merges = convert(model.get("merges") or [], list[Any], name="model.merges", source=source)
+    merges = convert(model.get("merges") or [], list[Any], name="model.merges")
     for rank, merge in reversed([*enumerate(merges)]):
         match merge.split(" ") if isinstance(merge, str) else merge:
             case [str(first), str(second)] if (unit := first + second) in vocab:
                 firsts.setdefault(unit, set()).add(first)
                 scores[unit] = -float(rank)
             case _:
-                expected = "two units that form a unit of the vocabulary"
-                raise SettingError("model.merges", f"holds {shown(merge)}", expected=expected, source=source)
+                raise ValueError(f"model.merges holds {shown(merge)}: expected two units that form a third one")
     possible = {*firsts, *(unit for unit in vocab if len(unit) == 1)}
     for unit, own in firsts.items():
         if any(
             unit[:end] in possible and unit[end:] in possible and unit[:end] not in own for end in range(1, len(unit))
         ):
             problem = f"lacks a merge that makes {unit}, and SentencePiece merges any two units that are one together"
-            raise SettingError("model.merges", problem, expected="a tokenizer made with SentencePiece", source=source)
+            raise ValueError(f"model.merges {problem}: expected a tokenizer made with SentencePiece")
     return scores
 
 
@@ -127,20 +119,17 @@ def _is_scored(entry: Any) -> bool:
     )
 
 
-def _replaced_characters(normaliser: Any, source: str) -> bytes:
+def _replaced_characters(normaliser: Any) -> bytes:
     """SentencePiece's table of the characters that are replaced; empty if none are."""
     if not isinstance(normaliser, Mapping):
         return b""
     if (kind := normaliser.get("type")) == "Sequence":
-        parts = convert(normaliser.get("normalizers") or [], list[Any], name="normalizer.normalizers", source=source)
-        return next(filter(None, [_replaced_characters(each, source) for each in parts]), b"")
+        parts = convert(normaliser.get("normalizers") or [], list[Any], name="normalizer.normalizers")
+        return next(filter(None, map(_replaced_characters, parts)), b"")
     if kind == "Precompiled":
-        try:
-            return base64.b64decode(str(normaliser.get("precompiled_charsmap")), validate=True)
-        except ValueError:
-            raise SettingError("normalizer", "holds a damaged precompiled_charsmap", source=source) from None
+        return base64.b64decode(str(normaliser.get("precompiled_charsmap")), validate=True)
     if kind not in ("Replace", "Strip"):  # of spaces, as SentencePiece does
-        raise SettingError("normalizer", f"is {shown(kind)}", expected="Precompiled, as SentencePiece", source=source)
+        raise ValueError(f"normalizer is {shown(kind)}: expected Precompiled, as SentencePiece's")
     return b""
 
 
