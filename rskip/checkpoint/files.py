@@ -18,7 +18,7 @@ from torch import Tensor
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.config_file import BESIDE, CONFIG, FORMAT, WEIGHTS, WHOLE, header_of, opened, with_sums
 from rskip.checkpoint.fairseq_file import read_fairseq, write_fairseq
-from rskip.checkpoint.tensors import cast_floats, check_tensors, read_tensors, tensor_sum, tied_names
+from rskip.checkpoint.tensors import cast_floats, read_tensors, tensor_sum, tied_names
 from rskip.files.whole import atomic_file
 from rskip.machine.torch_errors import system_error
 
@@ -84,9 +84,7 @@ def read_safetensors(path: Path) -> Checkpoint:
         header = header_of(file, path)
         model = read_tensors(file, header.sums, path=path)
     model |= {name: model[stored] for name, stored in header.tied.items()}
-    return Checkpoint(
-        model=check_tensors(model, source=str(path)), config=header.config, averaged_from=header.averaged_from
-    )
+    return Checkpoint(model=model, config=header.config, averaged_from=header.averaged_from)
 
 
 def write_safetensors(path: Path, checkpoint: Checkpoint) -> None:

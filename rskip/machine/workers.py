@@ -81,11 +81,10 @@ def in_order(job: Callable[[Task], Result], tasks: Iterable[Task], *, workers: i
                 yield under_way.popleft().result()
         while under_way:
             yield under_way.popleft().result()
-    except BrokenProcessPool as error:
-        problem = "a worker process was killed, perhaps out of memory"
+    except (BrokenProcessPool, MemoryError) as error:
+        killed = isinstance(error, BrokenProcessPool)
+        problem = "a worker process was killed, perhaps out of memory" if killed else "memory ran out"
         raise OSError(f"{problem}: {fewer}; run it again to resume") from error
-    except MemoryError as error:
-        raise OSError(f"memory ran out: {fewer}; run it again to resume") from error
     finally:
         if processes is not None:
             processes.close()

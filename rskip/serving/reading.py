@@ -36,12 +36,9 @@ async def read_json(request: Request) -> dict[str, Any]:
     if content_type(request) != _JSON:
         raise RequestError(415, f"the content type is {content_type(request) or 'missing'}: expected {_JSON}")
     try:
-        content = msgspec.json.decode(await request.body())
+        return msgspec.json.decode(await request.body(), type=dict[str, Any])
     except (ValueError, RecursionError) as error:  # ValueError: also invalid UTF-8
-        raise RequestError(400, f"the body is not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise RequestError(400, "the body is not a JSON object: expected keys and values in { }")
-    return content
+        raise RequestError(400, f"the body is not JSON, or not an object in {{ }}: {error}") from None
 
 
 async def read_fields(request: Request) -> dict[str, Any]:
@@ -52,22 +49,16 @@ async def read_fields(request: Request) -> dict[str, Any]:
     fields: dict[str, Any] = dict(request.query_params)
     if content_type(request) == _JSON:
         return fields | await read_json(request)
-    if content_type(request) == _MULTIPART:
-        try:  # the body has a limit already
-            form = await request.form(max_files=0, max_fields=_MOST_FIELDS, max_part_size=sys.maxsize)
-        except (HTTPException, ValueError) as error:
-            raise RequestError(400, f"the form can't be read: {getattr(error, 'detail', error)}") from None
-        return fields | dict(form)
-    body = await request.body()
-    if body and content_type(request) != _FORM:
+    if content_type(request) not in (_FORM, _MULTIPART) and await request.body():
         expected = f"{_JSON}, {_FORM} or {_MULTIPART}"
         raise RequestError(415, f"the content type is {content_type(request) or 'missing'}: expected {expected}")
-    try:
-        return fields | dict(
-            parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
-        )
-    except ValueError as error:  # also invalid UTF-8
-        raise RequestError(400, f"the form can't be read: {error}") from None
+    try:  # the body has a limit already
+        if content_type(request) == _MULTIPART:
+            return fields | dict(await request.form(max_files=0, max_fields=_MOST_FIELDS, max_part_size=sys.maxsize))
+        body = (await request.body()).decode("utf-8")
+        return fields | dict(parse_qsl(body, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS))
+    except (HTTPException, ValueError) as error:  # also invalid UTF-8
+        raise RequestError(400, f"the form can't be read: {getattr(error, 'detail', error)}") from None
 
 
 def typed(content: dict[str, Any], kind: type[T]) -> T:

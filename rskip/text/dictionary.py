@@ -40,8 +40,6 @@ class Dictionary:
         :raises ValueError: a line has another form, or a token appears twice without the flag.
         """
         path = Path(path)
-        if not path.is_file():
-            raise FileNotFoundError(f"no dictionary {path}: expected a dict.<language>.txt of fairseq-preprocess")
         tokens: list[str] = []
         seen = {BOS, PAD, EOS, UNK}
         for number, text in enumerate(read_lines(path), start=1):

@@ -131,13 +131,8 @@ class Tokenizer:
         return self.pair.source_ids(_known_ids(tokens, self.source))
 
 
-def check_text(text: str) -> None:
-    """:raises ValueError: it is not Unicode text."""
-    text.encode("utf-8")
-
-
 def _tokens(sentence: str, encode: Callable[[str], str], separator: str | None) -> list[str]:
-    check_text(sentence)
+    sentence.encode()  # raises ValueError for lone surrogates
     if "\n" in sentence:
         raise ValueError("it has a line feed inside: give each line as a separate sentence")
     if is_blank(sentence):

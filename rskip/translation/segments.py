@@ -14,7 +14,6 @@ import numpy
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.text import TextPipeline, Tokenizer
 from rskip.text.sentences import SplitText, fill
-from rskip.text.tokenizer import check_text
 from rskip.translation.options import TooLong
 from rskip.translation.translation import TranslatedHypothesis
 
@@ -86,7 +85,7 @@ def read_source(text: str, prefix: str, *, tokenizer: Tokenizer, rule: LengthRul
         forced = tokenizer.encode_prefix(prefix)
     except ValueError as error:
         raise ValueError(f"its prefix: {error}") from error
-    check_text(text)
+    text.encode()  # raises ValueError for lone surrogates
     sentences, between = [text], ["", ""]
     if split_sentences and isinstance(tokenizer.text, TextPipeline):
         sentences, between = (found := SplitText(text.replace("\0", " "))).sentences, found.gaps

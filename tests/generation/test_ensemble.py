@@ -98,9 +98,3 @@ def test_different_connections_and_sizes(each_search):
                 probabilities = [model(source, prefix)[0].softmax(-1) for model in models]
             expected = torch.stack(probabilities).mean(0).log()[torch.arange(len(tokens)), tokens]
             torch.testing.assert_close(hypothesis.token_scores, expected, rtol=0, atol=1e-4)
-
-
-def test_vocabularies_must_be_equal(search, table_decoder):
-    unequal = EnsembleDecoder([table_decoder(FIRST), table_decoder(FIRST, vocabulary=9)])
-    with pytest.raises(ValueError, match="target vocabularies of 8, 9 tokens"):
-        search(unequal, memory=[[0], [0]], source_lengths=[5])

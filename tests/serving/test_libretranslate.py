@@ -110,7 +110,7 @@ def test_errors_have_its_form(serving, status, message, fields):
         (400, "not JSON", b"{", "application/json"),
         (400, "not JSON", b"[" * 100_000, "application/json"),
         (400, "not JSON", b'{"q": "\xff"}', "application/json"),
-        (400, "not a JSON object", b"[]", "application/json; charset=utf-8"),
+        (400, "not an object", b"[]", "application/json; charset=utf-8"),
         (415, "text/xml: expected application/json", b"<a/>", "text/xml"),
         (415, "missing: expected application/json", b"x", ""),
     ],
