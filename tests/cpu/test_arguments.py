@@ -46,8 +46,8 @@ def test_parameters_may_get_another_storage():
         ("x", torch.zeros(3, dtype=torch.float64), "x has the type float64: expected float32"),
         ("x", torch.zeros(3, dtype=torch.int32), "x has the type int32"),
         ("weight", torch.zeros(3), "weight has the type float32: expected uint8"),
-        ("x", torch.zeros(3, 3).T, r"x is not a contiguous tensor on the CPU: give x.cpu\(\).contiguous\(\)"),
-        ("x", torch.zeros(3, device="meta"), "x is not a contiguous tensor on the CPU"),
+        ("x", torch.zeros(3, 3).T, "contiguous and on the CPU"),
+        ("x", torch.zeros(3, device="meta"), "contiguous and on the CPU"),
     ],
 )
 def test_a_tensor_that_the_kernel_would_misread_is_refused(name, tensor, message):

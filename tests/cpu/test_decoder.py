@@ -137,8 +137,8 @@ def test_a_model_that_has_changed_since_it_decoded(build, source, change):
     [
         ([[4, 23]], IndexError, "tokens include 23: expected 0 to 22"),
         ([[-1, 4]], IndexError, "tokens include -1"),
-        ([[4.0, 5.0]], TypeError, "tokens have the type torch.float32: expected integers"),
-        ([[True, False]], TypeError, "tokens have the type torch.bool"),
+        ([[4.0, 5.0]], TypeError, "tokens are torch.float32 on cpu: expected integers"),
+        ([[True, False]], TypeError, "tokens are torch.bool"),
     ],
 )
 def test_tokens_that_are_not_in_the_vocabulary_are_refused(build, tokens, error, message):

@@ -240,7 +240,7 @@ def test_what_only_pytorch_can_run_says_why(tmp_path, settings, reason):
         ({"decoder_layers": 3}, SettingError, "lack decoder.layers.2.* get the weights and config.json again"),
         ({"decoder_layers": 1}, SettingError, "have decoder.layers.1.*, which the settings lack"),
         ({"encoder_attention_heads": 5}, SettingError, "encoder_embed_dim is 32: expected a multiple"),
-        ({"encoder_ffn_embed_dim": 47}, SettingError, r"has the shape \(48, 32\), .* describe \(47, 32\)"),
+        ({"encoder_ffn_embed_dim": 47}, SettingError, r"in the shape \(48, 32\), .* describe \(47, 32\)"),
         ({"output_bias": True}, SettingError, "lack decoder.output_projection.bias"),
         ({"share_all_embeddings": True}, SettingError, "differ, but the settings say"),
         *(

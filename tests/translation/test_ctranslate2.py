@@ -79,7 +79,7 @@ def small(**settings: Any) -> Transformer:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"decoder_connection": "2rskip+ln"}, "2rskip+ln (y_k = norm_k(x + y_{k-1})"),
+        ({"decoder_connection": "2rskip+ln"}, "2rskip+ln (norm₂(x + norm₁(x + f)))"),
         ({"encoder_connection": "sas"}, "sas (αx + βf"),
         ({"activation_fn": "linear"}, "no activation 'linear', only relu"),
     ],

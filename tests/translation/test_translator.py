@@ -235,8 +235,6 @@ def test_devices(translator: Translator) -> None:
     assert translator.to("cpu") is translator and translator.device.type == "cpu"
     with pytest.raises(ValueError, match="the device 'abacus' can't be used "):
         translator.to("abacus")
-    with pytest.raises(ValueError, match="^the device 'meta' can't hold weights: try cpu$"):
-        translator.to("meta")
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="the device 'cuda' can't be used "):
             translator.to("cuda")

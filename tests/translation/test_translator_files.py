@@ -210,15 +210,15 @@ def test_dictionaries_named_after_the_data_and_text_after_the_languages(lay_out:
     folder = lay_out(
         model="m/model.safetensors", en="m/dict.src.txt", de="m/dict.tgt.txt", text="m/text", change=data_set_languages
     )
-    with pytest.raises(ValueError, match=r"the text pipeline is for en and de, but the model translates src to tgt"):
+    with pytest.raises(ValueError, match=r"the text pipeline is for en and de, but the languages are src and tgt"):
         Translator.from_pretrained(folder / "m")
     assert Translator.from_pretrained(folder / "m", source_language="en", target_language="de")(DOG) == HUND
 
 
 def test_a_language_that_the_model_lacks_is_named(published: Path) -> None:
     for given, said in (
-        ({"target_language": "fr"}, "^target_language is fr: this model translates en to de"),
-        ({"source_language": "eng_Latn", "target_language": "deu_Latn"}, "^source_language is eng_Latn: this model "),
+        ({"target_language": "fr"}, "but the languages are en and fr"),
+        ({"source_language": "eng_Latn", "target_language": "deu_Latn"}, "but the languages are eng_Latn and deu_Latn"),
         ({"source_language": "de", "target_language": "en"}, "the model translates en to de, not de to en"),
     ):
         with pytest.raises(SettingError, match=said):
@@ -257,7 +257,7 @@ def test_folders_and_files_that_are_no_model(lay_out: Callable[..., Path], publi
 
 def test_files_of_units_that_are_not(published: Path, tmp_path: Path) -> None:
     for content, message in (
-        (b"#version: 0.2\na b c\n", r"units: line 2 of the BPE codes is not a merge"),
+        (b"#version: 0.2\na b c\n", r"units: not BPE codes .*a b c"),
         (b"#version: 0.2\n\xff \xfe\n", r"units: 'utf-8' codec can't decode"),
         (b"\x00 garbage", r"units holds no subword units: neither byte-pair codes"),
     ):
@@ -281,10 +281,10 @@ def test_a_file_of_a_pipeline_stands_for_the_pipeline(name: str, published: Path
 def test_text_that_is_missing_or_foreign(published: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere, which holds no text pipeline"):
         Translator.from_pretrained(published, text=tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="text must be given: no text pipeline in "):
+    with pytest.raises(FileNotFoundError, match="which holds no text pipeline"):
         Translator.from_pretrained(published, text=tmp_path)
     values = json.loads((published / "text/pipeline.json").read_text())
     (tmp_path / "pipeline.json").write_text(json.dumps(values | {"target_language": "fr"}))
     shutil.copyfile(published / "text/codes.bpe", tmp_path / "codes.bpe")
-    with pytest.raises(ValueError, match="the text pipeline is for en and fr, but the model translates en to de"):
+    with pytest.raises(ValueError, match="the text pipeline is for en and fr, but the languages are en and de"):
         Translator.from_pretrained(published, text=tmp_path)

@@ -140,7 +140,7 @@ def test_what_pytorch_would_not_help_names_the_fault(run, root: Path, tmp_path: 
     (tmp_path / "bert").mkdir()
     (tmp_path / "bert/config.json").write_text('{"model_type": "bert"}')
     for model, fault in (
-        (lacking, f"{lacking}: the weights lack encoder.layers.1.fc2.bias, which the settings describe"),
+        (lacking, f"{lacking}: the weights lack encoder.layers.1.fc2.bias, but the settings describe"),
         (invalid, f"{invalid}: '0rskip+ln' is not a valid connection"),
         (cut, "truncated or damaged"),
         (tmp_path / "bert", "model_type is 'bert': expected a translation model"),

@@ -248,8 +248,9 @@ def dictionary_of(rows: Mapping[str, int], size: int, *, source: str) -> Diction
     """
     last, special = max(rows.values()), {token: rows.get(token) for token in FIRST}
     if special != FIRST or min(rows.values()) < 0 or not size - MOST_UNNAMED <= last + 1 <= size:
-        problem = f"the tokenizer numbers its tokens up to {last:,} with {special}, for an embedding of {size:,} rows"
-        raise SettingError("", problem, expected=str(FIRST), advice="give the files of one model", source=source)
+        problem = f"the tokenizer numbers its tokens up to {last:,}, with {special}"
+        expected = f"numbers for the {size:,} rows of the embedding, with {FIRST}"
+        raise SettingError("", problem, expected=expected, advice="give the files of one model", source=source)
     tokens = {number: token for token, number in rows.items()}
     unnamed = (name for number in count() if (name := f"madeupword{number:04}") not in rows)
     fit = {number: token for number, token in tokens.items() if token and "\n" not in token}  # for a dictionary's file
