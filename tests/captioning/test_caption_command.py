@@ -173,7 +173,7 @@ def test_a_line_break_in_a_name_breaks_no_line(caption, expected, pictures):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["none.jpg"], "none.jpg: no such file or folder"),
+        (["none.jpg"], "none.jpg: No such file"),
         (["pictures", "--resume"], "--resume needs --output"),
         (["pictures", "--output", "o", "--sheet", "s.png"], "--sheet can't be combined with --output"),
         (["pictures", "--output", "o", "--format", "text"], "--format text can't be combined with --output"),

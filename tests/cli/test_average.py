@@ -66,7 +66,7 @@ def test_named_files_to_half_precision_and_back(run, tmp_path):
         (["--last", "10", "RUN"], "10 epoch checkpoints asked for, but RUN has 4: ask for 1 to 4, or choose by "),
         (["--last", "0", "RUN"], "0 epoch checkpoints asked for"),
         (["--last", "2"], "--last needs FOLDER, the folder of checkpoints"),
-        (["--inputs", "RUN/checkpoint9.pt"], "no checkpoint file RUN/checkpoint9.pt"),
+        (["--inputs", "RUN/checkpoint9.pt"], "RUN/checkpoint9.pt: No such file"),
         (["--inputs", "RUN/checkpoint1.pt", "--by", "epoch"], "--by needs --last or --best"),
     ],
 )

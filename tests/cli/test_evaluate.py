@@ -196,7 +196,7 @@ def test_mistakes_are_one_line(data, tmp_path, capsys):
         (["--hypothesis", short, *against], "short has 2 translations but"),
         (["--hypothesis", empty, *against], "empty is empty"),
         (["--hypothesis", str(tmp_path / "latin"), *against], "latin: line 2 is not valid UTF-8"),
-        (["--hypothesis", str(tmp_path / "none"), *against], "no file"),
+        (["--hypothesis", str(tmp_path / "none"), *against], "No such file"),
         (["--hypothesis", hypothesis], "--hypothesis needs --reference"),
         (["--hypothesis", hypothesis, "--data", str(data), *against], "--data is only for --generated"),
         (["--generated", log, "--data", str(data), "--split", "valid", *against], "--split is not for the lines of"),

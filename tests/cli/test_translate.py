@@ -243,7 +243,7 @@ def test_precisions(translate, text, precision):
 
 
 MISTAKES = (
-    (["TMP/none.en"], "no file TMP/none.en"),
+    (["TMP/none.en"], "TMP/none.en"),
     (["TEXT", "--output", "TEXT"], "TEXT is an input"),
     (["TEXT", "--output", "/dev/null", "--resume"], "--resume needs --output"),
     (["TEXT", "--interactive"], "FILE can't be combined with --interactive"),
