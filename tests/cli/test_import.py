@@ -35,7 +35,7 @@ def data(folder: Path, tmp_path: Path) -> Path:
 
 def stock_file(folder: Path, path: Path) -> Path:
     """The trained model as fairseq's stock `transformer`, its languages unknown."""
-    model = Translator.from_pretrained(folder).in_torch().model
+    model = Translator.from_pretrained(folder).in_torch().model.model
     write_checkpoint(path, stock_checkpoint(model, source_language=None, target_language=None))
     return path
 

@@ -257,7 +257,7 @@ MISTAKES = (
     (["TEXT", "--text", "TMP/none"], "is TMP/none, which holds no text pipeline"),
     (["TEXT", "--model", "rskip_zoo_name"], "no model rskip_zoo_name: expected a model folder or checkpoint"),
     (["TEXT", "--model", "opus-mt-en-xx"], ", or hf:Helsinki-NLP/opus-mt-en-xx for the model of the Hugging Face Hub"),
-    (["TEXT", "--target-lang", "fr"], "--target-lang is fr: this model translates en to de"),
+    (["TEXT", "--target-lang", "fr"], "but the languages are en and fr"),
     (["TEXT", "--model", "transformer_2rskip_ln.multi30k"], "(did you mean 'transformer_tiny_2rskip_ln.multi30k."),
     (["TEXT", "--model", "preact_resnet20_1xskip.cifar10"], "is a model for vision: expected "),
 )
