@@ -88,7 +88,7 @@ class SAS(Formula):
 
     @classmethod
     def check(cls, settings: Settings) -> str | None:
-        if settings["norm_term"] or (settings["norm"] == "ln" and settings["gamma"] == "tied"):
+        if settings.get("norm_term", True) or (settings["norm"] == "ln" and settings["gamma"] == "tied"):
             return None
         pointless = "gamma=free" if settings["gamma"] == "free" else f"+{settings['norm']}"
         return f"{pointless} only with norm_term=true, since norm_term=false removes the normalised term: leave it out"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -62,7 +63,7 @@ def compiled_beam_search(
         ) as search:  # fmt: skip
             if decoding is not None:
                 search.run(decoding, each_step)
-                return search.hypotheses(torch.from_numpy)
+                return search.hypotheses(_tensor)
             step = 1
             while not _finished(search, logits, attention, (*tokens.shape, words), (*tokens.shape, source)):
                 step += 1
@@ -72,7 +73,13 @@ def compiled_beam_search(
                 tokens = torch.tensor(last)
                 decoder.reorder(state, torch.tensor(parents), None if rows is None else torch.tensor(rows))
                 logits, attention = _step(decoder, tokens, state, with_attention)
-            return search.hypotheses(torch.from_numpy)
+            return search.hypotheses(_tensor)
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    """The array as a tensor that callers may change in place, as fairseq's programs do."""
+    with torch.inference_mode(False):
+        return torch.from_numpy(array)
 
 
 def _step(decoder: StepDecoder, tokens: Tensor, state: Any, with_attention: bool) -> tuple[Tensor, Tensor | None]:

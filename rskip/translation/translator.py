@@ -160,7 +160,7 @@ class Translator:
         return self
 
     def in_torch(self) -> Translator:
-        """A translator whose `model` is a module of PyTorch. On a CPU, kernels compute without PyTorch otherwise."""
+        """A translator whose model is PyTorch's: on a CPU a `CpuTransformer`, whose `model` is the module."""
         if not isinstance(self.model, RuntimeModel):
             return self
         stored, other = StoredWeights(self.model.file), copy.copy(self)

@@ -46,13 +46,14 @@ def test_the_coefficient_is_the_papers_ratio():
 
     connection, x, f = random_connection("sas")
     c_x, c_f = coefficients(connection, x, f)
-    alpha, beta, gamma = connection.factors(x, f)
+    alpha, beta = (gate(torch.cat([x, f], -1)) for gate in (connection.alpha_gate, connection.beta_gate))
+    gamma = (1 - alpha) * (1 - beta)
     term = gamma * connection.norm.weight / deviation(x + f)
     torch.testing.assert_close(c_x / c_f, (alpha + term) / (beta + term), check_dtype=False)
 
     connection, x, f = random_connection("highway", feature_dim=1)
     c_x, c_f = coefficients(connection, x, f)
-    t = connection.factor(x, f)
+    t = connection.gate(x.movedim(1, -1)).movedim(-1, 1)
     torch.testing.assert_close(c_x / c_f, (1 - t) / t)
 
 

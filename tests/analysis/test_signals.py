@@ -69,11 +69,12 @@ def test_images_equal_brute_force(connection):
             tensors = torch.cat([call[index].detach() for call in per_example])
             assert row[name] == pytest.approx(tensors.square().mean().sqrt().item(), rel=1e-9)
         if connection.startswith("sas"):
-            factors = [block.connection.factors(x, f) for x, f, _ in per_example]
-            for index, name in enumerate(("alpha", "beta", "gamma")):
-                assert row[name] == pytest.approx(torch.cat([f[index] for f in factors]).mean().item(), rel=1e-9)
+            both = torch.cat([torch.cat([x, f], 1).movedim(1, -1) for x, f, _ in per_example])
+            alpha, beta = block.connection.alpha_gate(both), block.connection.beta_gate(both)
+            for name, factor in (("alpha", alpha), ("beta", beta), ("gamma", (1 - alpha) * (1 - beta))):
+                assert row[name] == pytest.approx(factor.mean().item(), rel=1e-9)
         if connection == "highway":
-            factors = [block.connection.factor(x, f) for x, f, _ in per_example]
+            factors = [block.connection.gate(x.movedim(1, -1)) for x, _, _ in per_example]
             assert row["transform"] == pytest.approx(torch.cat(factors).mean().item(), rel=1e-9)
 
 

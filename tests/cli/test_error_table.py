@@ -93,7 +93,7 @@ CASES: dict[str, list[tuple[Callable[[Patch], object], str]]] = {
     "141": [(command("zoo", "list", list_text=closed), "")],
     "143": [(command("zoo", "publish", "a", publish_model=sent), "terminated; repeat the command to resume")],
     "rskip.settings.errors.SettingError": [(lambda _: parse_connection("sas:gate=x"), "gate")],
-    "rskip.formulas.registry.UnknownFamily": [(lambda _: parse_connection("2rskp"), "did you mean '2rskip'")],
+    "rskip.connections.UnknownFamily": [(lambda _: parse_connection("2rskp"), "did you mean '2rskip'")],
     "rskip.extras.MissingExtra": [(without_pooch, "pip install ")],
     "rskip.translation.SentenceError": [(lambda _: rskip.load(MODEL).translate(["A dog.", "a\ud800"]), "sentence 2: ")],
     "rskip.vision.training.Diverged": [(lambda _: diverging(in_python=True), "not finite")],

@@ -132,7 +132,7 @@ def test_connections_that_stock_lacks_are_refused_and_nothing_is_left(root, tmp_
     for format, output in (("ct2", tmp_path / "exported"), ("fairseq", tmp_path / "model.pt")):
         stock = ["--vanilla"] if format == "fairseq" else []
         error = error_of("export", format, "--model", model, "--output", output, *stock, capsys=capsys)
-        assert "2rskip+ln (y_k = norm_k(x + y_{k-1})" in error and "can't be folded" in error
+        assert "2rskip+ln (norm₂(x + norm₁(x + f)))" in error and "can't be folded" in error
     assert list(tmp_path.iterdir()) == []
 
 

@@ -198,7 +198,7 @@ def test_words_and_case_are_chosen_and_kept_for_translation(prepare: Prepare, tm
         made = prepare(*sides, *flags)
         pipeline = TextPipeline.load(tmp_path / f"out{number + 1}/text")
         assert pipeline.config.tokeniser == ("none" if "none" in flags else "moses")
-        assert pipeline.encode("Well,  Dog-man.") == pipeline.segment(words), flags
+        assert pipeline.encode("Well,  Dog-man.") == pipeline.subwords.segment(words), flags
         assert pipeline.decode(pipeline.encode("Well,  Dog-man.")) == sentence
         tokens = made["dict.en.txt"].decode()
         assert (tokens == tokens.lower()) == ("--lowercase" in flags)

@@ -88,7 +88,7 @@ def test_shakespeare_is_split_as_nanogpt_splits_it(shared: Path, tmp_path: Path,
          "valid has 0 tokens"),
         (["--text", "a.txt", "--valid-share", "0.01"], "valid has 1 tokens: expected 2 or more"),
         (["--text", "a.txt", "--source", "b"], "--text and --source are given: expected one of them"),
-        (["--text", "a.txt", "--max-words", "3"], "--max-words is not for texts in one language: leave it out"),
+        (["--text", "a.txt", "--max-words", "3"], "--max-words is only for two languages: leave it out"),
         (["multi30k-en-de", "--tokens", "characters"], "--tokens is only for texts in one language: leave it out"),
     ],
 )  # fmt: skip

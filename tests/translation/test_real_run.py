@@ -117,7 +117,7 @@ def test_killed_in_mid_training_and_repeated_it_ends_in_a_model_that_is_loaded(
     assert entry.connection == "rezero:init=0.5"
     assert entry.paper.title == "Bachlechner et al. 2020, ReZero is all you need"
     translator = load_entry(entry, root=project)
-    model = translator.in_torch().model
+    model = translator.in_torch().model.model
     assert sum(each.numel() for each in model.parameters()) == record.parameters == entry.parameters
     (translation,) = translator.translate(["two hundred and six"], beam=1)
     assert isinstance(translation.text, str)

@@ -38,7 +38,7 @@ def test_translator_of_the_repository(hub: Path, root: Path) -> None:
     translator = rskip.load(TRANSLATOR)
     assert isinstance(translator, Translator)
     assert translator("A dog runs through the tall grass.") == "Ein Hund rennt durch das hohe Gras."
-    model = translator.in_torch().model
+    model = translator.in_torch().model.model
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert not model.training
     assert not hub.exists()
@@ -141,7 +141,6 @@ def test_what_is_refused_before_any_file_is_looked_for(in_registry: Path, monkey
         ({"dtype": torch.float64}, f"{CLASSIFIER} can't compute in 'float64': expected one of"),
         ({"device": "gpu"}, f"the device 'gpu' {no_device}Expected one of cpu, cuda"),
         ({"device": "cuda:99"}, f"the device 'cuda:99' {no_device}"),
-        ({"device": "meta"}, "the device 'meta' can't hold weights: try cpu"),
     ]
     for settings, message in wrong:
         with pytest.raises(ValueError) as caught:
