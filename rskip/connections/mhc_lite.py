@@ -66,20 +66,28 @@ class MHCLite(ManifoldStreams):
         logits = [0.0] + [_OTHERS] * (self.logits - 1)  # permutations() begins with the identity
         fill(self.bias, own + own + logits)
 
-    def _fill_matrices(self) -> None:
+    def _permutations(self) -> list[list[float]]:
         """One row per permutation p: the matrix R with R_jk = 1 for k = p(j), and 0 elsewhere."""
         streams = range(self.streams)
-        fill(self.matrices, [[float(k == p[j]) for j in streams for k in streams] for p in permutations(streams)])
+        return [[float(k == p[j]) for j in streams for k in streams] for p in permutations(streams)]
 
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
-        super().reset_parameters(weight_init)
-        self._fill_matrices()
+    def _fill_matrices(self) -> None:
+        fill(self.matrices, self._permutations())
+        self._filled = self.matrices
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        super()._apply(fn, recurse)
+        self._fill_matrices()  # after to_empty they are arbitrary
+        return self
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args)
         if self.matrices.device != self.bias.device:  # the bias was assigned to a model on the meta device
             self.matrices = torch.empty_like(self.matrices, device=self.bias.device)
-        self._fill_matrices()  # after to_empty they are arbitrary, and a state has none
+        self._fill_matrices()  # a state has none
 
     def residual_weights(self, w: Tensor) -> Tensor:
-        return (w.softmax(-1) @ self.matrices.to(w.dtype)).unflatten(-1, (self.streams, self.streams))
+        matrices = self.matrices
+        if matrices is not self._filled:  # allocated by a library that then loads only what files have
+            matrices = w.new_tensor(self._permutations())
+        return (w.softmax(-1) @ matrices.to(w.dtype)).unflatten(-1, (self.streams, self.streams))

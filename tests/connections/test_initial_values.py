@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from rskip.connections import (
     Connection,
+    Place,
     StackConnection,
     build_connection,
+    build_stack_connection,
     register_connection,
 )
 from rskip.formulas import registry
@@ -154,3 +156,17 @@ def test_ones_own_class_that_does_not_set_its_parameters_says_so(monkeypatch):
     for module, name in ((build_connection("gskip", 4), "gain"), (Shifted(), "shift")):
         with pytest.warns(UserWarning, match=rf"\.reset_parameters does not reset {name}: define reset_parameters"):
             module.reset_parameters()
+
+
+def test_the_permutations_of_mhc_lite_are_known_whoever_allocated_them():
+    """transformers allocates what a checkpoint lacks, and leaves it as it is."""
+    x = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
+    connection = build_connection("mhc_lite", 8, place=Place("encoder", "ffn", 2, 4, 1, 2))
+    stack = build_stack_connection("mhc_lite", 8)
+
+    def output():
+        return stack.leave(connection.after(connection.before(stack.enter(x))[1], x))
+
+    expected = output()
+    connection._buffers["matrices"] = torch.full_like(connection.matrices, torch.nan)
+    assert torch.equal(output(), expected)
