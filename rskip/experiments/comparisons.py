@@ -18,7 +18,7 @@ from rskip.experiments.recipe import PaperScore, Recipe, written_path
 from rskip.records import Record
 from rskip.records.statistics import CONFIDENCE, MOST_SEEDS, PAIRS, POWER, Difference, compare
 from rskip.records.tables import Summary, Table, summarise
-from rskip.settings.errors import did_you_mean
+from rskip.settings.errors import SettingError, did_you_mean
 from rskip.settings.user_dir import suggested_command
 from rskip.tasks.run import flat_config
 
@@ -196,13 +196,13 @@ class Comparisons:
         return lines
 
 
-def no_table(name: str, known: Sequence[str]) -> ValueError:
+def no_table(name: str, known: Sequence[str]) -> SettingError:
     """The error if no table in `known` has the name."""
     recipe, slash, _ = name.partition("/")
     if slash and recipe in known and not any(each.startswith(f"{recipe}/") for each in known):
-        return ValueError(f"no table {name}; try `rskip report {recipe}`, which has the recipe's variants")
+        return SettingError("", f"no table {name}; try `rskip report {recipe}`, which has the recipe's variants")
     listed = ", ".join(known) or "none, because recipes/ holds no recipe; give the path of a recipe"
-    return ValueError(f"no table {name}{did_you_mean(name, known)}; the tables: {listed}")
+    return SettingError("", f"no table {name}{did_you_mean(name, known)}; the tables: {listed}")
 
 
 def begun(table: ComparisonTable) -> dict[Path, str]:

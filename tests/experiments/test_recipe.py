@@ -244,7 +244,7 @@ WRONG = [  # a recipe; what its error says
     (RECIPE.replace("max-tokens", "batch-size") + "  tokens-per-update: 25000\n", "train.max-tokens is None"),
     (
         RECIPE + "  max-update: 900\n  save-interval-updates: 100\n",
-        "average.last is 10, but train.max-update is 900 and a checkpoint is written every 100",
+        "average.last is 10, but train.max-update is 900",
     ),
     (RECIPE + "paper: [{belu: 31.45}]\n", "unknown key paper[0].belu; did you mean bleu?"),
     (RECIPE + "paper: [{bleu: high, table: rSkip Table 2}]\n", "paper[0].bleu is 'high': expected a number"),

@@ -143,7 +143,7 @@ def test_what_is_not_a_language_model_is_told_in_one_line(
     for model, told in (
         (tmp_path / "nowhere", "nowhere: no such file or folder: expected the folder of a language model"),
         (translation, "not of language_modeling; use `rskip translate`"),
-        (tmp_path / "dict.txt", "No such file .*dict.txt"),
+        (tmp_path / "dict.txt", "dict.txt: No such file"),
         (tmp_path / "tokens.json", "tokens.json is missing: expected the tokens of a language model"),
         (tmp_path / "unfinished", "checkpoint.pt belongs to an unfinished training run: repeat its command to"),
     ):

@@ -129,7 +129,7 @@ def test_figures_that_can_not_be_made_are_one_line(figures: Path, capsys: pytest
         ("a: {source: docs/figures/measured.json, titel: b}", f"{at}unknown key a.titel; did you mean title?"),
         ("a: {title: b}", f"{at}a.source is missing: expected a file in docs/figures/ or study/results/"),
         ("A b: {}", f"{at}A b is a key: expected a name of a-z, 0-9 and _"),
-        ("a: {source: docs/figures/measured.json, models: [sass]}", f"{at}a.models is 'sass': expected sas; did you"),
+        ("a: {source: docs/figures/measured.json, models: [sass]}", f"{at}a.models is 'sass': expected sas (did you"),
         (
             "a: {source: docs/figures/measured.json, kind: maps}",
             f"{at}a.kind is 'maps': expected blocks, cells, curves,",

@@ -46,7 +46,7 @@ def test_onnx_computes_the_same(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        ([], "is a Hugging Face model (marian), an architecture that rskip lacks; add --vanilla"),
+        ([], "is a Hugging Face model (marian), an architecture that rskip lacks: add --vanilla"),
         (["--vanilla"], "fairseq's own transformer has no output_bias=True or start='begin'"),
     ],
 )
@@ -75,7 +75,7 @@ def test_multilingual_models_are_refused(
     for command in (["ct2"], ["onnx"], ["fairseq"], ["fairseq", "--vanilla"], ["huggingface"]):
         assert main(["export", *command, "--model", str(folder), "--output", str(tmp_path / "exported.pt")]) == 2
         error = capsys.readouterr().err
-        assert f"{folder} is a multilingual model, and its language tokens can't be exported" in error
+        assert f"{folder} is a multilingual model, which can't be exported" in error
         assert error.count("\n") == 1
     assert not (tmp_path / "exported.pt").exists()
 

@@ -185,7 +185,7 @@ def test_a_mistake_is_reported_once_and_before_work(two):
         "synced: sync_batch_norm is true for 2 processes on a CPU: expected GPUs; leave it out, or train in one",
         "rskip vision train: error: --depth is 21: expected 6n+2",
         "rskip vision train: error: the seed is -1: expected 0 to",
-        "rskip vision train: error: device is 'cuda:0' for 2 processes: expected cuda",
+        "rskip vision train: error: device is 'cuda:0': expected cpu, cuda; each process",
     ):
         assert errors.count(line) == 1, errors
     assert errors.count("error: ") == 3 and "Traceback" not in errors
