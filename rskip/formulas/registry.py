@@ -99,8 +99,8 @@ class Family:
         return self.formula_of(self.settings)
 
     def formula_of(self, settings: Settings) -> str:
-        """y in terms of x and f with these settings."""
-        if self.stated:
+        """y in terms of x and f with these settings; "" if the class has no terms and its registration no text."""
+        if self.stated or not self.is_formula:
             return self.stated
         stack = self.connection.stack
         opens = None if stack is None else stack(norm=settings["norm"])

@@ -201,6 +201,7 @@ def test_a_class_with_its_own_before_and_after_passes_on_streams_unless_it_says_
         register_connection("pairs", source="a test")(type("Pairs", (Connection,), members | stated))
         family = find_family("pairs")
         assert (family.passes, family.needs, family.works_on) == (passes, (passes,), ("text",))
+        assert family.formula == "", "it has neither terms nor a text"
 
 
 @pytest.mark.parametrize("name", ["2skip", "My-Skip", "my skip", "skip+ln", "_skip"])
