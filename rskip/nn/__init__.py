@@ -4,19 +4,16 @@ from rskip.extras import require_torch
 
 require_torch("rskip.nn")
 
+from rskip.nn.adapted import AdaptedBlock
 from rskip.nn.adapting import Adaptation, adapt, adaptation
 from rskip.nn.call_check import check_calls
-from rskip.nn.hosts.host import HOSTS, AdaptedBlock, AdaptedImageBlock, Host, digest_of, register_host
 from rskip.nn.hosts.transformers_model import from_pretrained, init_missing
 from rskip.nn.residuals import LayerResiduals, Residual, Residuals, no_weight_decay
 from rskip.nn.spec_record import SpecRecord
 
 __all__ = [
-    "HOSTS",
     "AdaptedBlock",
-    "AdaptedImageBlock",
     "Adaptation",
-    "Host",
     "LayerResiduals",
     "Residual",
     "Residuals",
@@ -24,9 +21,7 @@ __all__ = [
     "adapt",
     "adaptation",
     "check_calls",
-    "digest_of",
     "from_pretrained",
     "init_missing",
     "no_weight_decay",
-    "register_host",
 ]

@@ -183,29 +183,17 @@ class Residuals(nn.Module):
         self.spec, self.features = spec, features
         self.spec_record = SpecRecord(str(spec))
         self.stack = build_stack_connection(spec, features, eps=eps)
-        built = []
+        sublayers = layers * len(positions)
+        places = []
         for layer in range(1, layers + 1):
-            residuals = {}
-            for number, (name, branch) in enumerate(positions.items(), start=1):
-                place = Place(
-                    "network" if branch == "block" else side,
-                    branch,
-                    sublayer=(layer - 1) * len(positions) + number,
-                    sublayers=layers * len(positions),
-                    layer=layer,
-                    layers=layers,
-                    other_layers=other_layers,
-                )
-                each = build_connection(spec, features, place=place, eps=eps, host_supplies=HOST_NEEDS)
-                residuals[name] = Residual(each)
-            built.append(LayerResiduals(residuals))
-        self.layers = nn.ModuleList(built)
-        _check_needs(spec, list(self.connections()), tuple(positions.values()), host_supplies)
-        for each in self.connections():
-            if "branch_gain" in each.host_needs:
-                expect_scaling(each)
-        *others, last = self.connections()
-        last.warns_unprofiled = last.needs_profile and bool(others)  # the first block's values may stay as they are
+            first = (layer - 1) * len(positions) + 1
+            places.append(
+                {
+                    name: Place("network" if branch == "block" else side, branch, number, sublayers, layer, layers, other_layers)
+                    for number, (name, branch) in enumerate(positions.items(), start=first)
+                }
+            )
+        self.layers = nn.ModuleList(build_layers(spec, features, places, eps=eps, host_supplies=host_supplies))
         self.closing_norm = None
         if closing_norm and spec.closing_norm is not None:
             self.closing_norm = build_norm(spec.closing_norm, features, eps=eps)
@@ -291,6 +279,41 @@ def no_weight_decay(model: nn.Module) -> frozenset[str]:
     return frozenset(names)
 
 
+def build_layers(
+    spec: ConnectionSpec,
+    features: int,
+    places: Sequence[Mapping[str, Place]],
+    *,
+    feature_dim: int = -1,
+    eps: float | None = None,
+    host_supplies: HostNeed | Collection[HostNeed] = (),
+) -> list[LayerResiduals]:
+    """The residual connections of each layer, at these places.
+
+    :raises SettingError: the connection needs something from the model that `host_supplies` does not name.
+    """
+    built = []
+    for layer in places:
+        residuals = {
+            name: Residual(
+                build_connection(
+                    spec, features, feature_dim=feature_dim, place=place, eps=eps, host_supplies=HOST_NEEDS
+                )
+            )
+            for name, place in layer.items()
+        }
+        built.append(LayerResiduals(residuals))
+    connections = [residual.connection for layer in built for residual in layer.children()]
+    assert all(isinstance(each, Connection) for each in connections)
+    _check_needs(spec, connections, [tuple(place.branch for place in layer.values()) for layer in places], host_supplies)
+    for each in connections:
+        if "branch_gain" in each.host_needs:
+            expect_scaling(each)
+    *others, last = connections
+    last.warns_unprofiled = last.needs_profile and bool(others)  # the first block's values may stay as they are
+    return built
+
+
 def _read_branches(branches: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     """The block position of each branch, by the branch's name."""
     named = branches if isinstance(branches, Mapping) else dict(zip(branches, branches, strict=True))
@@ -324,7 +347,7 @@ def _read_stack(stack: str | None, positions: tuple[str, ...]) -> str:
 def _check_needs(
     spec: ConnectionSpec,
     connections: Sequence[Connection],
-    positions: tuple[str, ...],
+    layers: Sequence[tuple[str, ...]],
     host_supplies: HostNeed | Collection[HostNeed],
 ) -> None:
     """Raises SettingError if the connections need something that neither the model nor this module supplies."""
@@ -336,6 +359,6 @@ def _check_needs(
         advice = f"do so and {how}, or choose another connection"
         expected = f"a model that is able to {described_needs(missing)}"
         raise SettingError.of_value("connection", str(spec), expected, advice=advice)
-    if "inner_norms" in needs and positions not in _TRANSFORMERS:
+    if "inner_norms" in needs and not all(positions in _TRANSFORMERS for positions in layers):
         expected = "branches (attention, ffn) or (attention, cross_attention, ffn), as its formula requires"
         raise SettingError.of_value("connection", str(spec), expected)

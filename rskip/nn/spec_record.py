@@ -40,7 +40,7 @@ class SpecRecord(nn.Module):
 
 
 class Moved(nn.Module):
-    """Replaces a stack's first normalisation, which is now part of a connection.
+    """Takes the place of the first normalisation that `adapt` removed, and returns its input.
 
     Its `weight` has two dimensions. Therefore a model of the library refuses an adapted model's state, even if names
     may be missing (`strict=False`, Hugging Face's `from_pretrained`). An adapted model refuses the library's state.
@@ -49,6 +49,9 @@ class Moved(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("weight", torch.zeros(1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         weight = state_dict.get(f"{prefix}weight")

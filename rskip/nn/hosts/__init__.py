@@ -1,5 +1,1 @@
-"""The blocks that `rskip.adapt` knows, one file per kind, which registers them."""
-
-from rskip.nn.hosts import bert, gpt2, llama, timm_resnet, timm_vit, torch_transformer, torchvision_resnet
-
-__all__ = ["bert", "gpt2", "llama", "timm_resnet", "timm_vit", "torch_transformer", "torchvision_resnet"]
+"""What `adapt` does in addition for models of one library."""

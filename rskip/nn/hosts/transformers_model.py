@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -16,24 +18,13 @@ from rskip.connections.attnres import DepthAttention
 from rskip.connections.linear import LinearMap
 from rskip.connections.norms import Normalisation
 from rskip.nn.branch_gain import settle
-from rskip.nn.hosts.host import AdaptedBlock, find_member
+from rskip.nn.adapted import AdaptedBlock
 from rskip.nn.residuals import Residual
 from rskip.settings.errors import SettingError
 
 SPEC = "rskip_connection"  # in a model's config
 # Modules that set their own initial values. transformers skips those that have no tensors outside their members.
 _INITIALISED = (Connection, StackConnection, Normalisation, LinearMap, DepthAttention)
-
-
-class TransformersBlock(AdaptedBlock):
-    """A block that returns a tuple state as a list, because the library would record only a tuple's first tensor."""
-
-    def enter(self, x: Any) -> State:
-        return super().enter(tuple(x) if isinstance(x, list) else x)
-
-    def leave(self, state: State) -> Any:
-        y = super().leave(state)
-        return list(y) if isinstance(y, tuple) else y
 
 
 class AdaptedModel:
@@ -114,9 +105,10 @@ def from_pretrained(kind: type, folder: Any, **settings: Any) -> Any:
     if not (os.path.isdir(folder) or re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(folder))):
         expected = "an existing folder, or a name on the Hub such as owner/model"
         raise SettingError.of_value("folder", folder, expected)
-    if not issubclass(kind, find_member("transformers.PreTrainedModel")):
-        find_class = find_member("transformers.models.auto.auto_factory._get_model_class")
-        config = settings.get("config") or find_member("transformers.AutoConfig").from_pretrained(folder, **settings)
+    transformers = import_module("transformers")
+    if not issubclass(kind, transformers.PreTrainedModel):
+        find_class = import_module("transformers.models.auto.auto_factory")._get_model_class
+        config = settings.get("config") or transformers.AutoConfig.from_pretrained(folder, **settings)
         kind = find_class(config, kind._model_mapping)  # type: ignore[attr-defined]
     return adapted_model_class(kind).from_pretrained(folder, **settings)  # type: ignore[attr-defined]
 
@@ -139,16 +131,15 @@ def check_model(model: nn.Module, spec: str) -> None:
         if type(module).__module__.partition(".")[0] == "peft":
             advice = "adapt the model first, then pass it to peft"
             raise SettingError("model", "has peft adapters, which would be saved without the connection", advice=advice)
-        if getattr(module, "is_quantized", False):
-            advice = "adapt and train it in floating point, then quantise it"
-            raise SettingError("model", f"is quantised{f' in {name}' if name else ''}", advice=advice)
 
 
 def finish(model: nn.Module, spec: str) -> None:
     """Writes the spec into the config and changes the class of each model that has adapted blocks."""
-    library_model = find_member("transformers.PreTrainedModel")
+    if "transformers" not in sys.modules:
+        return
+    library_model = sys.modules["transformers"].PreTrainedModel
     for module in list(model.modules()):
-        blocks = [each for each in module.modules() if isinstance(each, TransformersBlock)]
+        blocks = [each for each in module.modules() if isinstance(each, AdaptedBlock)]
         if not blocks or not isinstance(module, library_model):
             continue
         setattr(module.config, SPEC, spec)
@@ -156,7 +147,7 @@ def finish(model: nn.Module, spec: str) -> None:
             kind: Any = type(module)
             module.__class__ = adapted_model_class(kind)
         inner = [each for each in module.modules() if isinstance(each, library_model) and each is not module]
-        if not any(isinstance(each, TransformersBlock) for model in inner for each in model.modules()):
+        if not any(isinstance(each, AdaptedBlock) for model in inner for each in model.modules()):
             module.register_forward_hook(_leave_hidden_states, with_kwargs=True)
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from rskip.connections import StackConnection, State
-from rskip.nn.hosts.host import AdaptedBlock, AdaptedImageBlock
+from rskip.nn.adapted import AdaptedBlock
 from rskip.settings.errors import SettingError
 
 
-def leave_intermediates(model: nn.Module, spec: str) -> None:
+def finish(model: nn.Module) -> None:
     """Makes `forward_intermediates` return one tensor per block, also if the state is several tensors."""
     for module in model.modules():
         if hasattr(module, "forward_intermediates") and any(map(_joins_several, module.modules())):
@@ -59,4 +59,4 @@ def _forward_intermediates(model: Any, *args: Any, **settings: Any) -> Any:
 
 
 def _is_of_a_stack(module: nn.Module) -> bool:
-    return isinstance(module, AdaptedBlock) and not isinstance(module, AdaptedImageBlock)
+    return isinstance(module, AdaptedBlock)

@@ -1,0 +1,225 @@
+"""The classes of adapted blocks: a library's block whose additions are joins of a passage."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from rskip.connections import Connection, StackConnection, State
+from rskip.nn.residuals import LayerResiduals
+from rskip.nn.rewriting import NAME, Plan, Rewrite, rewritten
+
+
+@dataclass(frozen=True)
+class Route:
+    """How the stream enters and leaves a block.
+
+    :param position: of the stream among the arguments of its forward, and `name`, its name.
+    :param slot: its position in the block's output, if that is a tuple.
+    :param by_operand: whether each connection reads the skip from the sum's operand. Then the stream is what the
+        library computes with; otherwise it has a state of the connections.
+    :param feature_dim: 1 if the stream is a feature map (N, C, H, W). States have features last.
+    :param dims: number of the stream's dimensions.
+    """
+
+    position: int
+    name: str
+    slot: int | None
+    by_operand: bool
+    feature_dim: int
+    dims: int
+
+
+class Passage(Protocol):
+    """The way through one call of a block. The block's rewritten functions call it at the additions."""
+
+    def at(self, number: int) -> Passage:
+        """The passage, with this connection next."""
+
+    def join(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
+        """What takes the place of left + right, of which operand number `skip` is the skip."""
+
+    def inner(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
+        """What takes the place of a sum whose result goes on to another sum of the same connection."""
+
+
+class OperandPassage:
+    """Gives each connection the operands of the library's addition: y = connection(skip, f)."""
+
+    def __init__(self, connections: Sequence[Connection]) -> None:
+        self.connections, self.number = connections, 0
+        self.skip: Tensor | None = None
+
+    def at(self, number: int) -> OperandPassage:
+        self.number = number
+        return self
+
+    def inner(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
+        self.skip = right if skip else left
+        return left if skip else right
+
+    def join(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
+        if self.skip is None:
+            x, f = (right, left) if skip else (left, right)
+        else:
+            x, f, self.skip = self.skip, left + right, None
+        connection = self.connections[self.number]
+        self.number += 1
+        y = connection.after(x, f)
+        assert isinstance(y, Tensor)
+        return y
+
+
+class StatePassage:
+    """Carries the state of the connections, while the library computes with the input of each branch.
+
+    :param state: the state that the first connection gets.
+    """
+
+    def __init__(self, connections: Sequence[Connection], state: State, route: Route) -> None:
+        self.connections, self.state = connections, state
+        self.second, self.dims = route.feature_dim == 1, route.dims
+        self.number, self.is_whole = 0, True
+        self.given = self._next()
+        self.shape = self.given.shape
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the state is a tensor like the library's."""
+        return isinstance(self.state, Tensor) and self.state.dim() == self.dims
+
+    def _next(self) -> Tensor:
+        given, self.kept = self.connections[self.number].before(self.state)
+        return given.movedim(-1, 1) if self.second else given
+
+    def at(self, number: int) -> StatePassage:
+        if number != self.number:
+            raise RuntimeError(
+                f"an adapted block passed from branch {self.number} to branch {number}: run every branch for each input"
+            )
+        return self
+
+    def inner(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
+        self.is_whole = False
+        return left if skip else right
+
+    def join(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
+        f = (left if skip else right) if self.is_whole else left + right
+        self.is_whole = True
+        shape = f.shape
+        f = f.view(self.shape) if shape != self.shape else f
+        self.state = self.connections[self.number].after(self.kept, f.movedim(1, -1) if self.second else f)
+        self.number += 1
+        if self.number < len(self.connections):
+            given = self._next()
+        elif self.is_plain:
+            assert isinstance(self.state, Tensor)
+            given = self.state.movedim(-1, 1) if self.second else self.state
+        else:  # a tensor of the library's shape, which the block's output does not contain
+            return f.view(shape)
+        return given if shape == self.shape else given.reshape(shape)
+
+
+class AdaptedPart(nn.Module):
+    """A module on the way from a block to one of its additions, with rewritten methods."""
+
+    library_class: ClassVar[type[nn.Module]]
+    plan: ClassVar[Plan]
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return _new, (self.library_class, self.plan, isinstance(self, AdaptedBlock)), self.__dict__
+
+
+class AdaptedBlock(AdaptedPart):
+    """The part of an adapted block that its library does not have.
+
+    The first block of a stack opens it and the last block closes it, so the model around the blocks does not change.
+    Members: `residuals`; in the first block `spec_record`; for connections that have them, `stack` in the first or last
+    block, and `closing_norm` in the last block.
+    """
+
+    residuals: LayerResiduals
+    route: Route
+    probe: Callable[[AdaptedBlock, Tensor], Passage] | None
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        """The passage, and the arguments with the first branch's input in place of the state."""
+        route = self.route
+        named = route.name in kwargs
+        x = kwargs[route.name] if named else args[route.position]
+        if self.probe is not None:
+            passage: Any = self.probe(self, x)
+            x = passage.given
+        else:
+            connections = [residual.connection for residual in self.residuals.children()]  # type: ignore[union-attr]
+            if route.by_operand:
+                return OperandPassage(connections), args, kwargs  # type: ignore[arg-type]
+            opening: StackConnection | None = self.__dict__["opening"]
+            state = tuple(x) if isinstance(x, list) else x
+            if route.feature_dim == 1 and isinstance(x, Tensor) and x.dim() == route.dims:
+                state = x.movedim(1, -1)
+            passage = StatePassage(connections, state if opening is None else opening.enter(state), route)
+            x = passage.given
+        if named:
+            return passage, args, {**kwargs, route.name: x}
+        return passage, (*args[: route.position], x, *args[route.position + 1 :]), kwargs
+
+    def end(self, passage: Any, output: Any) -> Any:
+        """The block's output, in which a state of other form takes the place of the stream."""
+        if self.probe is not None:
+            return passage.end(output)
+        route = self.route
+        closing: StackConnection | None = self.__dict__["closing"]
+        norm = self._modules.get("closing_norm")
+        if route.by_operand or (passage.is_plain and norm is None and (closing is None or not closing.closes)):
+            return output
+        state = passage.state
+        if closing is not None:
+            state = closing.leave(state)
+            state = state if norm is None else norm(state)
+            state = state.movedim(-1, 1) if route.feature_dim == 1 else state
+        elif isinstance(state, tuple):
+            state = list(state)  # libraries record only the first tensor of a tuple
+        return replaced(output, route.slot, state)
+
+
+def replaced(output: Any, slot: int | None, stream: Any) -> Any:
+    """A block's output with another stream."""
+    return stream if slot is None else type(output)((*output[:slot], stream, *output[slot + 1 :]))
+
+
+@cache
+def adapted_class(library_class: type[nn.Module], plan: Plan, is_block: bool) -> Any:
+    """The class of an adapted block, or of a part of one, derived from the library's class.
+
+    It keeps the library's name, because libraries use it to find blocks that stay on one device or that FSDP wraps.
+    """
+    members: dict[str, Any] = {"library_class": library_class, "plan": plan}
+    for name, rewrite in plan.methods:
+        method, _ = rewritten(library_class, name, rewrite)
+        members[name] = _entered(method) if is_block and name == "forward" else method
+    members |= {"__module__": library_class.__module__, "__qualname__": library_class.__qualname__}
+    base = AdaptedBlock if is_block else AdaptedPart
+    return type(library_class.__name__, (base, library_class), members)
+
+
+def _entered(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def forward(self: AdaptedBlock, *args: Any, **kwargs: Any) -> Any:
+        passage, args, kwargs = self.begin(args, kwargs)
+        return self.end(passage, method(self, *args, _rskip_=passage, **kwargs))
+
+    assert NAME == "_rskip_"
+    return forward
+
+
+def _new(library_class: type[nn.Module], plan: Plan, is_block: bool) -> Any:
+    """An empty adapted module, which pickle fills."""
+    kind = adapted_class(library_class, plan, is_block)
+    return kind.__new__(kind)

@@ -1,0 +1,149 @@
+"""Inputs with which `adapt` runs a model once to see what it computes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+_TOKENS = 7
+
+
+def example_inputs(model: nn.Module, example: Any = None) -> Iterator[Arguments]:
+    """Arguments that the model may take, the likeliest first.
+
+    :param example: the user's own: a tensor, a tuple of arguments, or a mapping of named arguments.
+    """
+    if example is not None:
+        if isinstance(example, Mapping):
+            yield (), dict(example)
+        else:
+            yield (example if isinstance(example, tuple) else (example,)), {}
+        return
+    device, kind = _like(model)
+    make = _Maker(device, kind)
+    config = getattr(model, "config", None)
+    if config is not None and hasattr(model, "main_input_name"):
+        yield from _of_transformers(model, config, make)
+        return
+    sizes = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None) or {}
+    size = _image_size(model)
+    if isinstance(sizes, Mapping) and sizes.get("input_size"):
+        channels, *shape = sizes["input_size"]
+        if not size and not sizes.get("fixed_input_size"):
+            yield (make.floats(2, channels, 64, 64),), {}
+        yield (make.floats(2, channels, *([size, size] if size else shape)),), {}
+    count = max(1, _required(model))
+    for first in (
+        *([make.floats(2, 3, size, size)] if size else []),
+        make.tokens(2, _TOKENS),
+        *(make.floats(2, _TOKENS, width) for width in _widths(model)),
+        *(make.floats(2, channels, size, size) for size in (64, 224, 32, 28) for channels in _channels(model)),
+    ):
+        yield tuple(first.clone() if first.dtype == torch.int64 else first * (1 + each) for each in range(count)), {}
+
+
+class _Maker:
+    def __init__(self, device: torch.device, kind: torch.dtype) -> None:
+        self.device, self.kind = device, kind
+
+    def tokens(self, *shape: int, below: int = 61) -> Tensor:
+        values = torch.arange(torch.Size(shape).numel()) * 7 % max(1, min(below, 61) - 5) + min(4, max(below - 1, 0))
+        return values.view(shape).to(self.device)
+
+    def floats(self, *shape: int) -> Tensor:
+        drawn = torch.randn(shape, generator=torch.Generator().manual_seed(0), device="cpu")
+        return drawn.to(self.device, self.kind)
+
+
+def _of_transformers(model: Any, config: Any, make: _Maker) -> Iterator[Arguments]:
+    """By the name of the model's first input."""
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    vocabulary = int(getattr(text, "vocab_size", 61) or 61)
+    tokens = make.tokens(2, _TOKENS, below=vocabulary)
+    parameters = inspect.signature(model.forward).parameters
+    more: dict[str, Any] = {}
+    if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in parameters:
+        decoder = getattr(config, "decoder", None) or config
+        below = int(getattr(decoder, "vocab_size", vocabulary) or vocabulary)
+        more["decoder_input_ids"] = make.tokens(2, _TOKENS - 2, below=below)
+    if getattr(config, "add_cross_attention", False) and "encoder_hidden_states" in parameters:
+        width = getattr(config, "cross_attention_hidden_size", None) or config.hidden_size
+        more["encoder_hidden_states"] = make.floats(2, 5, int(width))
+    name = model.main_input_name
+    vision = getattr(config, "vision_config", None) or config
+    if name == "pixel_values" or (name == "input_ids" and "pixel_values" in parameters and "input_ids" not in parameters):
+        size = _pair(getattr(vision, "image_size", None) or 224)
+        channels = int(getattr(vision, "num_channels", 3) or 3)
+        images = make.floats(2, channels, *size)
+        yield (), {"pixel_values": images, **more}
+        frames = int(getattr(config, "num_frames", 0) or 0)
+        if frames:
+            yield (), {"pixel_values": make.floats(2, frames, channels, *size), **more}
+    elif name == "input_features":
+        mels = int(getattr(config, "num_mel_bins", None) or getattr(config, "feature_size", None) or 80)
+        length = 2 * int(getattr(config, "max_source_positions", 0) or 50)
+        yield (), {name: make.floats(2, mels, length), **more}
+        yield (), {name: make.floats(2, 64, mels), **more}
+    elif name == "input_values":
+        yield (), {name: make.floats(2, 2000), **more}
+        bins, length = getattr(config, "num_mel_bins", 128), getattr(config, "max_length", 1024)
+        yield (), {name: make.floats(2, int(length), int(bins)), **more}
+    elif name != "input_ids":
+        yield (), {name: make.floats(2, _TOKENS, int(getattr(config, "hidden_size", 8))), **more}
+    texts = {name if name == "input_ids" or name not in parameters else "input_ids": tokens}
+    if "pixel_values" in parameters and name == "input_ids" and "vision_config" in vars(config):
+        size = _pair(getattr(vision, "image_size", None) or 224)
+        pixels = make.floats(2, int(getattr(vision, "num_channels", 3) or 3), *size)
+        yield (), {**texts, "pixel_values": pixels, **more}
+    yield (), {**texts, **more}
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else tuple(int(each) for each in tuple(size)[-2:])  # type: ignore[return-value]
+
+
+def _image_size(model: nn.Module) -> int | None:
+    """The size of images for which patches were laid out, if the model tells it."""
+    for module in (model, getattr(model, "patch_embed", None)):
+        size = getattr(module, "image_size", None) or getattr(module, "img_size", None)
+        if isinstance(size, int) or (isinstance(size, (tuple, list)) and len(size) == 2):
+            return int(size if isinstance(size, int) else size[0])
+    return None
+
+
+def _widths(model: nn.Module) -> list[int]:
+    """The likely numbers of features of a model that takes features: those of its first normalisations and maps."""
+    found = []
+    for module in model.modules():
+        for name in ("d_model", "embed_dim", "normalized_shape", "in_features"):
+            value = getattr(module, name, None)
+            value = value[-1] if isinstance(value, (tuple, list)) and value else value
+            if isinstance(value, int) and value not in found:
+                found.append(value)
+        if len(found) > 2:
+            break
+    found += [p.shape[-1] for p in list(model.parameters())[:2] if p.dim() and p.shape[-1] not in found]
+    return found
+
+
+def _channels(model: nn.Module) -> list[int]:
+    first = next((each for each in model.modules() if isinstance(each, nn.Conv2d)), None)
+    return [first.in_channels] if first is not None else []
+
+
+def _required(model: nn.Module) -> int:
+    """The number of tensors that forward needs: its parameters without a default."""
+    forward: Callable[..., Any] = type(model).forward
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    given = list(inspect.signature(forward).parameters.values())[1:]
+    return sum(each.kind in plain and each.default is inspect.Parameter.empty for each in given)
+
+
+def _like(model: nn.Module) -> tuple[torch.device, torch.dtype]:
+    weight = next((each for each in model.parameters() if each.is_floating_point()), None)
+    return (torch.device("cpu"), torch.float32) if weight is None else (weight.device, weight.dtype)

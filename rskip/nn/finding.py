@@ -1,0 +1,469 @@
+"""Finds the residual blocks of a model in a trace: their additions, norms, branches and stacks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rskip.nn.tracing import Call, Spot, Step, Trace
+
+_ATTENTION = re.compile(r"attn|attention|mixer|mamba|ssm|rwkv|recurrent|time_mix|retention|delta|conv", re.IGNORECASE)
+_CROSS = re.compile(r"cross|enc_?dec|encoder_attn|src_attn|inter_attention", re.IGNORECASE)
+_FFN = re.compile(r"mlp|ffn|ff\b|feed_?forward|dense|expert|moe|fc|intermediate|channel_mix", re.IGNORECASE)
+_SECOND_READERS = re.compile(r"conv|batch_norm|group_norm|pool|interpolate|pad$")
+_CONTAINERS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
+
+
+class Path(NamedTuple):
+    """How a value follows from an earlier one: whether without, and whether through a linear map."""
+
+    cheap: bool
+    linear: bool
+
+
+@dataclass
+class Addition:
+    """One residual addition of a block, in one or several sums such as (x + attention) + mlp.
+
+    :param sums: each sum, and which of its two operands the skip is.
+    :param skip: the value that passes by the branch.
+    :param result: the value of the last sum.
+    :param norms: the modules in which all other readers of the skip lie, if each is a normalisation.
+    :param reads: the normalisation of the branch's input, of a module or function: `ln`, `rms`, or None.
+    :param closing: the module that alone reads the result in the block, if it is a normalisation.
+    :param branch: name of the branch.
+    """
+
+    sums: list[tuple[Step, int]]
+    skip: int
+    result: int
+    norms: list[nn.Module] = field(default_factory=list)
+    reads: str | None = None
+    closing: nn.Module | None = None
+    branch: str = "block"
+
+
+@dataclass(eq=False)
+class Block:
+    """A module whose output is its input after residual additions.
+
+    :param key: name or position of the argument that is the stream.
+    :param slot: position of the stream in the output, if that is a tuple.
+    :param keeps_skip: whether every skip is the stream itself, so that a connection's state may take its place.
+    :param ends: whether the output is the last addition's result, but for a closing normalisation.
+    :param feature_dim: -1, or 1 for feature maps (N, C, H, W).
+    :param dims: number of the stream's dimensions.
+    :param returns_input: whether the output is the input if all branches return nothing.
+    """
+
+    name: str
+    module: nn.Module
+    call: int
+    key: int | str
+    x: int
+    out: int
+    slot: int | None
+    additions: list[Addition]
+    keeps_skip: bool
+    ends: bool
+    features: int = 0
+    feature_dim: int = -1
+    crosses: bool = False
+    causal: bool = False
+
+    dims: int = 3
+    returns_input: bool = True
+
+    @property
+    def post_norm(self) -> bool:
+        return all(each.closing is not None for each in self.additions)
+
+
+@dataclass(eq=False)
+class Stack:
+    """Blocks of which each reads what the one before returned.
+
+    :param between: what the model computes with blocks' outputs on the way, as `function (file:line)`; none if it only
+        passes them on.
+    :param final: the normalisation that reads the last block's output, and no module before it does.
+    """
+
+    blocks: list[Block]
+    between: list[str] = field(default_factory=list)
+    final: nn.Module | None = None
+
+    @property
+    def name(self) -> str:
+        return self.blocks[0].name.rpartition(".")[0]
+
+
+def find_stacks(model: nn.Module, trace: Trace, wanted: Callable[[nn.Module], bool] | None = None) -> list[Stack]:
+    """The stacks of residual blocks, in the order in which the model ran them.
+
+    :param wanted: which modules may be blocks; None: each one that is not part of another block.
+    """
+    names = {id(module): name for name, module in reversed([*model.named_modules(remove_duplicate=False)])}
+    blocks = []
+    for number, call in enumerate(trace.calls):
+        if isinstance(call.module, _CONTAINERS) or call.last < 0:
+            continue
+        if wanted is None or wanted(call.module):
+            block = _read(trace, number, names[id(call.module)])
+            if block is not None:
+                blocks.append(block)
+    chosen = blocks if wanted is not None else _choose(trace, blocks)
+    for block in chosen:
+        _describe(trace, block)
+    return _join(trace, chosen)
+
+
+def _read(trace: Trace, number: int, name: str) -> Block | None:
+    """The module's call as a block, if one of its arguments is a stream."""
+    call = trace.calls[number]
+    found: list[Block] = []
+    outputs = call.gives if isinstance(call.gives, list) else [call.gives]
+    for key, x in call.reads.items():
+        if len(trace.sizes[x]) < 2:
+            continue
+        paths, depth = _paths(trace, call, trace.same[x])
+        for slot, out in enumerate(outputs):
+            if out is None:
+                continue
+            chain = _chain(trace, call, trace.same[x], trace.same[out], paths, depth)
+            if chain is not None:
+                additions, keeps, ends = chain
+                place = slot if isinstance(call.gives, list) else None
+                found.append(Block(name, call.module, number, key, x, out, place, additions, keeps, ends))
+    return max(found, key=lambda block: (block.keeps_skip, len(block.additions)), default=None)
+
+
+def _paths(trace: Trace, call: Call, x: int) -> tuple[dict[int, dict[int, Path]], dict[int, int]]:
+    """For each value that follows from x: its ancestors from x on, and the most linear maps on the way."""
+    paths: dict[int, dict[int, Path]] = {x: {}}
+    depth = {x: 0}
+    for step in trace.steps[call.first : call.last]:
+        if step.kind == "alias":
+            continue
+        through = step.kind == "linear"
+        mine: dict[int, Path] = {}
+        for read in {trace.same[each] for each in step.reads}:
+            if read not in paths:
+                continue
+            for value, path in (*paths[read].items(), (read, Path(True, False))):
+                former = mine.get(value, Path(False, False))
+                mine[value] = Path(former.cheap or (path.cheap and not through), former.linear or path.linear or through)
+        if mine:
+            deepest = max(depth[read] for each in step.reads if (read := trace.same[each]) in depth)
+            for each in step.gives:
+                if trace.same[each] == each:
+                    paths[each], depth[each] = mine, deepest + through
+    return paths, depth
+
+
+def _chain(
+    trace: Trace, call: Call, x: int, out: int, paths: dict[int, dict[int, Path]], depth: dict[int, int]
+) -> tuple[list[Addition], bool, bool] | None:
+    """The additions from x to out, if each takes up the one before; whether every skip is the stream; the end."""
+    additions: list[Addition] = []
+
+    def follows(value: int, earlier: int) -> bool:
+        return value == earlier or (value in paths and paths[value].get(earlier, Path(False, False)).cheap)
+
+    for step in trace.steps[call.first : call.last]:
+        if step.kind != "add" or len(step.reads) != 2:
+            continue
+        pair = [trace.same[each] for each in step.reads]
+        if len({trace.sizes[each].numel() for each in (*step.reads, *step.gives)}) > 1:
+            continue
+        for side in (0, 1):
+            skip, branch = pair[side], pair[1 - side]
+            path = paths.get(branch, {}).get(skip)
+            if path is not None and path.linear and not path.cheap and follows(skip, x):
+                additions.append(Addition([(step, side)], skip, step.gives[0]))
+                break
+            before = additions[-1] if additions else None
+            if before is not None and skip == before.result and branch in paths:
+                path = paths[branch].get(before.skip)
+                if path is not None and path.linear and before.result not in paths[branch]:
+                    before.sums.append((step, side))
+                    before.result = step.gives[0]
+                    break
+    keeps = bool(additions)
+    if not additions:  # a shortcut with a projection
+        for step in trace.steps[call.first : call.last]:
+            pair = [trace.same[each] for each in step.reads]
+            if step.kind == "add" and len(pair) == 2 and all(each in depth for each in pair):
+                for side in (0, 1):
+                    if depth[pair[side]] == 1 < depth[pair[1 - side]] and follows(out, step.gives[0]):
+                        additions.append(Addition([(step, side)], pair[side], step.gives[0]))
+    if not additions or len(additions) > 1 and not keeps or not follows(out, additions[-1].result):
+        return None
+    for one, other in zip(additions, additions[1:], strict=False):
+        if not follows(other.skip, one.result):
+            return None
+    last = additions[-1].result
+    return additions, keeps, out == last or paths[out][last].linear is False
+
+
+def _choose(trace: Trace, blocks: list[Block]) -> list[Block]:
+    """Of nested blocks the outer one, unless its additions are those of inner blocks of one class, as in a stage."""
+
+    def inner(block: Block) -> list[Block]:
+        call = trace.calls[block.call]
+        return [each for each in blocks if each is not block and _is_inside(trace, each.call, block.call, call)]
+
+    def sums(block: Block) -> set[int]:
+        return {id(step) for each in block.additions for step, _ in each.sums}
+
+    chosen: list[Block] = []
+
+    def choose(block: Block) -> list[Block]:
+        inside = inner(block)
+        outermost = [each for each in inside if not any(each in inner(other) for other in inside if other is not each)]
+        theirs = set().union(*map(sums, outermost)) if outermost else set()
+        kinds = {type(each.module) for each in outermost}
+        is_layer = len(kinds) == len(outermost) > 1 and all(len(each.additions) == 1 for each in outermost)
+        return [block] if is_layer or not sums(block) <= theirs else [found for each in outermost for found in choose(each)]
+
+    for block in blocks:
+        if not any(block in inner(other) for other in blocks):
+            chosen += choose(block)
+    return chosen
+
+
+def _is_inside(trace: Trace, number: int, outer: int, call: Call) -> bool:
+    return outer < number and trace.calls[number].first >= call.first and trace.calls[number].last <= call.last and (
+        _has_outer(trace, number, outer)
+    )
+
+
+def _has_outer(trace: Trace, number: int, outer: int) -> bool:
+    above = trace.calls[number].outer
+    while above is not None and above != outer:
+        above = trace.calls[above].outer
+    return above == outer
+
+
+def _describe(trace: Trace, block: Block) -> None:
+    """Adds the normalisations, the features, and the names of the branches."""
+    call = trace.calls[block.call]
+    first_readers = _readers(trace, call, trace.same[block.x], block.additions[0])
+    block.features, block.feature_dim = _features(trace, block, first_readers)
+    block.dims = len(trace.sizes[block.x])
+    if not block.keeps_skip:
+        block.features = trace.sizes[block.additions[-1].result][block.feature_dim]
+    for number, addition in enumerate(block.additions):
+        readers = _readers(trace, call, addition.skip, addition)
+        _set_norms(trace, block, addition, readers)
+        after = _readers(trace, call, addition.result, None)
+        later = block.additions[number + 1].skip if number + 1 < len(block.additions) else trace.same[block.out]
+        found = {id(module): module for step in after if (module := _norm_around(trace, block, step, addition.result))}
+        if after and len(found) == 1 and later != addition.result:
+            closing = next(iter(found.values()))
+            if all(_norm_around(trace, block, step, addition.result) for step in after):
+                addition.closing = closing
+        else:
+            block.keeps_skip = block.keeps_skip and later == addition.result
+    if any(each.closing is None for each in block.additions) and any(each.closing for each in block.additions):
+        block.keeps_skip = False
+    block.returns_input = block.keeps_skip and trace.same[block.out] == block.additions[-1].result
+    _name_branches(trace, block)
+
+
+def _readers(trace: Trace, call: Call, value: int, addition: Addition | None) -> list[Step]:
+    """The steps of a call that read a value, except for aliases and the addition itself."""
+    own = [] if addition is None else [step for step, _ in addition.sums]
+    return [
+        step
+        for step in trace.steps[call.first : call.last]
+        if step.kind != "alias" and not any(step is each for each in own) and any(trace.same[each] == value for each in step.reads)
+    ]
+
+
+def _set_norms(trace: Trace, block: Block, addition: Addition, readers: list[Step]) -> None:
+    modules = [_norm_around(trace, block, step, addition.skip) for step in readers]
+    if readers and all(module is not None for module in modules):
+        addition.norms = list({id(module): module for module in modules if module is not None}.values())
+        kinds = {norm_kind(module, block.features, block.feature_dim) for module in addition.norms}
+        addition.reads = kinds.pop() if len(kinds) == 1 else None
+    elif readers and {step.name for step in readers} <= {"rms_norm", "layer_norm"}:
+        addition.reads = "rms" if readers[0].name == "rms_norm" else "ln"
+
+
+def _norm_around(trace: Trace, block: Block, step: Step, value: int) -> nn.Module | None:
+    """The normalisation whose call reads the value in this step."""
+    for number in step.stack[step.stack.index(block.call) + 1 :]:
+        call = trace.calls[number]
+        if value in {trace.same[each] for each in call.reads.values()}:
+            return call.module if norm_kind(call.module, block.features, block.feature_dim) else None
+    return None
+
+
+def norm_kind(norm: nn.Module, features: int, feature_dim: int = -1) -> str | None:
+    """`ln` or `rms` if that is what the module computes, up to a factor and a summand per feature; otherwise None."""
+    tensors = [*norm.parameters(), *norm.buffers()]
+    if any(True for _ in norm.children()) or any(each.numel() not in (1, features) for each in tensors):
+        return None
+    kind = getattr(norm, "_rskip_kind", None)
+    return kind if kind is not None else _measured_kind(norm, features, feature_dim)
+
+
+def _measured_kind(norm: nn.Module, features: int, feature_dim: int) -> str | None:
+    trial = nn.Module.__new__(type(norm))
+    trial.__dict__ = {key: value for key, value in vars(norm).items() if "hook" not in key}
+    for key in [key for key in vars(norm) if "hook" in key]:
+        trial.__dict__[key] = type(vars(norm)[key])() if vars(norm)[key] is not None else None
+    trial._parameters = {
+        key: None if each is None else nn.Parameter(torch.full(each.shape, 0.5)) for key, each in norm._parameters.items()
+    }
+    trial._buffers = {
+        key: None if each is None else torch.full(each.shape, 0.5) for key, each in norm._buffers.items()
+    }
+    trial.training = False
+    shape = (2, 3, features) if feature_dim == -1 else (2, features, 2, 2)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    x = x + 0.5
+    with torch.no_grad():
+        try:
+            y = trial(x)
+        except Exception:  # it needs something else than x
+            return None
+        if not isinstance(y, Tensor) or y.shape != x.shape:
+            return None
+        flat, given = (each.movedim(feature_dim, -1).reshape(-1, features).float() for each in (y, x))
+        for kind, centred in (("ln", given - given.mean(-1, keepdim=True)), ("rms", given)):
+            scaled = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+            slope = (flat[0] - flat[1]) / (scaled[0] - scaled[1])
+            rest = flat - slope * scaled
+            if slope.abs().max() > 1e-3 and rest.std(0).max() < 1e-2 * slope.abs().max():
+                return kind
+    return None
+
+
+def _features(trace: Trace, block: Block, readers: Sequence[Step]) -> tuple[int, int]:
+    """The number of features, and their dimension in the stream."""
+    shape = trace.sizes[block.x]
+    for step in readers:
+        read = next(each for each in step.reads if trace.same[each] == trace.same[block.x])
+        given = trace.sizes[read]
+        if step.name == "layer_norm":
+            count = given[-1]
+        elif _SECOND_READERS.search(step.name) and len(given) > 2:
+            count = given[1]
+        else:
+            continue
+        if len(shape) > 2 and shape[1] == count and (shape[-1] != count or len(shape) == 4 and step.name != "layer_norm"):
+            return count, 1
+    return shape[-1], -1
+
+
+def _name_branches(trace: Trace, block: Block) -> None:
+    call = trace.calls[block.call]
+    others = {trace.same[value] for key, value in call.reads.items() if key != block.key}
+    modules = {id(each) for addition in block.additions for each in (*addition.norms, addition.closing)}
+    norms = {number for number, each in enumerate(trace.calls) if id(each.module) in modules}
+    numbers = {id(step): number for number, step in enumerate(trace.steps)}
+    start = call.first
+    for addition in block.additions:
+        end = max(numbers[id(step)] for step, _ in addition.sums)
+        steps = [each for each in trace.steps[start:end] if norms.isdisjoint(each.stack)]
+        start = end + 1
+        words = " ".join(_words(trace, block, steps))
+        across = any(
+            step.name in ("linear", "matmul", "multi_head_attention_forward")
+            and any(trace.same[each] in others for each in step.reads[:3])
+            for step in steps
+        )
+        mixes = bool(_ATTENTION.search(words)) or any(
+            step.name in ("scaled_dot_product_attention", "multi_head_attention_forward", "softmax") for step in steps
+        )
+        block.causal |= any(step.causal for step in steps)
+        if block.feature_dim == 1 or len(addition.sums) > 1 or (mixes and _FFN.search(words) and len(block.additions) == 1):
+            addition.branch = "block"
+        elif _CROSS.search(words) or (across and mixes):
+            addition.branch, block.crosses = "cross_attention", True
+        elif _FFN.search(words) and not any("attention" in step.name for step in steps) and not _mixes_first(words):
+            addition.branch = "ffn"
+        else:
+            addition.branch = "attention" if mixes else "ffn"
+    taken: dict[str, int] = {}
+    names = [each.branch for each in block.additions]
+    if "block" in names:
+        names = ["block"] * len(names)
+    for addition, name in zip(block.additions, names, strict=True):
+        taken[name] = taken.get(name, 0) + 1
+        addition.branch = name if taken[name] == 1 else f"{name}_{taken[name]}"
+    block.causal |= any(getattr(each, "is_causal", False) is True for each in block.module.modules())
+
+
+def _mixes_first(words: str) -> bool:
+    return bool(_ATTENTION.match(words))
+
+
+def _words(trace: Trace, block: Block, steps: Sequence[Step]) -> Iterator[str]:
+    """The classes of the block's parts that compute these steps, without repetition."""
+    seen = set()
+    names = {id(module): name for name, module in block.module.named_modules()}
+    for step in steps:
+        for number in step.stack[step.stack.index(block.call) + 1 :]:
+            module = trace.calls[number].module
+            if number not in seen and not isinstance(module, (nn.Linear, *_CONTAINERS)):
+                seen.add(number)
+                yield names.get(id(module), "").split(".")[0]
+                yield type(module).__name__
+
+
+def _join(trace: Trace, blocks: list[Block]) -> list[Stack]:
+    stacks: list[Stack] = []
+    for block in blocks:
+        last = next((each for each in reversed(stacks) if _goes_on(trace, each.blocks[-1], block)), None)
+        if last is None:
+            stacks.append(Stack([block]))
+        else:
+            last.blocks.append(block)
+    for stack in stacks:
+        _look_between(trace, stack)
+    return stacks
+
+
+def _goes_on(trace: Trace, one: Block, other: Block) -> bool:
+    """Whether a block reads what another returned, or the two stand in one container and are equally wide."""
+    if one.features != other.features or one.feature_dim != other.feature_dim or one.module is other.module:
+        return False
+    same_size = trace.sizes[one.out].numel() == trace.sizes[other.x].numel()
+    if trace.same[one.out] == trace.same[other.x]:
+        return True
+    homes = [re.sub(r"\d+", "", each.name).rpartition(".")[0] for each in (one, other)]
+    return same_size and homes[0] == homes[1] and type(one.module) is type(other.module) and one.crosses == other.crosses
+
+
+def _look_between(trace: Trace, stack: Stack) -> None:
+    """Notes what the model computes with the outputs of all blocks but the last, and the last one's normalisation."""
+    inside = {block.call for block in stack.blocks}
+    outputs = {trace.same[block.out] for block in stack.blocks[:-1]}
+    for one, other in zip(stack.blocks, stack.blocks[1:], strict=False):
+        if trace.same[one.out] != trace.same[other.x]:
+            stack.between.append(f"the input of {other.name} is not the output of {one.name}")
+    for step in trace.steps:
+        if step.kind != "alias" and inside.isdisjoint(step.stack):
+            if any(trace.same[each] in outputs for each in step.reads):
+                stack.between.append(f"{step.name} ({step.where[0]}:{step.where[1]})")
+    last = stack.blocks[-1]
+    after = {trace.same[last.out]}
+    for step in trace.steps[trace.calls[last.call].last :]:
+        if not after.intersection(trace.same[each] for each in step.reads):
+            continue
+        for number in step.stack:
+            call = trace.calls[number]
+            if after.intersection(trace.same[each] for each in call.reads.values()):
+                if norm_kind(call.module, last.features, last.feature_dim) and number not in inside:
+                    stack.final = call.module
+                    return
+        if step.kind == "linear":
+            return
+        after.update(step.gives)

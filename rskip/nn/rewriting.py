@@ -1,0 +1,429 @@
+"""Rewrites the functions of a library's block: each residual addition becomes a call of the block's connection.
+
+The new functions are the library's source with these changes:
+
+    residual + h                 ->  _rskip_.at(1).join(residual, h, 0)     (0: the first operand is the skip)
+    self.attention(h, mask)      ->  self.attention(h, mask, _rskip_=_rskip_.at(0))     on the way to an addition
+
+They keep the library's globals, closure, defaults and decorators, so what is patched later is seen.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from torch import nn
+
+from rskip.nn.tracing import Spot
+
+NAME = "_rskip_"  # the argument by which the passage through a block reaches its additions
+Place = tuple[int, int]  # line, counted from the function's first, and column in bytes: where an expression ends
+
+
+class NotRewritable(Exception):
+    """An addition can't be replaced, with the reason."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place in a function that changes.
+
+    :param end: where the expression ends, or only the line and -1 (Python 3.10).
+    :param skip: the skip's operand of a sum; None for a call on the way to one.
+    :param number: number of the connection in the block; None if it follows from another site.
+    :param inner: whether a sum's result goes on to a later sum of the same connection, so that only f remains.
+    :param called: for a call of a function, the rewritten one that takes its place; modules and methods take the argument.
+    """
+
+    end: Place
+    skip: int | None
+    number: int | None = None
+    inner: bool = False
+    called: Rewrite | None = None
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A function of a module or class, and the places in it that change."""
+
+    module: str
+    name: str
+    sites: tuple[Site, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The new methods of a class, by name."""
+
+    methods: tuple[tuple[str, Rewrite], ...]
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One function on the way from a block to an addition, with the place of its call of the next."""
+
+    owner: nn.Module | None
+    function: FunctionType
+    end: Place
+
+
+def hops(spots: Sequence[Spot], block: nn.Module) -> list[Hop]:
+    """The functions from the block's call to the sum, outermost first."""
+    found = []
+    for spot in spots:
+        function = _function_of(spot)
+        if function is not None:
+            first, last, _, column = spot.place
+            line = (last if column is not None else first) or 0
+            end = line - spot.code.co_firstlineno, -1 if column is None else column
+            found.append(Hop(spot.owner if isinstance(spot.owner, nn.Module) else None, function, end))
+        if spot.owner is block and function is not None and _is_entry(block, function):
+            return found[::-1]
+    raise NotRewritable(f"{type(block).__name__} is not called through its forward")
+
+
+def _is_entry(block: nn.Module, function: FunctionType) -> bool:
+    return leads_to(getattr(type(block), "forward", None), function.__code__) is function
+
+
+def _function_of(spot: Spot) -> FunctionType | None:
+    """The function of a frame: a method of its first argument, or a function of its module; None for wrappers."""
+    name = spot.code.co_name
+    if isinstance(spot.owner, nn.Module):
+        found = leads_to(getattr(type(spot.owner), name, None), spot.code)
+        if found is not None:
+            return found
+    return leads_to(spot.names.get(name), spot.code)
+
+
+def leads_to(function: Any, code: CodeType | None, depth: int = 0) -> FunctionType | None:
+    """The function that decorators around it wrap; the one with this code, if given."""
+    if not isinstance(function, FunctionType) or depth > 9:
+        return None
+    if function.__code__ is code:
+        return function
+    inner = [getattr(function, "__wrapped__", None), *_contents(function)]
+    found = (leads_to(each, code, depth + 1) for each in inner if each is not function)
+    return next((each for each in found if each is not None), None)
+
+
+def _contents(function: FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not set yet
+            continue
+
+
+def plans(chains: Sequence[Sequence[tuple[int, int, list[Hop]]]]) -> dict[type, Plan]:
+    """The new methods of every class on the way from blocks to their additions.
+
+    :param chains: of each block the sums: number of the connection, operand of the skip, and the way. A sum whose result
+        goes on to another sum of the connection has -1 - operand.
+    """
+    ways = [each for sums in chains for each in sums]
+    numbers: dict[tuple[Any, ...], set[int]] = {}
+    for number, _, way in ways:
+        for step in range(len(way)):
+            numbers.setdefault(_path(way, step), set()).add(number)
+    methods: dict[type, dict[str, dict[Place, Site]]] = {}
+    helpers: dict[CodeType, dict[Place, Site]] = {}
+    for number, side, way in ways:
+        for step, hop in enumerate(way):
+            mine = numbers[_path(way, step)]
+            told = step and len(numbers[_path(way, step - 1)]) == 1
+            site = Site(hop.end, None, number if len(mine) == 1 and not told else None)
+            if step == len(way) - 1:
+                site = replace(site, skip=side if side >= 0 else -1 - side, inner=side < 0)
+            elif way[step + 1].owner is None:
+                site = replace(site, called=Rewrite("", "", ()))  # completed below
+            sites = (
+                helpers.setdefault(hop.function.__code__, {})
+                if hop.owner is None
+                else methods.setdefault(type(hop.owner), {}).setdefault(hop.function.__name__, {})
+            )
+            former = sites.get(hop.end)
+            if former is not None and replace(former, number=None, called=None) != replace(site, number=None, called=None):
+                raise NotRewritable(f"{_where(hop.function, hop.end)} adds in two ways")
+            if former is not None and former.number != site.number:
+                site = replace(site, number=None)
+            sites[hop.end] = site
+    functions = {hop.function.__code__: hop.function for _, _, way in ways for hop in way}
+    following = {(hop.function.__code__, hop.end): way[step + 1] for _, _, way in ways for step, hop in enumerate(way[:-1])}
+
+    def complete(code: CodeType, sites: Mapping[Place, Site]) -> Rewrite:
+        done = []
+        for place, site in sorted(sites.items()):
+            if site.called is not None:
+                called = following[code, place].function.__code__
+                site = replace(site, called=complete(called, helpers[called]))
+            done.append(site)
+        function = functions[code]
+        return Rewrite(function.__module__, function.__qualname__, tuple(done))
+
+    return {
+        kind: Plan(tuple((name, complete(_raw(kind, name, functions).__code__, sites)) for name, sites in found.items()))
+        for kind, found in methods.items()
+    }
+
+
+def _path(way: Sequence[Hop], step: int) -> tuple[Any, ...]:
+    return tuple((type(hop.owner), hop.function.__code__, hop.end) for hop in way[: step + 1])
+
+
+def _raw(kind: type, name: str, functions: Mapping[CodeType, FunctionType]) -> FunctionType:
+    for code in functions:
+        found = leads_to(getattr(kind, name), code) if code.co_name == name else None
+        if found is not None:
+            return found
+    raise NotRewritable(f"{kind.__qualname__}.{name} is not its own")
+
+
+def changes(plan: Mapping[type, Plan]) -> Iterator[str]:
+    """The lines that change, before and after, under the names of their functions."""
+    for kind, methods in plan.items():
+        for name, rewrite in methods.methods:
+            yield from _changes(_original(inspect.getattr_static(kind, name), rewrite), rewrite)
+
+
+def _changes(raw: FunctionType, rewrite: Rewrite) -> Iterator[str]:
+    source, first = _source(raw)
+    edited, _ = _edited(source, raw, rewrite)
+    yield f"{raw.__module__}.{raw.__qualname__}"
+    for number, (old, new) in enumerate(zip(source.splitlines(), edited.splitlines(), strict=True), start=first):
+        if old != new:
+            yield f"{number:5} - {old}"
+            yield f"{number:5} + {new}"
+    for site in rewrite.sites:
+        if site.called is not None:
+            yield from _changes(_helper(raw, site.called), site.called)
+
+
+def rewritten(kind: type, name: str, rewrite: Rewrite) -> tuple[Any, FunctionType]:
+    """The new method with the old one's decorators, and without."""
+    attribute = inspect.getattr_static(kind, name)
+    raw = _original(attribute, rewrite)
+    new = _compiled(raw, rewrite)
+    return _wrapped(attribute, raw, new), new
+
+
+def _original(function: Any, rewrite: Rewrite) -> FunctionType:
+    """The function with the rewrite's name that decorators wrap."""
+    pending = [function]
+    while pending:
+        each = pending.pop(0)
+        if not isinstance(each, FunctionType):
+            continue
+        wraps = hasattr(each, "__wrapped__")
+        if not wraps and (each.__module__, each.__qualname__) == (rewrite.module, rewrite.name):
+            return each
+        pending += [getattr(each, "__wrapped__", None), *(inner for inner in _contents(each) if inner is not each)]
+    raise NotRewritable(f"{rewrite.name} of {rewrite.module} is not a function of Python")
+
+
+def _wrapped(outer: Any, raw: FunctionType, new: FunctionType) -> Any:
+    """The decorators of `raw` around `new`."""
+    if outer is raw:
+        return new
+    cells = []
+    for cell in outer.__closure__ or ():
+        content = cell.cell_contents if cell != CellType() else None
+        holds = content is not outer and leads_to(content, raw.__code__) is not None
+        cells.append(CellType(_wrapped(content, raw, new)) if holds else cell)
+    if cells == list(outer.__closure__ or ()):
+        raise NotRewritable(f"a decorator of {raw.__qualname__} is unknown")
+    made = FunctionType(outer.__code__, outer.__globals__, outer.__name__, outer.__defaults__, tuple(cells))
+    made.__kwdefaults__ = outer.__kwdefaults__
+    made.__dict__.update(outer.__dict__)
+    made.__wrapped__ = new  # type: ignore[attr-defined]
+    return made
+
+
+@cache
+def _compiled(raw: FunctionType, rewrite: Rewrite) -> FunctionType:
+    """The function with its sites changed."""
+    source, first = _source(raw)
+    edited, helpers = _edited(source, raw, rewrite)
+    filename = f"<{raw.__code__.co_filename} with connections, {raw.__qualname__} {abs(hash(rewrite)):x}>"
+    linecache.cache[filename] = (len(edited), None, edited.splitlines(keepends=True), filename)
+    tree = ast.parse(edited)
+    function = tree.body[0]
+    assert isinstance(function, ast.FunctionDef)
+    function.decorator_list, function.returns = [], None
+    arguments = function.args
+    for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
+        if each is not None:
+            each.annotation = None
+    arguments.defaults = [ast.Constant(None) for _ in arguments.defaults]
+    arguments.kw_defaults = [None if each is None else ast.Constant(None) for each in arguments.kw_defaults]
+    arguments.kwonlyargs.append(ast.arg(NAME))
+    arguments.kw_defaults.append(ast.Constant(None))
+    outside = [*raw.__code__.co_freevars, *helpers]
+    factory = ast.parse("def factory(): pass").body[0]
+    assert isinstance(factory, ast.FunctionDef)
+    factory.args.args = [ast.arg(each) for each in outside]
+    factory.body = [function, ast.Return(ast.Name(function.name, ast.Load()))]
+    module = ast.fix_missing_locations(ast.Module([factory], []))
+    names: dict[str, Any] = {}
+    future = sys.modules["__future__"].annotations.compiler_flag if "__future__" in sys.modules else 0
+    exec(compile(module, filename, "exec", flags=future, dont_inherit=True), names)
+    code = names["factory"](*outside).__code__
+    cells = dict(zip(raw.__code__.co_freevars, raw.__closure__ or (), strict=True))
+    cells |= {name: CellType(each) for name, each in helpers.items()}
+    made = FunctionType(code, raw.__globals__, raw.__name__, raw.__defaults__, tuple(cells[x] for x in code.co_freevars))
+    made.__kwdefaults__ = {**(raw.__kwdefaults__ or {}), NAME: None}
+    made.__signature__ = inspect.signature(raw)  # type: ignore[attr-defined]  # some functions count a method's arguments
+    made.__qualname__, made.__module__, made.__doc__ = raw.__qualname__, raw.__module__, raw.__doc__
+    return made
+
+
+def _source(raw: FunctionType) -> tuple[str, int]:
+    """The function's source without indentation, and the line of its `def` in it."""
+    try:
+        lines, first = inspect.getsourcelines(raw)
+    except (OSError, TypeError):
+        raise NotRewritable(f"the source of {raw.__module__}.{raw.__qualname__} is not there") from None
+    return textwrap.dedent("".join(lines)), first
+
+
+def _edited(source: str, raw: FunctionType, rewrite: Rewrite) -> tuple[str, dict[str, FunctionType]]:
+    tree = ast.parse(source).body[0]
+    if not isinstance(tree, ast.FunctionDef):
+        raise NotRewritable(f"{raw.__qualname__} is not a plain function")
+    shift = _shift(raw, source)
+    text = _Text(source)
+    helpers: dict[str, FunctionType] = {}
+    for site in rewrite.sites:
+        node = _node(tree, site, shift, raw)
+        passage = NAME if site.number is None else f"{NAME}.at({site.number})"
+        if site.skip is not None:
+            _edit_sum(text, node, passage, site)
+        else:
+            assert isinstance(node, ast.Call)
+            _edit_call(text, node, passage, site, raw, helpers)
+    return text.result(), helpers
+
+
+def _shift(raw: FunctionType, source: str) -> tuple[int, int]:
+    """The first line of the code in the source (which may begin with decorators), and the indentation taken away."""
+    lines, first = inspect.getsourcelines(raw)
+    indentation = len(lines[0]) - len(lines[0].lstrip())
+    return raw.__code__.co_firstlineno - first + 1, indentation
+
+
+def _node(tree: ast.FunctionDef, site: Site, shift: tuple[int, int], raw: FunctionType) -> Any:
+    """The expression that ends at the site."""
+    line, column = site.end[0] + shift[0], site.end[1] - shift[1]
+    found = []
+    for node in ast.walk(tree):
+        is_sum = (isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.Add)) or _is_add_call(node)
+        if is_sum if site.skip is not None else isinstance(node, ast.Call):
+            if site.end[1] >= 0 and (node.end_lineno, node.end_col_offset) == (line, column):
+                found.append(node)
+            elif site.end[1] < 0 and node.lineno <= line <= node.end_lineno:
+                found.append(node)
+    if len(found) != 1:
+        raise NotRewritable(f"{_where(raw, site.end)} has {'several sums' if found else 'no sum'} that may be meant")
+    return found[0]
+
+
+def _is_add_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("add", "add_")
+
+
+def _where(raw: FunctionType, end: Place) -> str:
+    return f"{raw.__code__.co_filename}:{raw.__code__.co_firstlineno + end[0]}"
+
+
+class _Text:
+    """A source with changes that do not overlap, by their places in bytes."""
+
+    def __init__(self, source: str) -> None:
+        self.lines = source.encode().splitlines(keepends=True)
+        self.changes: list[tuple[int, int, int, bytes]] = []
+
+    def offset(self, line: int, column: int) -> int:
+        return sum(map(len, self.lines[: line - 1])) + column
+
+    def start(self, node: Any) -> int:
+        return self.offset(node.lineno, node.col_offset)
+
+    def end(self, node: Any) -> int:
+        return self.offset(node.end_lineno, node.end_col_offset)
+
+    def between(self, start: int, end: int) -> bytes:
+        return b"".join(self.lines)[start:end]
+
+    def change(self, start: int, end: int, new: str, *, opens: bool = False) -> None:
+        """Replaces a part. At one place, what opens an outer expression comes first, and what closes it last."""
+        self.changes.append((start, end, -len(self.changes) if opens else len(self.changes), new.encode()))
+
+    def result(self) -> str:
+        text = b"".join(self.lines)
+        for start, end, _, new in sorted(self.changes, reverse=True):
+            text = text[:start] + new + text[end:]
+        return text.decode()
+
+
+def _edit_sum(text: _Text, node: Any, passage: str, site: Site) -> None:
+    join = f"{passage}.{'inner' if site.inner else 'join'}("
+    if isinstance(node, ast.BinOp):
+        left, right = text.end(node.left), text.start(node.right)
+        operator = left + _code(text.between(left, right)).index(b"+")
+        text.change(text.start(node), text.start(node), join, opens=True)
+        text.change(operator, operator + 1, ",")
+        text.change(text.end(node), text.end(node), f", {site.skip})")
+    elif isinstance(node, ast.AugAssign):
+        target = text.between(text.start(node.target), text.end(node.target)).decode()
+        between = text.between(text.end(node.target), text.start(node.value))
+        operator = text.end(node.target) + _code(between).index(b"+=")
+        text.change(operator, operator + 2, f"= {join}{target},")
+        text.change(text.end(node), text.end(node), f", {site.skip})")
+    elif len(node.args) == 2 and not node.keywords and _is_torch(node.func.value):
+        text.change(text.start(node.func), text.end(node.func), join[:-1])
+        text.change(text.end(node) - 1, text.end(node) - 1, f", {site.skip}")
+    elif len(node.args) == 1 and not node.keywords:
+        text.change(text.start(node), text.start(node), join, opens=True)
+        bracket = text.end(node.func.value) + text.between(text.end(node.func.value), text.end(node)).index(b"(")
+        text.change(text.end(node.func.value), bracket + 1, ", ")
+        text.change(text.end(node) - 1, text.end(node) - 1, f", {site.skip}")
+    else:
+        raise NotRewritable("a sum with a factor")
+
+
+def _is_torch(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "torch"
+
+
+def _code(text: bytes) -> bytes:
+    """The text with its comments blanked, so that places stay."""
+    lines = text.split(b"\n")
+    return b"\n".join(line.split(b"#")[0].ljust(len(line)) for line in lines)
+
+
+def _edit_call(
+    text: _Text, node: ast.Call, passage: str, site: Site, raw: FunctionType, helpers: dict[str, FunctionType]
+) -> None:
+    if site.called is not None:
+        name = f"{NAME}{len(helpers)}"
+        helpers[name] = _compiled(_helper(raw, site.called), site.called)
+        text.change(text.start(node.func), text.end(node.func), name)
+    last = max([text.end(each) for each in (*node.args, *(each.value for each in node.keywords))], default=None)
+    end = text.end(node) - 1
+    comma = "" if last is None or b"," in _code(text.between(last, end)) else ", "
+    text.change(end, end, f"{comma}{NAME}={passage}")
+
+
+def _helper(raw: FunctionType, rewrite: Rewrite) -> FunctionType:
+    """The function that `raw` calls by name."""
+    name = rewrite.name.rpartition(".")[2]
+    return _original(raw.__globals__.get(name, getattr(sys.modules[rewrite.module], name, None)), rewrite)
