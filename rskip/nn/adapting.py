@@ -21,7 +21,7 @@ from rskip.connections.connection import Connection, HostNeed, StackConnection
 from rskip.formulas.spec import works_on
 from rskip.nn.adapted import AdaptedBlock, AdaptedPart, Route, adapted_class
 from rskip.nn.example_inputs import example_inputs
-from rskip.nn.finding import Addition, Block, Stack, find_stacks, norm_kind
+from rskip.nn.finding import Addition, Block, Stack, find_missed, find_stacks, norm_kind
 from rskip.nn.hosts import timm_model, transformers_model
 from rskip.nn.hosts.torch_layers import turn_off_fast_path
 from rskip.nn.proving import Branch, Own, Skip, Unproven, compare, measured, undisturbed
@@ -232,6 +232,10 @@ def _found(
             problem = f"({type(model).__qualname__}) has no block whose residual additions can be found"
             raise SettingError("model", problem, advice=advice)
         _check_blocks(stacks)
+        missed = find_missed(traced, stacks) if wanted is None else None
+        if missed is not None:
+            problem = f"adds residually at {missed}, outside of what adapt takes for its blocks"
+            raise SettingError("model", problem, advice=f"name the blocks with blocks=, or {YOURSELF}")
         return run, stacks
     reason = f"{type(failed).__name__}: {str(failed).splitlines()[0][:150] if str(failed) else ''}"
     what = "does not run on example" if example is not None else "does not run on tokens, images or features"
@@ -430,15 +434,13 @@ def _reads_operand(connection: Connection, addition: Addition, spec: ConnectionS
     """Whether the state is x, and the branch reads x itself or the library's normalisation of it."""
     if not connection.passes_x:
         return False
-    slot = connection.input_slot
-    return connection.reads_x or (slot is not None and _is_kept(addition, connection, spec) and _is_only_norm(connection))
+    x = torch.randn(2, connection.features, *((2, 2) if connection.feature_dim == 1 else ()))
+    given, _ = connection.before(x)
+    return given is x or _is_kept(addition, connection, spec) and torch.equal(given, _slot(connection)(x))
 
 
-def _is_only_norm(connection: Connection) -> bool:
-    """Whether the branch's input is x but for the normalisation in the connection's slot."""
-    x = torch.randn(2, connection.features, 2, 2) if connection.feature_dim == 1 else torch.randn(2, connection.features)
-    norm = connection.get_submodule(connection.input_slot or "")
-    return torch.equal(connection.branch_input(x), norm(x))
+def _slot(connection: Connection) -> nn.Module:
+    return connection.get_submodule(connection.input_slot or "")
 
 
 def _is_kept(addition: Addition, connection: Connection, spec: ConnectionSpec) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 _TOKENS = 7
+_IDS = {"decoder_input_ids"}
 
 
 def example_inputs(model: nn.Module, example: Any = None) -> Iterator[Arguments]:
@@ -101,6 +102,10 @@ def _of_transformers(model: Any, config: Any, make: _Maker) -> Iterator[Argument
         pixels = make.floats(2, int(getattr(vision, "num_channels", 3) or 3), *size)
         yield (), {**texts, "pixel_values": pixels, **more}
     yield (), {**texts, **more}
+    if "inputs_embeds" in parameters:  # without values, as on meta, a check of tokens fails in some models
+        width = int(getattr(text, "hidden_size", None) or getattr(text, "d_model", 8))
+        decoded = {"decoder_inputs_embeds": make.floats(2, _TOKENS - 2, width)} if "decoder_input_ids" in more else {}
+        yield (), {"inputs_embeds": make.floats(2, _TOKENS, width), **more, **decoded, **dict.fromkeys(_IDS & more.keys())}
 
 
 def _pair(size: Any) -> tuple[int, int]:

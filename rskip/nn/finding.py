@@ -122,6 +122,41 @@ def find_stacks(model: nn.Module, trace: Trace, wanted: Callable[[nn.Module], bo
     return _join(trace, chosen)
 
 
+def find_missed(trace: Trace, stacks: Sequence[Stack]) -> str | None:
+    """Where a layer that contains one of the blocks adds residually outside of its blocks, as `file:line`."""
+    blocks = [block for stack in stacks for block in stack.blocks]
+    found = {id(step) for block in blocks for addition in block.additions for step, _ in addition.sums}
+    layers = {_layer_around(trace, block.call) for block in blocks} - {block.call for block in blocks}
+    for call in (trace.calls[number] for number in layers if number is not None):
+        for x in call.reads.values():
+            paths, _ = _paths(trace, call, trace.same[x])
+            for step in trace.steps[call.first : call.last]:
+                if step.kind == "add" and len(step.reads) == 2 and id(step) not in found:
+                    pair = [trace.same[each] for each in step.reads]
+                    for skip, branch in (pair, pair[::-1]):
+                        path = paths.get(branch, {}).get(skip)
+                        if path is not None and path.linear and not path.cheap:
+                            return f"{step.where[0]}:{step.where[1]}"
+    return None
+
+
+def _layer_around(trace: Trace, number: int) -> int | None:
+    """The outermost call of a list's element around this call."""
+    found, above = None, trace.calls[number].outer
+    lists = {id(each) for call in trace.calls for each in _elements(call.module)}
+    while above is not None:
+        if id(trace.calls[above].module) in lists:
+            found = above
+        above = trace.calls[above].outer
+    return found
+
+
+def _elements(module: nn.Module) -> Iterator[nn.Module]:
+    for child in module.children():
+        if isinstance(child, _CONTAINERS):
+            yield from child.children()
+
+
 def _read(trace: Trace, number: int, name: str) -> Block | None:
     """The module's call as a block, if one of its arguments is a stream."""
     call = trace.calls[number]
@@ -433,13 +468,13 @@ def _join(trace: Trace, blocks: list[Block]) -> list[Stack]:
 
 def _goes_on(trace: Trace, one: Block, other: Block) -> bool:
     """Whether a block reads what another returned, or the two stand in one container and are equally wide."""
-    if one.features != other.features or one.feature_dim != other.feature_dim or one.module is other.module:
+    if one.features != other.features or one.feature_dim != other.feature_dim or one.crosses != other.crosses:
         return False
     same_size = trace.sizes[one.out].numel() == trace.sizes[other.x].numel()
     if trace.same[one.out] == trace.same[other.x]:
         return True
     homes = [re.sub(r"\d+", "", each.name).rpartition(".")[0] for each in (one, other)]
-    return same_size and homes[0] == homes[1] and type(one.module) is type(other.module) and one.crosses == other.crosses
+    return same_size and homes[0] == homes[1] and type(one.module) is type(other.module)
 
 
 def _look_between(trace: Trace, stack: Stack) -> None:

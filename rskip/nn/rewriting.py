@@ -26,6 +26,7 @@ from torch import nn
 from rskip.nn.tracing import Spot
 
 NAME = "_rskip_"  # the argument by which the passage through a block reaches its additions
+TWIN = "_rskip_of_"  # prefix of the names of methods that take it beside the library's
 Place = tuple[int, int]  # line, counted from the function's first, and column in bytes: where an expression ends
 
 
@@ -42,6 +43,8 @@ class Site:
     :param number: number of the connection in the block; None if it follows from another site.
     :param inner: whether a sum's result goes on to a later sum of the same connection, so that only f remains.
     :param called: for a call of a function, the rewritten one that takes its place; modules and methods take the argument.
+    :param bound: whether the call is of a bound method that the function was given, such as
+        `apply_chunking_to_forward`. Such functions count the method's arguments, so its twin takes ours.
     """
 
     end: Place
@@ -49,6 +52,7 @@ class Site:
     number: int | None = None
     inner: bool = False
     called: Rewrite | None = None
+    bound: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,10 +150,14 @@ def plans(chains: Sequence[Sequence[tuple[int, int, list[Hop]]]]) -> dict[type, 
                 site = replace(site, skip=side if side >= 0 else -1 - side, inner=side < 0)
             elif way[step + 1].owner is None:
                 site = replace(site, called=Rewrite("", "", ()))  # completed below
+            else:
+                site = replace(site, bound=_is_twin(way, step + 1))
             sites = (
                 helpers.setdefault(hop.function.__code__, {})
                 if hop.owner is None
-                else methods.setdefault(type(hop.owner), {}).setdefault(hop.function.__name__, {})
+                else methods.setdefault(type(hop.owner), {}).setdefault(
+                    TWIN * _is_twin(way, step) + hop.function.__name__, {}
+                )
             )
             former = sites.get(hop.end)
             if former is not None and replace(former, number=None, called=None) != replace(site, number=None, called=None):
@@ -171,9 +179,14 @@ def plans(chains: Sequence[Sequence[tuple[int, int, list[Hop]]]]) -> dict[type, 
         return Rewrite(function.__module__, function.__qualname__, tuple(done))
 
     return {
-        kind: Plan(tuple((name, complete(_raw(kind, name, functions).__code__, sites)) for name, sites in found.items()))
+        kind: Plan(tuple((name, complete(_raw(kind, name.removeprefix(TWIN), functions).__code__, sites)) for name, sites in found.items()))
         for kind, found in methods.items()
     }
+
+
+def _is_twin(way: Sequence[Hop], step: int) -> bool:
+    """Whether a function calls a method that it was given."""
+    return step > 0 and way[step - 1].owner is None and way[step].function.__name__ != "forward"
 
 
 def _path(way: Sequence[Hop], step: int) -> tuple[Any, ...]:
@@ -192,7 +205,7 @@ def changes(plan: Mapping[type, Plan]) -> Iterator[str]:
     """The lines that change, before and after, under the names of their functions."""
     for kind, methods in plan.items():
         for name, rewrite in methods.methods:
-            yield from _changes(_original(inspect.getattr_static(kind, name), rewrite), rewrite)
+            yield from _changes(_original(inspect.getattr_static(kind, name.removeprefix(TWIN)), rewrite), rewrite)
 
 
 def _changes(raw: FunctionType, rewrite: Rewrite) -> Iterator[str]:
@@ -210,7 +223,7 @@ def _changes(raw: FunctionType, rewrite: Rewrite) -> Iterator[str]:
 
 def rewritten(kind: type, name: str, rewrite: Rewrite) -> tuple[Any, FunctionType]:
     """The new method with the old one's decorators, and without."""
-    attribute = inspect.getattr_static(kind, name)
+    attribute = inspect.getattr_static(kind, name.removeprefix(TWIN))
     raw = _original(attribute, rewrite)
     new = _compiled(raw, rewrite)
     return _wrapped(attribute, raw, new), new
@@ -281,7 +294,6 @@ def _compiled(raw: FunctionType, rewrite: Rewrite) -> FunctionType:
     cells |= {name: CellType(each) for name, each in helpers.items()}
     made = FunctionType(code, raw.__globals__, raw.__name__, raw.__defaults__, tuple(cells[x] for x in code.co_freevars))
     made.__kwdefaults__ = {**(raw.__kwdefaults__ or {}), NAME: None}
-    made.__signature__ = inspect.signature(raw)  # type: ignore[attr-defined]  # some functions count a method's arguments
     made.__qualname__, made.__module__, made.__doc__ = raw.__qualname__, raw.__module__, raw.__doc__
     return made
 
@@ -295,13 +307,13 @@ def _source(raw: FunctionType) -> tuple[str, int]:
     return textwrap.dedent("".join(lines)), first
 
 
-def _edited(source: str, raw: FunctionType, rewrite: Rewrite) -> tuple[str, dict[str, FunctionType]]:
+def _edited(source: str, raw: FunctionType, rewrite: Rewrite) -> tuple[str, dict[str, Any]]:
     tree = ast.parse(source).body[0]
     if not isinstance(tree, ast.FunctionDef):
         raise NotRewritable(f"{raw.__qualname__} is not a plain function")
     shift = _shift(raw, source)
     text = _Text(source)
-    helpers: dict[str, FunctionType] = {}
+    helpers: dict[str, Any] = {}
     for site in rewrite.sites:
         node = _node(tree, site, shift, raw)
         passage = NAME if site.number is None else f"{NAME}.at({site.number})"
@@ -411,16 +423,25 @@ def _code(text: bytes) -> bytes:
 
 
 def _edit_call(
-    text: _Text, node: ast.Call, passage: str, site: Site, raw: FunctionType, helpers: dict[str, FunctionType]
+    text: _Text, node: ast.Call, passage: str, site: Site, raw: FunctionType, helpers: dict[str, Any]
 ) -> None:
     if site.called is not None:
         name = f"{NAME}{len(helpers)}"
         helpers[name] = _compiled(_helper(raw, site.called), site.called)
         text.change(text.start(node.func), text.end(node.func), name)
+    if site.bound:
+        helpers[f"{NAME}twin"] = _twin
+        text.change(text.start(node.func), text.start(node.func), f"{NAME}twin(", opens=True)
+        text.change(text.end(node.func), text.end(node.func), ")")
     last = max([text.end(each) for each in (*node.args, *(each.value for each in node.keywords))], default=None)
     end = text.end(node) - 1
     comma = "" if last is None or b"," in _code(text.between(last, end)) else ", "
     text.change(end, end, f"{comma}{NAME}={passage}")
+
+
+def _twin(method: Any) -> Any:
+    """The method beside the library's that takes the passage."""
+    return getattr(method.__self__, TWIN + method.__name__)
 
 
 def _helper(raw: FunctionType, rewrite: Rewrite) -> FunctionType:

@@ -39,7 +39,7 @@ def _forward_intermediates(model: Any, *args: Any, **settings: Any) -> Any:
     def leave(stack: StackConnection, block: nn.Module, given: Any, state: State) -> Tensor:
         nonlocal between
         between = state
-        return stack.leave(state)
+        return stack.leave(tuple(state) if isinstance(state, list) else state)
 
     def enter(block: nn.Module, given: Any) -> Any:
         assert between is not None, "the first block of an adapted stack was removed"
