@@ -132,7 +132,8 @@ def adapt(
             alive = list(model.parameters())  # so that a new one can't take over the id of one
             turn_off_fast_path(model, undo)
             _install(found, undo, run, model)
-            _connect(model, found, spec, host_supplies, undo)
+            with torch.device("cpu"):
+                _connect(model, found, spec, host_supplies, undo)
             if not _on_meta(model):
                 _try(model, run, spec)
             undo.pop_all()
@@ -182,7 +183,8 @@ def _check(model: nn.Module) -> None:
             raise SettingError("model", f"is scripted{where}, so its source is gone", advice="adapt it, then script it")
         if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
             raise SettingError("model", f"is compiled{where}", advice="adapt it, then call torch.compile")
-        if any(not each.is_floating_point() and not each.is_complex() for each in module.parameters(recurse=False)):
+        stored = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
+        if any("weight" in key and not each.is_floating_point() and not each.is_complex() for key, each in stored):
             advice = "adapt and train it in floating point, then quantise it"
             raise SettingError("model", f"is quantised{where}", advice=advice)
 
@@ -294,8 +296,11 @@ def _install(stacks: Sequence[Stack], undo: ExitStack, run: Callable[[], Any], m
                 continue
             for mode in (model.eval, *([model.train] if kind is Skip else [])):
                 mode()
+                kind.seen.clear()
                 with torch.enable_grad():
                     run()
+                if missed := [block for stack in stacks for block in stack.blocks if id(block.module) not in kind.seen]:
+                    raise Unproven(f"{missed[0].name} does not run as a {type(missed[0].module).__name__}")
     except (NotRewritable, Unproven) as error:
         raise SettingError("model", f"has additions that can't be replaced: {error}", advice=YOURSELF) from None
     for stack in stacks:
@@ -307,6 +312,8 @@ def _change_class(module: nn.Module, kind: type, undo: ExitStack) -> None:
     if isinstance(module, AdaptedPart):
         return
     former = type(module)
+    if "forward" in vars(module) and "_old_forward" not in vars(module):
+        raise NotRewritable(f"a {former.__name__} has a forward of its own, in place of its class's")
     undo.callback(setattr, module, "__class__", former)
     module.__class__ = kind
     hooked = vars(module).get("_old_forward")  # accelerate has put a function of its own before it
@@ -434,7 +441,8 @@ def _reads_operand(connection: Connection, addition: Addition, spec: ConnectionS
     """Whether the state is x, and the branch reads x itself or the library's normalisation of it."""
     if not connection.passes_x:
         return False
-    x = torch.randn(2, connection.features, *((2, 2) if connection.feature_dim == 1 else ()))
+    kind = next((each.dtype for each in connection.parameters()), torch.float32)
+    x = torch.randn(2, connection.features, *((2, 2) if connection.feature_dim == 1 else ()), dtype=kind)
     given, _ = connection.before(x)
     return given is x or _is_kept(addition, connection, spec) and torch.equal(given, _slot(connection)(x))
 

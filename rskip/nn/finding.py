@@ -344,8 +344,8 @@ def norm_kind(norm: nn.Module, features: int, feature_dim: int = -1) -> str | No
     tensors = [*norm.parameters(), *norm.buffers()]
     if any(True for _ in norm.children()) or any(each.numel() not in (1, features) for each in tensors):
         return None
-    kind = getattr(norm, "_rskip_kind", None)
-    return kind if kind is not None else _measured_kind(norm, features, feature_dim)
+    with torch.device("cpu"):
+        return _measured_kind(norm, features, feature_dim)
 
 
 def _measured_kind(norm: nn.Module, features: int, feature_dim: int) -> str | None:
@@ -354,15 +354,14 @@ def _measured_kind(norm: nn.Module, features: int, feature_dim: int) -> str | No
     for key in [key for key in vars(norm) if "hook" in key]:
         trial.__dict__[key] = type(vars(norm)[key])() if vars(norm)[key] is not None else None
     trial._parameters = {
-        key: None if each is None else nn.Parameter(torch.full(each.shape, 0.5)) for key, each in norm._parameters.items()
+        key: None if each is None else nn.Parameter(torch.full(each.shape, 0.5, dtype=torch.float32)) for key, each in norm._parameters.items()
     }
     trial._buffers = {
-        key: None if each is None else torch.full(each.shape, 0.5) for key, each in norm._buffers.items()
+        key: None if each is None else torch.full(each.shape, 0.5, dtype=torch.float32) for key, each in norm._buffers.items()
     }
     trial.training = False
     shape = (2, 3, features) if feature_dim == -1 else (2, features, 2, 2)
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    x = x + 0.5
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32) + 0.5
     with torch.no_grad():
         try:
             y = trial(x)

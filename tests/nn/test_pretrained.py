@@ -134,6 +134,8 @@ def test_a_folder_gives_the_same_model_and_the_library_refuses_it(module, tmp_pa
             assert adaptation(loaded).spec == loaded.config.rskip_connection == spec
         half = from_pretrained(transformers.AutoModel, folder, dtype=torch.bfloat16)
         assert half(TOKENS).last_hidden_state.dtype == torch.bfloat16
+        if not adaptation(model).dropped:
+            continue  # the library then warns of the connection's tensors
         for kind in (type(build(module)), transformers.AutoModelForCausalLM, transformers.AutoModel):
             with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
                 kind.from_pretrained(folder)
@@ -163,8 +165,9 @@ def test_an_edited_config_is_refused(module, tmp_path):
 
 def test_changed_models_are_refused(module):
     quantised = build(module)
-    quantised.is_quantized = True
-    with pytest.raises(SettingError, match="is quantised in 0; adapt and train it in floating point"):
+    quantised.extra = nn.Module()
+    quantised.extra.register_buffer("qweight", torch.zeros(2, 2, dtype=torch.int32))
+    with pytest.raises(SettingError, match="is quantised in 0.extra; adapt and train it in floating point"):
         adapt(nn.Sequential(quantised), "2rskip+ln")
     wrapped = build(module)
     wrapped.adapter = type("LoraLayer", (nn.Module,), {"__module__": "peft.tuners.lora"})()
@@ -172,8 +175,8 @@ def test_changed_models_are_refused(module):
         adapt(wrapped, "2rskip+ln")
     placed = build(module)
     block = next(each for each in placed.modules() if type(each).__name__ in BLOCKS)
-    block.forward = block.forward  # as accelerate does
-    with pytest.raises(SettingError, match="replace forward of"):
+    block.forward = block.forward
+    with pytest.raises(SettingError, match="has a forward of its own"):
         adapt(placed, "2rskip+ln")
     model = adapt(build(module), "2rskip+ln")
     assert type(model).__name__ == model.__class__.__name__ in repr(model)
@@ -190,7 +193,7 @@ def test_an_encoder_and_a_decoder_are_two_stacks(tmp_path: Path):
     torch.manual_seed(0)
     model = transformers.EncoderDecoderModel(encoder=encoder, decoder=decoder).eval()
     adapt(model, "2rskip+ln")
-    assert adaptation(model).hosts == {"Bert": 3, "GPT-2": 3}
+    assert adaptation(model).blocks == {"BertLayer": 3, "GPT2Block": 3}
     expected = model(TOKENS, decoder_input_ids=TOKENS).logits
     model.save_pretrained(tmp_path)
     assert torch.equal(type(model).from_pretrained(tmp_path)(TOKENS, decoder_input_ids=TOKENS).logits, expected)
@@ -200,12 +203,3 @@ def test_an_encoder_and_a_decoder_are_two_stacks(tmp_path: Path):
 def test_a_missing_folder_is_told_without_asking_the_hub(folder):
     with pytest.raises(SettingError, match="folder is .*: expected an existing folder, or a name on the Hub such as"):
         from_pretrained(transformers.AutoModelForCausalLM, folder)
-
-
-@pytest.mark.parametrize("module", ["opt", "t5"])
-def test_other_models_are_refused(module):
-    config = transformers.AutoConfig.for_model(module, vocab_size=61, d_model=24, hidden_size=24, num_layers=1)
-    with torch.device("meta"):
-        model = transformers.AutoModel.from_config(config)
-    with pytest.raises(SettingError, match="has no block that adapt knows"):
-        adapt(model, "2rskip+ln")
