@@ -164,7 +164,7 @@ def adapt(
 def _left(stacks: Sequence[Stack]) -> Iterator[Block]:
     """The blocks that keep the library's sums, since they can't carry the connection's state."""
     for stack in stacks:
-        yield from (block for block in stack.blocks if block.module.__dict__["probe"] is Own)
+        yield from (block for block in stack.blocks if "residuals" not in block.module._modules)
 
 
 def adaptation(model: nn.Module) -> Adaptation | None:
@@ -365,6 +365,8 @@ def _connect(
                 _settle_norms(block, addition, residual.connection, spec, by_operand, removed, undo)
             _add(block.module, "residuals", as_in(block.module, layer), undo)
             block.module.__dict__["route"] = replace(block.module.__dict__["route"], by_operand=by_operand)
+            if by_operand and all(_only_adds(residual.connection) for residual in layer.children()):
+                block.module.__dict__["probe"] = Own  # in the library's order of additions
         _add(first.module, "spec_record", as_in(first.module, SpecRecord(str(spec))), undo)
         if any(True for _ in closing.parameters()):  # the block that uses them owns the parameters
             home = last if closing.closes else first
@@ -445,6 +447,13 @@ def _reads_operand(connection: Connection, addition: Addition, spec: ConnectionS
     x = torch.randn(2, connection.features, *((2, 2) if connection.feature_dim == 1 else ()), dtype=kind)
     given, _ = connection.before(x)
     return given is x or _is_kept(addition, connection, spec) and torch.equal(given, _slot(connection)(x))
+
+
+def _only_adds(connection: Connection) -> bool:
+    """Whether the connection computes x + f and nothing else, now that the library normalises."""
+    shape = 2, connection.features, *((2, 2) if connection.feature_dim == 1 else ())
+    x, f = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+    return next(connection.parameters(), None) is None and torch.equal(connection.after(x, f), x + f)  # type: ignore[arg-type]
 
 
 def _slot(connection: Connection) -> nn.Module:

@@ -121,7 +121,9 @@ class _Recorder(TorchFunctionMode):
         reads = tuple(self.value(each) for each in _tensors((*args, *kwargs.values())))
         result = function(*args, **kwargs)
         outputs = list(_tensors((result,)))
-        if not outputs or not reads:
+        if name.endswith("_as"):
+            reads = reads[:1]  # the other argument gives only its shape or type
+        if not outputs or not reads or name.endswith("_like") or name.startswith("new_"):
             return result
         kind = _kind(name, self.trace, reads, outputs)
         if kind == "alias" and self._values.get(id(outputs[0])) == reads[0]:
