@@ -26,9 +26,9 @@ from rskip.nn.hosts import timm_model, transformers_model
 from rskip.nn.hosts.torch_layers import turn_off_fast_path
 from rskip.nn.proving import Branch, Own, Skip, Unproven, compare, measured, undisturbed
 from rskip.nn.residuals import BRANCH_NAMES, LayerResiduals, build_layers
-from rskip.nn.rewriting import Hop, NotRewritable, Plan, changes, hops, plans
+from rskip.nn.rewriting import Hop, NotRewritable, Plan, changes, hops, plans, unseen
 from rskip.nn.spec_record import Moved, SpecRecord
-from rskip.nn.tracing import trace
+from rskip.nn.tracing import Trace, trace
 from rskip.settings.errors import SettingError
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -234,14 +234,35 @@ def _found(
             problem = f"({type(model).__qualname__}) has no block whose residual additions can be found"
             raise SettingError("model", problem, advice=advice)
         _check_blocks(stacks)
-        missed = find_missed(traced, stacks) if wanted is None else None
+        missed = (find_missed(traced, stacks) if wanted is None else None) or _unseen(traced, stacks)
         if missed is not None:
-            problem = f"adds residually at {missed}, outside of what adapt takes for its blocks"
-            raise SettingError("model", problem, advice=f"name the blocks with blocks=, or {YOURSELF}")
+            problem = f"has an addition at {missed} that is not part of a block that adapt found"
+            advice = f"pass an example= that runs it, name the blocks with blocks=, or {YOURSELF}"
+            raise SettingError("model", problem, advice=advice)
         return run, stacks
     reason = f"{type(failed).__name__}: {str(failed).splitlines()[0][:150] if str(failed) else ''}"
     what = "does not run on example" if example is not None else "does not run on tokens, images or features"
     raise SettingError("model", f"{what} ({reason})", advice="pass example=, arguments that it takes") from failed
+
+
+def _unseen(traced: Trace, stacks: Sequence[Stack]) -> str | None:
+    """Where a block adds to a skip under a condition that the example did not meet."""
+    ran: dict[Any, set[tuple[int, int]]] = {}
+    for step in traced.steps:
+        for spot in step.spots[:1]:
+            ran.setdefault(spot.code, set()).add(spot.end)
+    checked = set()
+    for stack in stacks:
+        for _, sums in _chains(stack):
+            for _, side, way in sums:
+                hop = way[-1]
+                key = hop.function, hop.end, type(hop.owner)
+                if key not in checked:
+                    checked.add(key)
+                    found = unseen(hop, side if side >= 0 else -1 - side, ran[hop.function.__code__])
+                    if found is not None:
+                        return found
+    return None
 
 
 def _check_blocks(stacks: Sequence[Stack]) -> None:

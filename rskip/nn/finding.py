@@ -334,8 +334,9 @@ def _norm_around(trace: Trace, block: Block, step: Step, value: int) -> nn.Modul
     """The normalisation whose call reads the value in this step."""
     for number in step.stack[step.stack.index(block.call) + 1 :]:
         call = trace.calls[number]
-        if value in {trace.same[each] for each in call.reads.values()}:
-            return call.module if norm_kind(call.module, block.features, block.feature_dim) else None
+        reads = {trace.same[each] for each in call.reads.values()}
+        if value in reads and norm_kind(call.module, block.features, block.feature_dim):
+            return call.module
     return None
 
 

@@ -15,7 +15,7 @@ import inspect
 import linecache
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import CellType, CodeType, FunctionType
@@ -86,10 +86,7 @@ def hops(spots: Sequence[Spot], block: nn.Module) -> list[Hop]:
     for spot in spots:
         function = _function_of(spot)
         if function is not None:
-            first, last, _, column = spot.place
-            line = (last if column is not None else first) or 0
-            end = line - spot.code.co_firstlineno, -1 if column is None else column
-            found.append(Hop(spot.owner if isinstance(spot.owner, nn.Module) else None, function, end))
+            found.append(Hop(spot.owner if isinstance(spot.owner, nn.Module) else None, function, spot.end))
         if spot.owner is block and function is not None and _is_entry(block, function):
             return found[::-1]
     raise NotRewritable(f"{type(block).__name__} is not called through its forward")
@@ -187,6 +184,59 @@ def plans(chains: Sequence[Sequence[tuple[int, int, list[Hop]]]]) -> dict[type, 
 def _is_twin(way: Sequence[Hop], step: int) -> bool:
     """Whether a function calls a method that it was given."""
     return step > 0 and way[step - 1].owner is None and way[step].function.__name__ != "forward"
+
+
+def unseen(hop: Hop, side: int, ran: Collection[Place]) -> str | None:
+    """Where the function of a sum has another sum of the same skip that did not run, as `file:line`.
+
+    A sum under a condition on `self` alone, or beside a part that the module lacks, can't run.
+
+    :param side: the skip's operand.
+    :param ran: the places of all sums of the function that ran.
+    """
+    function = hop.function
+    source, _ = _source(function)
+    tree = ast.parse(source).body[0]
+    if not isinstance(tree, ast.FunctionDef) or hop.end[1] < 0:  # Python 3.10 does not tell columns
+        return None
+    shift = _shift(function, source)
+    nodes = [_node(tree, Site(place, 0), shift, function) for place in ran]
+    skip = _operands(_node(tree, Site(hop.end, 0), shift, function))[side]
+    if not isinstance(skip, ast.Name):
+        return None
+    for node, tests in _under(tree, []):
+        if not _is_sum(node) or any(node is each for each in nodes):
+            continue
+        names = [each.id for each in _operands(node) if isinstance(each, ast.Name)]
+        if skip.id in names and not any(_cannot_run(test, hop.owner) for test in tests):
+            return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno - shift[0] + node.lineno}"
+    return None
+
+
+def _operands(node: Any) -> list[ast.AST]:
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.AugAssign):
+        return [node.target, node.value]
+    return node.args if _is_torch(node.func.value) else [node.func.value, *node.args]
+
+
+def _under(node: ast.AST, tests: list[ast.If]) -> Iterator[tuple[Any, list[ast.If]]]:
+    """All nodes, with the conditions above them."""
+    for child in ast.iter_child_nodes(node):
+        above = [*tests, child] if isinstance(child, ast.If) else tests
+        yield child, above
+        yield from _under(child, above)
+
+
+def _cannot_run(node: ast.If, owner: nn.Module | None) -> bool:
+    names = {each.id for each in ast.walk(node.test) if isinstance(each, ast.Name)}
+    missing = any(
+        isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == "self"
+        and not hasattr(owner, each.attr)
+        for each in ast.walk(node)
+    )
+    return names == {"self"} or (owner is not None and missing)
 
 
 def _path(way: Sequence[Hop], step: int) -> tuple[Any, ...]:
@@ -337,8 +387,7 @@ def _node(tree: ast.FunctionDef, site: Site, shift: tuple[int, int], raw: Functi
     line, column = site.end[0] + shift[0], site.end[1] - shift[1]
     found = []
     for node in ast.walk(tree):
-        is_sum = (isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.Add)) or _is_add_call(node)
-        if is_sum if site.skip is not None else isinstance(node, ast.Call):
+        if _is_sum(node) if site.skip is not None else isinstance(node, ast.Call):
             if site.end[1] >= 0 and (node.end_lineno, node.end_col_offset) == (line, column):
                 found.append(node)
             elif site.end[1] < 0 and node.lineno <= line <= node.end_lineno:
@@ -348,8 +397,10 @@ def _node(tree: ast.FunctionDef, site: Site, shift: tuple[int, int], raw: Functi
     return found[0]
 
 
-def _is_add_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("add", "add_")
+def _is_sum(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr in ("add", "add_")
+    return isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.Add)
 
 
 def _where(raw: FunctionType, end: Place) -> str:

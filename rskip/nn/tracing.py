@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import islice
 from types import CodeType, FrameType
 from typing import Any
 
@@ -34,13 +35,14 @@ _TORCHS_OWN = ("/torch/nn/modules/module.py", "/torch/_tensor.py", "/torch/overr
 class Spot:
     """Where a function of the model called another: its code, its first argument, and the place in its source.
 
-    :param place: first line, last line, first column, last column (columns are None in Python 3.10).
+    :param end: where the call ends: the line, counted from the function's first, and the column in bytes. In Python 3.10
+        a line of it, and -1.
     """
 
     code: CodeType
     owner: Any
     names: Mapping[str, Any]
-    place: tuple[int | None, int | None, int | None, int | None]
+    end: tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,12 +196,13 @@ def _spots() -> Iterator[Spot]:
         code = frame.f_code
         if not code.co_filename.endswith(_TORCHS_OWN):
             owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
-            yield Spot(code, owner, frame.f_globals, _place(frame))
+            yield Spot(code, owner, frame.f_globals, _end(frame))
         frame = frame.f_back
 
 
-def _place(frame: FrameType) -> tuple[int | None, int | None, int | None, int | None]:
+def _end(frame: FrameType) -> tuple[int, int]:
+    first = frame.f_code.co_firstlineno
     if sys.version_info < (3, 11):
-        return frame.f_lineno, frame.f_lineno, None, None
-    positions = list(frame.f_code.co_positions())
-    return positions[frame.f_lasti // 2]
+        return frame.f_lineno - first, -1
+    _, last, _, column = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+    return (last or 0) - first, column or 0
