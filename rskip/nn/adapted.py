@@ -49,7 +49,16 @@ class Passage(Protocol):
         """What takes the place of a sum whose result goes on to another sum of the same connection."""
 
 
-class OperandPassage:
+class _Passage:
+    def unseen(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
+        """Takes the place of a sum that did not run on the example."""
+        raise RuntimeError(
+            "an adapted block got an argument with which adapt did not run it, so an addition of it is unknown: pass "
+            "adapt an example= with this argument"
+        )
+
+
+class OperandPassage(_Passage):
     """Gives each connection the operands of the library's addition: y = connection(skip, f)."""
 
     def __init__(self, connections: Sequence[Connection]) -> None:
@@ -76,7 +85,7 @@ class OperandPassage:
         return y
 
 
-class StatePassage:
+class StatePassage(_Passage):
     """Carries the state of the connections, while the library computes with the input of each branch.
 
     :param state: the state that the first connection gets.

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import groupby
 from os.path import commonprefix
+from types import CodeType
 from typing import Any, TypeVar
 
 import torch
@@ -33,6 +34,7 @@ from rskip.settings.errors import SettingError
 
 Model = TypeVar("Model", bound=nn.Module)
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
+Guards = dict[CodeType, set[tuple[int, int]]]
 YOURSELF = "put the connections into the blocks yourself (docs/own_model.md)"  # the advice for what `adapt` refuses
 
 
@@ -123,15 +125,15 @@ def adapt(
     transformers_model.check_model(model, str(spec))
     wanted = _wanted(model, blocks)
     with undisturbed(model), torch.autocast("cpu", enabled=False):
-        run, found = _found(model, example, wanted)
+        run, found, guards = _found(model, example, wanted)
         if dry_run:
-            print("\n".join(changes(_plans(found))))
+            print("\n".join(changes(_plans(found, guards))))
             return model
         before = {name: id(each) for name, each in model.named_parameters()}
         with ExitStack() as undo:
             alive = list(model.parameters())  # so that a new one can't take over the id of one
             turn_off_fast_path(model, undo)
-            _install(found, undo, run, model)
+            _install(found, _plans(found, guards), undo, run, model)
             with torch.device("cpu"):
                 _connect(model, found, spec, host_supplies, undo)
             if not _on_meta(model):
@@ -209,8 +211,8 @@ def _wanted(model: nn.Module, blocks: Any) -> Callable[[nn.Module], bool] | None
 
 def _found(
     model: nn.Module, example: Any, wanted: Callable[[nn.Module], bool] | None
-) -> tuple[Callable[[], Any], list[Stack]]:
-    """A run of the model, and its stacks of blocks.
+) -> tuple[Callable[[], Any], list[Stack], Guards]:
+    """A run of the model, its stacks of blocks, and the sums that must not run.
 
     :raises SettingError: the model takes none of the examples, or has no residual block.
     """
@@ -234,35 +236,39 @@ def _found(
             problem = f"({type(model).__qualname__}) has no block whose residual additions can be found"
             raise SettingError("model", problem, advice=advice)
         _check_blocks(stacks)
-        missed = (find_missed(traced, stacks) if wanted is None else None) or _unseen(traced, stacks)
+        missed, guards = _unseen(traced, stacks)
+        missed = missed or (find_missed(traced, stacks) if wanted is None else None)
         if missed is not None:
             problem = f"has an addition at {missed} that is not part of a block that adapt found"
             advice = f"pass an example= that runs it, name the blocks with blocks=, or {YOURSELF}"
             raise SettingError("model", problem, advice=advice)
-        return run, stacks
+        return run, stacks, guards
     reason = f"{type(failed).__name__}: {str(failed).splitlines()[0][:150] if str(failed) else ''}"
     what = "does not run on example" if example is not None else "does not run on tokens, images or features"
     raise SettingError("model", f"{what} ({reason})", advice="pass example=, arguments that it takes") from failed
 
 
-def _unseen(traced: Trace, stacks: Sequence[Stack]) -> str | None:
-    """Where a block adds to a skip under a condition that the example did not meet."""
-    ran: dict[Any, set[tuple[int, int]]] = {}
+def _unseen(traced: Trace, stacks: Sequence[Stack]) -> tuple[str | None, Guards]:
+    """Where a block adds to a skip under a condition that the example did not meet, and the places for guards."""
+    ran: dict[CodeType, set[tuple[int, int]]] = {}
     for step in traced.steps:
         for spot in step.spots[:1]:
             ran.setdefault(spot.code, set()).add(spot.end)
+    guards: Guards = {}
     checked = set()
     for stack in stacks:
         for _, sums in _chains(stack):
             for _, side, way in sums:
                 hop = way[-1]
-                key = hop.function, hop.end, type(hop.owner)
-                if key not in checked:
-                    checked.add(key)
-                    found = unseen(hop, side if side >= 0 else -1 - side, ran[hop.function.__code__])
-                    if found is not None:
-                        return found
-    return None
+                code = hop.function.__code__
+                if (code, hop.end, type(hop.owner)) in checked:
+                    continue
+                checked.add((code, hop.end, type(hop.owner)))
+                for where, place in unseen(hop, side if side >= 0 else -1 - side, ran[code]):
+                    if place is None:
+                        return where, {}
+                    guards.setdefault(code, set()).add(place)
+    return None, guards
 
 
 def _check_blocks(stacks: Sequence[Stack]) -> None:
@@ -285,19 +291,20 @@ def _chains(stack: Stack) -> Iterator[tuple[Block, list[tuple[int, int, list[Hop
         yield block, sums
 
 
-def _plans(stacks: Sequence[Stack]) -> dict[type, Plan]:
+def _plans(stacks: Sequence[Stack], guards: Guards) -> dict[type, Plan]:
     try:
-        return plans([chain for stack in stacks for _, chain in _chains(stack)])
+        return plans([chain for stack in stacks for _, chain in _chains(stack)], guards)
     except NotRewritable as error:
         raise SettingError("model", f"has additions that can't be replaced: {error}", advice=YOURSELF) from None
 
 
-def _install(stacks: Sequence[Stack], undo: ExitStack, run: Callable[[], Any], model: nn.Module) -> None:
+def _install(
+    stacks: Sequence[Stack], plan: Mapping[type, Plan], undo: ExitStack, run: Callable[[], Any], model: nn.Module
+) -> None:
     """Gives blocks and their parts the new methods, and proves them.
 
     :raises SettingError: the blocks can't be rewritten, or a probe fails.
     """
-    plan = _plans(stacks)
     watched = [each for stack in stacks for each in stack.blocks[0].module.parameters()]
     proves = not _on_meta(model)
     try:

@@ -44,7 +44,7 @@ class Own:
     def join(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
         return left + right
 
-    inner = join
+    inner = unseen = join
 
     def end(self, output: Any) -> Any:
         return output

@@ -45,6 +45,7 @@ class Site:
     :param called: for a call of a function, the rewritten one that takes its place; modules and methods take the argument.
     :param bound: whether the call is of a bound method that the function was given, such as
         `apply_chunking_to_forward`. Such functions count the method's arguments, so its twin takes ours.
+    :param guards: whether the sum did not run on the example, so that it raises an error instead.
     """
 
     end: Place
@@ -53,6 +54,7 @@ class Site:
     inner: bool = False
     called: Rewrite | None = None
     bound: bool = False
+    guards: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,11 +127,14 @@ def _contents(function: FunctionType) -> Iterator[Any]:
             continue
 
 
-def plans(chains: Sequence[Sequence[tuple[int, int, list[Hop]]]]) -> dict[type, Plan]:
+def plans(
+    chains: Sequence[Sequence[tuple[int, int, list[Hop]]]], guards: Mapping[CodeType, Collection[Place]]
+) -> dict[type, Plan]:
     """The new methods of every class on the way from blocks to their additions.
 
     :param chains: of each block the sums: number of the connection, operand of the skip, and the way. A sum whose result
         goes on to another sum of the connection has -1 - operand.
+    :param guards: the places of sums that did not run, by their functions.
     """
     ways = [each for sums in chains for each in sums]
     numbers: dict[tuple[Any, ...], set[int]] = {}
@@ -156,6 +161,8 @@ def plans(chains: Sequence[Sequence[tuple[int, int, list[Hop]]]]) -> dict[type, 
                     TWIN * _is_twin(way, step) + hop.function.__name__, {}
                 )
             )
+            for place in guards.get(hop.function.__code__, ()):
+                sites[place] = Site(place, 0, guards=True)
             former = sites.get(hop.end)
             if former is not None and replace(former, number=None, called=None) != replace(site, number=None, called=None):
                 raise NotRewritable(f"{_where(hop.function, hop.end)} adds in two ways")
@@ -186,10 +193,11 @@ def _is_twin(way: Sequence[Hop], step: int) -> bool:
     return step > 0 and way[step - 1].owner is None and way[step].function.__name__ != "forward"
 
 
-def unseen(hop: Hop, side: int, ran: Collection[Place]) -> str | None:
-    """Where the function of a sum has another sum of the same skip that did not run, as `file:line`.
+def unseen(hop: Hop, side: int, ran: Collection[Place]) -> Iterator[tuple[str, Place | None]]:
+    """Other sums of the same skip in a sum's function that did not run: `file:line`, and where a guard may take its place.
 
-    A sum under a condition on `self` alone, or beside a part that the module lacks, can't run.
+    A sum under a condition on `self` alone, or beside a part that the module lacks, can't run. One for an optional
+    argument, `if encoder_hidden_states is not None`, may get a guard.
 
     :param side: the skip's operand.
     :param ran: the places of all sums of the function that ran.
@@ -198,19 +206,33 @@ def unseen(hop: Hop, side: int, ran: Collection[Place]) -> str | None:
     source, _ = _source(function)
     tree = ast.parse(source).body[0]
     if not isinstance(tree, ast.FunctionDef) or hop.end[1] < 0:  # Python 3.10 does not tell columns
-        return None
+        return
     shift = _shift(function, source)
     nodes = [_node(tree, Site(place, 0), shift, function) for place in ran]
     skip = _operands(_node(tree, Site(hop.end, 0), shift, function))[side]
     if not isinstance(skip, ast.Name):
-        return None
+        return
     for node, tests in _under(tree, []):
         if not _is_sum(node) or any(node is each for each in nodes):
             continue
         names = [each.id for each in _operands(node) if isinstance(each, ast.Name)]
         if skip.id in names and not any(_cannot_run(test, hop.owner) for test in tests):
-            return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno - shift[0] + node.lineno}"
-    return None
+            where = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno - shift[0] + node.lineno}"
+            place = node.end_lineno - shift[0], node.end_col_offset + shift[1]
+            yield where, place if any(_is_given(test, function) for test in tests) else None
+
+
+def _is_given(node: ast.If, function: FunctionType) -> bool:
+    """Whether the condition is that an argument is given: `name is not None`, alone or with others."""
+    arguments = function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount]
+    tests = node.test.values if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And) else [node.test]
+    return any(
+        isinstance(test, ast.Compare)
+        and isinstance(test.left, ast.Name)
+        and test.left.id in arguments
+        and isinstance(test.ops[0], ast.IsNot)
+        for test in tests
+    )
 
 
 def _operands(node: Any) -> list[ast.AST]:
@@ -438,7 +460,7 @@ class _Text:
 
 
 def _edit_sum(text: _Text, node: Any, passage: str, site: Site) -> None:
-    join = f"{passage}.{'inner' if site.inner else 'join'}("
+    join = f"{passage}.{'unseen' if site.guards else 'inner' if site.inner else 'join'}("
     if isinstance(node, ast.BinOp):
         left, right = text.end(node.left), text.start(node.right)
         operator = left + _code(text.between(left, right)).index(b"+")
