@@ -123,7 +123,7 @@ setup(
         "dev": [
             "pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "mypy", "types-PyYAML", "selenium",
             "httpx", "libretranslatepy",  # clients of `rskip serve`
-            "timm==1.0.31", "transformers==5.24.0",  # rskip.adapt was tested with these and refuses other versions
+            "timm==1.0.31", "transformers==5.24.0",  # models of libraries for rskip.adapt
         ],
         "docs": ["sphinx>=8.1", "myst-parser>=4", "furo", "sphinx-design>=0.6"],
         "release": ["build", "twine"],

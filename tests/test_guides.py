@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from rskip.formulas import registry
-from rskip.nn.hosts import host
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "checkpoints/multi30k_en_de/2rskip_ln"
@@ -46,7 +45,6 @@ def test_python_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.Monk
         image.new("RGB", (96, 64), "green").save(tmp_path / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_families", dict(registry._families))  # a guide registers a connection
-    monkeypatch.setattr(host, "HOSTS", dict(host.HOSTS))  # and another one a host
     text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
     scope: dict[str, object] = {"__name__": "guide"}
     for block in re.finditer(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from rskip.connections import Connection, StackConnection, State
 from rskip.nn.residuals import LayerResiduals
-from rskip.nn.rewriting import NAME, Plan, Rewrite, rewritten
+from rskip.nn.rewriting import NAME, Plan, rewritten
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from os.path import commonprefix
@@ -44,8 +44,8 @@ class Adaptation:
 
     :param spec: the connection.
     :param blocks: the classes of the blocks that were adapted, and how many of each.
-    :param stacks: name, number and class of the blocks and branches of each stack, such as `h: 12 × GPT2Block (attention,
-        ffn)`.
+    :param stacks: of each stack the container's name, the blocks' number and class, and the branches, such as
+        `h: 12 × GPT2Block (attention, ffn)`.
     :param own: the connection that the model had, such as `prenorm+ln`; None if its blocks differ.
     :param kept: parameters that were kept under another name, new name to old name.
     :param new: names of parameters that the model did not have. They have the family's initial values.
@@ -124,7 +124,7 @@ def adapt(
     _check(model)
     transformers_model.check_model(model, str(spec))
     wanted = _wanted(model, blocks)
-    with undisturbed(model), torch.autocast("cpu", enabled=False):
+    with undisturbed(model), _as_mistakes():
         run, found, guards = _found(model, example, wanted)
         if dry_run:
             print("\n".join(changes(_plans(found, guards))))
@@ -200,7 +200,8 @@ def _wanted(model: nn.Module, blocks: Any) -> Callable[[nn.Module], bool] | None
             container = model.get_submodule(blocks)
         except AttributeError:
             known = [name for name, each in model.named_modules() if isinstance(each, (nn.ModuleList, nn.Sequential))]
-            raise SettingError.of_value("blocks", blocks, f"a module of the model, such as {', '.join(known[:5])}") from None
+            expected = f"a module of the model, such as {', '.join(known[:5])}"
+            raise SettingError.of_value("blocks", blocks, expected) from None
         ids = {id(each) for each in container.children()}
         return lambda module: id(module) in ids
     kinds = (blocks,) if isinstance(blocks, type) else tuple(blocks)
@@ -292,9 +293,15 @@ def _chains(stack: Stack) -> Iterator[tuple[Block, list[tuple[int, int, list[Hop
 
 
 def _plans(stacks: Sequence[Stack], guards: Guards) -> dict[type, Plan]:
+    return plans([chain for stack in stacks for _, chain in _chains(stack)], guards)
+
+
+@contextmanager
+def _as_mistakes() -> Iterator[None]:
+    """Turns what rewriting and the probes found into an error for the user."""
     try:
-        return plans([chain for stack in stacks for _, chain in _chains(stack)], guards)
-    except NotRewritable as error:
+        yield
+    except (NotRewritable, Unproven) as error:
         raise SettingError("model", f"has additions that can't be replaced: {error}", advice=YOURSELF) from None
 
 
@@ -307,30 +314,27 @@ def _install(
     """
     watched = [each for stack in stacks for each in stack.blocks[0].module.parameters()]
     proves = not _on_meta(model)
-    try:
-        expected = measured(model, run, watched) if proves else []
+    expected = measured(model, run, watched) if proves else []
+    for stack in stacks:
+        for block, sums in _chains(stack):
+            parts = {id(hop.owner): hop.owner for *_, way in sums for hop in way if hop.owner is not None}
+            for part in parts.values():
+                _change_class(part, adapted_class(type(part), plan[type(part)], part is block.module), undo)
+            _route(block, undo)
+    for kind in (Own, Skip, Branch) if proves else ():
         for stack in stacks:
-            for block, sums in _chains(stack):
-                parts = {id(hop.owner): hop.owner for *_, way in sums for hop in way if hop.owner is not None}
-                for part in parts.values():
-                    _change_class(part, adapted_class(type(part), plan[type(part)], part is block.module), undo)
-                _route(block, undo)
-        for kind in (Own, Skip, Branch) if proves else ():
-            for stack in stacks:
-                for block in stack.blocks:
-                    block.module.__dict__["probe"] = kind
-            if kind is Own:
-                compare(measured(model, run, watched), expected)
-                continue
-            for mode in (model.eval, *([model.train] if kind is Skip else [])):
-                mode()
-                kind.seen.clear()
-                with torch.enable_grad():
-                    run()
-                if missed := [block for stack in stacks for block in stack.blocks if id(block.module) not in kind.seen]:
-                    raise Unproven(f"{missed[0].name} does not run as a {type(missed[0].module).__name__}")
-    except (NotRewritable, Unproven) as error:
-        raise SettingError("model", f"has additions that can't be replaced: {error}", advice=YOURSELF) from None
+            for block in stack.blocks:
+                block.module.__dict__["probe"] = kind
+        if kind is Own:
+            compare(measured(model, run, watched), expected)
+            continue
+        for mode in (model.eval, *([model.train] if kind is Skip else [])):
+            mode()
+            kind.seen.clear()
+            with torch.enable_grad():
+                run()
+            if missed := [block for stack in stacks for block in stack.blocks if id(block.module) not in kind.seen]:
+                raise Unproven(f"{missed[0].name} does not run as a {type(missed[0].module).__name__}")
     for stack in stacks:
         for block in stack.blocks:
             block.module.__dict__["probe"] = None

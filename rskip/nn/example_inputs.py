@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 _TOKENS = 7
-_IDS = {"decoder_input_ids"}
 
 
 def example_inputs(model: nn.Module, example: Any = None) -> Iterator[Arguments]:
@@ -77,7 +76,7 @@ def _of_transformers(model: Any, config: Any, make: _Maker) -> Iterator[Argument
         more["encoder_hidden_states"] = make.floats(2, 5, int(width))
     name = model.main_input_name
     vision = getattr(config, "vision_config", None) or config
-    if name == "pixel_values" or (name == "input_ids" and "pixel_values" in parameters and "input_ids" not in parameters):
+    if name == "pixel_values" or (name == "input_ids" not in parameters and "pixel_values" in parameters):
         size = _pair(getattr(vision, "image_size", None) or 224)
         channels = int(getattr(vision, "num_channels", 3) or 3)
         images = make.floats(2, channels, *size)
@@ -104,8 +103,9 @@ def _of_transformers(model: Any, config: Any, make: _Maker) -> Iterator[Argument
     yield (), {**texts, **more}
     if "inputs_embeds" in parameters:  # without values, as on meta, a check of tokens fails in some models
         width = int(getattr(text, "hidden_size", None) or getattr(text, "d_model", 8))
-        decoded = {"decoder_inputs_embeds": make.floats(2, _TOKENS - 2, width)} if "decoder_input_ids" in more else {}
-        yield (), {"inputs_embeds": make.floats(2, _TOKENS, width), **more, **decoded, **dict.fromkeys(_IDS & more.keys())}
+        if more.pop("decoder_input_ids", None) is not None:
+            more["decoder_inputs_embeds"] = make.floats(2, _TOKENS - 2, width)
+        yield (), {"inputs_embeds": make.floats(2, _TOKENS, width), **more}
 
 
 def _pair(size: Any) -> tuple[int, int]:

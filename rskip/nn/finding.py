@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from rskip.nn.tracing import Call, Spot, Step, Trace
+from rskip.nn.tracing import Call, Step, Trace
 
 _ATTENTION = re.compile(r"attn|attention|mixer|mamba|ssm|rwkv|recurrent|time_mix|retention|delta|conv", re.IGNORECASE)
 _CROSS = re.compile(r"cross|enc_?dec|encoder_attn|src_attn|inter_attention", re.IGNORECASE)
@@ -190,8 +191,8 @@ def _paths(trace: Trace, call: Call, x: int) -> tuple[dict[int, dict[int, Path]]
             if read not in paths:
                 continue
             for value, path in (*paths[read].items(), (read, Path(True, False))):
-                former = mine.get(value, Path(False, False))
-                mine[value] = Path(former.cheap or (path.cheap and not through), former.linear or path.linear or through)
+                cheap, linear = mine.get(value, (False, False))
+                mine[value] = Path(cheap or (path.cheap and not through), linear or path.linear or through)
         if mine:
             deepest = max(depth[read] for each in step.reads if (read := trace.same[each]) in depth)
             for each in step.gives:
@@ -263,7 +264,9 @@ def _choose(trace: Trace, blocks: list[Block]) -> list[Block]:
         theirs = set().union(*map(sums, outermost)) if outermost else set()
         kinds = {type(each.module) for each in outermost}
         is_layer = len(kinds) == len(outermost) > 1 and all(len(each.additions) == 1 for each in outermost)
-        return [block] if is_layer or not sums(block) <= theirs else [found for each in outermost for found in choose(each)]
+        if is_layer or not sums(block) <= theirs:
+            return [block]
+        return [found for each in outermost for found in choose(each)]
 
     for block in blocks:
         if not any(block in inner(other) for other in blocks):
@@ -313,11 +316,8 @@ def _describe(trace: Trace, block: Block) -> None:
 def _readers(trace: Trace, call: Call, value: int, addition: Addition | None) -> list[Step]:
     """The steps of a call that read a value, except for aliases and the addition itself."""
     own = [] if addition is None else [step for step, _ in addition.sums]
-    return [
-        step
-        for step in trace.steps[call.first : call.last]
-        if step.kind != "alias" and not any(step is each for each in own) and any(trace.same[each] == value for each in step.reads)
-    ]
+    steps = [each for each in trace.steps[call.first : call.last] if each.kind != "alias" and each not in own]
+    return [step for step in steps if any(trace.same[each] == value for each in step.reads)]
 
 
 def _set_norms(trace: Trace, block: Block, addition: Addition, readers: list[Step]) -> None:
@@ -350,16 +350,12 @@ def norm_kind(norm: nn.Module, features: int, feature_dim: int = -1) -> str | No
 
 
 def _measured_kind(norm: nn.Module, features: int, feature_dim: int) -> str | None:
-    trial = nn.Module.__new__(type(norm))
-    trial.__dict__ = {key: value for key, value in vars(norm).items() if "hook" not in key}
-    for key in [key for key in vars(norm) if "hook" in key]:
-        trial.__dict__[key] = type(vars(norm)[key])() if vars(norm)[key] is not None else None
-    trial._parameters = {
-        key: None if each is None else nn.Parameter(torch.full(each.shape, 0.5, dtype=torch.float32)) for key, each in norm._parameters.items()
-    }
-    trial._buffers = {
-        key: None if each is None else torch.full(each.shape, 0.5, dtype=torch.float32) for key, each in norm._buffers.items()
-    }
+    trial = copy.copy(norm)
+    for name in [each for each in vars(norm) if each.endswith("_hooks")]:
+        trial.__dict__[name] = type(vars(norm)[name])()
+    for name in ("_parameters", "_buffers"):
+        given = {key: None if each is None else _halves(each) for key, each in vars(norm)[name].items()}
+        trial.__dict__[name] = given
     trial.training = False
     shape = (2, 3, features) if feature_dim == -1 else (2, features, 2, 2)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32) + 0.5
@@ -380,6 +376,10 @@ def _measured_kind(norm: nn.Module, features: int, feature_dim: int) -> str | No
     return None
 
 
+def _halves(tensor: Tensor) -> nn.Parameter:
+    return nn.Parameter(torch.full(tensor.shape, 0.5, dtype=torch.float32), requires_grad=False)
+
+
 def _features(trace: Trace, block: Block, readers: Sequence[Step]) -> tuple[int, int]:
     """The number of features, and their dimension in the stream."""
     shape = trace.sizes[block.x]
@@ -392,7 +392,8 @@ def _features(trace: Trace, block: Block, readers: Sequence[Step]) -> tuple[int,
             count = given[1]
         else:
             continue
-        if len(shape) > 2 and shape[1] == count and (shape[-1] != count or len(shape) == 4 and step.name != "layer_norm"):
+        is_map = len(shape) == 4 and step.name != "layer_norm"
+        if len(shape) > 2 and shape[1] == count and (shape[-1] != count or is_map):
             return count, 1
     return shape[-1], -1
 
@@ -418,7 +419,8 @@ def _name_branches(trace: Trace, block: Block) -> None:
             step.name in ("scaled_dot_product_attention", "multi_head_attention_forward", "softmax") for step in steps
         )
         block.causal |= any(step.causal for step in steps)
-        if block.feature_dim == 1 or len(addition.sums) > 1 or (mixes and _FFN.search(words) and len(block.additions) == 1):
+        is_both = mixes and _FFN.search(words) and len(block.additions) == 1
+        if block.feature_dim == 1 or len(addition.sums) > 1 or is_both:
             addition.branch = "block"
         elif _CROSS.search(words) or (across and mixes):
             addition.branch, block.crosses = "cross_attention", True
@@ -485,9 +487,9 @@ def _look_between(trace: Trace, stack: Stack) -> None:
         if trace.same[one.out] != trace.same[other.x]:
             stack.between.append(f"the input of {other.name} is not the output of {one.name}")
     for step in trace.steps:
-        if step.kind != "alias" and inside.isdisjoint(step.stack):
-            if any(trace.same[each] in outputs for each in step.reads):
-                stack.between.append(f"{step.name} ({step.where[0]}:{step.where[1]})")
+        passes = step.kind == "alias" or not inside.isdisjoint(step.stack)
+        if not passes and any(trace.same[each] in outputs for each in step.reads):
+            stack.between.append(f"{step.name} ({step.where[0]}:{step.where[1]})")
     last = stack.blocks[-1]
     after = {trace.same[last.out]}
     for step in trace.steps[trace.calls[last.call].last :]:
@@ -495,10 +497,10 @@ def _look_between(trace: Trace, stack: Stack) -> None:
             continue
         for number in step.stack:
             call = trace.calls[number]
-            if after.intersection(trace.same[each] for each in call.reads.values()):
-                if norm_kind(call.module, last.features, last.feature_dim) and number not in inside:
-                    stack.final = call.module
-                    return
+            reads = after.intersection(trace.same[each] for each in call.reads.values())
+            if reads and norm_kind(call.module, last.features, last.feature_dim) and number not in inside:
+                stack.final = call.module
+                return
         if step.kind == "linear":
             return
         after.update(step.gives)

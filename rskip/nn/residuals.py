@@ -187,12 +187,11 @@ class Residuals(nn.Module):
         places = []
         for layer in range(1, layers + 1):
             first = (layer - 1) * len(positions) + 1
-            places.append(
-                {
-                    name: Place("network" if branch == "block" else side, branch, number, sublayers, layer, layers, other_layers)
-                    for number, (name, branch) in enumerate(positions.items(), start=first)
-                }
-            )
+            mine = {}
+            for number, (name, branch) in enumerate(positions.items(), start=first):
+                kind = "network" if branch == "block" else side
+                mine[name] = Place(kind, branch, number, sublayers, layer, layers, other_layers)
+            places.append(mine)
         self.layers = nn.ModuleList(build_layers(spec, features, places, eps=eps, host_supplies=host_supplies))
         self.closing_norm = None
         if closing_norm and spec.closing_norm is not None:
@@ -305,7 +304,8 @@ def build_layers(
         built.append(LayerResiduals(residuals))
     connections = [residual.connection for layer in built for residual in layer.children()]
     assert all(isinstance(each, Connection) for each in connections)
-    _check_needs(spec, connections, [tuple(place.branch for place in layer.values()) for layer in places], host_supplies)
+    branches = [tuple(place.branch for place in layer.values()) for layer in places]
+    _check_needs(spec, connections, branches, host_supplies)
     for each in connections:
         if "branch_gain" in each.host_needs:
             expect_scaling(each)

@@ -42,7 +42,8 @@ class Site:
     :param skip: the skip's operand of a sum; None for a call on the way to one.
     :param number: number of the connection in the block; None if it follows from another site.
     :param inner: whether a sum's result goes on to a later sum of the same connection, so that only f remains.
-    :param called: for a call of a function, the rewritten one that takes its place; modules and methods take the argument.
+    :param called: for a call of a function, the rewritten one that takes its place. Modules and methods take the
+        argument.
     :param bound: whether the call is of a bound method that the function was given, such as
         `apply_chunking_to_forward`. Such functions count the method's arguments, so its twin takes ours.
     :param guards: whether the sum did not run on the example, so that it raises an error instead.
@@ -132,8 +133,8 @@ def plans(
 ) -> dict[type, Plan]:
     """The new methods of every class on the way from blocks to their additions.
 
-    :param chains: of each block the sums: number of the connection, operand of the skip, and the way. A sum whose result
-        goes on to another sum of the connection has -1 - operand.
+    :param chains: of each block the sums: number of the connection, operand of the skip, and the way. A sum whose
+        result goes on to another sum of the connection has -1 - operand.
     :param guards: the places of sums that did not run, by their functions.
     """
     ways = [each for sums in chains for each in sums]
@@ -164,28 +165,33 @@ def plans(
             for place in guards.get(hop.function.__code__, ()):
                 sites[place] = Site(place, 0, guards=True)
             former = sites.get(hop.end)
-            if former is not None and replace(former, number=None, called=None) != replace(site, number=None, called=None):
-                raise NotRewritable(f"{_where(hop.function, hop.end)} adds in two ways")
-            if former is not None and former.number != site.number:
-                site = replace(site, number=None)
+            if former is not None:
+                if (former.skip, former.inner) != (site.skip, site.inner):
+                    raise NotRewritable(f"{_where(hop.function, hop.end)} adds in two ways")
+                site = replace(site, number=site.number if site.number == former.number else None)
             sites[hop.end] = site
     functions = {hop.function.__code__: hop.function for _, _, way in ways for hop in way}
-    following = {(hop.function.__code__, hop.end): way[step + 1] for _, _, way in ways for step, hop in enumerate(way[:-1])}
+    following = {
+        (hop.function.__code__, hop.end): after.function.__code__
+        for _, _, way in ways
+        for hop, after in zip(way, way[1:], strict=False)
+    }
 
     def complete(code: CodeType, sites: Mapping[Place, Site]) -> Rewrite:
         done = []
         for place, site in sorted(sites.items()):
             if site.called is not None:
-                called = following[code, place].function.__code__
+                called = following[code, place]
                 site = replace(site, called=complete(called, helpers[called]))
             done.append(site)
         function = functions[code]
         return Rewrite(function.__module__, function.__qualname__, tuple(done))
 
-    return {
-        kind: Plan(tuple((name, complete(_raw(kind, name.removeprefix(TWIN), functions).__code__, sites)) for name, sites in found.items()))
-        for kind, found in methods.items()
-    }
+    found = {}
+    for kind, changed in methods.items():
+        raw = {name: _raw(kind, name.removeprefix(TWIN), functions).__code__ for name in changed}
+        found[kind] = Plan(tuple((name, complete(raw[name], sites)) for name, sites in changed.items()))
+    return found
 
 
 def _is_twin(way: Sequence[Hop], step: int) -> bool:
@@ -194,7 +200,7 @@ def _is_twin(way: Sequence[Hop], step: int) -> bool:
 
 
 def unseen(hop: Hop, side: int, ran: Collection[Place]) -> Iterator[tuple[str, Place | None]]:
-    """Other sums of the same skip in a sum's function that did not run: `file:line`, and where a guard may take its place.
+    """Other sums of the same skip in a sum's function that did not run: `file:line`, and the place for a guard.
 
     A sum under a condition on `self` alone, or beside a part that the module lacks, can't run. One for an optional
     argument, `if encoder_hidden_states is not None`, may get a guard.
@@ -364,7 +370,8 @@ def _compiled(raw: FunctionType, rewrite: Rewrite) -> FunctionType:
     code = names["factory"](*outside).__code__
     cells = dict(zip(raw.__code__.co_freevars, raw.__closure__ or (), strict=True))
     cells |= {name: CellType(each) for name, each in helpers.items()}
-    made = FunctionType(code, raw.__globals__, raw.__name__, raw.__defaults__, tuple(cells[x] for x in code.co_freevars))
+    closure = tuple(cells[name] for name in code.co_freevars)
+    made = FunctionType(code, raw.__globals__, raw.__name__, raw.__defaults__, closure)
     made.__kwdefaults__ = {**(raw.__kwdefaults__ or {}), NAME: None}
     made.__qualname__, made.__module__, made.__doc__ = raw.__qualname__, raw.__module__, raw.__doc__
     return made
@@ -409,11 +416,12 @@ def _node(tree: ast.FunctionDef, site: Site, shift: tuple[int, int], raw: Functi
     line, column = site.end[0] + shift[0], site.end[1] - shift[1]
     found = []
     for node in ast.walk(tree):
-        if _is_sum(node) if site.skip is not None else isinstance(node, ast.Call):
-            if site.end[1] >= 0 and (node.end_lineno, node.end_col_offset) == (line, column):
-                found.append(node)
-            elif site.end[1] < 0 and node.lineno <= line <= node.end_lineno:
-                found.append(node)
+        if not (_is_sum(node) if site.skip is not None else isinstance(node, ast.Call)):
+            continue
+        assert isinstance(node, (ast.expr, ast.stmt)) and node.end_lineno is not None
+        ends_there = (node.end_lineno, node.end_col_offset) == (line, column)
+        if ends_there if site.end[1] >= 0 else node.lineno <= line <= node.end_lineno:
+            found.append(node)
     if len(found) != 1:
         raise NotRewritable(f"{_where(raw, site.end)} has {'several sums' if found else 'no sum'} that may be meant")
     return found[0]
@@ -463,9 +471,11 @@ def _edit_sum(text: _Text, node: Any, passage: str, site: Site) -> None:
     join = f"{passage}.{'unseen' if site.guards else 'inner' if site.inner else 'join'}("
     if isinstance(node, ast.BinOp):
         left, right = text.end(node.left), text.start(node.right)
-        operator = left + _code(text.between(left, right)).index(b"+")
+        between = _code(text.between(left, right))
+        operator = left + between.index(b"+")
+        blank = len(between[: operator - left]) - len(between[: operator - left].rstrip(b" "))
         text.change(text.start(node), text.start(node), join, opens=True)
-        text.change(operator, operator + 1, ",")
+        text.change(operator - blank, operator + 1, ",")
         text.change(text.end(node), text.end(node), f", {site.skip})")
     elif isinstance(node, ast.AugAssign):
         target = text.between(text.start(node.target), text.end(node.target)).decode()

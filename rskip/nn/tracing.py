@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,19 +16,17 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 # Functions whose result is their first argument in another shape, order, type or memory, at inference.
-_ALIASES = frozenset(
-    "view reshape view_as reshape_as transpose permute contiguous to float double half bfloat16 type type_as dropout "
-    "dropout1d dropout2d dropout3d alpha_dropout feature_dropout flatten unflatten squeeze unsqueeze clone detach "
-    "movedim swapaxes swapdims t mT T to expand expand_as __get__ dropout_ cpu cuda".split()
+_ALIAS = re.compile(
+    r"(view|reshape|type|expand)(_as)?|transpose|permute|contiguous|to|float|double|half|bfloat16|(alpha_|feature_)?"
+    r"dropout[123]?d?_?|(un)?flatten|(un)?squeeze|clone|detach|movedim|swap(axes|dims)|alias|__get__|cpu|cuda"
 )
 # Functions that map features linearly, or mix positions.
-_LINEAR = frozenset(
-    "linear matmul __matmul__ __rmatmul__ mm bmm addmm baddbmm addbmm einsum tensordot bilinear conv1d conv2d conv3d "
-    "conv_transpose1d conv_transpose2d conv_transpose3d scaled_dot_product_attention multi_head_attention_forward mv "
-    "lstm gru rnn_tanh rnn_relu fft rfft ifft irfft fft2 rfft2 irfft2 avg_pool1d avg_pool2d max_pool2d "
-    "adaptive_avg_pool2d embedding _grouped_mm grouped_mm cumsum chain_matmul inner outer".split()
+_LINEAR = re.compile(
+    r"linear|(chain_)?matmul|__r?matmul__|b?mm|add(b?mm|bmm)|baddbmm|mv|inner|outer|einsum|tensordot|bilinear|"
+    r"conv(_transpose)?[123]d|scaled_dot_product_attention|multi_head_attention_forward|lstm|gru|rnn_\w+|"
+    r"i?r?fft2?|(adaptive_)?(avg|max)_pool[12]d|embedding|_?grouped_mm|cumsum"
 )
-_ADDITIONS = frozenset("__add__ __radd__ __iadd__ add add_".split())
+_ADDITION = re.compile(r"__[ri]?add__|add_?")
 _TORCHS_OWN = ("/torch/nn/modules/module.py", "/torch/_tensor.py", "/torch/overrides.py", "/rskip/nn/tracing.py")
 
 
@@ -35,8 +34,8 @@ _TORCHS_OWN = ("/torch/nn/modules/module.py", "/torch/_tensor.py", "/torch/overr
 class Spot:
     """Where a function of the model called another: its code, its first argument, and the place in its source.
 
-    :param end: where the call ends: the line, counted from the function's first, and the column in bytes. In Python 3.10
-        a line of it, and -1.
+    :param end: where the call ends: the line, counted from the function's first, and the column in bytes. In Python
+        3.10 it is a line of the call, and -1.
     """
 
     code: CodeType
@@ -171,12 +170,12 @@ def trace(model: nn.Module, run: Callable[[], Any]) -> Trace:
 
 
 def _kind(name: str, trace: Trace, reads: tuple[int, ...], outputs: list[Tensor]) -> str:
-    if name in _ADDITIONS:
+    if _ADDITION.fullmatch(name):
         return "add"
-    if name in _LINEAR:
+    if _LINEAR.fullmatch(name):
         return "linear"
     is_whole = len(outputs) == 1 and outputs[0].numel() == trace.sizes[reads[0]].numel()
-    return "alias" if name in _ALIASES and is_whole else "other"
+    return "alias" if _ALIAS.fullmatch(name) and is_whole else "other"
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:

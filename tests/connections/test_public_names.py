@@ -16,8 +16,8 @@ CONNECTIONS = """
     register_connection works_on
 """
 NN = """
-    Adaptation AdaptedBlock AdaptedImageBlock HOSTS Host LayerResiduals Residual Residuals SpecRecord adapt adaptation
-    check_calls digest_of from_pretrained init_missing no_weight_decay register_host
+    Adaptation AdaptedBlock LayerResiduals Residual Residuals SpecRecord adapt adaptation
+    check_calls from_pretrained init_missing no_weight_decay
 """
 
 

@@ -1,4 +1,4 @@
-"""`adapt` over models of five libraries: stock connections change nothing, others train, states go round, unknown blocks fail."""
+"""`adapt` over models of five libraries: stock connections change nothing, others train, states go round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections import DeepNorm, list_connections
-from rskip.nn import AdaptedBlock, adapt, adaptation
+from rskip.nn import adapt, adaptation
 from rskip.settings.errors import SettingError
 
 # PyTorch's, on encoders that its fused kernel doesn't compute, and on what those do that it computes

@@ -1,7 +1,7 @@
 """torch.nn.TransformerEncoderLayer: PyTorch must not compute an adapted layer in its fused kernel.
 
-At inference PyTorch computes an encoder layer in one kernel (`torch.backends.mha`) and skips padding with nested tensors.
-Adapted layers take PyTorch's other path, so their outputs at padding are not 0.
+At inference PyTorch computes an encoder layer in one kernel (`torch.backends.mha`), and skips padding with nested
+tensors. Adapted layers take PyTorch's other path, so their outputs at padding are not 0.
 """
 
 from __future__ import annotations

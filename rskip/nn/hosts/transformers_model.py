@@ -17,8 +17,8 @@ from rskip.connections import HOST_NEEDS, Connection, StackConnection, State
 from rskip.connections.attnres import DepthAttention
 from rskip.connections.linear import LinearMap
 from rskip.connections.norms import Normalisation
-from rskip.nn.branch_gain import settle
 from rskip.nn.adapted import AdaptedBlock
+from rskip.nn.branch_gain import settle
 from rskip.nn.residuals import Residual
 from rskip.settings.errors import SettingError
 
@@ -123,7 +123,7 @@ def adapted_model_class(kind: type) -> type:
 
 def check_model(model: nn.Module, spec: str) -> None:
     """Raises SettingError if the model's config names another connection, or if its layers were changed."""
-    for name, module in model.named_modules():
+    for module in model.modules():
         stored = getattr(getattr(module, "config", None), SPEC, spec)
         if stored != spec:
             expected = f"{stored}, which the model's config names"

@@ -1,0 +1,289 @@
+"""`adapt` with blocks of a person's own: how they may add, and that no addition is missed in silence."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rskip.nn import adapt, adaptation
+from rskip.settings.errors import SettingError
+
+WIDTH = 8
+
+
+def branch() -> nn.Sequential:
+    return nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH))
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp, self.other = branch(), branch()
+
+
+class Plain(Block):
+    def forward(self, x):
+        return x + self.mlp(x)
+
+
+class Reversed(Block):
+    def forward(self, x):
+        x = self.mlp(x) + (  # the skip is second
+            x  # with + in a comment
+        )
+        return self.other(x) + x
+
+
+class InPlace(Block):
+    def forward(self, x):
+        shortcut = x.clone()
+        shortcut += self.mlp(x)
+        h = self.other(shortcut)
+        h += shortcut
+        return h
+
+
+class Functions(Block):
+    def forward(self, x):
+        x = torch.add(x, self.mlp(x))
+        return x.add(self.other(x))
+
+
+class Parallel(Block):
+    def forward(self, x):
+        return x + self.mlp(x) + self.other(x)
+
+
+def dropout_add(f, residual, probability, training):
+    out = torch.nn.functional.dropout(f, probability, training)
+    return residual + out
+
+
+class Helper(Block):
+    def forward(self, x):
+        x = dropout_add(self.mlp(x), x, 0.5, self.training)
+        return dropout_add(self.other(x), residual=x, probability=0.5, training=self.training)
+
+
+class Output(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp = branch()
+
+    def forward(self, hidden, input_tensor):
+        return self.mlp(hidden) + input_tensor
+
+
+class InParts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Output(), Output()
+
+    def chunk(self, x):
+        return self.second(x * 1.5, x)
+
+    def forward(self, x, *, flag=True):
+        return (self.chunk(self.first(x * 0.5, x)), flag)
+
+
+def doubled(forward):
+    def wrapper(self, x, **settings):
+        return forward(self, x, **settings)
+
+    return wrapper
+
+
+class Decorated(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 2.0
+
+    @doubled
+    def forward(self, x, scale=None):
+        x = x + self.mlp(x)
+        if scale is not None:
+            x = x + self.other(x) * scale
+        return x
+
+
+GOOD = [Plain, Reversed, InPlace, Functions, Parallel, Helper, InParts, Decorated]
+
+
+class Model(nn.Module):
+    def __init__(self, kind: Callable[[], nn.Module], layers: int = 3) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(16, WIDTH)
+        self.blocks = nn.ModuleList(kind() for _ in range(layers))
+        self.norm = nn.LayerNorm(WIDTH)
+
+    def forward(self, tokens):
+        x = self.embed(tokens % 16)
+        for block in self.blocks:
+            x = block(x)
+            x = x[0] if type(x) is tuple else x
+        return self.norm(x)
+
+
+TOKENS = torch.arange(10).view(2, 5)
+
+
+def built(kind: Callable[[], nn.Module]) -> Model:
+    torch.manual_seed(0)
+    return Model(kind)
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_every_way_to_add_is_replaced(kind):
+    model = built(kind)
+    expected = model.eval()(TOKENS)
+    for spec in ("prenorm+ln", "1xskip", "laurel+ln", "mhc", "attnres", "2rskip+ln"):
+        adapted = adapt(copy.deepcopy(model), spec)
+        found = adapted(TOKENS)
+        if spec == ("1xskip" if kind is InParts else "prenorm+ln"):
+            torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        (adapted.train()(TOKENS) ** 3).sum().backward()
+        assert [name for name, each in adapted.named_parameters() if each.grad is None and "other" not in name] == []
+        again = pickle.loads(pickle.dumps(adapted)).eval()
+        assert torch.equal(again(TOKENS), found) and type(again.blocks[0]).__name__ == kind.__name__
+
+
+def test_the_branches_of_one_formula_are_those_of_the_block():
+    """y = x + f(x) in three blocks, with the connection in place of the sum."""
+    model = built(Plain)
+    adapted = adapt(copy.deepcopy(model), "3xskip+ln")
+    x = model.embed(TOKENS)
+    for block, mine in zip(model.blocks, adapted.blocks, strict=True):
+        f = block.mlp[1:](x)  # without its norm: post-norm connections read x itself
+        x = mine.residuals.ffn.connection(x, f)
+    torch.testing.assert_close(adapted(TOKENS), x)
+
+
+class Twice(Block):
+    def forward(self, x):
+        y = x + self.mlp(x)
+        return y + x
+
+
+class Conditional(Block):
+    def forward(self, x, mode="one"):
+        residual = x
+        if mode == "one":
+            return residual + self.mlp(x)
+        return residual + 2 * self.other(x) if mode == "two" else x
+
+
+class InTraining(Block):
+    def forward(self, x):
+        return x + self.mlp(x) if not self.training else x + 0.5 * self.mlp(x)
+
+
+class SecondStream(Block):
+    def forward(self, x):
+        a, b = x.chunk(2, dim=-1)
+        a = a + self.mlp(x)[..., : WIDTH // 2]
+        return torch.cat([a, b + self.other(torch.cat([a, b], -1))[..., : WIDTH // 2]], -1)
+
+
+class Scaled(Block):
+    def forward(self, x):
+        return 0.5 * x + self.mlp(x)
+
+
+@pytest.mark.parametrize("kind", [Twice, Conditional, InTraining, SecondStream, Scaled])
+def test_an_addition_that_is_not_found_is_an_error(kind):
+    model = built(kind)
+    expected, classes = model(TOKENS), [type(each) for each in model.modules()]
+    with pytest.raises(SettingError, match="^model .*addition"):
+        adapt(model, "2rskip+ln")
+    assert torch.equal(model(TOKENS), expected) and [type(each) for each in model.modules()] == classes
+
+
+def test_an_optional_input_that_the_example_lacked_is_an_error_when_it_comes():
+    model = adapt(built(Decorated), "2rskip+ln")
+    with pytest.raises(RuntimeError, match="pass adapt an example="):
+        model.blocks[0](model.embed(TOKENS), scale=2.0)
+
+
+def test_globals_that_are_patched_later_are_seen(monkeypatch):
+    model = built(Functions)
+    adapted = adapt(copy.deepcopy(model), "1xskip")
+    seen = []
+    gelu = torch.nn.functional.gelu
+    monkeypatch.setattr(torch.nn.functional, "gelu", lambda *args, **kwargs: seen.append(1) or gelu(*args, **kwargs))
+    adapted(TOKENS)
+    assert len(seen) == 6
+
+
+def test_the_blocks_may_be_named():
+    for blocks in ("blocks", Plain, [Plain, Reversed]):
+        assert adaptation(adapt(built(Plain), "mhc", blocks=blocks)).blocks == {"Plain": 3}
+    with pytest.raises(SettingError, match="blocks is 'h': expected a module of the model, such as blocks"):
+        adapt(built(Plain), "mhc", blocks="h")
+    with pytest.raises(SettingError, match="has no block whose"):
+        adapt(built(Plain), "mhc", blocks=nn.Embedding)
+
+
+class Needy(Model):
+    def forward(self, tokens, extra):
+        return super().forward(tokens) + extra["a"]
+
+
+def test_an_example_may_be_given():
+    torch.manual_seed(0)
+    with pytest.raises(SettingError, match="does not run on tokens, images or features .*; pass example="):
+        adapt(Needy(Plain), "mhc")
+    for example in ((TOKENS, {"a": 1}), {"tokens": TOKENS, "extra": {"a": 1}}):
+        assert adaptation(adapt(Needy(Plain), "mhc", example=example)).blocks == {"Plain": 3}
+    with pytest.raises(SettingError, match="does not run on example"):
+        adapt(Needy(Plain), "mhc", example=TOKENS)
+
+
+def test_a_dry_run_prints_the_lines_and_changes_nothing(capsys):
+    model = built(Plain)
+    adapt(model, "mhc", dry_run=True)
+    printed = capsys.readouterr().out
+    assert "- " in printed and "return x + self.mlp(x)" in printed
+    assert "return _rskip_.at(0).join(x, self.mlp(x), 0)" in printed
+    assert adaptation(model) is None and type(model.blocks[0]) is Plain
+
+
+def without_source() -> nn.Module:
+    names: dict[str, Any] = {"Block": Block}
+    exec("class Made(Block):\n    def forward(self, x):\n        return x + self.mlp(x)\n", names)
+    return names["Made"]()
+
+
+def with_lambda() -> nn.Module:
+    block = Plain()
+    block.forward = types.MethodType(lambda self, x: x + self.mlp(x), block)
+    return block
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        (without_source, "the source of"),
+        (with_lambda, "not called through its forward|a forward of its own"),
+        (lambda: torch.compile(Plain(), backend="eager"), "is compiled"),
+        (lambda: torch.jit.script(nn.Linear(WIDTH, WIDTH)), "is scripted"),
+        (lambda: nn.Linear(WIDTH, WIDTH), "has no block whose"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_cannot_be_rewritten_is_told(kind, problem):
+    with pytest.raises(SettingError, match=problem):
+        adapt(built(kind), "2rskip+ln")
+
+
+def test_a_block_that_is_used_twice_is_told():
+    model = built(Plain)
+    model.blocks[2] = model.blocks[0]
+    with pytest.raises(SettingError, match="runs one block several times, blocks.0"):
+        adapt(model, "2rskip+ln")
