@@ -35,7 +35,7 @@ from rskip.analysis.blocks import residual_blocks
 from rskip.analysis.signals import SignalRecorder
 from rskip.machine.ranks import Ranks
 from rskip.vision import preact_resnet
-from rskip.vision.data import ImageSet, evaluation_batches, load_cifar
+from rskip.vision.data import ImageSet, evaluation_batches, load_dataset
 from rskip.vision.evaluation import evaluate, recalibrate
 from rskip.vision.model_file import load_model
 from rskip.vision.settings import TrainingSettings
@@ -175,7 +175,7 @@ def first(images: ImageSet, count: int) -> ImageSet:
 
 
 def cifar(data: Path, *, train: bool) -> ImageSet:
-    return load_cifar("cifar10", data, train=train)
+    return load_dataset("cifar10", data, train=train)
 
 
 def not_finite_names(model: torch.nn.Module) -> list[str]:

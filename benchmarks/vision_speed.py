@@ -38,7 +38,7 @@ from torchvision import datasets, transforms
 from rskip.machine.device import bfloat16_is_slow, set_gpu_arithmetic, usable_device
 from rskip.machine.ranks import Ranks
 from rskip.vision import preact_resnet20
-from rskip.vision.data import ImageSet, load_cifar
+from rskip.vision.data import ImageSet, load_dataset
 from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import evaluate
 from rskip.vision.model_file import load_model
@@ -105,7 +105,7 @@ def our_loop(
 ) -> Step:
     """One iteration of `rskip vision train`."""
     images, test_images = (
-        random_images(train=train) if data is None else load_cifar("cifar10", data, train=train)
+        random_images(train=train) if data is None else load_dataset("cifar10", data, train=train)
         for train in (True, False)
     )
     run = image_training(
@@ -140,7 +140,7 @@ def plain_evaluation(data: Path, device: torch.device, *, workers: int, count: i
 
 def our_evaluation(data: Path, device: torch.device, *, precision: str, count: int) -> Callable[[], int]:
     """The same errors with the code of `rskip vision evaluate`, which also computes other metrics."""
-    model, whole = load_model(PUBLISHED)[0], load_cifar("cifar10", data, train=False)
+    model, whole = load_model(PUBLISHED)[0], load_dataset("cifar10", data, train=False)
     images = ImageSet(whole.images[:count], whole.labels[:count], whole.classes)
 
     def errors() -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rskip.vision.data.cifar import load_cifar
+from rskip.vision.data import load_dataset
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="folder that holds cifar-10-batches-py, or the batches themselves")
     parser.add_argument("output", type=Path, help=".npz file to write")
     arguments = parser.parse_args()
-    images = load_cifar("cifar10", arguments.folder, train=True)
+    images = load_dataset("cifar10", arguments.folder, train=True)
     pixels, labels = images.images.permute(0, 2, 3, 1).numpy(), images.labels.numpy()
     np.savez(
         arguments.output,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from rskip.files.images import read_image
 from rskip.machine.device import usable_device
 from rskip.vision.cifar_resnet import SIZE
-from rskip.vision.data.own_images import ImageDescription
 from rskip.vision.evaluation import evaluation_batch
 from rskip.vision.model_file import load_model
+from rskip.vision.own_images import ImageDescription
 from rskip.vision.transforms import CifarClassification, ImageClassification
 
 
@@ -34,7 +34,7 @@ class Prediction:
     scores: Mapping[str, float]
 
 
-class Classifier:
+class Classifier(nn.Module):
     """An image model with the names of its classes and its preprocessing of images::
 
         classifier = Classifier.from_pretrained("runs/flowers")  # trained on your own images
@@ -62,12 +62,13 @@ class Classifier:
         config: Mapping[str, Any] | None = None,
         images: ImageDescription | None = None,
     ) -> None:
+        super().__init__()
         self.model: Any = model
         self.classes = tuple(classes)
         self.dataset = dataset
         self.images = images
-        known: Any = config or self.model.config
-        self.config: dict[str, Any] = dict(known)
+        self.config: dict[str, Any] = dict(config or self.model.config)
+        self.train(model.training)
 
     @classmethod
     def from_pretrained(
@@ -102,7 +103,7 @@ class Classifier:
             images=description.images,
         )
 
-    def __call__(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         """Logits of normalised images. Shape: (N, 3, 32, 32), or your own size -> (N, K)."""
         logits: Tensor = self.model(images)
         return logits
@@ -139,31 +140,6 @@ class Classifier:
             return CifarClassification(self.dataset)
         images = self.images
         return ImageClassification(size=images.size, stored_size=images.stored_size, mean=images.mean, std=images.std)
-
-    @property
-    def training(self) -> bool:
-        """Whether the model is in training mode."""
-        return bool(self.model.training)
-
-    def to(self, *args: Any, **options: Any) -> Classifier:
-        """Moves or converts the model, like `nn.Module.to`."""
-        self.model.to(*args, **options)
-        return self
-
-    def eval(self) -> Classifier:
-        """Sets the model to evaluation mode, which is also the mode after `from_pretrained`."""
-        self.model.eval()
-        return self
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        """The model's parameters."""
-        parameters: Iterator[nn.Parameter] = self.model.parameters()
-        return parameters
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """The model's tensors by name."""
-        state: dict[str, Tensor] = self.model.state_dict()
-        return state
 
 
 def load_published(folder: Path, *, precision: str, device: torch.device) -> Classifier:

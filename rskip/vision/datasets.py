@@ -1,30 +1,17 @@
-"""Names the datasets of images that `dataset` and `--dataset` may be. Importing it loads no PyTorch.
-
-A new dataset needs a loader and a row in DATASETS, nothing else: see CONTRIBUTING.md.
-"""
+"""Names the datasets of images that `dataset` and `--dataset` may be. Importing it loads no PyTorch."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from rskip.files.cache import file_or_packed
-
-if TYPE_CHECKING:
-    from rskip.vision.data.loader import ImageSet
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """Training and test images of 32 by 32 pixels with three channels.
+    """Training and test images of 32 by 32 pixels with three channels, which `rskip.vision.data.load_dataset` loads.
 
-    :param load: MODULE:FUNCTION that loads a split, with the arguments of `load_dataset`.
-    :param checksums: MODULE:FUNCTION that returns the MD5 checksum of each file, by name. Its argument is the dataset's
-        name. Run records have these checksums.
     :param folder: name of the folder of its files.
     :param first_file: name of a file in it, by which rskip recognises the folder if it has another name.
     :param classes: names of the classes, in the order of their numbers.
@@ -33,8 +20,6 @@ class Dataset:
     :param terms: licence and origin, for the cards of published models.
     """
 
-    load: str
-    checksums: str
     folder: str
     first_file: str
     classes: tuple[str, ...]
@@ -49,34 +34,6 @@ class Dataset:
     def is_named_in(self, folder: Path) -> bool:
         """Whether a folder holds the dataset's folder, or is it."""
         return folder.name == self.folder or (folder / self.folder).is_dir()
-
-
-def load_dataset(
-    name: str, root: str | os.PathLike[str] | None = None, *, train: bool, download: bool = False
-) -> ImageSet:
-    """The training or the test images of a dataset.
-
-    :param name: a name of DATASETS.
-    :param root: the folder of its files, or the parent of that folder; None: `name` in $RSKIP_DATA
-        (~/.cache/rskip/data).
-    :param train: whether to load the training images instead of the test images.
-    :param download: download the dataset if it is missing or damaged.
-    :raises ValueError: a file is damaged.
-    :raises OSError: a file is missing, the download failed, or the disk is full.
-    """
-    images: ImageSet = _imported(DATASETS[name].load)(name, root, train=train, download=download)
-    return images
-
-
-def checksums(name: str) -> Mapping[str, str]:
-    """The MD5 checksum of each file of a dataset, by name."""
-    found: Mapping[str, str] = _imported(DATASETS[name].checksums)(name)
-    return found
-
-
-def _imported(where: str) -> Any:
-    module, _, name = where.partition(":")
-    return getattr(import_module(module), name)
 
 
 _CIFAR_TERMS = (
@@ -101,8 +58,6 @@ _CIFAR100_CLASSES = (
 # of 255.
 DATASETS = {
     "cifar10": Dataset(
-        load="rskip.vision.data.cifar:load_cifar",
-        checksums="rskip.vision.data.cifar:checksums",
         folder="cifar-10-batches-py",
         first_file="data_batch_1",
         classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
@@ -111,8 +66,6 @@ DATASETS = {
         terms=_CIFAR_TERMS,
     ),
     "cifar100": Dataset(
-        load="rskip.vision.data.cifar:load_cifar",
-        checksums="rskip.vision.data.cifar:checksums",
         folder="cifar-100-python",
         first_file="train",
         classes=_CIFAR100_CLASSES,

@@ -26,9 +26,9 @@ from rskip.settings.check import convert, to_plain
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
 from rskip.vision.cifar_resnet import SIZE, PreActConfig, preact_resnet
-from rskip.vision.data.own_images import ImageDescription
 from rskip.vision.datasets import DATASETS
 from rskip.vision.imagenet_resnet import torchvision_resnet
+from rskip.vision.own_images import ImageDescription
 from rskip.vision.settings import OWN, DatasetName, ModelName, TrainingSettings
 
 FILES = ("model.pt", "checkpoint.pt", "model.safetensors")  # the first one in a folder is read

@@ -19,12 +19,11 @@ from rskip.settings.errors import SettingError, shown
 from rskip.tasks.process import launched
 from rskip.tasks.run import EpochLines, Run, epoch_line, once, precision_here
 from rskip.tasks.task import Outcome
-from rskip.vision.data import ImageSet
-from rskip.vision.data.labelled_files import find_labelled_files
-from rskip.vision.data.own_images import load_own_images
-from rskip.vision.datasets import DATASETS, checksums, load_dataset
+from rskip.vision.data import ImageSet, checksums, load_dataset
+from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import evaluate
 from rskip.vision.model_file import build_model, load_model, model_config
+from rskip.vision.own_images import find_labelled_files, load_own_images
 from rskip.vision.settings import TrainingSettings, VisionSettings
 from rskip.vision.training import CurvePoint, TrainingFolder, read_curve
 

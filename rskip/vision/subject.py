@@ -15,8 +15,8 @@ from rskip.connections import ConnectionSpec
 from rskip.settings.errors import SettingError
 from rskip.tasks.subject import Batch, Conditions, NotAnalysable, Subject
 from rskip.vision import PreActResNet, preact_resnet
-from rskip.vision.data import ImageSet, evaluation_batches
-from rskip.vision.datasets import DATASETS, load_dataset
+from rskip.vision.data import ImageSet, evaluation_batches, load_dataset
+from rskip.vision.datasets import DATASETS
 from rskip.vision.model_file import load_model
 from rskip.vision.settings import OWN
 

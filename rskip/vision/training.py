@@ -35,12 +35,11 @@ from rskip.tasks.training import (
     save_whole,
     time_left,
 )
-from rskip.vision.data import ImageSet, TrainingBatches
-from rskip.vision.data.labelled_files import find_labelled_files
-from rskip.vision.data.own_images import OwnImages, load_own_images
-from rskip.vision.datasets import DATASETS, load_dataset
+from rskip.vision.data import ImageSet, TrainingBatches, load_dataset
+from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import evaluate
 from rskip.vision.model_file import TASK, build_model, model_config, model_name
+from rskip.vision.own_images import OwnImages, find_labelled_files, load_own_images
 from rskip.vision.settings import TrainingSettings, learning_rate
 
 __all__ = [

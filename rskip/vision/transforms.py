@@ -12,6 +12,7 @@ from rskip.extras import extra
 from rskip.files.images import read_image
 from rskip.settings.errors import did_you_mean
 from rskip.vision.cifar_resnet import SIZE
+from rskip.vision.data import centre
 from rskip.vision.datasets import DATASETS
 
 with extra("vision"):
@@ -47,23 +48,26 @@ class CifarClassification(nn.Module):
             EXIF data and converted to RGB. Transparent parts become white.
         :raises ValueError: `image` is something else.
         """
-        pixels = image if isinstance(image, Tensor) else _read(image)
+        pixels = image
+        if not isinstance(image, Tensor):
+            array = image if isinstance(image, np.ndarray) else np.array(read_image(image, least_side=1))
+            if array.ndim not in (3, 4) or array.shape[-1] != 3:
+                of_batches = f"(N, {SIZE}, {SIZE}, 3)"
+                raise ValueError(f"an array of shape {array.shape}: expected ({SIZE}, {SIZE}, 3) or {of_batches}")
+            pixels = torch.from_numpy(np.ascontiguousarray(array)).movedim(-1, -3)
         if pixels.dim() not in (3, 4) or pixels.shape[-3:] != (3, SIZE, SIZE):
             last = pixels.dim() > 2 and pixels.shape[-1] == 3
             raise ValueError(
                 f"an image of shape {tuple(pixels.shape)}: expected (3, {SIZE}, {SIZE}) or (N, 3, {SIZE}, {SIZE}); "
                 + ("move the channels to the front" if last else f"resize it to {SIZE} x {SIZE} first")
             )
-        if pixels.dtype == torch.uint8:
-            pixels = pixels.to(torch.float32) / 255
-        elif not pixels.is_floating_point() or not ((pixels >= 0) & (pixels <= 1)).all():  # NaN too
+        in_range = pixels.is_floating_point() and ((pixels >= 0) & (pixels <= 1)).all()  # NaN is not
+        if pixels.dtype != torch.uint8 and not in_range:
             raise ValueError(
                 f"an image of {pixels.dtype}: expected torch.uint8, or floating point in [0, 1]; pass an image that is "
                 "already normalised to `classifier(batch)`"
             )
-        values = pixels.to(torch.float32)
-        mean, std = (torch.tensor(numbers, device=values.device).view(3, 1, 1) for numbers in (self.mean, self.std))
-        return (values - mean) / std
+        return _normalised(pixels, self.mean, self.std)
 
     def extra_repr(self) -> str:
         return f"dataset={self.dataset!r}, mean={self.mean}, std={self.std}"
@@ -93,33 +97,31 @@ class ImageClassification(nn.Module):
             uint8. A PIL image is rotated by its EXIF data and converted to RGB. Transparent parts become white.
         :raises ValueError: `image` is something else.
         """
-        if isinstance(image, (Tensor, np.ndarray)):
-            return self._of_pixels(image)
-        return self._normalised(torch.from_numpy(np.array(square(read_image(image, least_side=1), self.stored_size))))
-
-    def _of_pixels(self, image: Tensor | np.ndarray) -> Tensor:
         from PIL import Image
 
-        pixels = image.movedim(-3, -1).cpu().numpy() if isinstance(image, Tensor) and image.dim() > 2 else image
-        if pixels.ndim not in (3, 4) or pixels.shape[-1] != 3 or str(pixels.dtype) != "uint8":
-            raise ValueError(
-                f"an image of {image.dtype} and shape {tuple(image.shape)}: expected uint8 and a tensor (3, height, "
-                "width), an array (height, width, 3), or a batch of them"
-            )
-        if pixels.ndim == 4:
-            return torch.stack([self._of_pixels(each) for each in np.asarray(pixels)])
-        return self(Image.fromarray(np.ascontiguousarray(pixels)))
-
-    def _normalised(self, pixels: Tensor) -> Tensor:
-        """Shape: (stored_size, stored_size, 3) -> (3, size, size)."""
-        begin = -(-(self.stored_size - self.size) // 2)
-        part = slice(begin, begin + self.size)
-        values = pixels.permute(2, 0, 1)[:, part, part].to(torch.float32) / 255
-        mean, std = (torch.tensor(numbers).view(3, 1, 1) for numbers in (self.mean, self.std))
-        return (values - mean) / std
+        if isinstance(image, (Tensor, np.ndarray)):
+            as_tensor = isinstance(image, Tensor) and image.dim() > 2
+            pixels: Any = image.movedim(-3, -1).cpu().numpy() if as_tensor else image
+            if pixels.ndim not in (3, 4) or pixels.shape[-1] != 3 or str(pixels.dtype) != "uint8":
+                raise ValueError(
+                    f"an image of {image.dtype} and shape {tuple(image.shape)}: expected uint8 and a tensor (3, "
+                    "height, width), an array (height, width, 3), or a batch of them"
+                )
+            if pixels.ndim == 4:
+                return torch.stack([self(each) for each in pixels])
+            image = Image.fromarray(np.ascontiguousarray(pixels))
+        resized = torch.from_numpy(np.array(square(read_image(image, least_side=1), self.stored_size)))
+        return _normalised(centre(resized.permute(2, 0, 1), self.size), self.mean, self.std)
 
     def extra_repr(self) -> str:
         return f"size={self.size}, stored_size={self.stored_size}, mean={self.mean}, std={self.std}"
+
+
+def _normalised(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """(pixels - mean) / std for each channel in float32. The pixels are uint8, or floats in [0, 1]."""
+    values = pixels.to(torch.float32) / 255 if pixels.dtype == torch.uint8 else pixels.to(torch.float32)
+    means, stds = (torch.tensor(numbers, device=values.device).view(3, 1, 1) for numbers in (mean, std))
+    return (values - means) / stds
 
 
 def square(image: Image, side: int) -> Image:
@@ -128,14 +130,3 @@ def square(image: Image, side: int) -> Image:
     from PIL import ImageOps
 
     return image if image.size == (side, side) else ImageOps.fit(image, (side, side), Images.Resampling.BILINEAR)
-
-
-def _read(image: Any) -> Tensor:
-    """The pixels of a PIL image or an array, channels first. Shape: (3, H, W), or (N, 3, H, W) for arrays."""
-    if not isinstance(image, np.ndarray):
-        if not hasattr(image, "convert"):
-            raise ValueError(f"a {type(image).__name__} is not an image: expected a PIL image, a tensor or an array")
-        image = np.array(read_image(image, least_side=1))
-    if image.ndim not in (3, 4) or image.shape[-1] != 3:
-        raise ValueError(f"an array of shape {image.shape}: expected ({SIZE}, {SIZE}, 3) or (N, {SIZE}, {SIZE}, 3)")
-    return torch.from_numpy(np.ascontiguousarray(image)).movedim(-1, -3)  # (..., H, W, 3) -> (..., 3, H, W)

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 import rskip
-import rskip.vision.datasets
 from rskip.analysis.trace import read_updates
 from rskip.cli.main import build_parser, main
 from rskip.cli.vision import _evaluate

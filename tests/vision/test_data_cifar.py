@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from rskip.vision.data import load_cifar
+from rskip.vision.data import load_dataset
 from rskip.vision.datasets import DATASETS
 
 datasets = pytest.importorskip("torchvision.datasets")
@@ -76,7 +76,7 @@ def tiny(tmp_path: Path, file_server: Callable[[Path], Any], monkeypatch: pytest
 
 def test_images_labels_and_names_are_the_files(tiny):
     for train, part in ((True, slice(20)), (False, slice(20, 23))):
-        images = load_cifar("cifar10", tiny.folder, train=train)
+        images = load_dataset("cifar10", tiny.folder, train=train)
         assert images.images.is_contiguous() and images.images.dtype == torch.uint8
         assert np.array_equal(images.images.numpy(), tiny.pixels[part])
         assert images.labels.tolist() == tiny.labels[part]
@@ -86,11 +86,11 @@ def test_images_labels_and_names_are_the_files(tiny):
 
 def test_the_folder_may_be_given_or_the_one_that_holds_it_or_have_another_name(tiny, tmp_path, monkeypatch):
     expected = tiny.pixels[20:]
-    assert np.array_equal(load_cifar("cifar10", tiny.folder.parent, train=False).images, expected)
+    assert np.array_equal(load_dataset("cifar10", tiny.folder.parent, train=False).images, expected)
     renamed = tiny.folder.rename(tmp_path / "pictures")
-    assert np.array_equal(load_cifar("cifar10", renamed, train=False).images, expected)
+    assert np.array_equal(load_dataset("cifar10", renamed, train=False).images, expected)
     monkeypatch.chdir(renamed)
-    assert np.array_equal(load_cifar("cifar10", ".", train=False).images, expected)
+    assert np.array_equal(load_dataset("cifar10", ".", train=False).images, expected)
 
 
 def test_packed_batches_are_unpacked_into_the_cache(tiny, tmp_path, monkeypatch):
@@ -101,23 +101,23 @@ def test_packed_batches_are_unpacked_into_the_cache(tiny, tmp_path, monkeypatch)
         path.unlink()
     before = sorted(folder.iterdir())
     for _ in range(2):
-        assert np.array_equal(load_cifar("cifar10", folder, train=False).images, tiny.pixels[20:])
+        assert np.array_equal(load_dataset("cifar10", folder, train=False).images, tiny.pixels[20:])
     assert sorted(folder.iterdir()) == before
 
     shutil.rmtree(tmp_path / "data")
     (folder / "test_batch.xz").write_bytes(lzma.compress(b"another"))
     with pytest.raises(ValueError, match=rf"^{folder}/test_batch.xz, unpacked, has the md5 "):
-        load_cifar("cifar10", folder, train=False)
+        load_dataset("cifar10", folder, train=False)
     (folder / "test_batch.xz").unlink()
     with pytest.raises(FileNotFoundError, match=rf"^{folder}/test_batch is missing, and so is a compressed copy: get"):
-        load_cifar("cifar10", folder, train=False)
+        load_dataset("cifar10", folder, train=False)
 
 
 def test_without_a_folder_it_is_looked_for_in_the_data_folder(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("RSKIP_DATA", str(tmp_path / "data"))
     (tmp_path / "data").mkdir()
     tiny.folder.parent.rename(tmp_path / "data" / "cifar10")
-    assert len(load_cifar("cifar10", train=True)) == 20
+    assert len(load_dataset("cifar10", train=True)) == 20
 
 
 def test_cifar100_has_fine_labels_and_its_own_mean(tmp_path, monkeypatch):
@@ -130,7 +130,7 @@ def test_cifar100_has_fine_labels_and_its_own_mean(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.CIFAR100, "train_list", [write_pickle(folder / "train", content)])
     monkeypatch.setattr(datasets.CIFAR100, "test_list", [write_pickle(folder / "test", content)])
     monkeypatch.setattr(datasets.CIFAR100, "meta", {"filename": "meta", "key": "fine_label_names", "md5": meta[1]})
-    images = load_cifar("cifar100", tmp_path, train=True)
+    images = load_dataset("cifar100", tmp_path, train=True)
     assert images.labels.tolist() == [99, 0, 5] and images.classes == tuple(names)
     assert (images.mean, images.std) == (DATASETS["cifar100"].mean, DATASETS["cifar100"].std)
 
@@ -151,7 +151,7 @@ def test_a_damaged_file_is_named_and_nothing_is_unpickled(tiny, tmp_path, name):
     expected = md5(path)
     write_pickle(path, Trap(tmp_path / "sprung"))
     with pytest.raises(ValueError) as error:
-        load_cifar("cifar10", tiny.folder, train=True)
+        load_dataset("cifar10", tiny.folder, train=True)
     message = str(error.value)
     assert message.startswith(f"{path} has the md5 {md5(path)}, expected {expected}: get it again, ")
     assert "\n" not in message
@@ -160,9 +160,9 @@ def test_a_damaged_file_is_named_and_nothing_is_unpickled(tiny, tmp_path, name):
 
 def test_a_download_leaves_the_files_and_nothing_else(tiny, tmp_path):
     root = tmp_path / "new" / "data"
-    for left in (f".{FOLDER}.unpacking", f"..{FOLDER}.unpacking.building"):  # left by a killed process
-        (root / left / FOLDER).mkdir(parents=True)
-    images = load_cifar("cifar10", root, train=True, download=True)
+    (root / FOLDER).mkdir(parents=True)
+    (root / FOLDER / "data_batch_1").write_text("left by a killed process")
+    images = load_dataset("cifar10", root, train=True, download=True)
     assert np.array_equal(images.images, tiny.pixels[:20])
     assert [path.name for path in root.iterdir()] == [FOLDER]
     assert sorted(os.listdir(root / FOLDER)) == sorted(os.listdir(tiny.folder))
@@ -176,7 +176,7 @@ def real(unpacked_cifar: Callable[[str], Path]) -> Path:
 
 @pytest.mark.slow
 def test_mean_and_std_are_those_of_the_real_training_images(real):
-    images = load_cifar("cifar10", real, train=True).images
+    images = load_dataset("cifar10", real, train=True).images
     for channel, (mean, std) in enumerate(zip(DATASETS["cifar10"].mean, DATASETS["cifar10"].std, strict=True)):
         counts = images[:, channel].flatten().bincount(minlength=256).double()  # exact, and needs no large copy
         values = torch.arange(256, dtype=torch.float64) / 255

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rskip.vision.data import ImageSet, TrainingBatches, evaluation_batches
-from rskip.vision.data.loader import crop_and_flip, normalise
+from rskip.vision.data import ImageSet, TrainingBatches, crop_and_flip, evaluation_batches, normalise
 from rskip.vision.datasets import DATASETS
 
 COUNT, BATCH = 300, 64  # five batches an epoch, 44 images in the last

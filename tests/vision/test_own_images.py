@@ -14,9 +14,16 @@ from PIL import Image
 
 from rskip.files.decoding import ImageError
 from rskip.tasks import find_task
-from rskip.vision.data.labelled_files import ALL, LabelledFiles, find_labelled_files, kind_of_images
-from rskip.vision.data.loader import TrainingBatches, evaluation_batches
-from rskip.vision.data.own_images import OwnImages, load_own_images, load_split
+from rskip.vision.data import TrainingBatches, evaluation_batches
+from rskip.vision.own_images import (
+    ALL,
+    LabelledFiles,
+    OwnImages,
+    find_labelled_files,
+    kind_of_images,
+    load_own_images,
+    load_split,
+)
 from rskip.vision.run import ensure_images
 from rskip.vision.settings import TrainingSettings
 
@@ -160,7 +167,7 @@ def test_images_that_do_not_fit_in_memory_are_the_same_on_the_disk(
     for size in (32, 80):
         whole = load(tmp_path, size=size)
         with monkeypatch.context() as patch:
-            patch.setattr("rskip.vision.data.own_images.memory_limit", lambda: 1000)
+            patch.setattr("rskip.vision.own_images.memory_limit", lambda: 1000)
             patch.setenv("RSKIP_DATA", str(tmp_path / ".cache"))
             small = load(tmp_path, size=size)
         assert small.train.on_disk and not whole.train.on_disk and small.train.to("meta") is small.train

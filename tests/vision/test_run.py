@@ -61,7 +61,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to run in, with the recipe; the command of a training is called in this process."""
     pytest.importorskip("torchvision")
     monkeypatch.chdir(tmp_path)
-    for module in ("rskip.vision.run", "rskip.vision.training", "rskip.vision.datasets"):
+    for module in ("rskip.vision.run", "rskip.vision.training"):
         monkeypatch.setattr(import_module(module), "load_dataset", load_pictures)
     monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: True)
 

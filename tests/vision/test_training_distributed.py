@@ -5,7 +5,6 @@ As a program of each such process this file does all of that in one go: FOLDER.
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 import subprocess
@@ -61,11 +60,19 @@ def fixed_statistics(norm: BatchNorm, z: Tensor) -> Tensor:
     return F.batch_norm(z, norm.running_mean, norm.running_var, norm.weight, norm.bias)
 
 
+class DoubleBatches(TrainingBatches):
+    """The batches in float64."""
+
+    def batch(self, iteration: int) -> tuple[Tensor, Tensor, int]:
+        pixels, labels, count = super().batch(iteration)
+        return pixels.double(), labels, count
+
+
 def prepare(patch: pytest.MonkeyPatch) -> None:
     """Synthetic images; parameters and images in float64, so that only a mistake makes a difference."""
     patch.setattr(LOOP, "load_dataset", load_noise)
     patch.setattr(BatchNorm, "forward", fixed_statistics)
-    patch.setattr(RUN, "TrainingBatches", functools.partial(TrainingBatches, dtype=torch.float64))
+    patch.setattr(RUN, "TrainingBatches", DoubleBatches)
     patch.setattr(RUN, "evaluate", lambda *_, **__: SimpleNamespace(loss=0.0, error=0.0))
     torch.set_default_dtype(torch.float64)
 

@@ -15,13 +15,11 @@ from rskip.files.plot import check_plot
 from rskip.machine.device import bfloat16_is_slow, choose_device, set_gpu_arithmetic
 from rskip.machine.ranks import Ranks
 from rskip.machine.torch_errors import memory_as_mistake
-from rskip.vision.data import ImageSet
-from rskip.vision.data.labelled_files import find_labelled_files
-from rskip.vision.data.own_images import load_split
-from rskip.vision.datasets import load_dataset
+from rskip.vision.data import ImageSet, load_dataset
 from rskip.vision.evaluation import evaluate, evaluation_batch, recalibrate
 from rskip.vision.evaluation_report import draw_confusion, text_form
 from rskip.vision.model_file import TASK, ModelDescription, load_model
+from rskip.vision.own_images import find_labelled_files, load_split
 from rskip.vision.settings import images_name
 from rskip.vision.training import TrainingFolder
 

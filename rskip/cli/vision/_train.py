@@ -28,9 +28,9 @@ from rskip.settings.check import convert
 from rskip.settings.user_dir import suggested_command
 from rskip.tasks.process import DIVERGED
 from rskip.tasks.training import Diverged, Interrupted, process_group
-from rskip.vision.data.labelled_files import LAYOUT, find_labelled_files, kind_of_images
 from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import OutputsNotFinite
+from rskip.vision.own_images import LAYOUT, find_labelled_files, kind_of_images
 from rskip.vision.settings import OWN, TrainingSettings
 from rskip.vision.training import choose, own_schedule, slow_rank, train
 

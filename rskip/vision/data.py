@@ -1,4 +1,4 @@
-"""Makes batches of labelled images on the device. Images in memory are uint8.
+"""Loads datasets, and makes batches of labelled images on the device. Images in memory are uint8.
 
 N images of the set, n of a batch, C channels, H, W; S pixels per side of a model's input.
 """
@@ -7,19 +7,30 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from rskip.extras import extra
+from rskip.files.cache import cache_folder, expanded_path, file_or_packed, unpack, unpacking_folder
+from rskip.files.checksum import file_difference
+from rskip.files.download import download as download_file
+from rskip.files.lock import one_at_a_time
 from rskip.vision.datasets import DATASETS
 
 with extra("vision"):
     import numpy as np
+
+if TYPE_CHECKING:
+    from torchvision.datasets import CIFAR10
 
 PADDING = 4  # pixels at each edge before a crop
 MIN_AREA = 0.25  # minimum share of the image in a random resized crop, whose side ratio is 3/4 to 4/3
@@ -30,7 +41,6 @@ class ImageSet:
     """Images, their classes, and the mean and standard deviation for normalisation.
 
     :param images: uint8. Shape: (N, 3, H, W), with 32 by 32 pixels in a dataset.
-    :param on_disk: whether `images` is a file in virtual memory, of which only batches are moved to a device.
     :param labels: numbers of the classes, int64. Shape: (N,).
     :param classes: names of the classes, in the order of their numbers.
     :param mean: mean of each channel of the training images, with values from 0 to 1. Default: CIFAR-10's.
@@ -38,6 +48,7 @@ class ImageSet:
     :param padding: number of black pixels that training adds at each edge before it crops an image to its size.
     :param size: S. Training resizes a random part of each image to it, without padding. Evaluation uses the centre.
         None: a model's input has the size of the images.
+    :param on_disk: whether `images` is a file in virtual memory, of which only batches are moved to a device.
     """
 
     images: Tensor
@@ -63,16 +74,108 @@ class ImageSet:
         return dataclasses.replace(self, images=self.images.index_select(0, rows), labels=self.labels[rows])
 
 
-@dataclass(frozen=True, eq=False)
-class _Epoch:
-    """The random numbers of an epoch: a permutation of the images (N,), and for every position its crop and flip."""
+def load_dataset(
+    name: str, root: str | os.PathLike[str] | None = None, *, train: bool, download: bool = False
+) -> ImageSet:
+    """The training or the test images of CIFAR-10 or CIFAR-100, read by torchvision.
 
-    number: int
-    order: Tensor
-    crops: Tensor
-    flips: Tensor
+    torchvision compares every file with its official MD5 checksum before it unpickles the file.
+
+    :param name: a name of DATASETS.
+    :param root: the folder of the batches (`cifar-10-batches-py`, `cifar-100-python`), or its parent; None: cifar10 or
+        cifar100 in $RSKIP_DATA (~/.cache/rskip/data). Packed batches (NAME.xz, NAME.gz) are unpacked into a folder
+        there.
+    :param train: whether to load the 50,000 training images instead of the 10,000 test images.
+    :param download: download the dataset if it is missing or damaged. An archive with torchvision's name next to the
+        folder is used instead of a download. A downloaded archive is removed after unpacking. Other processes that
+        need the folder wait.
+    :raises FileNotFoundError: the folder is missing.
+    :raises ValueError: a file is missing or damaged, or torchvision is missing.
+    :raises OSError: the download failed, or the disk is full.
+    """
+    kind, cache = _torchvision_class(name), cache_folder() / name
+    folder = (cache if root is None else expanded_path(os.fspath(root), "the folder of images")).absolute()
+    if folder.name != kind.base_folder and not any(file_or_packed(folder, file) for file in checksums(name)):
+        folder = folder / kind.base_folder
+    folder = _unpacked(folder, name, cache)
+    here = type(kind.__name__, (kind,), {"base_folder": folder.name})  # the folder may have any name
+    with warnings.catch_warnings():
+        # numpy 2.4.0 to 2.4.4 warn about such old pickles
+        warnings.filterwarnings("ignore", message=r"dtype\(\): align")
+        try:
+            content: CIFAR10 = here(folder.parent, train=train)
+        except RuntimeError:  # a file is missing or damaged
+            mistake = _mistake(folder, name)
+            if not download or folder.name != kind.base_folder:
+                raise mistake or ValueError(f"{folder} can't be read: give another folder") from None
+            _fetch(folder, name)
+            content = here(folder.parent, train=train)
+    return ImageSet(
+        images=torch.from_numpy(content.data).permute(0, 3, 1, 2).contiguous(),  # torchvision has N, H, W, C
+        labels=torch.tensor(content.targets),
+        classes=tuple(content.classes),
+        mean=DATASETS[name].mean,
+        std=DATASETS[name].std,
+    )
 
 
+def checksums(name: str) -> dict[str, str]:
+    """The official MD5 checksum of each file of a dataset, by name. Run records have these checksums."""
+    kind = _torchvision_class(name)
+    return {**dict([*kind.train_list, *kind.test_list]), kind.meta["filename"]: kind.meta["md5"]}
+
+
+def _torchvision_class(name: str) -> type[CIFAR10]:
+    with extra("vision", what=name):
+        from torchvision import datasets
+    found: type[CIFAR10] = getattr(datasets, name.upper())
+    return found
+
+
+def _unpacked(folder: Path, name: str, cache: Path) -> Path:
+    """The folder, or if its files are packed, a folder of the cache with their content."""
+    found = {file: file_or_packed(folder, file) for file in checksums(name)}
+    if any(path == folder / file for file, path in found.items()) or not any(found.values()):
+        return folder
+    unpacked, url = unpacking_folder(cache, folder), _torchvision_class(name).url
+    for file, md5 in checksums(name).items():
+        if (packed := found[file]) is None:
+            missing = f"{folder / file} is missing, and so is a compressed copy"
+            raise FileNotFoundError(f"{missing}: get it from {url}")
+        unpack(packed, unpacked / file, url=url, md5=md5)
+    return unpacked
+
+
+def _mistake(folder: Path, name: str) -> FileNotFoundError | ValueError | None:
+    """The error for the first file of a dataset that is missing or damaged."""
+    kind = _torchvision_class(name)
+    if not folder.is_dir():
+        return FileNotFoundError(
+            f"no {kind.__name__} in {folder.parent}: expected the folder {folder}; give --download, or --data "
+            f"FOLDER that holds {folder.name}, unpacked from {kind.url} (in Python download=True)"
+        )
+    for file, md5 in checksums(name).items():
+        if wrong := file_difference(folder / file, md5=md5):
+            again = f"get it again, from {kind.url} or with --download of `rskip vision` and `rskip analyse`"
+            return ValueError(f"{folder / file} {wrong}: {again}")
+    return None
+
+
+def _fetch(folder: Path, name: str) -> None:
+    """Downloads the archive of a dataset, and lets torchvision unpack it."""
+    kind, parent = _torchvision_class(name), folder.parent
+    with one_at_a_time(folder):
+        if _mistake(folder, name) is None:
+            return  # another process was faster
+        archive = parent / kind.filename
+        present = archive.exists()
+        download_file(kind.url, archive, md5=kind.tgz_md5, otherwise=f"put the archive {archive.name} into {parent}")
+        kind(parent, download=True)
+        if not present:
+            archive.unlink()
+
+
+@dataclass(eq=False)
 class TrainingBatches:
     """Training batches with every image once per epoch, in a new order, randomly cropped and flipped.
 
@@ -89,38 +192,29 @@ class TrainingBatches:
     :param flip: whether augmentation flips images.
     :param rank: number of this process, 0 to world_size - 1. It gets every `world_size`-th image of a batch.
     :param world_size: number of processes that share each batch.
-    :param dtype: type of the result, which is computed in float32.
     :param channels_last: use the channels-last memory format.
     """
 
-    def __init__(
-        self,
-        images: ImageSet,
-        *,
-        batch_size: int,
-        seed: int,
-        device: torch.device | str,
-        augment: bool = True,
-        flip: bool = True,
-        rank: int = 0,
-        world_size: int = 1,
-        dtype: torch.dtype = torch.float32,
-        channels_last: bool = False,
-    ) -> None:
-        self._images = images.to(device)
-        self._mean, self._std = _mean_and_std(images, device)
-        self._batch_size = batch_size
-        self._seed = seed
-        self._augment, self._flip = augment, flip
-        self._device = torch.device(device)
-        self._rank, self._world_size = rank, world_size
-        self._dtype, self._channels_last = dtype, channels_last
-        self._epoch: _Epoch | None = None
+    images: ImageSet
+    _: KW_ONLY
+    batch_size: int
+    seed: int
+    device: torch.device | str
+    augment: bool = True
+    flip: bool = True
+    rank: int = 0
+    world_size: int = 1
+    channels_last: bool = False
+
+    def __post_init__(self) -> None:
+        self.images = self.images.to(self.device)
+        self._mean_and_std = _mean_and_std(self.images, self.device)
+        self._epoch, self._drawn = -1, (torch.empty(0),) * 3
 
     @property
     def batches_per_epoch(self) -> int:
         """The number of batches per epoch. The last one may be smaller."""
-        return -(-len(self._images) // self._batch_size)
+        return -(-len(self.images) // self.batch_size)
 
     def batch(self, iteration: int) -> tuple[Tensor, Tensor, int]:
         """This rank's part of a batch. Changing the epoch draws its random numbers again.
@@ -129,45 +223,39 @@ class TrainingBatches:
         :returns: normalised images (n, 3, H, W), their labels (n,), and the number of images of all ranks. n is 0 if a
             last batch has fewer images than there are ranks.
         """
-        number, place = divmod(iteration, self.batches_per_epoch)
-        epoch, size = self._draw(number), self._images.size
-        begin = place * self._batch_size
-        end = min(begin + self._batch_size, len(self._images))
-        part = slice(begin + self._rank, end, self._world_size)
-        rows, crops, flips = epoch.order[part], epoch.crops[part], epoch.flips[part]
+        epoch, place = divmod(iteration, self.batches_per_epoch)
+        if epoch != self._epoch:
+            self._epoch, self._drawn = epoch, self._draw(epoch)
+        begin = place * self.batch_size
+        end = min(begin + self.batch_size, len(self.images))
+        rows, crops, flips = (each[begin + self.rank : end : self.world_size] for each in self._drawn)
         # images in memory are computed only on the device; several times as fast as images[rows] on a CPU
-        images = self._images.images.index_select(0, rows).to(self._device)
-        if not self._augment:
+        images, size = self.images.images.index_select(0, rows).to(self.device), self.images.size
+        if not self.augment:
             images = centre(images, size)
         elif size is None:
-            images = crop_and_flip(images, crops, flips, padding=self._images.padding)
+            images = crop_and_flip(images, crops, flips, padding=self.images.padding)
         else:
             images = resized_crops(images, crops, flips, size=size)
-        pixels = normalise(images, self._mean, self._std, dtype=self._dtype, channels_last=self._channels_last)
-        return pixels, self._images.labels[rows].to(self._device), end - begin
+        pixels = normalise(images, *self._mean_and_std, channels_last=self.channels_last)
+        return pixels, self.images.labels[rows].to(self.device), end - begin
 
-    def _draw(self, number: int) -> _Epoch:
-        """The random numbers of an epoch, which are cached until another epoch is requested."""
-        if self._epoch is None or self._epoch.number != number:
-            count, images = len(self._images), self._images
-            sequence = np.random.SeedSequence(self._seed, spawn_key=(number,))  # seeds and epochs rarely share a state
-            generator = torch.Generator().manual_seed(int(sequence.generate_state(1)[0]))
-            order = torch.randperm(count, generator=generator)
-            if images.size is None:
-                crops = torch.randint(2 * images.padding + 1, (count, 2), generator=generator).to(self._device)
-            else:  # stays on the CPU, which calls torchvision for each image
-                crops = draw_boxes(count, images.images.shape[-1], generator)
-            flips = torch.randint(2, (count,), generator=generator).bool() & self._flip
-            self._epoch = _Epoch(number, order.to(images.images.device), crops, flips.to(self._device))
-        return self._epoch
+    def _draw(self, epoch: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The random numbers of an epoch: a permutation of the images, and for every position its crop and flip."""
+        count, images = len(self.images), self.images
+        sequence = np.random.SeedSequence(self.seed, spawn_key=(epoch,))  # seeds and epochs rarely share a state
+        generator = torch.Generator().manual_seed(int(sequence.generate_state(1)[0]))
+        order = torch.randperm(count, generator=generator)
+        if images.size is None:
+            crops = torch.randint(2 * images.padding + 1, (count, 2), generator=generator).to(self.device)
+        else:  # stays on the CPU, which calls torchvision for each image
+            crops = draw_boxes(count, images.images.shape[-1], generator)
+        flips = torch.randint(2, (count,), generator=generator).bool() & self.flip
+        return order.to(images.images.device), crops, flips.to(self.device)
 
 
 def evaluation_batches(
-    images: ImageSet,
-    *,
-    batch_size: int,
-    device: torch.device | str,
-    channels_last: bool = False,
+    images: ImageSet, *, batch_size: int, device: torch.device | str, channels_last: bool = False
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yields every image once, in order, normalised and without augmentation, with labels: (n, 3, H, W) and (n,).
 
@@ -176,8 +264,7 @@ def evaluation_batches(
     mean, std = _mean_and_std(images, device)
     for rows in torch.arange(len(images), device=images.images.device).split(batch_size):
         batch = centre(images.images.index_select(0, rows).to(device), images.size)
-        pixels = normalise(batch, mean, std, channels_last=channels_last)
-        yield pixels, images.labels[rows].to(device)
+        yield normalise(batch, mean, std, channels_last=channels_last), images.labels[rows].to(device)
 
 
 def _mean_and_std(images: ImageSet, device: torch.device | str) -> tuple[Tensor, Tensor]:
@@ -249,9 +336,7 @@ def centre(images: Tensor, size: int | None) -> Tensor:
     return images[..., top : top + size, left : left + size]
 
 
-def normalise(
-    images: Tensor, mean: Tensor, std: Tensor, *, dtype: torch.dtype = torch.float32, channels_last: bool = False
-) -> Tensor:
+def normalise(images: Tensor, mean: Tensor, std: Tensor, *, channels_last: bool = False) -> Tensor:
     """(images / 255 - mean) / std for each channel in float32, with the same operations as torchvision.
 
     :param images: uint8. Shape: (n, C, H, W).
@@ -259,4 +344,4 @@ def normalise(
     """
     layout = torch.channels_last if channels_last else torch.contiguous_format
     pixels = images.to(torch.float32).div_(255).sub_(mean[:, None, None]).div_(std[:, None, None])
-    return pixels.to(dtype, memory_format=layout)  # last, since the layout of float32 is changed faster
+    return pixels.to(memory_format=layout)  # last, since the layout of float32 is changed faster
