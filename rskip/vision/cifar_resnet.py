@@ -84,14 +84,13 @@ class PreActResNet(nn.Module):
         blocks_per_stage = blocks_per_stage_of(depth, block)
         kind = BLOCKS[block]
 
-        places = (image_place(block, 3 * blocks_per_stage) for block in range(1, 3 * blocks_per_stage + 1))
+        places = (image_place(number, 3 * blocks_per_stage) for number in range(1, 3 * blocks_per_stage + 1))
 
         def stage(inputs: int, width: int, **first_block: Any) -> nn.Sequential:
-            options = {"shortcut_input": shortcut_input, **first_block}
-            blocks = [kind(inputs, width, connection=spec, shortcut=shortcut, place=next(places), **options)]
-            inputs = kind.expansion * width
-            while len(blocks) < blocks_per_stage:
-                blocks.append(kind(inputs, width, connection=spec, shortcut=shortcut, place=next(places)))
+            blocks: list[nn.Module] = []
+            for options in ({"shortcut_input": shortcut_input, **first_block}, *[{}] * (blocks_per_stage - 1)):
+                blocks.append(kind(inputs, width, connection=spec, shortcut=shortcut, place=next(places), **options))
+                inputs = kind.expansion * width
             return nn.Sequential(*blocks)
 
         self.conv1 = convolution(3, 16, size=3)
@@ -133,23 +132,12 @@ class PreActResNet(nn.Module):
         return ", ".join(f"{name}={value!r}" for name, value in self._config.items())
 
 
-def preact_resnet(
-    depth: int,
-    connection: Spec = "1xskip",
-    num_classes: int = 10,
-    *,
-    shortcut: str = "zero_pad",
-    shortcut_input: str = "raw",
-    block: str = "basic",
-    size: int = SIZE,
-) -> PreActResNet:
-    """Builds a `PreActResNet`, which describes the arguments. `rskip.load` returns trained models.
+def preact_resnet(depth: int, connection: Spec = "1xskip", num_classes: int = 10, **options: Any) -> PreActResNet:
+    """Builds a `PreActResNet`, which describes the arguments and `options`. `rskip.load` returns trained models.
 
     :raises ValueError: an argument is not valid.
     """
-    return PreActResNet(
-        depth, connection, num_classes, shortcut=shortcut, shortcut_input=shortcut_input, block=block, size=size
-    )
+    return PreActResNet(depth, connection, num_classes, **options)
 
 
 def preact_resnet20(connection: Spec = "1xskip", num_classes: int = 10, **options: Any) -> PreActResNet:

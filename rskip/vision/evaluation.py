@@ -23,7 +23,7 @@ from rskip.vision.data import ImageSet, TrainingBatches, evaluation_batches
 TOP = 5
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ClassMetrics:
     """The metrics of one class.
 
@@ -113,23 +113,41 @@ def evaluate(
     device = _device_of(model) if device is None else usable_device(device)
     model.to(device)
     images = images.to(device)
+    count, number = len(images), len(images.classes)
+    confusion = torch.zeros(number**2, dtype=torch.int64, device=device)
+    outside_top = torch.zeros((), dtype=torch.int64, device=device)
+    loss = torch.zeros((), dtype=torch.float64, device=device)
+    finite = torch.ones((), dtype=torch.bool, device=device)
+    rates = []
     mode = model.training
     model.eval()
     begin = time.perf_counter()
     try:
         with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-            confusion, outside_top, loss, rates = _run(model, images, batch_size=batch_size, device=device)
+            began = _clock(device)
+            for pixels, labels in evaluation_batches(images, batch_size=batch_size, device=device):
+                logits = model(pixels).float()  # (N, K)
+                ended = _clock(device)
+                rates.append(len(labels) / (ended - began))
+                finite &= logits.isfinite().all()
+                predicted, place = ranked(logits, labels)
+                confusion.scatter_add_(0, labels * number + predicted, torch.ones_like(labels))
+                outside_top += (place >= TOP).sum()
+                loss += F.cross_entropy(logits, labels, reduction="sum").double()
+                began = _clock(device)
     finally:
         model.train(mode)
-    count = len(images)
+    if not finite:
+        raise OutputsNotFinite
+    table = confusion.view(number, number).cpu()  # (K, K), true by predicted
     return Evaluation(
         dataset=dataset,
         count=count,
-        error=100 * (count - int(confusion.trace())) / count,
-        top5_error=100 * outside_top / count,
-        loss=loss / count,
-        per_class=per_class_metrics(images.classes, confusion),
-        confusion=tuple(tuple(row) for row in confusion.tolist()),
+        error=100 * (count - int(table.trace())) / count,
+        top5_error=100 * int(outside_top) / count,
+        loss=float(loss) / count,
+        per_class=per_class_metrics(images.classes, table),
+        confusion=tuple(tuple(row) for row in table.tolist()),
         images_per_second=statistics.median(rates),
         seconds=time.perf_counter() - begin,
         batch_size=batch_size,
@@ -169,32 +187,6 @@ def recalibrate(
     update_bn((batches.batch(number)[0] for number in range(batches.batches_per_epoch)), model)
 
 
-def _run(
-    model: nn.Module, images: ImageSet, *, batch_size: int, device: torch.device
-) -> tuple[Tensor, int, float, list[float]]:
-    """Confusion matrix (K, K), number of images outside the first five, sum of losses, and images/s of each batch."""
-    number = len(images.classes)
-    confusion = torch.zeros(number**2, dtype=torch.int64, device=device)
-    outside_top = torch.zeros((), dtype=torch.int64, device=device)
-    loss = torch.zeros((), dtype=torch.float64, device=device)
-    finite = torch.ones((), dtype=torch.bool, device=device)
-    rates = []
-    began = _clock(device)
-    for pixels, labels in evaluation_batches(images, batch_size=batch_size, device=device):
-        logits = model(pixels).float()  # (N, K)
-        ended = _clock(device)
-        rates.append(len(labels) / (ended - began))
-        finite &= logits.isfinite().all()
-        predicted, place = ranked(logits, labels)
-        confusion.scatter_add_(0, labels * number + predicted, torch.ones_like(labels))
-        outside_top += (place >= TOP).sum()
-        loss += F.cross_entropy(logits, labels, reduction="sum").double()
-        began = _clock(device)
-    if not finite:
-        raise OutputsNotFinite
-    return confusion.view(number, number).cpu(), int(outside_top), float(loss), rates
-
-
 def ranked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """The model's first choice (N,), and the number of classes that it prefers to the correct one (N,), 0 if correct.
 
@@ -208,24 +200,16 @@ def ranked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 def per_class_metrics(names: Sequence[str], confusion: Tensor) -> tuple[ClassMetrics, ...]:
     """Each class's metrics from the confusion matrix (true, predicted). Shape: (K, K)."""
-    figures = []
+    metrics = []
     for place, (name, row) in enumerate(zip(names, confusion.tolist(), strict=True)):
         count, correct, predicted = sum(row), row[place], int(confusion[:, place].sum())
+        error = 100 * (count - correct) / count if count else None
+        precision = 100 * correct / predicted if predicted else None
         others = [0 if other == place else images for other, images in enumerate(row)]
         taken = max(others)
-        figures.append(
-            ClassMetrics(
-                name=name,
-                count=count,
-                correct=correct,
-                predicted=predicted,
-                error=100 * (count - correct) / count if count else None,
-                precision=100 * correct / predicted if predicted else None,
-                taken_for=names[others.index(taken)] if taken else None,
-                taken=taken,
-            )
-        )
-    return tuple(figures)
+        taken_for = names[others.index(taken)] if taken else None
+        metrics.append(ClassMetrics(name, count, correct, predicted, error, precision, taken_for, taken))
+    return tuple(metrics)
 
 
 def _device_of(model: nn.Module) -> torch.device:

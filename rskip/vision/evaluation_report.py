@@ -58,20 +58,16 @@ def _matrix(evaluation: Evaluation) -> str:
 
 def _confusions(evaluation: Evaluation) -> str:
     """The most frequent confusions in descending order."""
-    found = [
-        (images, true, predicted)
+    found = sorted(
+        (-images, true, predicted)
         for true, row in enumerate(evaluation.confusion)
         for predicted, images in enumerate(row)
         if images and true != predicted
-    ]
-    found.sort(key=lambda each: (-each[0], each[1], each[2]))
+    )
     if not found:
         return ""
     names = evaluation.classes
-    rows = [
-        [names[true], "predicted as", names[predicted], f"{images:,}"]
-        for images, true, predicted in found[:_MOST_CONFUSIONS]
-    ]
+    rows = [[names[true], "predicted as", names[of], f"{-images:,}"] for images, true, of in found[:_MOST_CONFUSIONS]]
     return "most frequent confusions:\n" + columns(rows, left=(0, 1, 2), indent="  ")
 
 

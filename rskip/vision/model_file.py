@@ -51,7 +51,7 @@ class _LastIterate(msgspec.Struct, frozen=True, kw_only=True):
     iteration: Whole
     model: dict[str, Tensor]
     classes: tuple[str, ...] | None = None
-    images: ImageDescription | None = None
+    images: dict[str, Any] | None = None
 
 
 class _Training(TypedDict):
@@ -172,19 +172,9 @@ def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
         state = as_state(content, _Training, source=source, advice=advice)
         return _published(path, state["config"], source, state["iteration"], state["iterations"]), state["model"]
     last = as_state(content, _LastIterate, source=source, advice=advice)
-    config = _config(last.config, "config", source=source)
-    if last.dataset == OWN and not (last.classes and last.images):
-        raise SettingError("images", "is missing", expected="keys and values", advice=advice, source=source)
-    description = ModelDescription(
-        path=path,
-        config=config,
-        dataset=last.dataset,
-        classes=last.classes or DATASETS[last.dataset].classes,
-        iteration=last.iteration,
-        iterations=last.iteration,
-        images=last.images,
-    )
-    return description, last.model
+    classes = last.classes if last.dataset == OWN else DATASETS[last.dataset].classes
+    published = {"model": last.config, "dataset": last.dataset, "classes": classes, "images": last.images}
+    return _published(path, published, source, last.iteration, last.iteration), last.model
 
 
 def _read_published(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
@@ -201,21 +191,18 @@ def _published(
     """The description in the content of a config.json."""
     own = {key: value for key, value in content.items() if key not in OF_EVERY_TASK}
     published = convert(own, PublishedConfig, source=source)
+    if published.dataset == OWN and published.images is None:
+        raise SettingError("images", "is missing", expected="the description of the images", source=source)
+    kind: Any = TorchvisionConfig if "name" in published.model else PreActConfig
     return ModelDescription(
         path=path,
-        config=_config(published.model, "model", source=source),
+        config=to_plain(convert(published.model, kind, name="model", source=source)),
         dataset=published.dataset,
         classes=published.classes,
         iteration=iteration,
         iterations=iterations,
         images=published.images,
     )
-
-
-def _config(config: Mapping[str, Any], name: str, *, source: str) -> dict[str, Any]:
-    """:raises SettingError: a key or value of a model's config is wrong."""
-    kind: Any = TorchvisionConfig if "name" in config else PreActConfig
-    return dict(to_plain(convert(config, kind, name=name, source=source)))
 
 
 def _check_expected(description: ModelDescription, expected: Mapping[str, Any]) -> None:

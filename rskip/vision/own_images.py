@@ -337,14 +337,10 @@ def _decoded(parts: Mapping[str, Part], side: int, *, shown: bool) -> dict[str, 
     return kept
 
 
-def memory_limit() -> int:
-    """The maximum bytes of decoded images in memory: MEMORY, or half of the machine's memory if that is less."""
-    return min(MEMORY, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
-
-
 def _space(shape: tuple[int, ...]) -> np.ndarray:
-    """An array of uint8 in memory; if it is larger than `memory_limit()`, in a deleted file of the cache."""
-    if (size := math.prod(shape)) <= memory_limit():
+    """An array of uint8, in memory or in a deleted file of the cache."""
+    half = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    if (size := math.prod(shape)) <= min(MEMORY, half):
         return np.empty(shape, np.uint8)
     cache_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=cache_folder()) as file:
@@ -557,8 +553,7 @@ def _refuse_nested(path: Path, folders: Sequence[Path]) -> None:
 
 def _class_names(folder: Path) -> tuple[str, ...]:
     """The names of the class folders, sorted as torchvision's ImageFolder sorts them."""
-    names = tuple(sorted(each.name for each in _folders(folder)))
-    if not names:
+    if not (names := tuple(sorted(each.name for each in _folders(folder)))):
         loose = sum(each.suffix.lower() in SUFFIXES for each in folder.iterdir())
         what = f"{loose:,} images and no class folders" if loose else "no class folders"
         raise ValueError(f"{line_name(folder)} holds {what}: expected {LAYOUT}")

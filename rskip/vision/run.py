@@ -27,6 +27,8 @@ from rskip.vision.own_images import find_labelled_files, load_own_images
 from rskip.vision.settings import TrainingSettings, VisionSettings
 from rskip.vision.training import CurvePoint, TrainingFolder, read_curve
 
+DECIMALS = 4
+
 
 def train(run: Run[VisionSettings]) -> None:
     """Trains to the end, from the last checkpoint if there is one."""
@@ -81,12 +83,14 @@ def train_command(run: Run[VisionSettings], *, precision: str) -> list[str]:
 
     :param precision: precision of the training, which overrides the settings.
     """
-    defaults = TrainingSettings().to_dict()
-    settings = run.settings.train.to_dict()
+    defaults, settings = TrainingSettings().to_dict(), run.settings.train.to_dict()
     own = run.settings.train.data is not None  # the command would choose other settings for own images
     apart = ("precision", "compile", *(("data", "dataset") if own else ()))
-    names = [name for name in settings if (own or settings[name] != defaults.get(name)) and name not in apart]
-    changes = [f"{name}={json.dumps(settings[name])}" for name in names]
+    changes = [
+        f"{name}={json.dumps(value)}"
+        for name, value in settings.items()
+        if name not in apart and (own or value != defaults.get(name))
+    ]
     return [
         *launched("rskip", gpus=run.gpus),
         *("vision", "train", *(["--set", *changes] if changes else [])),
@@ -102,10 +106,10 @@ def epoch_lines(curve: Path) -> list[str]:
     """One line per epoch of a curve."""
     lines = []
     for point in read_curve(curve):
-        figures = [f"train loss {point.train_loss:.3f}", f"error {point.train_error:5.2f} %"]
+        metrics = [f"train loss {point.train_loss:.3f}", f"error {point.train_error:5.2f} %"]
         if point.test_loss is not None:
-            figures += [f"test loss {point.test_loss:.3f}", f"error {point.test_error:5.2f} %"]
-        lines.append(epoch_line(point.epoch, figures, point.seconds))
+            metrics += [f"test loss {point.test_loss:.3f}", f"error {point.test_error:5.2f} %"]
+        lines.append(epoch_line(point.epoch, metrics, point.seconds))
     return lines
 
 
@@ -119,9 +123,6 @@ def _data(run: Run[VisionSettings]) -> list[str]:
 def _device(gpus: int) -> list[str]:
     """The flag for the CPU. On GPUs it is not needed, since each process chooses its own GPU."""
     return ["--device", "cpu"] if gpus == 0 else []
-
-
-DECIMALS = 4
 
 
 def score(run: Run[VisionSettings]) -> Outcome:
@@ -167,15 +168,11 @@ def _outcome(
     model: nn.Module,
     images: RunImages,
 ) -> Outcome:
-    last = curve[-1] if curve else None
     training: dict[str, Any] = {"seconds": 0.0, "epochs": 0, "iterations": None}
-    if last is not None:
-        training = {
-            "seconds": last.seconds,
-            "epochs": last.epoch,
-            "iterations": last.iteration,
-            "images_per_second": round(fmean(point.images_per_second for point in curve), 1),
-        }
+    if curve:
+        rate = round(fmean(point.images_per_second for point in curve), 1)
+        training = {"seconds": curve[-1].seconds, "epochs": curve[-1].epoch, "iterations": curve[-1].iteration}
+        training["images_per_second"] = rate
     return Outcome(
         metrics={name: round(value, DECIMALS) for name, value in figures.items()},
         signatures={},
@@ -258,14 +255,9 @@ def ensure_images(settings: TrainingSettings, *, mirror: str | None) -> RunImage
         return RunImages(test=images["test"], described=described)
     preact = settings.model == "preact_resnet"
     own = load_own_images(find_labelled_files(Path(settings.data)), size=settings.size, preact=preact, scored=True)
-    about = own.description
-    described = {
-        "dataset": about.name,
-        "images": dict(about.counts),
-        "classes": len(own.train.classes),
-        "scored_on": own.split,
-        "sha256": dict(about.sha256),
-    }
+    about, classes = own.description, len(own.train.classes)
+    described = {"dataset": about.name, "images": dict(about.counts), "classes": classes, "scored_on": own.split}
+    described["sha256"] = dict(about.sha256)
     return RunImages(test=own.held_out, size=about.size, split=own.split, described=described)
 
 
@@ -276,11 +268,8 @@ def ensure_dataset(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
     :raises FileNotFoundError: a file is missing.
     :raises ValueError: a file is damaged.
     """
-    folder = image_folder(dataset, mirror)
-    return {
-        split: load_dataset(dataset, folder, train=split == "train", download=mirror is None)
-        for split in ("train", "test")
-    }
+    folder, download = image_folder(dataset, mirror), mirror is None
+    return {part: load_dataset(dataset, folder, train=part == "train", download=download) for part in ("train", "test")}
 
 
 def image_folder(dataset: str, mirror: str | None) -> Path | None:

@@ -59,10 +59,7 @@ class TrainingSettings:
     :raises SettingError: a value has a wrong type or range, or two values contradict each other.
     """
 
-    dataset: Annotated[
-        DatasetName,
-        Meta(description="dataset; images: your own, given by data"),
-    ] = "cifar10"
+    dataset: Annotated[DatasetName, Meta(description="dataset; images: your own, given by data")] = "cifar10"
     data: Annotated[
         Annotated[str, Meta(min_length=1)] | None,
         Meta(description="your own images: a folder of class folders, or an .npz file"),
@@ -140,10 +137,7 @@ class TrainingSettings:
     channels_last: Annotated[bool, Meta(description="channels-last memory format; changes only speed and rounding")] = (
         True
     )
-    compile: Annotated[
-        bool,
-        Meta(description="compile the model with torch.compile, which takes minutes"),
-    ] = False
+    compile: Annotated[bool, Meta(description="compile the model with torch.compile, which takes minutes")] = False
     sync_batch_norm: Annotated[bool, Meta(description="compute batch statistics over all GPUs")] = False
     evaluate_every: Annotated[
         Count, Meta(description="epochs between two evaluations for the curve; the last iteration is evaluated too")

@@ -117,33 +117,21 @@ def train(
             advice = "leave it out, or train in one process"
             raise SettingError("sync_batch_norm", problem, expected="GPUs", advice=advice)
         own = None
-        if settings.data is not None:
-            own = load_own_images(
-                find_labelled_files(Path(settings.data)),
-                size=settings.size,
-                preact=settings.model == "preact_resnet",
-                shown=ranks.first,
-            )
+        if own_path is not None:
+            preact = settings.model == "preact_resnet"
+            own = load_own_images(find_labelled_files(own_path), size=settings.size, preact=preact, shown=ranks.first)
             images, test_images = own.train, own.held_out
         else:
             images, test_images = (
                 load_dataset(settings.dataset, data, train=part, download=download) for part in (True, False)
             )
         return image_training(
-            settings,
-            images=images,
-            test_images=test_images,
-            own=own,
-            files=files,
-            seed=seed,
-            device=place,
-            ranks=ranks,
-            observer=observer,
-            notes=notes,
-        )
+            settings, images=images, test_images=test_images, own=own, files=files, seed=seed, device=place,
+            ranks=ranks, observer=observer, notes=notes,
+        )  # fmt: skip
 
-    apart = None if settings.data is None else Path(settings.data)
-    return training.train(build, settings, folder=folder, apart=apart, seed=seed, device=device, tracker=tracker)
+    own_path = None if settings.data is None else Path(settings.data)
+    return training.train(build, settings, folder=folder, apart=own_path, seed=seed, device=device, tracker=tracker)
 
 
 def image_training(
@@ -170,16 +158,11 @@ def image_training(
             f"an epoch's last batch has {smallest} images for {ranks.count} processes: choose another batch_size"
         )
     batches = TrainingBatches(
-        images,
-        batch_size=settings.batch_size,
-        seed=seed,
-        device=device,
-        flip=settings.flip,
-        rank=ranks.rank,
-        world_size=ranks.count,
-        channels_last=settings.channels_last,
-    )
-    schedule = settings.in_iterations(batches.batches_per_epoch)
+        images, batch_size=settings.batch_size, seed=seed, device=device, flip=settings.flip, rank=ranks.rank,
+        world_size=ranks.count, channels_last=settings.channels_last,
+    )  # fmt: skip
+    per_epoch = batches.batches_per_epoch
+    schedule = settings.in_iterations(per_epoch)
     iterations = cast(int, schedule.iterations)
     torch.manual_seed(seed)
     config = model_config(settings, len(images.classes), size=None if own is None else own.description.size)
@@ -189,16 +172,11 @@ def image_training(
     model.to(device).train()
     if settings.channels_last:
         model.to(memory_format=torch.channels_last)
-    batch_counts = take_batch_counts(model)
     optimiser = torch.optim.SGD(
         parameter_groups(model, settings), lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov
     )
-
-    def count(*_: Any) -> None:
-        torch._foreach_add_(batch_counts, 1)
-
-    if batch_counts:  # torchvision's normalisations count batches themselves
-        optimiser.register_step_post_hook(count)
+    if batch_counts := take_batch_counts(model):  # torchvision's normalisations count batches themselves
+        optimiser.register_step_post_hook(lambda *_: torch._foreach_add_(batch_counts, 1))
 
     def losses(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The summed loss and the number of errors. Shape of `logits`: (N, K)."""
@@ -206,8 +184,7 @@ def image_training(
         return loss, (logits.detach().argmax(dim=1) != labels).sum()
 
     def point(run: TrainingRun[CurvePoint], means: list[float], rate: float) -> CurvePoint:
-        epoch = -(-run.iteration // batches.batches_per_epoch)
-        found = None
+        epoch, found = -(-run.iteration // per_epoch), None
         if run.iteration == iterations or epoch % settings.evaluate_every == 0:
             nonlocal test_images
             test_images = test_images.to(device)  # where they stay
@@ -231,13 +208,15 @@ def image_training(
         save_whole(files.path / "model.pt", kept | about)
 
     about: dict[str, Any] = {}
-    if own is not None:
-        about = {"classes": list(images.classes), "images": to_plain(own.description)}
-    dataset = settings.dataset if own is None else own.description.name
-    classes = {"classes": list(DATASETS[settings.dataset].classes)} if own is None else {}
-    published = {"task": TASK, "model": config, "dataset": settings.dataset, **classes, **about}
-    evaluated_on = "validation" if own is not None and own.split == "valid" else "test"
-    epochs = -(-iterations // batches.batches_per_epoch)
+    dataset, classes, evaluated_on = settings.dataset, list(images.classes), "test"
+    if own is None:
+        classes = list(DATASETS[dataset].classes)
+    else:
+        about = {"classes": classes, "images": to_plain(own.description)}
+        dataset = own.description.name
+        evaluated_on = "validation" if own.split == "valid" else "test"
+    published = {"task": TASK, "model": config, "dataset": settings.dataset, "classes": classes, **about}
+    line = partial(point_line, epochs=-(-iterations // per_epoch), iterations=iterations, evaluated_on=evaluated_on)
     run = TrainingRun(
         settings=settings,
         files=files,
@@ -253,10 +232,10 @@ def image_training(
         batch=batches.batch,
         losses=losses,
         learning_rate=partial(learning_rate, schedule),
-        point_due=lambda iteration: iteration % batches.batches_per_epoch == 0,
+        point_due=lambda iteration: iteration % per_epoch == 0,
         point_type=CurvePoint,
         point=point,
-        line=partial(point_line, epochs=epochs, iterations=iterations, evaluated_on=evaluated_on),
+        line=line,
         finish=finish,
         data={} if own is None else {"images_sha256": str(own.description.sha256), "size": own.description.size},
         config=published,
@@ -268,7 +247,7 @@ def image_training(
         notes=[*notes, *([] if own is None else own.notes)],
     )
     if settings.compile and ranks.count == 1:
-        run.notes += compile_model(run, batches.batches_per_epoch)
+        run.notes += compile_model(run, per_epoch)
     first = (*settings.milestones, 0)[0]
     if settings.schedule == "step" and iterations <= first:
         run.notes.append(

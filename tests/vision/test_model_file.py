@@ -130,7 +130,7 @@ def test_damaged_and_foreign_files_are_one_line(model, tmp_path):
     for content, said in (
         ({"model": state}, "config is missing"),
         (finished(model, dataset="cifar9"), "dataset is 'cifar9': expected cifar10, .* or images"),
-        (finished(model, config={**model.config, "depth": "8"}), "config.depth is '8'"),
+        (finished(model, config={**model.config, "depth": "8"}), "model.depth is '8'"),
         (finished(model, config={**model.config, "depth": 9}), r"depth is 9: expected 6n\+2"),
         ({**unfinished(model), "config": {"task": "language_modeling"}}, "task 'language_modeling', not of vision"),
     ):
