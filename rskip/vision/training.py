@@ -24,17 +24,7 @@ from rskip.settings.check import to_plain
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
 from rskip.tasks import training
-from rskip.tasks.training import (
-    Diverged,
-    Interrupted,
-    Observer,
-    Tracker,
-    TrainingFolder,
-    TrainingRun,
-    read_points,
-    save_whole,
-    time_left,
-)
+from rskip.tasks.training import Diverged, Observer, Tracker, TrainingFolder, TrainingRun
 from rskip.vision.data import ImageSet, TrainingBatches, load_dataset
 from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import evaluate
@@ -42,16 +32,7 @@ from rskip.vision.model_file import TASK, build_model, model_config, model_name
 from rskip.vision.own_images import OwnImages, find_labelled_files, load_own_images
 from rskip.vision.settings import TrainingSettings, learning_rate
 
-__all__ = [
-    "CurvePoint",
-    "Diverged",
-    "Interrupted",
-    "Observer",
-    "TrainingFolder",
-    "TrainingSettings",
-    "read_curve",
-    "train",
-]
+__all__ = ["CurvePoint", "Diverged", "Observer", "TrainingFolder", "TrainingSettings", "read_curve", "train"]
 
 CHOSEN = ("precision", "compile")
 MOST_EPOCHS, LEAST_EPOCHS = 300, 30
@@ -85,7 +66,7 @@ class CurvePoint:
 
 def read_curve(path: Path, *, finished: bool = False) -> list[CurvePoint]:
     """See `rskip.tasks.training.read_points`."""
-    return read_points(path, CurvePoint, finished=finished)
+    return training.read_points(path, CurvePoint, finished=finished)
 
 
 def train(
@@ -152,11 +133,10 @@ def image_training(
     :param own: your own images, from which `images` and `test_images` were made; None for a dataset.
     :raises ValueError: the settings don't fit these images or processes.
     """
-    smallest = len(images) % settings.batch_size or settings.batch_size
-    if smallest < ranks.count:
-        raise ValueError(
-            f"an epoch's last batch has {smallest} images for {ranks.count} processes: choose another batch_size"
-        )
+    last = len(images) % settings.batch_size or settings.batch_size
+    if last < ranks.count:
+        problem = f"an epoch's last batch has {last} images for {ranks.count} processes"
+        raise ValueError(f"{problem}: choose another batch_size")
     batches = TrainingBatches(
         images, batch_size=settings.batch_size, seed=seed, device=device, flip=settings.flip, rank=ranks.rank,
         world_size=ranks.count, channels_last=settings.channels_last,
@@ -205,7 +185,7 @@ def image_training(
         """Writes the last iterate as model.pt, and as model.safetensors with config.json."""
         write_model(files.path, Checkpoint(model=weights, config=published))
         kept = {"config": config, "dataset": settings.dataset, "model": weights, "iteration": iterations}
-        save_whole(files.path / "model.pt", kept | about)
+        training.save_whole(files.path / "model.pt", kept | about)
 
     about: dict[str, Any] = {}
     dataset, classes, evaluated_on = settings.dataset, list(images.classes), "test"
@@ -306,7 +286,7 @@ def point_line(point: CurvePoint, *, epochs: int, iterations: int, evaluated_on:
     if point.test_loss is not None:
         parts.append(f"{evaluated_on} loss {point.test_loss:.4f}, error {point.test_error:.2f} %")
     parts.append(f"{point.images_per_second:,.0f} images/s")
-    return "   ".join([*parts, *time_left(point.iteration, iterations, point.seconds)])
+    return "   ".join([*parts, *training.time_left(point.iteration, iterations, point.seconds)])
 
 
 def own_schedule(images: int, said: Mapping[str, Any]) -> dict[str, Any]:

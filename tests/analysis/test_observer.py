@@ -15,9 +15,10 @@ import torch.nn.functional as F
 from rskip.analysis.blocks import residual_blocks
 from rskip.analysis.signals import SignalRecorder
 from rskip.analysis.trace import TraceObserver, read_updates
+from rskip.tasks.training import Interrupted
 from rskip.vision import preact_resnet
 from rskip.vision.data import ImageSet, TrainingBatches
-from rskip.vision.training import Diverged, Interrupted, TrainingRun, TrainingSettings, train
+from rskip.vision.training import Diverged, TrainingRun, TrainingSettings, train
 
 LOOP = sys.modules["rskip.vision.training"]
 SPEC = "sas:alpha_bias=3,beta_bias=-3"

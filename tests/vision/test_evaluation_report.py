@@ -16,20 +16,12 @@ NEEDS_MATPLOTLIB = "needs the extra plots"
 def evaluation_of(names: tuple[str, ...], confusion: list[list[int]]) -> Evaluation:
     matrix = torch.tensor(confusion)
     count = int(matrix.sum())
+    error, per_class = 100 * (count - int(matrix.trace())) / count, per_class_metrics(names, matrix)
     return Evaluation(
-        dataset="cifar10",
-        count=count,
-        error=100 * (count - int(matrix.trace())) / count,
-        top5_error=0.25,
-        loss=0.12345,
-        per_class=per_class_metrics(names, matrix),
-        confusion=tuple(tuple(row) for row in confusion),
-        images_per_second=1234.5,
-        seconds=8.0,
-        batch_size=500,
-        precision="float32",
-        device="cpu",
-    )
+        dataset="cifar10", count=count, error=error, top5_error=0.25, loss=0.12345, per_class=per_class,
+        confusion=tuple(tuple(row) for row in confusion), images_per_second=1234.5, seconds=8.0, batch_size=500,
+        precision="float32", device="cpu",
+    )  # fmt: skip
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,8 @@ import torch
 from PIL import Image
 
 from rskip.files.decoding import ImageError
-from rskip.tasks import find_task
 from rskip.vision.data import TrainingBatches, evaluation_batches
-from rskip.vision.own_images import (
-    ALL,
-    LabelledFiles,
-    OwnImages,
-    find_labelled_files,
-    kind_of_images,
-    load_own_images,
-    load_split,
-)
+from rskip.vision.own_images import ALL, find_labelled_files, kind_of_images, load_own_images, load_split
 from rskip.vision.run import ensure_images
 from rskip.vision.settings import TrainingSettings
 
@@ -52,7 +42,7 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def load(path: Path, **options: Any) -> OwnImages:
+def load(path: Path, **options: Any) -> Any:
     return load_own_images(find_labelled_files(path), **{"size": None, "preact": True, "shown": False, **options})
 
 
@@ -83,7 +73,7 @@ def test_the_split_depends_on_the_images_alone_and_equal_images_stay_together(ph
     assert not train & held_out and own.held_out.labels.tolist().count(0) == 3
 
 
-def test_given_splits_are_kept(tmp_path: Path, make_record: Callable[..., Any]) -> None:
+def test_given_splits_are_kept(tmp_path: Path) -> None:
     for part, count in (("train", 4), ("val", 3), ("test", 2)):
         for name in ("a", "b"):
             draw_class(tmp_path / part / name, count, RED if name == "a" else GREEN)
@@ -93,14 +83,6 @@ def test_given_splits_are_kept(tmp_path: Path, make_record: Callable[..., Any]) 
     assert "6 of 6 valid images are also training images" in " ".join(own.notes)
     scored = ensure_images(TrainingSettings(data=str(tmp_path), epochs=1), mirror=None)
     assert (scored.split, len(scored.test)) == ("test", 4)  # though the curve is of the validation images
-    record = make_record(
-        config={"train": {}},
-        data=scored.described,
-        metrics={"error": 1.0},
-        curve=[{"epoch": 1, "test_error": 2.0}],
-        signatures={},
-    )
-    assert find_task("vision").implied_figures(record)["error"] is None
     files = find_labelled_files(tmp_path, classes=("a", "b"))
     for split, expected, count in ((None, "test", 4), ("valid", "valid", 6), ("train", "train", 8)):
         name, images = load_split(files, split, own.description)
@@ -123,13 +105,7 @@ def test_a_model_is_evaluated_on_its_validation_images_or_on_all_of_others(photo
 
 @pytest.mark.parametrize(
     ("size", "preact", "expected"),
-    [
-        ((28, 28), True, 32),
-        ((60, 90), True, 32),
-        ((300, 200), True, 64),
-        ((28, 28), False, 64),
-        ((300, 200), False, 128),
-    ],
+    [((60, 90), True, 32), ((300, 200), True, 64), ((28, 28), False, 64), ((300, 200), False, 128)],
 )
 def test_the_size_is_chosen_by_the_shorter_sides(
     size: tuple[int, int], preact: bool, expected: int, tmp_path: Path
@@ -158,12 +134,9 @@ def test_other_sizes_become_middle_squares_and_it_is_said(tmp_path: Path) -> Non
 def test_images_that_do_not_fit_in_memory_are_the_same_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    generator = np.random.default_rng(1)
-    for name in "ab":
-        for number in range(9):
-            pixels = generator.integers(0, 256, (90, 110, 3), dtype=np.uint8)
-            (tmp_path / name).mkdir(exist_ok=True)
-            Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
+    for number, pixels in enumerate(np.random.default_rng(1).integers(0, 256, (18, 90, 110, 3), dtype=np.uint8)):
+        (tmp_path / "ab"[number % 2]).mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(tmp_path / "ab"[number % 2] / f"{number}.png")
     for size in (32, 80):
         whole = load(tmp_path, size=size)
         with monkeypatch.context() as patch:
@@ -173,12 +146,9 @@ def test_images_that_do_not_fit_in_memory_are_the_same_on_the_disk(
         assert small.train.on_disk and not whole.train.on_disk and small.train.to("meta") is small.train
         assert whole.description == small.description
         ours, theirs = (TrainingBatches(each.train, batch_size=7, seed=3, device="cpu") for each in (whole, small))
-        for number in (0, 1, 2, 3, 9, 1):
-            for mine, other in zip(ours.batch(number)[:2], theirs.batch(number)[:2], strict=True):
-                assert torch.equal(mine, other)
-        for mine, other in zip(
-            *(evaluation_batches(each.held_out, batch_size=2, device="cpu") for each in (whole, small)), strict=True
-        ):
+        pairs = [(ours.batch(number)[:2], theirs.batch(number)[:2]) for number in (0, 1, 2, 3, 9, 1)]
+        evaluated = (evaluation_batches(each.held_out, batch_size=2, device="cpu") for each in (whole, small))
+        for mine, other in [*pairs, *zip(*evaluated, strict=True)]:
             assert torch.equal(mine[0], other[0]) and torch.equal(mine[1], other[1])
 
 
@@ -203,65 +173,31 @@ def test_images_that_can_not_be_read_are_named_and_counted(photos: Path) -> None
     with pytest.raises(ImageError, match=r"^\S*00\.png: truncated or damaged .*; repair or remove it$"):
         load(photos)
     (photos / "b" / "00.png").write_text("no image")
-    with pytest.raises(
-        ImageError,
-        match=r"^2 of 30 images can't be read: \S*00\.png: [^:;]*; \S*00\.png: [^:;]*; repair or remove them; "
-        "readable formats: JPEG, [^:;]*$",
-    ):
+    each = r"\S*00\.png: [^:;]*; "
+    expected = f"^2 of 30 images can't be read: {each}{each}repair or remove them; readable formats: JPEG, [^:;]*$"
+    with pytest.raises(ImageError, match=expected):
         load(photos)
 
 
-def _one_class(folder: Path) -> None:
-    draw_class(folder / "a", 3)
-
-
-def _empty_class(folder: Path) -> None:
-    _one_class(folder)
-    (folder / "empty").mkdir()
-
-
-def _loose(folder: Path) -> None:
-    draw_class(folder, 3)
-
-
-def _unknown_in_valid(folder: Path) -> None:
-    for name in "ab":
-        draw_class(folder / "train" / name, 2)
-    draw_class(folder / "valid" / "c", 2)
-
-
-def _two_valids(folder: Path) -> None:
-    for part in ("train", "val", "valid"):
-        draw_class(folder / part / "a", 2)
-
-
-def _no_train(folder: Path) -> None:
-    draw_class(folder / "test" / "a", 2)
-
-
-def _odd_bytes(folder: Path) -> None:
-    _one_class(folder)
-    draw_class(Path(os.fsdecode(os.fsencode(folder) + b"/b\xff")), 2)
-
-
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("folders", "message"),
     [
-        (_one_class, "the only class is a: expected two or more"),
-        (_empty_class, r"class empty has no training images: expected files of \.jpg"),
-        (_loose, r"holds 3 images and no class folders: expected FOLDER/CLASS/IMAGE\.jpg"),
-        (_unknown_in_valid, "valid/c: train has no class c: expected a, b"),
-        (_two_valids, "has val(id)? and val(id)?: remove one of them"),
-        (_no_train, "has test and no train: expected class folders in"),
-        (_odd_bytes, "the class's name is not UTF-8 or has control characters: rename it"),
+        (["a"], "the only class is a: expected two or more"),
+        (["a", "empty/"], r"class empty has no training images: expected files of \.jpg"),
+        (["."], r"holds 3 images and no class folders: expected FOLDER/CLASS/IMAGE\.jpg"),
+        (["train/a", "train/b", "valid/c"], "valid/c: train has no class c: expected a, b"),
+        (["train/a", "val/a", "valid/a"], "has val(id)? and val(id)?: remove one of them"),
+        (["test/a"], "has test and no train: expected class folders in"),
+        (["a", os.fsdecode(b"b\xff")], "the class's name is not UTF-8 or has control characters: rename it"),
+        (["x/a", "x/b", "y/a", "y/b"], "x, y have the same folders, a, b, and no images: expected class folders"),
     ],
 )
-def test_folders_that_are_refused(make: Callable[[Path], None], message: str, tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    make(folder)
+def test_folders_that_are_refused(folders: list[str], message: str, tmp_path: Path) -> None:
+    for name in folders:
+        (tmp_path / "folder" / name).mkdir(parents=True)
+        draw_class(tmp_path / "folder" / name, 0 if name.endswith("/") else 3)
     with pytest.raises(ValueError, match=message) as caught:
-        load(folder)
+        load(tmp_path / "folder")
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -301,7 +237,7 @@ def test_a_path_that_is_not_there_or_of_another_kind(tmp_path: Path) -> None:
 # npz
 
 
-def arrays(path: Path, **content: Any) -> LabelledFiles:
+def arrays(path: Path, **content: Any) -> Any:
     np.savez(path / "x.npz", **content)
     return find_labelled_files(path / "x.npz")
 

@@ -24,29 +24,15 @@ from rskip.analysis.trace import TraceObserver, read_updates
 from rskip.cli.main import main as rskip_main
 from rskip.connections.norms import BatchNorm
 from rskip.machine.ranks import Ranks
+from rskip.tasks.training import Interrupted, Observer
 from rskip.vision.data import ImageSet, TrainingBatches
-from rskip.vision.training import (
-    Interrupted,
-    Observer,
-    TrainingFolder,
-    TrainingRun,
-    TrainingSettings,
-    image_training,
-    read_curve,
-    train,
-)
+from rskip.vision.training import TrainingFolder, TrainingRun, TrainingSettings, image_training, read_curve, train
 from tests.vision.conftest import noise
 
-LOOP = sys.modules["rskip.vision.training"]
-RUN = sys.modules["rskip.vision.training"]
+LOOP = sys.modules["rskip.vision.training"]  # the package's `train` is the function
 SETTINGS: dict[str, Any] = {
-    "depth": 8,
-    "batch_size": 16,
-    "iterations": 11,
-    "milestones": (),
-    "channels_last": False,
-    "save_every": 100,
-}
+    "depth": 8, "batch_size": 16, "iterations": 11, "milestones": (), "channels_last": False, "save_every": 100
+}  # fmt: skip
 CONNECTIONS = ("1xskip", "2rskip+ln")
 
 
@@ -72,8 +58,8 @@ def prepare(patch: pytest.MonkeyPatch) -> None:
     """Synthetic images; parameters and images in float64, so that only a mistake makes a difference."""
     patch.setattr(LOOP, "load_dataset", load_noise)
     patch.setattr(BatchNorm, "forward", fixed_statistics)
-    patch.setattr(RUN, "TrainingBatches", DoubleBatches)
-    patch.setattr(RUN, "evaluate", lambda *_, **__: SimpleNamespace(loss=0.0, error=0.0))
+    patch.setattr(LOOP, "TrainingBatches", DoubleBatches)
+    patch.setattr(LOOP, "evaluate", lambda *_, **__: SimpleNamespace(loss=0.0, error=0.0))
     torch.set_default_dtype(torch.float64)
 
 
@@ -202,14 +188,10 @@ def test_on_gpus_batch_norm_is_pytorchs_synchronised_one(tmp_path, monkeypatch):
     monkeypatch.setattr("rskip.tasks.training.averaging", lambda model, *_: model)
     runs = [
         image_training(
-            TrainingSettings(**{**SETTINGS, "connection": "2rskip+bn", "sync_batch_norm": synced}),
-            images=noise(37),
-            test_images=noise(20),
-            files=TrainingFolder(tmp_path),
-            seed=5,
-            device=torch.device("cpu"),
+            TrainingSettings(**{**SETTINGS, "connection": "2rskip+bn", "sync_batch_norm": synced}), images=noise(37),
+            test_images=noise(20), files=TrainingFolder(tmp_path), seed=5, device=torch.device("cpu"),
             ranks=Ranks(rank=0, count=2),
-        )
+        )  # fmt: skip
         for synced in (False, True)
     ]
     kinds = [{type(each) for each in run.model.modules() if "Norm" in type(each).__name__} for run in runs]

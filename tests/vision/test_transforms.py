@@ -7,6 +7,7 @@ import io
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from rskip.vision import CifarClassification
 from rskip.vision.datasets import DATASETS
@@ -24,16 +25,12 @@ def test_a_pixel_by_hand():
 @pytest.mark.parametrize("dataset", ["cifar10", "cifar100"])
 def test_every_kind_of_input_gives_what_torchvision_gives(dataset):
     transforms = pytest.importorskip("torchvision.transforms", reason="compares with torchvision")
-    image_module = pytest.importorskip("PIL.Image", reason="compares with torchvision on a PIL image")
     pixels = np.random.default_rng(1).integers(0, 256, (32, 32, 3), dtype=np.uint8)
-    image = image_module.fromarray(pixels)
+    image = Image.fromarray(pixels)
     expected = transforms.Normalize(DATASETS[dataset].mean, DATASETS[dataset].std)(transforms.ToTensor()(image))
     preset = CifarClassification(dataset)
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)
-    assert torch.equal(preset(image), expected)
-    assert torch.equal(preset(pixels), expected)
-    assert torch.equal(preset(tensor), expected)
-    assert torch.equal(preset(tensor.float() / 255), expected)
+    assert all(torch.equal(preset(each), expected) for each in (image, pixels, tensor, tensor.float() / 255))
     assert torch.equal(preset(torch.stack([tensor, tensor.flip(2)])), torch.stack([expected, expected.flip(2)]))
 
 
@@ -43,24 +40,22 @@ def as_pixels(y):
 
 
 def test_pil_images_of_all_kinds_become_upright_rgb():
-    image_module = pytest.importorskip("PIL.Image", reason="reads a PIL image")
-
     def saved(image, kind, **options):
         file = io.BytesIO()
         image.save(file, kind, **options)
-        return image_module.open(file, formats=[kind])
+        return Image.open(file, formats=[kind])
 
     red, blue, white = [200, 30, 40], [0, 0, 255], [255, 255, 255]
-    plain = image_module.new("RGB", (32, 32), tuple(red))
-    palette = image_module.new("P", (32, 32), 1)
+    plain = Image.new("RGB", (32, 32), tuple(red))
+    palette = Image.new("P", (32, 32), 1)
     palette.putpalette([0, 0, 0, *red])
     palette.paste(0, (0, 0, 16, 16))
     turned = plain.copy()
     turned.paste(tuple(blue), (0, 0, 16, 32))
     exif = turned.getexif()
     exif[0x0112] = 6  # turned by 90 degrees
-    deep = image_module.fromarray(np.full((32, 32), 32_896, np.uint16))
-    moving = saved(plain, "GIF", save_all=True, append_images=[image_module.new("RGB", (32, 32), "blue")])
+    deep = Image.fromarray(np.full((32, 32), 32_896, np.uint16))
+    moving = saved(plain, "GIF", save_all=True, append_images=[Image.new("RGB", (32, 32), "blue")])
     for name, image, expected in (
         ("CMYK", saved(plain.convert("CMYK"), "JPEG", quality=100), [red] * 4),
         ("16 bits", saved(deep, "PNG"), [[128] * 3] * 4),
