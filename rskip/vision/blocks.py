@@ -151,9 +151,8 @@ SHORTCUTS: dict[str, type[ZeroPad | Projection]] = {"zero_pad": ZeroPad, "projec
 
 def build_shortcut(name: str, inputs: int, outputs: int, *, stride: int) -> nn.Module:
     """The shortcut `name` ("zero_pad" or "projection") if width or resolution change, else the identity."""
-    if inputs == outputs and stride == 1:
-        return nn.Identity()
-    return SHORTCUTS[name](inputs, outputs, stride=stride)
+    changed = inputs != outputs or stride > 1
+    return SHORTCUTS[name](inputs, outputs, stride=stride) if changed else nn.Identity()
 
 
 def reset_connections(model: nn.Module) -> None:

@@ -24,7 +24,7 @@ BLOCKS: dict[str, type[BasicBlock | Bottleneck]] = {"basic": BasicBlock, "bottle
 
 
 class PreActConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The arguments of `preact_resnet`, checked. Older configs lack those with defaults."""
+    """The arguments of `preact_resnet`. Older configs lack those with defaults."""
 
     depth: int
     connection: str

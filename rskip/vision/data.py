@@ -82,9 +82,9 @@ def load_dataset(
     torchvision compares every file with its official MD5 checksum before it unpickles the file.
 
     :param name: a name of DATASETS.
-    :param root: the folder of the batches (`cifar-10-batches-py`, `cifar-100-python`), or its parent; None: cifar10 or
-        cifar100 in $RSKIP_DATA (~/.cache/rskip/data). Packed batches (NAME.xz, NAME.gz) are unpacked into a folder
-        there.
+    :param root: the folder of the batches (`cifar-10-batches-py`, `cifar-100-python`), its parent, or a folder with
+        cifar10 or cifar100 in it that is one of these; None: cifar10 or cifar100 in $RSKIP_DATA (~/.cache/rskip/data).
+        Packed batches (NAME.xz, NAME.gz) are unpacked into a folder there.
     :param train: whether to load the 50,000 training images instead of the 10,000 test images.
     :param download: download the dataset if it is missing or damaged. An archive with torchvision's name next to the
         folder is used instead of a download. A downloaded archive is removed after unpacking. Other processes that
@@ -94,10 +94,8 @@ def load_dataset(
     :raises OSError: the download failed, or the disk is full.
     """
     kind, cache = _torchvision_class(name), cache_folder() / name
-    folder = (cache if root is None else expanded_path(os.fspath(root), "the folder of images")).absolute()
-    if folder.name != kind.base_folder and not any(file_or_packed(folder, file) for file in checksums(name)):
-        folder = folder / kind.base_folder
-    folder = _unpacked(folder, name, cache)
+    root = (cache if root is None else expanded_path(os.fspath(root), "the folder of images")).absolute()
+    folder = _unpacked(DATASETS[name].find(root) or root / kind.base_folder, name, cache)
     here = type(kind.__name__, (kind,), {"base_folder": folder.name})  # the folder may have any name
     with warnings.catch_warnings():
         # numpy 2.4.0 to 2.4.4 warn about such old pickles

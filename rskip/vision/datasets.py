@@ -12,6 +12,7 @@ from rskip.files.cache import file_or_packed
 class Dataset:
     """Training and test images of 32 by 32 pixels with three channels, which `rskip.vision.data.load_dataset` loads.
 
+    :param name: its name in settings.
     :param folder: name of the folder of its files.
     :param first_file: name of a file in it, by which rskip recognises the folder if it has another name.
     :param classes: names of the classes, in the order of their numbers.
@@ -20,6 +21,7 @@ class Dataset:
     :param terms: licence and origin, for the cards of published models.
     """
 
+    name: str
     folder: str
     first_file: str
     classes: tuple[str, ...]
@@ -27,13 +29,14 @@ class Dataset:
     std: tuple[float, float, float]
     terms: str
 
-    def is_in(self, folder: Path) -> bool:
-        """Whether a folder holds the dataset's folder or its files."""
-        return self.is_named_in(folder) or file_or_packed(folder, self.first_file) is not None
-
-    def is_named_in(self, folder: Path) -> bool:
-        """Whether a folder holds the dataset's folder, or is it."""
-        return folder.name == self.folder or (folder / self.folder).is_dir()
+    def find(self, root: Path) -> Path | None:
+        """The folder of its files: `root` or the dataset's folder in it, or one of both in `root`/NAME."""
+        for parent in (root, root / self.name):
+            if parent.name == self.folder or file_or_packed(parent, self.first_file):
+                return parent
+            if (parent / self.folder).is_dir():
+                return parent / self.folder
+        return None
 
 
 _CIFAR_TERMS = (
@@ -58,6 +61,7 @@ _CIFAR100_CLASSES = (
 # of 255.
 DATASETS = {
     "cifar10": Dataset(
+        name="cifar10",
         folder="cifar-10-batches-py",
         first_file="data_batch_1",
         classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
@@ -66,6 +70,7 @@ DATASETS = {
         terms=_CIFAR_TERMS,
     ),
     "cifar100": Dataset(
+        name="cifar100",
         folder="cifar-100-python",
         first_file="train",
         classes=_CIFAR100_CLASSES,

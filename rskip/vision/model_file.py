@@ -178,7 +178,7 @@ def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
 
 
 def _read_published(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
-    """Reads the weights of a published folder, and its config.json."""
+    """Reads published weights and their config.json."""
     checkpoint, source = read_safetensors(path), str(path.with_name(CONFIG))
     if checkpoint.config["task"] != TASK:
         raise of_other_task(checkpoint.config, TASK).within(source=source)

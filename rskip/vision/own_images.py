@@ -458,13 +458,12 @@ def kind_of_images(path: Path) -> Literal["own", "dataset"] | None:
     """The kind of a path: a dataset, your own images (a file, or a folder with folders or images in it), or None."""
     if not path.is_dir():
         return "own" if path.is_file() else None
-    if any(each.is_named_in(path) for each in DATASETS.values()):
-        return "dataset"
-    if _folders(path):  # class folders, even if a file has the name of a dataset's file
-        return "own"
-    if any(each.is_in(path) for each in DATASETS.values()):
-        return "dataset"
-    return "own" if _has_images(path) else None
+    for each in DATASETS.values():
+        found = each.find(path)
+        # a folder with folders holds classes, even if a file in it has the name of a dataset's file
+        if found and (found != path or path.name == each.folder or not _folders(path)):
+            return "dataset"
+    return "own" if _folders(path) or _has_images(path) else None
 
 
 def _check_class_name(name: str, source: str) -> None:

@@ -11,7 +11,6 @@ from rskip.checkpoint.config_file import WEIGHTS, read_config
 from rskip.connections import ConnectionSpec, Paper, parse_connection
 from rskip.machine.environment import gpus_to_use
 from rskip.records import Record
-from rskip.settings.check import to_plain
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
 from rskip.vision.datasets import DATASETS
@@ -45,8 +44,6 @@ def export_weights(run: Run[VisionSettings], record: Record, folder: Path) -> di
     images = ensure_images(run.settings.train, mirror=run.mirror).test
     model, description = load_model(scored_file(run))
     config = {"task": TASK, "model": dict(description.config), "dataset": dataset, "classes": list(images.classes)}
-    if description.images is not None:
-        config["images"] = to_plain(description.images)
     write_model(folder, Checkpoint(model=model.state_dict(), config=config))
     gpus = gpus_to_use(None) if record.machine.get("gpu") else 0  # as in the run, since other devices round differently
     found = evaluate_model(folder / WEIGHTS, dataset=dataset, images=images, gpus=gpus)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -52,8 +53,8 @@ def check_mirror(settings: VisionSettings, *, mirror: str) -> None:
     """See `Task.check_mirror`."""
     if settings.train.data is not None:
         return
-    folder, named = image_folder(settings.train.dataset, mirror), DATASETS[settings.train.dataset]
-    if folder is None or named.is_in(folder):
+    folder, named = image_folder(mirror), DATASETS[settings.train.dataset]
+    if named.find(folder):
         return
     problem = f"does not hold {settings.train.dataset}" if folder.is_dir() else "is not a folder"
     files = f"{named.first_file} and the other files (also as .xz or .gz)"
@@ -62,7 +63,6 @@ def check_mirror(settings: VisionSettings, *, mirror: str) -> None:
 
 
 def training_folder(run: Run[VisionSettings]) -> TrainingFolder:
-    """The folder that `rskip vision train` writes."""
     return TrainingFolder(run.folder.path / "training")
 
 
@@ -79,10 +79,7 @@ def commands(run: Run[VisionSettings]) -> list[list[str]]:
 
 
 def train_command(run: Run[VisionSettings], *, precision: str) -> list[str]:
-    """The command `rskip vision train`, under `torchrun` for several GPUs. It resumes from a checkpoint.
-
-    :param precision: precision of the training, which overrides the settings.
-    """
+    """The command `rskip vision train`, under `torchrun` for several GPUs. It resumes from a checkpoint."""
     defaults, settings = TrainingSettings().to_dict(), run.settings.train.to_dict()
     own = run.settings.train.data is not None  # the command would choose other settings for own images
     apart = ("precision", "compile", *(("data", "dataset") if own else ()))
@@ -116,8 +113,7 @@ def epoch_lines(curve: Path) -> list[str]:
 def _data(run: Run[VisionSettings]) -> list[str]:
     if (own := run.settings.train.data) is not None:
         return ["--data", own]
-    folder = image_folder(run.settings.train.dataset, run.mirror)
-    return ["--data", str(folder)] if folder is not None else []
+    return [] if run.mirror is None else ["--data", str(image_folder(run.mirror))]
 
 
 def _device(gpus: int) -> list[str]:
@@ -184,10 +180,7 @@ def _outcome(
 
 
 def evaluate_model(path: Path, *, dataset: str, images: ImageSet, gpus: int) -> dict[str, Any]:
-    """Evaluates the model in a file in float32, and returns `Evaluation.to_dict()`.
-
-    :param gpus: 0 for the CPU. With any other number, one GPU is used.
-    """
+    """Evaluates the model in a file in float32, on one GPU unless `gpus` is 0, and returns `Evaluation.to_dict()`."""
     model, _ = load_model(path, expected={"dataset": dataset})
     device = torch.device("cuda" if gpus > 0 else "cpu")
     set_gpu_arithmetic(device, training=False, same_shapes=True)
@@ -200,7 +193,7 @@ def evaluation_file(run: Run[VisionSettings]) -> Path:
 
 
 def sample_outputs(run: Run[VisionSettings], count: int) -> str:
-    """The classes with the highest error and their most frequent confusions; empty if the file is missing."""
+    """The classes with the highest error and their most frequent confusions; empty without an evaluation."""
     if not evaluation_file(run).exists():
         return ""
     classes = once(evaluation_file(run))["per_class"]
@@ -226,11 +219,9 @@ def artifacts(run: Run[VisionSettings]) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class RunImages:
-    """The images that a run is scored on, and a description of all its images.
+    """The images that a run is scored on, their split ("test" or "valid"), and the record's description of all images.
 
-    :param test: the test images; without test images of your own, the validation images.
-    :param split: name of the split in `test`: "test", or "valid" for your own images.
-    :param described: description for the run's record.
+    `test` are the test images; without test images of your own, the validation images.
     """
 
     test: ImageSet
@@ -240,10 +231,7 @@ class RunImages:
 
 
 def ensure_images(settings: TrainingSettings, *, mirror: str | None) -> RunImages:
-    """The images of a run's settings, a dataset's or your own.
-
-    :raises FileNotFoundError, ValueError: as `ensure_dataset` or `load_own_images`.
-    """
+    """The images of a run's settings, a dataset's or your own."""
     if settings.data is None:
         images = ensure_dataset(settings.dataset, mirror=mirror)
         described = {
@@ -262,26 +250,16 @@ def ensure_images(settings: TrainingSettings, *, mirror: str | None) -> RunImage
 
 
 def ensure_dataset(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
-    """The images of both splits, "train" and "test".
-
-    :param mirror: as for `image_folder`; None: the cache, to which a missing dataset is downloaded.
-    :raises FileNotFoundError: a file is missing.
-    :raises ValueError: a file is damaged.
-    """
-    folder, download = image_folder(dataset, mirror), mirror is None
-    return {part: load_dataset(dataset, folder, train=part == "train", download=download) for part in ("train", "test")}
+    """The images of both splits. Without a mirror, a missing dataset is downloaded into the cache."""
+    load = partial(load_dataset, dataset, mirror and image_folder(mirror), download=mirror is None)
+    return {"train": load(train=True), "test": load(train=False)}
 
 
-def image_folder(dataset: str, mirror: str | None) -> Path | None:
-    """The folder of the images in a mirror; None: the cache.
+def image_folder(mirror: str) -> Path:
+    """The folder of a mirror, as for `load_dataset`.
 
-    :param mirror: the folder of the batches, its parent, or a folder with `dataset` in it that is one of these.
     :raises ValueError: the mirror is an address, or is in the home of an unknown user.
     """
-    if mirror is None:
-        return None
-    named = DATASETS[dataset]
     if "://" in mirror:
-        raise SettingError.of_value("mirror", mirror, f"a folder, such as one with {named.folder} in it")
-    folder = expanded_path(mirror, "mirror")
-    return folder / dataset if not named.is_in(folder) and named.is_in(folder / dataset) else folder
+        raise SettingError.of_value("mirror", mirror, "a folder, such as one with cifar-10-batches-py in it")
+    return expanded_path(mirror, "mirror")

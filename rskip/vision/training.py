@@ -128,9 +128,8 @@ def image_training(
     observer: Observer | None = None,
     notes: Sequence[str] = (),
 ) -> TrainingRun[CurvePoint]:
-    """The training run of a model, at its start.
+    """The training run of a model, at its start. `own` are the images if they are your own, None for a dataset.
 
-    :param own: your own images, from which `images` and `test_images` were made; None for a dataset.
     :raises ValueError: the settings don't fit these images or processes.
     """
     last = len(images) % settings.batch_size or settings.batch_size
@@ -329,15 +328,12 @@ def choose(
 ) -> tuple[TrainingSettings, list[str]]:
     """The settings with the chosen precision, and a note if it differs from the requested one.
 
-    Explicit settings don't change. For the others, a resumed training uses its earlier choices.
+    Settings in `said` don't change. For the others, a resumed training in the folder uses its earlier choices.
 
-    :param said: the names of the explicit settings.
-    :param folder: the training's folder.
     :param slow: see `slow_rank`.
     """
-    unsaid = [name for name in CHOSEN if name not in said]
-    begun = TrainingFolder(folder).begun_with() if unsaid else None
-    kept: dict[str, Any] = {} if begun is None else {name: begun[name] for name in unsaid}
+    begun = TrainingFolder(folder).begun_with() or {}
+    kept = {name: begun[name] for name in CHOSEN if name not in said and begun}
     settings = replace(settings, **kept)
     if "precision" in {*said, *kept} or settings.precision != "bfloat16" or slow is None:
         return settings, []

@@ -153,7 +153,7 @@ def test_the_command_of_a_training_says_what_differs_from_the_papers(project: Pa
     (folder,) = (project / "runs").iterdir()
     assert commands(project) == [
         "rskip vision train --set depth=8 batch_size=16 iterations=null epochs=2 lr=0.01 warmup_iterations=0 --seed 3 "
-        f"--output runs/{folder.name}/3/training --data there/cifar10 --precision float32 --no-compile --probe-every 4 "
+        f"--output runs/{folder.name}/3/training --data there --precision float32 --no-compile --probe-every 4 "
         f"--probe-file runs/{folder.name}/3/probe.jsonl --device cpu"
     ]
     trace = (project / "results" / folder.name / "3.probe.jsonl").read_text()
