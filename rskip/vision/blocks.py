@@ -27,13 +27,14 @@ class PreActivationBlock(nn.Module):
     :param width: channels of the branch's 3×3 convolutions. The block has `expansion` times as many outputs.
     :param stride: stride of the branch's first convolution and of the shortcut; 2 halves H and W.
     :param connection: connection of shortcut and branch.
-    :param shortcut: kind of the shortcut if width or resolution change, one of SHORTCUTS.
+    :param shortcut: kind of the shortcut if width or resolution change: "zero_pad" or "projection".
     :param shortcut_input: input of a zero-padded shortcut: "raw" x, or the "activated" a.
     :param first: whether it is the network's first block.
     :param place: the block position, for connections that depend on it.
     """
 
     expansion = 1
+    sizes: tuple[int, ...]  # of the branch's convolutions
 
     def __init__(
         self,
@@ -49,20 +50,22 @@ class PreActivationBlock(nn.Module):
     ) -> None:
         super().__init__()
         outputs = self.expansion * width
-        self.bn1 = BatchNorm(inputs)
-        self.build_branch(inputs, width, stride)
+        features = [inputs, *[width] * (len(self.sizes) - 1), outputs]
+        for number, size in enumerate(self.sizes, start=1):
+            of, to = features[number - 1 : number + 1]
+            self.add_module(f"bn{number}", BatchNorm(of))
+            self.add_module(f"conv{number}", convolution(of, to, size=size, stride=stride if number == 1 else 1))
         self.shortcut = build_shortcut(shortcut, inputs, outputs, stride=stride)
         padded_activated = isinstance(self.shortcut, ZeroPad) and shortcut_input == "activated"
-        self.activated_shortcut = first or isinstance(self.shortcut, Projection) or padded_activated
+        self.activated_shortcut = first or isinstance(self.shortcut, nn.Conv2d) or padded_activated
         self.connection = image_connection(connection, outputs, place)
-
-    def build_branch(self, inputs: int, width: int, stride: int) -> None:
-        """Creates the branch's members after `bn1`."""
-        raise NotImplementedError
 
     def branch(self, a: Tensor) -> Tensor:
         """The residual branch F. Shape: (N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
-        raise NotImplementedError
+        f: Tensor = self.conv1(a)
+        for number in range(2, len(self.sizes) + 1):
+            f = getattr(self, f"conv{number}")(activate(getattr(self, f"bn{number}"), f))
+        return f
 
     def forward(self, x: Tensor) -> Tensor:
         """Shape: (N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
@@ -79,13 +82,7 @@ class PreActivationBlock(nn.Module):
 class BasicBlock(PreActivationBlock):
     """Two 3×3 convolutions. Source: He et al. 2016b, Fig. 4(e)."""
 
-    def build_branch(self, inputs: int, width: int, stride: int) -> None:
-        self.conv1 = convolution(inputs, width, size=3, stride=stride)
-        self.bn2 = BatchNorm(width)
-        self.conv2 = convolution(width, width, size=3)
-
-    def branch(self, a: Tensor) -> Tensor:
-        return self.conv2(activate(self.bn2, self.conv1(a)))
+    sizes = (3, 3)
 
 
 class Bottleneck(PreActivationBlock):
@@ -96,16 +93,7 @@ class Bottleneck(PreActivationBlock):
     """
 
     expansion = 4
-
-    def build_branch(self, inputs: int, width: int, stride: int) -> None:
-        self.conv1 = convolution(inputs, width, size=1, stride=stride)
-        self.bn2 = BatchNorm(width)
-        self.conv2 = convolution(width, width, size=3)
-        self.bn3 = BatchNorm(width)
-        self.conv3 = convolution(width, self.expansion * width, size=1)
-
-    def branch(self, a: Tensor) -> Tensor:
-        return self.conv3(activate(self.bn3, self.conv2(activate(self.bn2, self.conv1(a)))))
+    sizes = (1, 3, 1)
 
 
 def activate(norm: nn.Module, x: Tensor) -> Tensor:
@@ -139,20 +127,17 @@ class ZeroPad(nn.Module):
         return f"new_channels={self.new_channels}, stride={self.stride}"
 
 
-class Projection(nn.Conv2d):
-    """A 1×1 convolution without bias. Source: He et al. 2016a, option B, and the code of 2016b."""
-
-    def __init__(self, inputs: int, outputs: int, *, stride: int) -> None:
-        super().__init__(inputs, outputs, kernel_size=1, stride=stride, bias=False)
-
-
-SHORTCUTS: dict[str, type[ZeroPad | Projection]] = {"zero_pad": ZeroPad, "projection": Projection}
-
-
 def build_shortcut(name: str, inputs: int, outputs: int, *, stride: int) -> nn.Module:
-    """The shortcut `name` ("zero_pad" or "projection") if width or resolution change, else the identity."""
-    changed = inputs != outputs or stride > 1
-    return SHORTCUTS[name](inputs, outputs, stride=stride) if changed else nn.Identity()
+    """The shortcut `name` if width or resolution change, else the identity.
+
+    "zero_pad" is a `ZeroPad`, "projection" a 1×1 convolution without bias (He et al. 2016a, option B, and the code of
+    2016b).
+    """
+    if inputs == outputs and stride == 1:
+        return nn.Identity()
+    if name == "zero_pad":
+        return ZeroPad(inputs, outputs, stride=stride)
+    return convolution(inputs, outputs, size=1, stride=stride)
 
 
 def reset_connections(model: nn.Module) -> None:
