@@ -67,7 +67,8 @@ class Classifier(nn.Module):
         self.classes = tuple(classes)
         self.dataset = dataset
         self.images = images
-        self.config: dict[str, Any] = dict(config or self.model.config)
+        known: Any = config or model.config
+        self.config: dict[str, Any] = dict(known)
         self.train(model.training)
 
     @classmethod

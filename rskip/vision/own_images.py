@@ -132,7 +132,8 @@ class Part:
     def chosen(self, rows: Sequence[int]) -> Part:
         """The images of these rows, which were looked at."""
         images: Any = self.images[list(rows)] if isinstance(self.images, np.ndarray) else _at(self.images, rows)
-        return Part(images, *(_at(each, rows) for each in (self.names, self.labels, self.sums, self.sizes)))
+        names, labels = _at(self.names, rows), _at(self.labels, rows)
+        return Part(images, names, labels, _at(self.sums, rows), _at(self.sizes, rows))
 
     def image(self, row: int) -> Image:
         """The image, upright and in RGB; see `read_image`."""

@@ -154,8 +154,13 @@ def image_training(
     optimiser = torch.optim.SGD(
         parameter_groups(model, settings), lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov
     )
-    if batch_counts := take_batch_counts(model):  # torchvision's normalisations count batches themselves
-        optimiser.register_step_post_hook(lambda *_: torch._foreach_add_(batch_counts, 1))
+    batch_counts = take_batch_counts(model)
+
+    def count(*_: Any) -> None:
+        torch._foreach_add_(batch_counts, 1)
+
+    if batch_counts:  # torchvision's normalisations count batches themselves
+        optimiser.register_step_post_hook(count)
 
     def losses(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The summed loss and the number of errors. Shape of `logits`: (N, K)."""

@@ -100,8 +100,9 @@ class ImageClassification(nn.Module):
         from PIL import Image
 
         if isinstance(image, (Tensor, np.ndarray)):
-            as_tensor = isinstance(image, Tensor) and image.dim() > 2
-            pixels: Any = image.movedim(-3, -1).cpu().numpy() if as_tensor else image
+            pixels: Any = image
+            if isinstance(image, Tensor) and image.dim() > 2:
+                pixels = image.movedim(-3, -1).cpu().numpy()
             if pixels.ndim not in (3, 4) or pixels.shape[-1] != 3 or str(pixels.dtype) != "uint8":
                 raise ValueError(
                     f"an image of {image.dtype} and shape {tuple(image.shape)}: expected uint8 and a tensor (3, "

@@ -194,10 +194,6 @@ def batches_of(images: ImageSet, *, batch_size: int = BATCH, seed: int = 1, **op
     return TrainingBatches(images, batch_size=batch_size, seed=seed, device="cpu", **options)
 
 
-def same(one: tuple, other: tuple) -> bool:
-    return torch.equal(one[0], other[0]) and torch.equal(one[1], other[1]) and one[2] == other[2]
-
-
 def offsets_and_flips(crops: list[tuple[int, int, bool]]) -> tuple[Tensor, Tensor]:
     return torch.tensor([crop[:2] for crop in crops]), torch.tensor([crop[2] for crop in crops])
 
@@ -248,16 +244,12 @@ def test_batches_are_what_the_documentation_says(images, seed, iteration):
     flips = torch.randint(2, (COUNT,), generator=generator) == 1
     part = slice(place * BATCH, (place + 1) * BATCH)
     crops = crop_and_flip(images.images[order[part]], offsets[part], flips[part])
-    expected = (normalise(crops, MEAN_10, STD_10), order[part], len(order[part]))
-    assert same(batches_of(images, seed=seed).batch(iteration), expected)
-
-
-def test_a_batch_depends_on_seed_and_iteration_alone(images):
-    in_order, mixed = batches_of(images), batches_of(images)
-    expected = [in_order.batch(iteration) for iteration in range(15)]
-    torch.manual_seed(99)
-    for iteration in (14, 0, 7, 7, 3, 12, 1, 10):
-        assert same(mixed.batch(iteration), expected[iteration])
+    torch.manual_seed(99)  # which changes nothing
+    batches = batches_of(images, seed=seed)
+    batches.batch(7)  # nor does another batch
+    pixels, labels, count = batches.batch(iteration)
+    assert torch.equal(pixels, normalise(crops, MEAN_10, STD_10))
+    assert torch.equal(labels, order[part]) and count == len(order[part])
 
 
 def test_seeds_and_epochs_do_not_repeat_each_other(images):

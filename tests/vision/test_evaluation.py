@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rskip.connections.norms import take_batch_counts
 from rskip.vision.cifar_resnet import preact_resnet
 from rskip.vision.data import ImageSet, TrainingBatches, evaluation_batches
-from rskip.vision.evaluation import Evaluation, OutputsNotFinite, evaluate, ranked, recalibrate
+from rskip.vision.evaluation import OutputsNotFinite, evaluate, ranked, recalibrate
 
 CLASSES = ("cat", "dog", "ship", "frog", "deer", "car")
 # logits of eight images, and their classes; the model is right on images 0, 1, 4 and 6
@@ -55,16 +55,7 @@ def images() -> ImageSet:
     return ImageSet(pixels, torch.tensor(LABELS), CLASSES, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 
 
-def figures(evaluation: Evaluation) -> dict[str, object]:
-    """All but what depends on the clock and the batches."""
-    return {
-        name: value
-        for name, value in evaluation.to_dict().items()
-        if name not in ("images_per_second", "seconds", "batch_size")
-    }
-
-
-@pytest.mark.parametrize("batch_size", [1, 3, 8, 500])
+@pytest.mark.parametrize("batch_size", [1, 3, 500])
 def test_figures_are_those_counted_by_hand(images, batch_size):
     found = evaluate(Table(torch.tensor(LOGITS)), images, dataset="cifar10", batch_size=batch_size)
     assert found.confusion == CONFUSION
@@ -82,12 +73,8 @@ def test_figures_are_those_counted_by_hand(images, batch_size):
     assert (frog.error, frog.precision, frog.taken_for, frog.taken) == (0, 100, None, 0)
     assert (deer.count, deer.error, deer.precision, deer.taken_for) == (0, None, None, None)
     assert (car.error, car.precision) == (0, 50)
-    dogs = found.to_dict()["per_class"][1]  # the names in evaluation.json
-    assert dogs == {
-        "name": "dog", "count": 3, "correct": 1, "predicted": 2, "error": pytest.approx(200 / 3), "precision": 50.0,
-        "taken_for": "cat", "taken": 2,
-    }  # fmt: skip
-    assert [*dogs][-2:] == ["taken_for", "taken"]
+    names = ["name", "count", "correct", "predicted", "error", "precision", "taken_for", "taken"]
+    assert [*found.to_dict()["per_class"][1]] == names  # in evaluation.json
 
 
 def test_of_equal_logits_the_lower_number_goes_first():

@@ -29,21 +29,15 @@ def model() -> PreActResNet:
 
 def finished(built: PreActResNet, **changes: Any) -> dict[str, Any]:
     """What model.pt holds."""
-    return {
-        "config": built.config, "dataset": "cifar10", "model": built.state_dict(), "iteration": 64_000, **changes
-    }  # fmt: skip
+    weights = built.state_dict()
+    return {"config": built.config, "dataset": "cifar10", "model": weights, "iteration": 64_000, **changes}
 
 
 def unfinished(model: PreActResNet) -> dict[str, Any]:
     """What checkpoint.pt holds, as far as it is read here."""
-    return {
-        "settings": {},
-        "config": {"task": "vision", "model": model.config, "dataset": "cifar100", "classes": list("abcdefg")},
-        "iteration": 500,
-        "iterations": 1173,
-        "model": model.state_dict(),
-        "optimiser": {"state": {}},
-    }
+    config = {"task": "vision", "model": model.config, "dataset": "cifar100", "classes": list("abcdefg")}
+    content = {"settings": {}, "config": config, "iteration": 500, "iterations": 1173, "optimiser": {"state": {}}}
+    return {**content, "model": model.state_dict()}
 
 
 def publish(folder: Path, state: dict[str, Tensor], **config: Any) -> Path:
@@ -87,15 +81,13 @@ def test_every_form_gives_the_same_model(model, tmp_path):
 def test_what_is_expected_of_a_model_is_named_beside_what_it_is(model, tmp_path):
     torch.save(finished(model), tmp_path / "model.pt")
     load_model(tmp_path, expected={"depth": 8, "connection": "sas:beta_bias=-3,alpha_bias=0", "dataset": "cifar10"})
-    with pytest.raises(
-        ValueError,
-        match=r"holds depth 8, connection sas:beta_bias=-3, not the depth 110, connection 2rskip\+ln asked for",
+    for expected, message in (
+        ({"depth": 110, "connection": "2rskip+ln", "dataset": "cifar10"}, r"depth 8, .*, not the depth 110, .* asked"),
+        ({"depth": 8, "dataset": "cifar100"}, "holds dataset cifar10, not the dataset cifar100 asked for"),
+        ({"connection": "2rskp+ln"}, "did you mean"),
     ):
-        load_model(tmp_path, expected={"depth": 110, "connection": "2rskip+ln", "dataset": "cifar10"})
-    with pytest.raises(ValueError, match=r"holds dataset cifar10, not the dataset cifar100 asked for"):
-        load_model(tmp_path, expected={"depth": 8, "dataset": "cifar100"})
-    with pytest.raises(ValueError, match=r"did you mean"):
-        load_model(tmp_path, expected={"connection": "2rskp+ln"})
+        with pytest.raises(ValueError, match=message):
+            load_model(tmp_path, expected=expected)
 
 
 class Surprise:

@@ -14,13 +14,7 @@ from torch import Tensor, nn
 import rskip.vision
 from rskip.connections import Connection, build_connection
 from rskip.connections.norms import LayerNorm
-from rskip.vision import (
-    CifarClassification,
-    PreActResNet,
-    preact_resnet,
-    preact_resnet164,
-    torchvision_resnet,
-)
+from rskip.vision import CifarClassification, PreActResNet, preact_resnet, preact_resnet164, torchvision_resnet
 
 
 def images(count: int = 2, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -30,16 +30,8 @@ def training(folder: Path, **settings: Any) -> TrainingRun:
     return run
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"connection": "2rskip+ln", "precision": "bfloat16"},
-        {"connection": "sas", "decay": "weights", "clip_norm": 1.0, "label_smoothing": 0.1},
-    ],
-    ids=lambda settings: settings["connection"],
-)
-def test_an_iteration_waits_for_nothing(settings, tmp_path, emulated_cuda):
-    run = training(tmp_path, **settings)
+def test_an_iteration_waits_for_nothing(tmp_path, emulated_cuda):
+    run = training(tmp_path, connection="sas", decay="weights", clip_norm=1.0, label_smoothing=0.1)
     emulated_cuda.clear()
     run.step()
     assert emulated_cuda.calls["convolution"] == 7 and not emulated_cuda.synchronisations
@@ -99,9 +91,5 @@ def test_a_gpu_without_bfloat16_is_named(monkeypatch):
     monkeypatch.setattr("rskip.tasks.training.device_name", lambda place: "Tesla V100")
     monkeypatch.setattr("rskip.tasks.training.bfloat16_is_slow", lambda place: place.index == 1)
     check_precision("bfloat16", torch.device("cuda", 0))
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=r"cuda:1 is a Tesla V100, without bfloat16: expected float32"):
         check_precision("bfloat16", torch.device("cuda", 1))
-    assert str(error.value) == (
-        "precision is 'bfloat16' and cuda:1 is a Tesla V100, without bfloat16: expected float32; "
-        "or hide it with CUDA_VISIBLE_DEVICES"
-    )
