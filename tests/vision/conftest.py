@@ -8,7 +8,11 @@ import torch
 from rskip.connections import list_connections, works_on
 from rskip.vision.data import ImageSet
 
-OPTIONS = ["0.5xskip", "1xskip+ln:branch_scale=2", "3rskip+ln", "wskip+ln:init=2", "sas:gamma=free", "sas:norm_term=false", "sas:gate=single", "sas:alpha_bias=3,beta_bias=-3", "highway:gate=shortcut", "highway:gate=single", "highway:gate=full"]
+OPTIONS = [
+    "0.5xskip", "1xskip+ln:branch_scale=2", "3rskip+ln", "wskip+ln:init=2", "sas:gamma=free", "sas:norm_term=false",
+    "sas:gate=single", "sas:alpha_bias=3,beta_bias=-3", "highway:gate=shortcut", "highway:gate=single",
+    "highway:gate=full",
+]  # fmt: skip
 
 
 def noise(count: int) -> ImageSet:
