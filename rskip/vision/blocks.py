@@ -62,14 +62,15 @@ class PreActivationBlock(nn.Module):
 
     def branch(self, a: Tensor) -> Tensor:
         """The residual branch F. Shape: (N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
-        f: Tensor = self.conv1(a)
-        for number in range(2, len(self.sizes) + 1):
-            f = getattr(self, f"conv{number}")(activate(getattr(self, f"bn{number}"), f))
-        return f
+        for number in range(1, len(self.sizes) + 1):
+            if number > 1:
+                a = activate(getattr(self, f"bn{number}"), a)
+            a = getattr(self, f"conv{number}")(a)
+        return a
 
     def forward(self, x: Tensor) -> Tensor:
         """Shape: (N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
-        a = activate(self.bn1, x)
+        a = activate(self.get_submodule("bn1"), x)
         shortcut = self.shortcut(a if self.activated_shortcut else x)
         y = self.connection.after(self.connection.before(shortcut)[1], self.branch(a))
         assert isinstance(y, Tensor)  # `image_connection` refuses others

@@ -50,6 +50,7 @@ def torchvision_resnet(
     classes: dict[str, int] = {} if num_classes is None else {"num_classes": num_classes}
     model: Any = models.get_model(name, weights=weights, progress=progress, **classes)
     adapt(model, spec)
-    del model.layer1[0].spec_record  # the model's config has the spec, and 1xskip has torchvision's names
+    for module in list(model.modules()):
+        module._modules.pop("spec_record", None)  # the model's config has the spec, and 1xskip has torchvision's names
     reset_connections(model)
     return model

@@ -39,7 +39,7 @@ def test_a_block_is_relu_of_the_connection(name, features):
     x = torch.randn(2, features, 8, 8, dtype=torch.float64).relu()
     theirs, block = stock.layer1[1], ours.layer1[1]
     joined = []
-    block.connection.register_forward_hook(lambda module, pair, y: joined.append((*pair, y)))
+    block.residuals.block.connection.register_forward_hook(lambda module, pair, y: joined.append((*pair, y)))
     y = block(x)
     shortcut, f, z = joined[0]
     assert torch.equal(shortcut, x)
@@ -70,7 +70,7 @@ def test_mistakes_are_errors_of_one_line():
         ("resnet19", {}, "unknown model 'resnet19' (did you mean 'resnet18'?); known: resnet18, resnet34"),
         ("vgg16", {}, "unknown model 'vgg16'; known: resnet18"),
         ("resnet18", {"connection": "2rskp+ln"}, "(did you mean '2rskip+ln'?)"),
-        ("resnet18", {"connection": "prenorm+ln"}, "prenorm works only on sequences"),
+        ("resnet18", {"connection": "prenorm+ln"}, "expected a connection that reads only x and f"),
         (
             "resnet18", {"connection": "2rskip+ln", "weights": "DEFAULT"},
             "torchvision's weights of resnet18 were trained with 1xskip, not 2rskip+ln: leave weights out",
