@@ -677,11 +677,10 @@ def _npz_class_names(
     if given is None:
         labels = {*next(iter(parts.values())).labels}
         return tuple(map(str, range(min(max(labels, default=-1), len(labels)) + 1)))  # checked later: without gaps
-    if given.ndim != 1 or given.dtype.kind not in "US":
-        raise ValueError(f"{name}: the classes are {given.dtype} of shape {given.shape}: expected a 1-D array of names")
+    if given.ndim != 1 or given.dtype.kind not in "US" or len(np.unique(given)) < len(given):
+        problem = f"{name}: the classes are {given.dtype} of shape {given.shape}"
+        raise ValueError(f"{problem}: expected a 1-D array of different names")
     names = [each.decode("utf-8", "replace") if isinstance(each, bytes) else each for each in given.tolist()]
     for each in names:
         _check_class_name(each, f"{name}: {each!r}")
-    if len({*names}) < len(names):
-        raise ValueError(f"{name}: two classes have the same name: expected different names")
     return tuple(names)

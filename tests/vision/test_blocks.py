@@ -16,9 +16,7 @@ def test_zero_pad_takes_every_second_pixel_and_appends_zeros():
     x = torch.arange(2 * 3 * 4 * 4, dtype=torch.float32).view(2, 3, 4, 4)
     y = build_shortcut("zero_pad", 3, 5, stride=2)(x)
     expected = torch.zeros(2, 5, 2, 2)
-    for row in range(2):
-        for column in range(2):
-            expected[:, :3, row, column] = x[:, :, 2 * row, 2 * column]
+    expected[:, :3] = x[:, :, [0, 2]][..., [0, 2]]
     assert torch.equal(y, expected)
 
 

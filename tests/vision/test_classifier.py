@@ -85,4 +85,3 @@ def test_a_trainings_model_knows_its_datasets_classes(tmp_path: Path) -> None:
     content = {"config": built.config, "dataset": "cifar100", "model": built.state_dict(), "iteration": 1}
     torch.save(content, tmp_path / "model.pt")
     assert Classifier.from_pretrained(tmp_path).classes == DATASETS["cifar100"].classes
-

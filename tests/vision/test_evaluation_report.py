@@ -82,4 +82,3 @@ def test_picture_has_every_class_and_number(few, tmp_path):
     assert [texts.count(name) for name in ("cat", "airplane", "dog")] == [2, 2, 2]
     assert [texts.count(number) for number in ("900", "10", "90", "1,000")] == [1, 1, 1, 1]
     assert "PreAct-ResNet-20" in texts and "error 5.00 % of 2,000 images" in texts
-

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -88,21 +87,6 @@ def test_what_is_expected_of_a_model_is_named_beside_what_it_is(model, tmp_path)
     ):
         with pytest.raises(ValueError, match=message):
             load_model(tmp_path, expected=expected)
-
-
-class Surprise:
-    """A pickle that makes a folder when it is opened."""
-
-    def __reduce__(self):
-        return os.mkdir, ("surprise",)
-
-
-def test_a_pickle_is_never_run(model, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    torch.save(finished(model, config=Surprise()), "model.pt")
-    with pytest.raises(ValueError, match="can't be read"):
-        load_model(Path("model.pt"))
-    assert sorted(os.listdir()) == ["model.pt"]
 
 
 def test_damaged_and_foreign_files_are_one_line(model, tmp_path):

@@ -292,8 +292,8 @@ def test_arrays_with_channels_and_names(tmp_path: Path) -> None:
         ({"images": IMAGES, "labels": LABELS - 1}, "labels has the label -1: expected 0 to 1"),
         ({"images": IMAGES, "labels": LABELS + 1}, "class 0 has no training images"),
         ({"images": IMAGES, "labels": LABELS * 0}, "the only class is 0: expected two or more"),
-        ({"images": IMAGES, "labels": LABELS, "classes": list("aab")}, "two classes have the same name"),
-        ({"images": IMAGES, "labels": LABELS, "classes": [1, 2, 3]}, "expected a 1-D array of names"),
+        ({"images": IMAGES, "labels": LABELS, "classes": list("aab")}, "expected a 1-D array of different names"),
+        ({"images": IMAGES, "labels": LABELS, "classes": [1, 2, 3]}, "expected a 1-D array of different names"),
         ({"images": IMAGES, "labels": np.array([None] * 12)}, r"no arrays can be read \(Object arrays"),
     ],
 )  # fmt: skip

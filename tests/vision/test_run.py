@@ -261,4 +261,3 @@ def test_publish_writes_the_first_seeds_weights_as_they_are_and_the_zoo_loads_th
     assert ours.keys() == theirs.state_dict().keys()
     for name, tensor in theirs.state_dict().items():
         assert torch.equal(ours[name], tensor), name
-
