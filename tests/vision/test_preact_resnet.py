@@ -159,9 +159,7 @@ def test_every_connection_gives_every_parameter_a_finite_gradient(connection):
     assert torch.isfinite(logits).all()
     F.cross_entropy(logits, torch.tensor([3, 7])).backward()
     for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert torch.isfinite(parameter.grad).all(), name
-        assert parameter.grad.abs().max() > 0, name
+        assert torch.isfinite(parameter.grad).all() and parameter.grad.abs().max() > 0, name
 
 
 def test_every_connection_is_built_again_from_a_file_and_takes_each_image_by_itself(connection, tmp_path):

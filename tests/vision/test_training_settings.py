@@ -92,9 +92,8 @@ def test_steps_without_warm_up_are_pytorchs():
 
 
 def test_one_cycle_rises_and_falls_in_straight_lines():
-    settings = TrainingSettings(
-        schedule="one_cycle", iterations=100, lr=0.4, warmup_lr=0.1, warmup_share=0.3, final_lr=0.05
-    )
+    ends = {"lr": 0.4, "warmup_lr": 0.1, "warmup_share": 0.3, "final_lr": 0.05}
+    settings = TrainingSettings(schedule="one_cycle", iterations=100, **ends)
     rates = {0: 0.1, 15: 0.25, 30: 0.4, 65: 0.225, 99: 0.05 + 0.35 / 70}
     assert {iteration: learning_rate(settings, iteration) for iteration in rates} == pytest.approx(rates)
     without = TrainingSettings(schedule="one_cycle", iterations=4, lr=0.4, warmup_share=0.0)
