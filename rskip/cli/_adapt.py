@@ -46,13 +46,13 @@ def _built(name: str) -> nn.Module:
             model: Any = timm.create_model(rest)
         except RuntimeError as error:
             raise SettingError.of_value("model", name, "timm: with a name of timm.list_models()") from error
-        return model  # type: ignore[no-any-return]
+        return model
     if Path(name, "config.json").is_file():
         transformers = _library("transformers")
         config = transformers.AutoConfig.from_pretrained(name)
         kind = next(iter(json.loads(Path(name, "config.json").read_text()).get("architectures") or ()), None)
         model = getattr(transformers, kind)(config) if kind else transformers.AutoModel.from_config(config)
-        return model  # type: ignore[no-any-return]
+        return model
     expected = "a folder with a config.json, timm:NAME, or MODULE:FUNCTION"
     if not rest:
         raise SettingError.of_value("model", name, expected)

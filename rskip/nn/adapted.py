@@ -165,11 +165,11 @@ class AdaptedBlock(AdaptedPart):
             passage: Any = self.probe(self, x)
             x = passage.given
         else:
-            connections = [residual.connection for residual in self.residuals.children()]  # type: ignore[union-attr]
+            connections = self.residuals.connections()
             if route.by_operand:
-                return OperandPassage(connections), args, kwargs  # type: ignore[arg-type]
+                return OperandPassage(connections), args, kwargs
             opening: StackConnection | None = self.__dict__["opening"]
-            state = tuple(x) if isinstance(x, list) else x
+            state: Any = tuple(x) if isinstance(x, list) else x
             if route.feature_dim == 1 and isinstance(x, Tensor) and x.dim() == route.dims:
                 state = x.movedim(1, -1)
             passage = StatePassage(connections, state if opening is None else opening.enter(state), route)
@@ -229,5 +229,5 @@ def _entered(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _new(library_class: type[nn.Module], plan: Plan, is_block: bool) -> Any:
     """An empty adapted module, which pickle fills."""
-    kind = adapted_class(library_class, plan, is_block)
+    kind = adapted_class(library_class, plan, is_block)  # type: ignore[arg-type]
     return kind.__new__(kind)

@@ -319,7 +319,7 @@ def _install(
         for block, sums in _chains(stack):
             parts = {id(hop.owner): hop.owner for *_, way in sums for hop in way if hop.owner is not None}
             for part in parts.values():
-                _change_class(part, adapted_class(type(part), plan[type(part)], part is block.module), undo)
+                _change_class(part, adapted_class(type(part), plan[type(part)], part is block.module), undo)  # type: ignore[arg-type]
             _route(block, undo)
     for kind in (Own, Skip, Branch) if proves else ():
         for stack in stacks:
@@ -393,11 +393,11 @@ def _connect(
             pending = parts + pending
             continue
         for block, layer in zip(stack.blocks, layers, strict=True):
-            for addition, residual in zip(block.additions, layer.children(), strict=True):
-                _settle_norms(block, addition, residual.connection, spec, by_operand, removed, undo)
+            for addition, connection in zip(block.additions, layer.connections(), strict=True):
+                _settle_norms(block, addition, connection, spec, by_operand, removed, undo)
             _add(block.module, "residuals", as_in(block.module, layer), undo)
             block.module.__dict__["route"] = replace(block.module.__dict__["route"], by_operand=by_operand)
-            if by_operand and all(_only_adds(residual.connection) for residual in layer.children()):
+            if by_operand and all(map(_only_adds, layer.connections())):
                 block.module.__dict__["probe"] = Own  # in the library's order of additions
         _add(first.module, "spec_record", as_in(first.module, SpecRecord(str(spec))), undo)
         if any(True for _ in closing.parameters()):  # the block that uses them owns the parameters
@@ -434,9 +434,9 @@ def _built(
             spec, first.features, places, feature_dim=first.feature_dim, eps=eps, host_supplies=supplies
         )
         if not (closing.opens or closing.closes) and all(
-            _reads_operand(residual.connection, addition, spec)
+            _reads_operand(connection, addition, spec)
             for block, layer in zip(stack.blocks, layers, strict=True)
-            for addition, residual in zip(block.additions, layer.children(), strict=True)
+            for addition, connection in zip(block.additions, layer.connections(), strict=True)
         ):
             return layers, closing, True
     layers = build_layers(spec, first.features, _places(stack, stacks, [stack]), eps=eps, host_supplies=supplies)

@@ -354,8 +354,9 @@ def _measured_kind(norm: nn.Module, features: int, feature_dim: int) -> str | No
     for name in [each for each in vars(norm) if each.endswith("_hooks")]:
         trial.__dict__[name] = type(vars(norm)[name])()
     for name in ("_parameters", "_buffers"):
-        given = {key: None if each is None else _halves(each) for key, each in vars(norm)[name].items()}
-        trial.__dict__[name] = given
+        trial.__dict__[name] = {
+            key: None if each is None else _halves(each) for key, each in vars(norm)[name].items()
+        }
     trial.training = False
     shape = (2, 3, features) if feature_dim == -1 else (2, features, 2, 2)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32) + 0.5

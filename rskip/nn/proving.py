@@ -161,7 +161,7 @@ def _measured(model: nn.Module, run: Callable[[], Any], watched: Sequence[nn.Par
     found += [each.detach() for each in outputs]
     wanted = [each for each in watched if each.requires_grad]
     if outputs and wanted:
-        total = sum(each.float().square().sum() for each in outputs)
+        total = torch.stack([each.float().square().sum() for each in outputs]).sum()
         found += torch.autograd.grad(total, wanted, allow_unused=True)
     return found
 

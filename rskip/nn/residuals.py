@@ -121,6 +121,10 @@ class LayerResiduals(nn.Module):
         for name, residual in residuals.items():
             self.add_module(name, residual)
 
+    def connections(self) -> list[Connection]:
+        """The layer's connections, in order."""
+        return [residual.connection for residual in self.children()]  # type: ignore[misc]
+
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Residual: ...
@@ -302,8 +306,7 @@ def build_layers(
             for name, place in layer.items()
         }
         built.append(LayerResiduals(residuals))
-    connections = [residual.connection for layer in built for residual in layer.children()]
-    assert all(isinstance(each, Connection) for each in connections)
+    connections = [each for layer in built for each in layer.connections()]
     branches = [tuple(place.branch for place in layer.values()) for layer in places]
     _check_needs(spec, connections, branches, host_supplies)
     for each in connections:
