@@ -28,7 +28,7 @@ from rskip.nn.hosts.torch_layers import turn_off_fast_path
 from rskip.nn.proving import Branch, Own, Skip, Unproven, compare, measured, undisturbed
 from rskip.nn.residuals import BRANCH_NAMES, LayerResiduals, build_layers
 from rskip.nn.rewriting import Hop, NotRewritable, Plan, changes, hops, plans, unseen
-from rskip.nn.spec_record import Moved, SpecRecord
+from rskip.nn.spec_record import Removed, SpecRecord
 from rskip.nn.tracing import Trace, trace
 from rskip.settings.errors import SettingError
 
@@ -383,15 +383,16 @@ def _connect(
     :raises SettingError: the connection needs what these blocks can't give.
     """
     removed: set[int] = set()
-    pending = list(stacks)
-    while pending:
-        stack = pending.pop(0)
+    stacks, number = list(stacks), 0
+    while number < len(stacks):
+        stack = stacks[number]
         first, last = stack.blocks[0], stack.blocks[-1]
         eps = _eps(next((norm for each in first.additions for norm in _norms(each)), None))
         layers, closing, by_operand = _built(spec, stack, stacks, eps, supplies)
         if not by_operand and (parts := _usable(stack, spec)) != [stack]:
-            pending = parts + pending
+            stacks[number : number + 1] = parts
             continue
+        number += 1
         for block, layer in zip(stack.blocks, layers, strict=True):
             for addition, connection in zip(block.additions, layer.connections(), strict=True):
                 _settle_norms(block, addition, connection, spec, by_operand, removed, undo)
@@ -534,7 +535,8 @@ def _remove(home: nn.Module, norm: nn.Module, removed: set[int], undo: ExitStack
     """Puts an identity in the place of a normalisation."""
     if id(norm) in removed:
         return
-    replacement = as_in(home, Moved() if not removed else nn.Identity())
+    names = [name for name, _ in norm.named_parameters(recurse=False)]
+    replacement = as_in(home, Removed(names, marks=not removed))
     removed.add(id(norm))
     for owner in list(home.modules()):
         for name, each in list(owner._modules.items()):

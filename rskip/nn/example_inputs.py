@@ -102,7 +102,7 @@ def _of_transformers(model: Any, config: Any, make: _Maker) -> Iterator[Argument
         yield (), {**texts, "pixel_values": pixels, **more}
     yield (), {**texts, **more}
     if "inputs_embeds" in parameters:  # without values, as on meta, a check of tokens fails in some models
-        width = int(getattr(text, "hidden_size", None) or getattr(text, "d_model", 8))
+        width = int(getattr(text, "hidden_size", 0) or getattr(text, "d_model", 8))
         if more.pop("decoder_input_ids", None) is not None:
             more["decoder_inputs_embeds"] = make.floats(2, _TOKENS - 2, width)
         yield (), {"inputs_embeds": make.floats(2, _TOKENS, width), **more}

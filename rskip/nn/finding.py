@@ -309,6 +309,7 @@ def _describe(trace: Trace, block: Block) -> None:
             block.keeps_skip = block.keeps_skip and later == addition.result
     if any(each.closing is None for each in block.additions) and any(each.closing for each in block.additions):
         block.keeps_skip = False
+    block.keeps_skip = block.keeps_skip and block.additions[0].skip == trace.same[block.x]
     block.returns_input = block.keeps_skip and trace.same[block.out] == block.additions[-1].result
     _name_branches(trace, block)
 

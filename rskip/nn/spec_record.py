@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -39,23 +39,27 @@ class SpecRecord(nn.Module):
         return self.spec
 
 
-class Moved(nn.Module):
-    """Takes the place of the first normalisation that `adapt` removed, and returns its input.
+class Removed(nn.Module):
+    """Takes the place of a normalisation that `adapt` removed, and returns its input.
 
-    Its `weight` has two dimensions. Therefore a model of the library refuses an adapted model's state, even if names
-    may be missing (`strict=False`, Hugging Face's `from_pretrained`). An adapted model refuses the library's state.
+    It has empty tensors with the names of the normalisation's, since some models ask for their type. If it marks the
+    state, its `weight` has two dimensions. Therefore a model of the library refuses an adapted model's state, even if
+    names may be missing (`strict=False`, Hugging Face's `from_pretrained`), and an adapted model refuses the library's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, names: Iterable[str], *, marks: bool) -> None:
         super().__init__()
-        self.register_buffer("weight", torch.zeros(1, 1))
+        for name in names:
+            self.register_buffer(name, torch.zeros(0), persistent=False)
+        if marks:
+            self.register_buffer("weight", torch.zeros(1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         return x
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         weight = state_dict.get(f"{prefix}weight")
-        if weight is not None and weight.shape != self.weight.shape:
+        if weight is not None and "weight" not in self._non_persistent_buffers_set and weight.shape != (1, 1):
             advice = "load it before you call rskip.adapt"
             raise SettingError("state dict", "comes from a model that is not adapted", advice=advice)
         super()._load_from_state_dict(state_dict, prefix, *args)

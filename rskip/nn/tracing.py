@@ -140,7 +140,8 @@ class _Recorder(TorchFunctionMode):
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         call = Call(module, self.open[-1] if self.open else None, args, kwargs, len(self.trace.steps))
-        for key, each in (*enumerate(args), *kwargs.items()):
+        given: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}  # type: ignore[dict-item]
+        for key, each in given.items():
             if isinstance(each, Tensor) and each.is_floating_point():
                 call.reads[key] = self.value(each)
         self.open.append(len(self.trace.calls))
