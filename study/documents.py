@@ -2,8 +2,8 @@
 README.md and docs/.
 
 A table is between the lines `<!-- study: begin NAME -->` and `<!-- study: end NAME -->`. NAME is a table of `rskip
-report` or of `study.costs`, or a shell pattern of runs, such as `multi30k_en_de/*`. Only study/results/README.md shows
-runs with overrides.
+report`, `study.costs` or `study.families`, or a shell pattern of runs, such as `multi30k_en_de/*`. Only
+study/results/README.md shows runs with overrides.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from rskip.experiments.results import Results, overview, results_table
 from rskip.records.tables import fill_in, markdown_text, outdated_documents
 from study.claims import PAGE, claims_page, judge_claims
 from study.costs import Costs
+from study.families import TABLES as FAMILY_TABLES
 from study.lm_field import PREFIX, read_fields
 
 OVERVIEW, TABLES = Path("study", "results", "README.md"), Path("docs", "tables.md")
@@ -67,6 +68,8 @@ def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str
     }
 
     def table(name: str) -> str:
+        if name in FAMILY_TABLES:
+            return FAMILY_TABLES[name]()
         if name in costs.tables:
             return costs.table(name).render("markdown")
         if name.startswith(PREFIX):

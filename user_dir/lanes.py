@@ -16,8 +16,10 @@ class Lanes(connections.StackConnection):
         return state[0] + state[1]
 
 
-@connections.register_connection("lanes", formula="a, b ← b, a + F(norm(a + b))", source="an example")
+@connections.register_connection("lanes", source="an example")
 class TwoLanes(connections.Connection):
+    """a, b ← b, a + F(norm(a + b))."""
+
     closing_norm = True
     stack = Lanes
 

@@ -14,7 +14,6 @@ from rskip.connections.norms import RMSNorm, at_least_float32, build_norm, witho
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
-from rskip.settings.paper import Paper
 
 
 class DepthAttention(nn.Module):
@@ -67,21 +66,17 @@ class AttnResStack(StackConnection):
 
 @register_connection(
     "attnres",
-    formula="h = Σ_i softmax_i(w·RMS(b_i)) b_i of the embedding b_0 and the sums b_i of N groups of branches' outputs, "
-    "the last one so far; f = F(norm(h)); the same attention and a normalisation close the stack",
     source="Kimi Team 2026, Eq. 2 to 6, the block form; as many blocks as branches is the full form",
-    paper=Paper(
-        title="Attention Residuals",
-        authors="Kimi Team",
-        url="https://arxiv.org/abs/2603.15031",
-        part="section 3.2",
-    ),
 )
 class AttnRes(Connection):
-    """f = F(norm(h)) with h = Σ_i softmax_i(w·RMS(b_i)) b_i. f is added to the last b_i, or starts the next one.
+    """f = F(norm(h)) with h = Σ_i softmax_i(w·RMS(b_i)) b_i, where b_0 is the stack's input and b_1 to b_N are sums of
+    sublayer outputs, the last one so far; the stack gives one more h.
 
-    b_0 is the stack's input; b_1 to b_N are sums of sublayer outputs. Branch l of L belongs to sum ⌈lN/L⌉, so the
-    sizes of the sums differ by at most one. w starts at 0. The first branch receives norm(b_0).
+    f is added to the last b_i, or starts the next one. Branch l of L belongs to sum ⌈lN/L⌉, so the sizes of the sums
+    differ by at most one. w starts at 0. The first branch receives norm(b_0).
+
+    :param blocks: N.
+
     Members: `norm`, and `attention` in every block except the first.
     """
 

@@ -9,25 +9,14 @@ from rskip.connections.norms import build_norm
 from rskip.formulas.parameters import TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
-from rskip.settings.paper import Paper
 
 
-@register_connection(
-    "b2t",
-    formula="norm(x + f), in a layer's last block norm(x + f + the layer's input)",
-    source="Takase et al. 2023, section 4",
-    paper=Paper(
-        title="B2T Connection: Serving Stability and Performance in Deep Transformers",
-        authors="Sho Takase, Shun Kiyono, Sosuke Kobayashi, Jun Suzuki",
-        url="https://arxiv.org/abs/2206.00330",
-        part="section 4",
-    ),
-)
+@register_connection("b2t", source="Takase et al. 2023, section 4")
 class B2T(Connection):
-    """y = norm(x + f). In a layer's last block y = norm(x + f + b), where b is the layer's input.
+    """y = norm(x + f), in a layer's last block y = norm(x + f + the layer's input).
 
-    The state is (x, b) within a layer and x between layers. The paper's code can also multiply all initial weights by
-    L^(-1/2) for L layers; this module does not. Members: `norm`.
+    The state is (x, the layer's input) within a layer and x between layers. The paper's code can also multiply all
+    initial weights by L^(-1/2) for L layers; this module does not. Members: `norm`.
     """
 
     def __init__(self, features: int, *, norm: TextNorm = "ln", place: Place, feature_dim: int = -1) -> None:

@@ -15,7 +15,6 @@ from rskip.connections.norms import at_least_float32
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.registry import register_connection
 from rskip.kernel_forms import GatedSum
-from rskip.settings.paper import Paper
 
 EPS = 1e-5  # the code's value: 1e-10/C is added to the mean square of f
 HIGHEST = 4  # v's upper bound in the code
@@ -23,20 +22,16 @@ HIGHEST = 4  # v's upper bound in the code
 
 @register_connection(
     "ddl",
-    formula="x + β(v - k·x)k, k = f/‖f‖, f = F(norm(x)), β = 2σ(w·norm(x) + b), v = 4σ(u·x + c); "
-    "one normalisation closes the stack",
     source="Zhang et al. 2026, one value per position, as in its code (yifanzhang-pro/deep-delta-learning, DDL-vdim1)",
-    paper=Paper(
-        title="Deep Delta Learning",
-        authors="Yifan Zhang, Yifeng Liu, Mengdi Wang, Quanquan Gu",
-        url="https://arxiv.org/abs/2601.00417",
-    ),
 )
 class DeepDelta(NormalisedInput):
-    """y = x + β(v - k·x)k with k = f/‖f‖, f = F(norm(x)), β = 2σ(w·norm(x) + b) and v = 4σ(u·x + c).
+    """y = x + β(v - k·x)k with k = f/‖f‖, f = F(norm(x)), β = 2σ(w·norm(x) + b), v = 4σ(u·x + c).
 
     β and v are one number per position, in float32 or better. So y has v as its part along k for β = 1, and x's part
-    for β = 0. b starts at the value with 2σ(b) = `init`, and c at 0.
+    for β = 0. c starts at 0.
+
+    :param init: initial 2σ(b), which is β without the part that depends on the data.
+
     Members: `norm`, `step` (w, b), `target` (u, c).
     """
 

@@ -14,7 +14,6 @@ from rskip.connections.norms import build_norm
 from rskip.formulas.parameters import TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
-from rskip.settings.paper import Paper
 
 
 def averaged(outputs: Sequence[Tensor], weights: Sequence[Tensor]) -> State:
@@ -36,23 +35,12 @@ class DenseFormerStack(StackConnection):
         return tensors(state, self)[0]
 
 
-@register_connection(
-    "denseformer",
-    formula="x + F(norm(x)), after layer l x ← Σ_j a_j·X_j of the embedding X_0 and layers' outputs X_1 to X_l; "
-    "one normalisation closes the stack",
-    source="Pagliardini et al. 2024, section 3, without dilation and period",
-    paper=Paper(
-        title="DenseFormer: Enhancing Information Flow in Transformers via Depth Weighted Averaging",
-        authors="Matteo Pagliardini, Amirkeivan Mohtashami, François Fleuret, Martin Jaggi",
-        url="https://arxiv.org/abs/2402.02622",
-        part="section 3",
-    ),
-)
+@register_connection("denseformer", source="Pagliardini et al. 2024, section 3, without dilation and period")
 class DenseFormer(Connection):
-    """y = x + f, where f = F(norm(x)). After layer l's last block x = Σ_j a_j·X_j for j from 0 to l.
+    """y = x + F(norm(x)), after layer l x ← Σ_j a_j·X_j of the embedding X_0 and the layers' outputs X_1 to X_l.
 
-    X_0 is the embedding; X_l is layer l's output before that sum. a starts one-hot on X_l, so the stack starts as
-    pre-norm. Members: `norm`, and in a layer's last block `weights` (l + 1).
+    X_l is layer l's output before that sum. a is learned and starts one-hot on X_l, so the stack starts as pre-norm.
+    Members: `norm`, and in a layer's last block `weights` (l + 1).
     """
 
     closing_norm = True

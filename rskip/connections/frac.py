@@ -14,26 +14,19 @@ from rskip.connections.norms import build_norm
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.registry import register_connection
 from rskip.settings.errors import SettingError
-from rskip.settings.paper import Paper
 
 
-@register_connection(
-    "frac",
-    formula="y_k = Σ_j A_jk·x_j + β_k·f_k, f = F(norm([Σ_j Y_jk·x_j]_k)), x_1 to x_m the parts of x, A, Y, β learned; "
-    "one normalisation closes the stack",
-    source="Zhu et al. 2025 (Frac-Connections), Eq. 7 to 15",
-    paper=Paper(
-        title="Frac-Connections: Fractional Extension of Hyper-Connections",
-        authors="Defa Zhu, Hongzhi Huang, Jundong Zhou, Zihao Huang, Yutao Zeng, et al.",
-        url="https://arxiv.org/abs/2503.14125",
-    ),
-)
+@register_connection("frac", source="Zhu et al. 2025 (Frac-Connections), Eq. 7 to 15")
 class FracConnection(Connection):
-    """y_k = Σ_j A_jk·x_j + β_k·f_k, where f = F(norm(z)) and z_k = Σ_j Y_jk·x_j. x_1 to x_m are m equal parts of x.
+    """y_k = Σ_j A_jk·x_j + β_k·f_k, where f = F(norm(z)), z_k = Σ_j Y_jk·x_j, and x_1 to x_m are m equal parts of x.
 
-    f and z have the same parts. Y and A (m, m) and β (m) are learned. With form="dynamic" a data-dependent term
+    f and z have the same parts. Y and A (m, m) and β (m) are learned. With form=dynamic a data-dependent term
     a·tanh(n_j·W) is added to each, where n_j are the normalised values of part j. Initially Y and A are the identity,
     β = 1, a = 0.01 and W = 0: this is the pre-norm block.
+
+    :param parts: m, a divisor of the features.
+    :param form: static: Y, A and β do not depend on the data.
+
     Members: `norm`, `part_weights` ([Y, A], (m, 2m)), `output_weights` (β); dynamic: `part_norm`, `mixing` (C/m, 2m)
     and `output_mixing` (C/m, 1) for W, `mixing_scale` and `output_scale` for a.
     """

@@ -11,23 +11,16 @@ from rskip.connections.norms import at_least_float32
 from rskip.formulas.parameters import TextNorm
 from rskip.formulas.registry import register_connection
 from rskip.kernel_forms import NormalisedSum
-from rskip.settings.paper import Paper
 
 
 @register_connection(
     "gpas",
-    formula="z - silu(g)·sg(z), z = x + F(norm(x)), g learned, sg without gradient; one normalisation closes the stack",
     source="Chen et al. 2025, Pre + GPAS, as in its code (dandingsky/GPAS), with one g per block",
-    paper=Paper(
-        title="GPAS: Accelerating Convergence of LLM Pretraining via Gradient-Preserving Activation Scaling",
-        authors="Tianhao Chen, Xin Xu, Zijing Liu, Pengxiang Li, Xinyuan Song, et al.",
-        url="https://arxiv.org/abs/2506.22049",
-    ),
 )
 class GPAS(NormalisedInput):
-    """y = z - silu(g)·sg(z) with z = x + f, f = F(norm(x)). sg passes no gradient.
+    """y = z - silu(g)·sg(z) with z = x + F(norm(x)); sg passes no gradient.
 
-    So y is (1 - silu(g))·z, and y's gradient in z is the identity. g starts at 0, where y = z.
+    So y is (1 - silu(g))·z, and y's gradient in z is the identity. g is learned and starts at 0, where y = z.
     Members: `norm`, `damping` (g, of shape (1)).
     """
 

@@ -16,7 +16,6 @@ from rskip.connections.sinkhorn import sinkhorn
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
-from rskip.settings.paper import Paper
 
 Streams = Annotated[int, Bounds(1, 64)]
 SMALL = 0.01  # initial factor of the data-dependent part
@@ -89,22 +88,17 @@ def weighted_sums(weights: Tensor, values: Tensor) -> Tensor:
         return (weights.mT.to(dtype) @ values.to(dtype)).to(values.dtype)
 
 
-@register_connection(
-    "hyper",
-    formula="h_k ← Σ_j R_jk·h_j + β_k·f, f = F(norm(Σ_j α_j·h_j)), h n streams; norm(Σ_k h_k) closes the stack",
-    source="Zhu et al. 2025, Eq. 1 to 14",
-    paper=Paper(
-        title="Hyper-Connections",
-        authors="Defa Zhu et al.",
-        url="https://arxiv.org/abs/2409.19606",
-    ),
-)
+@register_connection("hyper", source="Zhu et al. 2025, Eq. 1 to 14")
 class HyperConnection(StreamsConnection):
-    """h_k ← Σ_j R_jk·h_j + β_k·f, where f = F(norm(Σ_j α_j·h_j)).
+    """h_k ← Σ_j R_jk·h_j + β_k·f, where f = F(norm(Σ_j α_j·h_j)), for n streams h; the stack gives Σ_k h_k.
 
-    α (n), R (n, n) and β (n) are learned. With form="dynamic" a data-dependent term a·tanh(z_j·W) is added to each,
+    α (n), R (n, n) and β (n) are learned. With form=dynamic a data-dependent term a·tanh(z_j·W) is added to each,
     where z_j are stream j's normalised values. Initially α is one-hot at the block's number modulo n, R is the
     identity, β = 1, a = 0.01 and W = 0: on copied streams this is the pre-norm block.
+
+    :param streams: n.
+    :param form: static: α, R and β do not depend on the data.
+
     Members: `norm`, `input_weights` (α), `stream_weights` (R), `output_weights` (β); dynamic: `stream_norm`,
     `mixing` (C, 1 + n) and `output_mixing` (C, 1) for W, `mixing_scale` and `output_scale` for a.
     """
@@ -211,24 +205,22 @@ class ManifoldStreams(StreamsConnection):
 
 @register_connection(
     "mhc",
-    formula="hyper's, with α = σ(u), β = 2σ(v), R = sinkhorn(w), and u, v, w linear in all streams' values",
     source="Xie et al. 2025, with the orientation of DeepSeek's kernels; initial biases 0 as in Megatron; "
     "residual=identity: Identity HC, tylerromero.com/translations/zhihu/your-deepseek-mhc-might-not-need-the-m",
-    paper=Paper(
-        title="mHC: Manifold-Constrained Hyper-Connections",
-        authors="Zhenda Xie et al.",
-        url="https://arxiv.org/abs/2512.24880",
-    ),
 )
 class ManifoldHyperConnection(ManifoldStreams):
-    """h_k ← Σ_j R_jk·h_j + β_k·f, where f = F(norm(Σ_j α_j·h_j)) and α = σ(u), β = 2σ(v), R = sinkhorn(w).
+    """hyper's formula, with α = σ(u), β = 2σ(v), R = sinkhorn(w), and u, v, w linear in all streams' values.
 
-    (u, v, w) = a·RMS(h_1, ..., h_n)·φ + b, where RMS divides all nC values by their root mean square. u, v and w have
-    n, n and n² values per position, in float32 or better. sinkhorn makes exp(w) doubly stochastic: it divides rows,
-    then columns, by their sums, `iterations` times. With residual="identity" R is the identity, without w. Initially
-    a = 0.01 and b = 0, so α is about 1/2, β about 1 and R about 1/n: on copied streams this is nearly the pre-norm
-    block. φ is drawn at random, so the streams diverge.
-    Members: `norm`, `mixing` (φ, rows for outputs), `scale` (a, one each for u, v and w), `bias` (b).
+    (u, v, w) = a·RMS(h_1, ..., h_n)·φ + b (`ManifoldStreams`) have n, n and n² values per position. sinkhorn makes
+    exp(w) doubly stochastic: it divides rows, then columns, by their sums. Initially a = 0.01 and b = 0, so α is about
+    1/2, β about 1 and R about 1/n: on copied streams this is nearly the pre-norm block. φ is drawn at random, so the
+    streams diverge.
+
+    :param streams: n.
+    :param residual: identity: R is the identity, without w.
+    :param iterations: number of Sinkhorn iterations.
+
+    Members: those of `ManifoldStreams`.
     """
 
     closing_norm = True

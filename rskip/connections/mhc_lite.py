@@ -15,28 +15,24 @@ from rskip.connections.initial_values import fill
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
-from rskip.settings.paper import Paper
 
 _OTHERS = -8.0  # initial logit of every permutation except the identity, whose logit starts at 0
 
 
 @register_connection(
     "mhc_lite",
-    formula="mhc's, with R = Σ_p softmax(w)_p·P_p over all n! permutations of the streams",
     source="Yang and Gao 2026 (mHC-lite), initial values and order of weights as in its code (FFTYYY/mhc-lite)",
-    paper=Paper(
-        title="mHC-lite: You Don't Need 20 Sinkhorn-Knopp Iterations",
-        authors="Yongyi Yang, Jianyang Gao",
-        url="https://arxiv.org/abs/2601.05732",
-    ),
 )
 class MHCLite(ManifoldStreams):
-    """mhc's formula with h_k ← Σ_p s_p·h_q(k) + β_k·f, s = softmax(w) over all n! permutations p of the streams.
+    """mhc's formula, with R = Σ_p softmax(w)_p·P_p over all n! permutations p of the streams.
 
-    q is the inverse of p, so p moves stream j to stream p(j). The permutations are in lexicographic order. The matrix R
-    of these weights is doubly stochastic. Initially φ = 0 and a = 0.01; b is 1 for α and β of stream (number of the
-    block - 1) modulo n and -1 for the other streams, 0 for the identity and -8 for other permutations.
-    Members: `norm`, `mixing` (φ, rows for outputs), `scale` (a, 3), `bias` (b), `matrices` (n!, n²; not saved).
+    P_p moves stream j to stream p(j). The permutations are in lexicographic order. R is doubly stochastic. Initially
+    φ = 0 and a = 0.01; b is 1 for α and β of stream (number of the block - 1) modulo n and -1 for the other streams, 0
+    for the identity and -8 for other permutations.
+
+    :param streams: n, at most 6.
+
+    Members: those of `ManifoldStreams`, and `matrices` (n!, n²; not saved).
     """
 
     closing_norm = True

@@ -16,24 +16,13 @@ from rskip.connections.norms import EPS, at_least_float32
 from rskip.formulas.parameters import TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
-from rskip.settings.paper import Paper
 
 
-@register_connection(
-    "mudd",
-    formula="denseformer's, with a_j + w_j in place of a_j, w = W₂·gelu(W₁·RMS(X_l)) at each position",
-    source="Xiao et al. 2025, the residual stream's connection alone; initial W₁: ours",
-    paper=Paper(
-        title="MUDDFormer: Breaking Residual Bottlenecks in Transformers via Multiway Dynamic Dense Connections",
-        authors="Da Xiao, Qingye Meng, Shengping Li, Xingyuan Yuan",
-        url="https://arxiv.org/abs/2502.12170",
-    ),
-)
+@register_connection("mudd", source="Xiao et al. 2025, the residual stream's connection alone; initial W₁: ours")
 class MUDD(DenseFormer):
-    """y = x + f, where f = F(norm(x)). After layer l's last block x = Σ_j (a_j + w_j)·X_j for j from 0 to l.
+    """denseformer's formula, with a_j + w_j in place of a_j, where w = W₂·gelu(W₁·RMS(X_l)) at each position.
 
-    w = W₂·gelu(W₁·RMS(X_l)) has one value per j and position; RMS has no gain. X_0 is the embedding; X_l is layer l's
-    output before that sum. W₂ starts at 0 and a one-hot on X_l, so the stack starts as pre-norm.
+    RMS has no gain. W₂ starts at 0 and a one-hot on X_l, so the stack starts as pre-norm.
     Members: `norm`, and in a layer's last block `weights` (a, l + 1), `down` (W₁, l + 1 rows), `up` (W₂).
     """
 

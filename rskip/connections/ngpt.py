@@ -9,24 +9,20 @@ from rskip.connections.connection import Connection
 from rskip.connections.norms import EPS, at_least_float32
 from rskip.formulas.parameters import Positive
 from rskip.formulas.registry import register_connection
-from rskip.settings.paper import Paper
 
 
 @register_connection(
     "ngpt",
-    formula="n(h + abs(α) ⊙ (n(f) - h)), f = F(h), h = n(x), n divides by the root mean square, α learned",
     source="Loshchilov et al. 2024, only the residual update, as in the code (NVIDIA/ngpt), vectors √C times as long",
-    paper=Paper(
-        title="nGPT: Normalized Transformer with Representation Learning on the Hypersphere",
-        authors="Ilya Loshchilov, Cheng-Ping Hsieh, Simeng Sun, Boris Ginsburg",
-        url="https://arxiv.org/abs/2410.01131",
-    ),
 )
 class NGPT(Connection):
-    """y = n(h + abs(α) ⊙ (n(f) - h)) with h = n(x) and f = F(h). n(z) divides z by its root mean square.
+    """y = n(h + abs(α) ⊙ (n(f) - h)) with f = F(h), h = n(x), where n divides by the root mean square.
 
-    α has one value per feature and starts at `init`. It is p·init·√C, where p starts at 1/√C and is learned, as in
-    nGPT. nGPT's n has norm 1 instead of root mean square 1: its y is ours divided by √C.
+    α has one learned value per feature. It is p·init·√C, where p starts at 1/√C, as in nGPT. nGPT's n has norm 1
+    instead of root mean square 1: its y is ours divided by √C.
+
+    :param init: initial α.
+
     Members: `step_weight` (p, C).
     """
 

@@ -9,25 +9,18 @@ from rskip.connections.norms import at_least_float32
 from rskip.formulas.parameters import TextNorm
 from rskip.formulas.registry import register_connection
 from rskip.kernel_forms import GatedSum
-from rskip.settings.paper import Paper
 
 EPS = 1e-6  # the paper's value, added to x·x
 
 
 @register_connection(
     "orthogonal",
-    formula="x + f - (x·f/(x·x + 1e-6))x, x·f over the features; with a norm f = F(norm(x)), and one closes the stack",
     source="Oh et al. 2025, the feature-wise form, as in its code (BootsofLagrangian/ortho-residual)",
-    paper=Paper(
-        title="Revisiting Residual Connections: Orthogonal Updates for Stable and Efficient Deep Networks",
-        authors="Giyeong Oh, Woohyun Cho, Siyeol Kim, Suhwan Choi, Youngjae Yu",
-        url="https://arxiv.org/abs/2505.11881",
-    ),
 )
 class Orthogonal(NormalisedInput):
-    """y = x + f - sx with s = x·f/(x·x + 1e-6), one s per position, in float32 or better.
+    """y = x + f - (x·f/(x·x + 1e-6))x, where x·f is over the features. With a normalisation f = F(norm(x)).
 
-    With a normalisation (sequences only) f = F(norm(x)). Members: `norm` (if given).
+    The factor is one number per position, in float32 or better. Members: `norm` (if given; sequences only).
     """
 
     closing_norm = True

@@ -12,7 +12,6 @@ from rskip.connections.norms import build_norm
 from rskip.formulas.parameters import Positive, TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
-from rskip.settings.paper import Paper
 
 # Initial values in nanochat, from the first layer to the last.
 _LAMBDA = (1.15, 1.05)
@@ -21,18 +20,17 @@ _MU = (0.20, 0.05)
 
 @register_connection(
     "x0",
-    formula="x + F(norm(x)), before each layer x ← λx + μx_0 with the stack's input x_0, λ and μ learned; "
-    "one normalisation closes the stack",
     source="nanochat's resid_lambdas and x0_lambdas (karpathy/nanochat, 2026), first in modded-nanogpt; rate is ours",
-    paper=Paper(title="nanochat", authors="Andrej Karpathy", url="https://github.com/karpathy/nanochat"),
 )
 class X0(Connection):
-    """y = x + f, where f = F(norm(x)). In a layer's first block x is replaced by λx + μx_0 first.
+    """y = x + F(norm(x)), before each layer x ← λx + μx_0 with the stack's input x_0, λ and μ learned.
 
-    λ falls from 1.15 in the first layer to 1.05 in the last, μ from 0.20 to 0.05, both linearly. Let p be
-    `skip_weight`, p₀ its initial value and c `rate`. Then λ = p₀ + c(p - p₀), so λ = p with c = 1. Adam moves λ at c
-    times the learning rate, and SGD at c² times.
+    λ starts at 1.15 in the first layer and falls to 1.05 in the last, μ at 0.20 and 0.05, both linearly. Let p be
+    `skip_weight`, p₀ its initial value and c `rate`. Then λ = p₀ + c(p - p₀), so λ = p with c = 1.
     The state is x and x_0.
+
+    :param rate: c. Adam moves λ at c times the learning rate, and SGD at c² times.
+
     Members: `norm`, and in a layer's first block `skip_weight` (p) and `input_weight` (μ), each (1).
     """
 

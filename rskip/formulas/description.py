@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rskip.formulas.parameters import documented
 from rskip.formulas.registry import Family, find_family
 from rskip.formulas.spec import ConnectionSpec, works_on
 
@@ -29,6 +30,9 @@ def facts(spec: ConnectionSpec) -> Iterator[tuple[str, str]]:
     """The facts about a connection, as pairs of a name and its value."""
     family = find_family(spec.family)
     yield "y", family.formula_of(spec.settings)
+    paragraphs = (" ".join(each.split()) for each in documented(family.connection).split("\n\n")[1:])
+    if details := " ".join(each for each in paragraphs if not each.startswith((":param", "Members:"))):
+        yield "details", details.partition(" Members:")[0]
     if family.factor is not None:
         yield "λ", f"{spec.factor} (possible: {family.factor.values})"
     if family.norms != (None,):
@@ -36,7 +40,8 @@ def facts(spec: ConnectionSpec) -> Iterator[tuple[str, str]]:
         yield "normalisation", f"{spec.norm or 'none'} (possible: {norms})"
     for name, option in family.options.items():
         value = spec.settings[name]
-        yield f"option {name}", f"{str(value).lower()} (possible: {option.values})"
+        meaning = f": {option.meaning}" if option.meaning else ""
+        yield f"option {name}", f"{str(value).lower()} (possible: {option.values}){meaning}"
     yield "works on", " and ".join(name for name, dim in _INPUTS if works_on(spec, dim))
     yield "needs", ", ".join(_NEEDS[need] for need in family.needs) or "only x and f"
     if spec.fold is not None:

@@ -7,23 +7,14 @@ from typing import Literal
 from rskip.formulas.parameters import AnyNorm
 from rskip.formulas.registry import register_connection
 from rskip.formulas.terms import F, Formula, Gate, Norm, Settings, X
-from rskip.settings.paper import Paper
 
 
-@register_connection(
-    "highway",
-    source="Srivastava et al. 2015; SAS paper, Table 6; gate=shortcut: He et al. 2016b",
-    paper=Paper(
-        title="Highway Networks",
-        authors="Rupesh Kumar Srivastava, Klaus Greff, Jürgen Schmidhuber",
-        url="https://arxiv.org/abs/1505.00387",
-    ),
-)
+@register_connection("highway", source="Srivastava et al. 2015; SAS paper, Table 6; gate=shortcut: He et al. 2016b")
 class Highway(Formula):
     """y = T ⊙ f + (1-T) ⊙ x, with a gate T.
 
-    :param gate: "transform": T = σ(xW + b), one factor per feature. "single" and "full": SAS's gates over [x; f], one
-        factor per position. "shortcut": the transform gate on only the shortcut, y = f + (1-T) ⊙ x.
+    :param gate: transform: T = σ(xW + b), one factor per feature. single and full: SAS's gates over [x; f], one
+        factor per position. shortcut: the transform gate on only the shortcut, y = f + (1-T) ⊙ x.
     :param bias: initial value of the gate's last bias. A negative value makes blocks start by passing x through.
 
     Members: `gate`.
@@ -40,24 +31,17 @@ class Highway(Formula):
 @register_connection(
     "sas",
     source="SAS paper, Eq. 4; gamma=free Eq. 3; gates Eq. 2; gate=single, norm_term=false Table 6; host=prenorm: ours",
-    paper=Paper(
-        title="Self-Adaptive Scaling Approach for Learnable Residual Structure",
-        authors="Fenglin Liu, Meng Gao, Yuanxin Liu, Kai Lei",
-        url="https://aclanthology.org/K19-1080",
-        part="Eq. 4",
-    ),
 )
 class SAS(Formula):
     """y = αx + βf + γ norm(x + f), where α, β and γ are gates with one value per position (SAS paper, Eq. 4).
 
-    :param gate: "full": σ(tanh([x; f]W_f + b_f)W_ff + b_ff), Eq. 2. "single": σ([x; f]W + b).
-    :param gamma: "tied": γ = (1-α)(1-β). "free": γ has its own gate, whose bias starts at 0.
+    :param gate: full: σ(tanh([x; f]W_f + b_f)W_ff + b_ff), Eq. 2. single: σ([x; f]W + b).
+    :param gamma: tied: γ = (1-α)(1-β). free: γ has its own gate, whose bias starts at 0.
     :param norm_term: whether to add the normalised term γ norm(x + f).
     :param alpha_bias: initial value of the last bias in α's gate.
     :param beta_bias: initial value of the last bias in β's gate.
-    :param host: the block around Eq. 4, which the paper does not specify for Transformers. "postnorm": f = F(x).
-        "prenorm" (sequences only): f = F(norm(x)), and one normalisation closes the stack, as in tensor2tensor since
-        2018.
+    :param host: the block around Eq. 4, which the paper does not specify for Transformers. postnorm: f = F(x). prenorm
+        (sequences only): f = F(norm(x)), and one normalisation closes the stack, as in tensor2tensor since 2018.
 
     Members: `alpha_gate`, `beta_gate`, `gamma_gate` (gamma=free), `norm` (unless norm_term is false), `branch_norm`
     (host=prenorm).

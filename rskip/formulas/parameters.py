@@ -6,7 +6,7 @@
 - `norm: Literal["ln", "rms"]`: the normalisations after the `+`. It is optional with a default or `| None`.
 - `place`, without a default: models pass the block position, a `Place`.
 - Parameters with a default and one of these annotations are options: `bool`, a `Literal` of words, `int` or `float`, or
-  a number with bounds, such as `Annotated[int, Bounds(1, 64)]`.
+  a number with bounds, such as `Annotated[int, Bounds(1, 64)]`. `:param NAME:` in the class's docstring is the meaning.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ NORMS_OF_IMAGES = ("gn1", "bn")  # not available on sequences
 NORMS_OF_TEXT = (
     "ln or rms: bn and gn1 are for feature maps (feature_dim=1), on sequences their statistics would count the padding"
 )
+_MEANING = re.compile(r"^:param (\w+): (.+(?:\n +.+)*)", re.MULTILINE)  # in a docstring
 _OPTION_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _MOST_NORMS = 100  # maximum of an integer λ, which is a number of normalisations
 
@@ -75,12 +76,14 @@ class Option:
 
     :param kind: bool, int, float, or str (one of `words`).
     :param words: the values of a text option, in lower case, without spaces or commas.
+    :param meaning: its meaning, for readers.
     """
 
     kind: type
     default: OptionValue
     bounds: Bounds = Bounds()
     words: tuple[str, ...] = ()
+    meaning: str = ""
 
     def __post_init__(self) -> None:
         if self.kind is float:
@@ -144,6 +147,7 @@ def read_parameters(cls: type) -> Parameters:
     factor, default_norm, needs_place = None, None, False
     norms: tuple[str | None, ...] = (None,)
     options: dict[str, Option] = {}
+    meanings = dict(_MEANING.findall(documented(cls)))
     for name, parameter in inspect.signature(cls).parameters.items():
         given, default = _evaluated(parameter.annotation, cls), parameter.default
         kind, marks = (get_args(given)[0], get_args(given)[1:]) if get_origin(given) is Annotated else (given, ())
@@ -155,11 +159,17 @@ def read_parameters(cls: type) -> Parameters:
             needs_place = default is parameter.empty
         elif default is not parameter.empty and name != "feature_dim" and _OPTION_NAME.fullmatch(name):
             bounds = next((mark for mark in marks if isinstance(mark, Bounds)), Bounds())
+            meaning = " ".join(meanings.get(name, "").split()).removesuffix(".")
             if get_origin(kind) is Literal:
-                options[name] = Option(str, default, words=get_args(kind))
+                options[name] = Option(str, default, words=get_args(kind), meaning=meaning)
             elif kind in (bool, int, float):
-                options[name] = Option(kind, default, bounds)
+                options[name] = Option(kind, default, bounds, meaning=meaning)
     return Parameters(factor, norms, default_norm, options, needs_place)
+
+
+def documented(cls: type) -> str:
+    """The class's own docstring without indentation."""
+    return inspect.cleandoc(cls.__doc__ or "")
 
 
 def _norms(cls: type, kind: Any) -> tuple[str | None, ...]:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Annotated, Literal
 
 from rskip.formulas.parameters import AnyNorm, Bounds, Factor, Positive, TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
 from rskip.formulas.terms import F, Formula, Learned, Mixture, Norm, Number, Settings, Term, X
-from rskip.settings.paper import Paper
-
-RSKIP = Paper(
-    title="Rethinking Skip Connection with Layer Normalization in Transformers and ResNets",
-    authors="Fenglin Liu, Xuancheng Ren, Zhiyuan Zhang, Xu Sun, Yuexian Zou",
-    url="https://arxiv.org/abs/2105.07205",
-)
 
 
 @register_connection(
     "xskip",
     source="rSkip paper, Eq. 2 and 3; λ=β=1 is ResNet (He et al. 2016), with ln the post-norm Transformer",
-    paper=replace(RSKIP, part="Eq. 2 and 3"),
 )
 class XSkip(Formula):
-    """y = norm(λx + βf), where λ is `scale` and β is `branch_scale`. Members: `norm`, if the spec has one."""
+    """y = norm(λx + βf), where λ is `scale` and β is `branch_scale`.
+
+    :param branch_scale: β.
+
+    Members: `norm`, if the spec has one.
+    """
 
     def __init__(
         self, *, scale: Annotated[float, Factor()], norm: AnyNorm | None, branch_scale: Positive = 1
@@ -34,7 +30,7 @@ class XSkip(Formula):
         self.y = total if norm is None else Norm("norm", norm, total)
 
 
-@register_connection("rskip", source="rSkip paper, Eq. 4", paper=replace(RSKIP, part="Eq. 4"))
+@register_connection("rskip", source="rSkip paper, Eq. 4")
 class RSkip(Formula):
     """y_1 = norm_1(x + f), y_k = norm_k(x + y_{k-1}), y = y_λ, where λ is `recursion`.
 
@@ -47,16 +43,18 @@ class RSkip(Formula):
             self.y = Norm(f"norms.{number}", norm, X + self.y)
 
 
-@register_connection(
-    "wskip",
-    source="rSkip paper, section 4.3, Learning λ; rate and floor are this project's",
-    paper=replace(RSKIP, part="section 4.3"),
-)
+@register_connection("wskip", source="rSkip paper, section 4.3, Learning λ; rate and floor are this project's")
 class WSkip(Formula):
-    """y = norm(w ⊙ x + f). w has one value per feature and starts at `init`. Members: `skip_weight` (C), `norm`.
+    """y = norm(w ⊙ x + f), with one learned w per feature.
 
-    Let p be `skip_weight`, p₀ its initial value and c `rate`. Then w = p₀ + c(p - p₀), so w = p with c = 1. Adam moves
-    w at c times the learning rate, and SGD at c² times. With a `floor` above 0, w = floor + softplus(p₀ + c(p - p₀)).
+    Let p be `skip_weight`, p₀ its initial value and c `rate`. Then w = p₀ + c(p - p₀), so w = p with c = 1. With a
+    `floor` above 0, w = floor + softplus(p₀ + c(p - p₀)).
+
+    :param init: initial w.
+    :param rate: c. Adam moves w at c times the learning rate, and SGD at c² times.
+    :param floor: lower bound of w, if above 0.
+
+    Members: `skip_weight` (C), `norm`.
     """
 
     def __init__(
@@ -73,17 +71,12 @@ class WSkip(Formula):
         return None
 
 
-@register_connection(
-    "rezero",
-    source="Bachlechner et al. 2020; with init the same as SkipInit, De and Smith 2020",
-    paper=Paper(
-        title="ReZero is All You Need: Fast Convergence at Large Depth",
-        authors="Thomas Bachlechner, Bodhisattwa Prasad Majumder, Huanru Henry Mao, Garrison W. Cottrell, et al.",
-        url="https://arxiv.org/abs/2003.04887",
-    ),
-)
+@register_connection("rezero", source="Bachlechner et al. 2020; with init the same as SkipInit, De and Smith 2020")
 class ReZero(Formula):
-    """y = x + αf, without normalisation. α is one learned number and starts at `init`. Members: `alpha` (1)."""
+    """y = x + αf, where α is one learned number. Members: `alpha` (1).
+
+    :param init: initial α.
+    """
 
     def __init__(self, *, init: float = 0) -> None:
         self.y = X + Learned("alpha", init, 1, "α") * F
@@ -102,16 +95,7 @@ def depth_scale(place: Place) -> Number:
     return Number(value, "α", "by depth")
 
 
-@register_connection(
-    "deepnorm",
-    source="Wang et al. 2022, Table 1",
-    paper=Paper(
-        title="DeepNet: Scaling Transformers to 1,000 Layers",
-        authors="Hongyu Wang, Shuming Ma, Li Dong, Shaohan Huang, Dongdong Zhang, Furu Wei",
-        url="https://arxiv.org/abs/2203.00555",
-        part="Table 1",
-    ),
-)
+@register_connection("deepnorm", source="Wang et al. 2022, Table 1")
 class DeepNorm(Formula):
     """y = norm(αx + f). A gain multiplies the initial value, output and feed-forward weights.
 
@@ -135,19 +119,12 @@ class DeepNorm(Formula):
         self.y = Norm("norm", norm, depth_scale(place) * X + F)
 
 
-@register_connection(
-    "admin",
-    source="Liu et al. 2020, the pass as in its code (LiyuanLucasLiu/Transformer-Clinic)",
-    paper=Paper(
-        title="Understanding the Difficulty of Training Transformers",
-        authors="Liyuan Liu, Xiaodong Liu, Jianfeng Gao, Weizhu Chen, Jiawei Han",
-        url="https://arxiv.org/abs/2004.08249",
-    ),
-)
+@register_connection("admin", source="Liu et al. 2020, the pass as in its code (LiyuanLucasLiu/Transformer-Clinic)")
 class Admin(Formula):
-    """y = norm(ω ⊙ x + f). ω has one value per feature and is 1 until `admin_profiling` sets it.
+    """y = norm(ω ⊙ x + f), with one learned ω per feature, which is 1 until a pass over data.
 
-    That pass over data sets ω₁ = 1 and ω²_{i+1} = Var(ω_i x_i) + Var(f_i). Members: `skip_weight` (C), `norm`.
+    A pass over data (`admin_profiling`) sets ω₁ = 1 and ω²_{i+1} = Var(ω_i x_i) + Var(f_i).
+    Members: `skip_weight` (C), `norm`.
     """
 
     needs_profile = True
@@ -156,15 +133,7 @@ class Admin(Formula):
         self.y = Norm("norm", norm, Learned("skip_weight", symbol="ω") * X + F)
 
 
-@register_connection(
-    "keel",
-    source="Chen and Wei 2026",
-    paper=Paper(
-        title="Post-LayerNorm Is Back: Stable, ExpressivE, and Deep",
-        authors="Chen Chen, Lai Wei",
-        url="https://arxiv.org/abs/2601.19895",
-    ),
-)
+@register_connection("keel", source="Chen and Wei 2026")
 class Keel(Formula):
     """y = norm₂(αx + f), where f = F(norm₁(x)) and α is the number of blocks in the stack.
 
@@ -185,14 +154,17 @@ _FAVOURED = 2.0  # initial logit of y₂ in a mixture of y₁ to y₃; the other
 
 @register_connection("askip", source="this project; λ by depth is DeepNorm's α, Wang et al. 2022, Table 1")
 class ASkip(Formula):
-    """An adaptive λ. `form` selects the formula; α is DeepNorm's factor for this depth (`depth_scale`).
+    """An adaptive λ. α is DeepNorm's factor for this depth (`depth_scale`).
 
     - learned: y = norm(λx + f) with λ = 1 + softplus(b + c·a). a is learned and starts at 0. b is fixed such that λ
-      starts at α, or at 1.05 if α is less. c is `rate`, which multiplies Adam's learning rate.
+      starts at α, or at 1.05 if α is less.
     - depth: y = norm(αx + f).
     - recursive: y = norm₂(x + norm₁(x + f)), which is 2rSkip with norm₁'s gain starting at 1/α instead of 1.
     - mixture: y = Σ_k s_k y_k for k = 1 to 3, where y_k is rSkip's k-th recursion and s = softmax(m). m is learned
       and starts at (0, 2, 0).
+
+    :param form: how λ is found.
+    :param rate: c, a factor of Adam's learning rate, in the learned form.
 
     Members: `norm` (learned, depth), `offset` (a, of shape (1); learned), `norms` (recursive, mixture), `logits`
     (m, of shape (3); mixture).

@@ -9,18 +9,9 @@ from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
 from rskip.formulas.terms import F, Formula, Learned, Map, Norm, Number, StackFormula, X
-from rskip.settings.paper import Paper
 
 
-@register_connection(
-    "prenorm",
-    source="the usual pre-norm Transformer (He et al. 2016b; Xiong et al. 2020)",
-    paper=Paper(
-        title="On Layer Normalization in the Transformer Architecture",
-        authors="Ruibin Xiong et al.",
-        url="https://arxiv.org/abs/2002.04745",
-    ),
-)
+@register_connection("prenorm", source="the usual pre-norm Transformer (He et al. 2016b; Xiong et al. 2020)")
 class PreNorm(Formula):
     """y = x + f, where f = F(norm(x)). Members: `norm`."""
 
@@ -31,20 +22,12 @@ class PreNorm(Formula):
         self.y = X + F
 
 
-@register_connection(
-    "layerscale",
-    source="Touvron et al. 2021, Eq. 4 and section 2",
-    paper=Paper(
-        title="Going Deeper with Image Transformers",
-        authors="Hugo Touvron, Matthieu Cord, Alexandre Sablayrolles, Gabriel Synnaeve, Hervé Jégou",
-        url="https://arxiv.org/abs/2103.17239",
-        part="Eq. 4",
-    ),
-)
+@register_connection("layerscale", source="Touvron et al. 2021, Eq. 4 and section 2")
 class LayerScale(Formula):
-    """y = x + γ ⊙ f, with one γ per feature. With a normalisation (sequences only) f = F(norm(x)).
+    """y = x + γ ⊙ f, with one learned γ per feature. With a normalisation (sequences only) f = F(norm(x)).
 
-    γ starts at `init`. If that is 0, γ starts at 0.1 in stacks of up to 18 layers, 1e-5 up to 24, and 1e-6 above.
+    :param init: initial γ. 0 means by depth: 0.1 in stacks of up to 18 layers, 1e-5 up to 24, and 1e-6 above.
+
     Members: `branch_weight` (C), `norm` (if given).
     """
 
@@ -56,21 +39,17 @@ class LayerScale(Formula):
         self.y = X + Learned("branch_weight", init or by_depth, symbol="γ") * F
 
 
-@register_connection(
-    "laurel",
-    source="Menghani et al. 2025, LAuReL-LR and LAuReL-RW; initial values: ours",
-    paper=Paper(
-        title="LAuReL: Learned Augmented Residual Layer",
-        authors="Gaurav Menghani, Ravi Kumar, Sanjiv Kumar",
-        url="https://arxiv.org/abs/2411.07501",
-    ),
-)
+@register_connection("laurel", source="Menghani et al. 2025, LAuReL-LR and LAuReL-RW; initial values: ours")
 class Laurel(Formula):
-    """y = x + BAx + f with form="lr", or y = αf + βx with form="rw".
+    """y = x + BAx + f with form=lr, or y = αf + βx with form=rw. With a normalisation (sequences only) f = F(norm(x)).
 
-    A has `rank` rows; α and β are one number each per block. With a normalisation (sequences only) f = F(norm(x)).
-    α and β are learned as they are, or, with `bound`, as the softmax of two learned numbers or as the sigmoid of each.
-    A block starts as x + f: B = 0, or α = β = 1. With `bound` it starts as (x + f)/2.
+    α and β are one learned number each per block. A block starts as x + f: B = 0, or α = β = 1. With `bound` it starts
+    as (x + f)/2.
+
+    :param form: lr: a low-rank map of x is added. rw: x and f have learned factors.
+    :param rank: number of A's rows.
+    :param bound: α and β are the softmax of two learned numbers or the sigmoid of each, with form=rw.
+
     Members: `down` (A) and `up` (B), or `branch_scale` (α) and `skip_scale` (β), each (1), before softmax or sigmoid;
     `norm` (if given).
     """
@@ -96,15 +75,7 @@ class Laurel(Formula):
         self.y = alpha * F + beta * X
 
 
-@register_connection(
-    "lns",
-    source="Sun et al. 2025, LayerNorm Scaling",
-    paper=Paper(
-        title="The Curse of Depth in Large Language Models",
-        authors="Wenfang Sun et al.",
-        url="https://arxiv.org/abs/2502.05795",
-    ),
-)
+@register_connection("lns", source="Sun et al. 2025, LayerNorm Scaling")
 class LayerNormScaling(Formula):
     """y = x + f, where f = F(norm(x)/√l) in the stack's l-th layer, counted from 1. Members: `norm`."""
 
@@ -115,18 +86,11 @@ class LayerNormScaling(Formula):
         self.y = X + F
 
 
-@register_connection(
-    "mixln",
-    formula="norm(x + f) in the first layers, x + F(norm(x)) in the others, and one normalisation closes the stack",
-    source="Li et al. 2025",
-    paper=Paper(
-        title="Mix-LN: Unleashing the Power of Deeper Layers by Combining Pre-LN and Post-LN",
-        authors="Pengxiang Li, Lu Yin, Shiwei Liu",
-        url="https://arxiv.org/abs/2412.13795",
-    ),
-)
+@register_connection("mixln", source="Li et al. 2025")
 class MixLN(Formula):
-    """Post-norm, y = norm(x + f), in the first ⌊ratio·L⌋ of L layers; pre-norm, y = x + F(norm(x)), in the rest.
+    """y = norm(x + f) in the first ⌊ratio·L⌋ of L layers, y = x + F(norm(x)) in the others.
+
+    :param ratio: fraction of the layers that are post-norm.
 
     Members: `norm`.
     """
@@ -140,16 +104,7 @@ class MixLN(Formula):
             self.reads, self.y = Norm("norm", norm, X), X + F
 
 
-@register_connection(
-    "sandwich",
-    source="Ding et al. 2021, section 2.4",
-    paper=Paper(
-        title="CogView: Mastering Text-to-Image Generation via Transformers",
-        authors="Ming Ding et al.",
-        url="https://arxiv.org/abs/2105.13290",
-        part="section 2.4",
-    ),
-)
+@register_connection("sandwich", source="Ding et al. 2021, section 2.4")
 class Sandwich(Formula):
     """y = x + norm₂(f), where f = F(norm₁(x)). Members: `norm` (norm₁), `branch_norm` (norm₂)."""
 
@@ -167,34 +122,16 @@ class PeriLNStack(StackFormula):
         self.enters = Norm("norm", norm, X)
 
 
-@register_connection(
-    "periln",
-    source="Kim et al. 2025, section 3",
-    paper=Paper(
-        title="Peri-LN: Revisiting Normalization Layer in the Transformer Architecture",
-        authors="Jeonghoon Kim et al.",
-        url="https://arxiv.org/abs/2502.02732",
-        part="section 3",
-    ),
-)
+@register_connection("periln", source="Kim et al. 2025, section 3")
 class PeriLN(Sandwich):
     """y = x + norm₂(f), where f = F(norm₁(x)), in a stack whose input is normalised too. Members: as in Sandwich."""
 
     stack = PeriLNStack
 
 
-@register_connection(
-    "subln",
-    formula="x + F(norm(x)), F normalised before its last map too, and one normalisation closes the stack",
-    source="Wang et al. 2023, Magneto",
-    paper=Paper(
-        title="Magneto: A Foundation Transformer",
-        authors="Hongyu Wang, Shuming Ma, Shaohan Huang, Li Dong, Wenhui Wang et al.",
-        url="https://arxiv.org/abs/2210.06423",
-    ),
-)
+@register_connection("subln", source="Wang et al. 2023, Magneto")
 class SubLN(Formula):
-    """y = x + f, where f = F(norm(x)). F also normalises the input of its last map: the heads, or the hidden features.
+    """y = x + F(norm(x)), where F also normalises the input of its last map: the heads, or the hidden features.
 
     A gain multiplies the initial value, output and feed-forward weights. With N encoder and M decoder layers it is
     √(ln(3M)·ln(2N)/3) in the encoder and √ln(3M) in the decoder. In a model of one stack with N layers it is √ln(2N).
@@ -215,24 +152,17 @@ class SubLN(Formula):
             self.branch_gain = math.sqrt(math.log((3 if others or place.crosses else 2) * layers))
 
 
-@register_connection(
-    "normformer",
-    formula="x + F(norm(x)), F normalised after attention and before its last map too, heads scaled, and one "
-    "normalisation closes the stack; with res_scale w ⊙ x in a feed-forward block",
-    source="Shleifer et al. 2021, section 2",
-    paper=Paper(
-        title="NormFormer: Improved Transformer Pretraining with Extra Normalization",
-        authors="Sam Shleifer, Jason Weston, Myle Ott",
-        url="https://arxiv.org/abs/2110.09456",
-        part="section 2",
-    ),
-)
+@register_connection("normformer", source="Shleifer et al. 2021, section 2")
 class NormFormer(Formula):
-    """y = x + f, where f = F(norm(x)). With `res_scale`, y = w ⊙ x + f in feed-forward blocks; w is learned from 1.
+    """y = x + F(norm(x)), where self-attention scales each head and normalises its output, and a feed-forward branch
+    normalises its hidden features.
 
-    Self-attention multiplies each head's output by a learned factor and normalises its own output. The feed-forward
-    branch normalises its hidden features. Cross-attention is a plain pre-norm block, as in fairseq. Heads are scaled
-    before the output map, as in the paper; fairseq 0.12.2 scales them after it. Members: `norm`, `skip_weight` (C).
+    Cross-attention is a plain pre-norm block, as in fairseq. Each head's factor is learned from 1. It multiplies the
+    head before the output map, as in the paper; fairseq 0.12.2 scales after it.
+
+    :param res_scale: y = w ⊙ x + F(norm(x)) in feed-forward blocks; w is learned from 1.
+
+    Members: `norm`, `skip_weight` (w, C).
     """
 
     closing_norm = True
@@ -248,23 +178,16 @@ class NormFormer(Formula):
                 self.y = Learned("skip_weight") * X + F
 
 
-@register_connection(
-    "hybridnorm",
-    formula="x + F(x), attention with normalised queries, keys and values; n + F(n), n = norm(x), in a feed-forward "
-    "block; one normalisation closes the stack",
-    source="Zhuo et al. 2025, section 3; its HybridNorm* is first=prenorm",
-    paper=Paper(
-        title="HybridNorm: Towards Stable and Efficient Transformer Training via Hybrid Normalization",
-        authors="Zhijian Zhuo, Yutao Zeng, Ya Wang, Sijun Zhang, Jian Yang, Xiaoqing Li, Xun Zhou, Jinwen Ma",
-        url="https://arxiv.org/abs/2503.04598",
-        part="section 3",
-    ),
-)
+@register_connection("hybridnorm", source="Zhuo et al. 2025, section 3; its HybridNorm* is first=prenorm")
 class HybridNorm(Formula):
-    """y = x + f. The block before a feed-forward block returns norm(x + f), which is x and F's input in the next one.
+    """y = x + F(x), where attention normalises the queries, keys and values of each head; in a feed-forward block
+    y = n + F(n) with n = norm(x).
 
-    Every attention, including cross-attention, normalises the queries, keys and values of each head. With
-    `first=prenorm` the blocks of the stack's first layer are x + F(norm(x)). Members: `norm`, in blocks with one.
+    n is computed by the block before the feed-forward block, which returns it. Cross-attention is an attention too.
+
+    :param first: blocks of the stack's first layer; prenorm: x + F(norm(x)).
+
+    Members: `norm`, in blocks with one.
     """
 
     closing_norm = True

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from rskip.formulas.parameters import Factor, Option, Parameters, read_parameters
+from rskip.formulas.parameters import Factor, Option, Parameters, documented, read_parameters
 from rskip.formulas.place import Place
 from rskip.formulas.terms import Formula, Settings, X
 from rskip.formulas.text import text_of
@@ -35,14 +37,13 @@ class Family:
     Everything else is read from the class: its constructor (`Parameters`) and attributes, which are those of
     `rskip.connections.Connection`.
 
-    :param stated: y in terms of x and f, if the class has no terms or they depend on the position; otherwise "".
     :param source: the source of the formula and of every option, for readers.
+    :param paper: the paper that introduced it, for model cards.
     """
 
     name: str
     connection: type[Any]
     parameters: Parameters
-    stated: str
     source: str
     paper: Paper
 
@@ -95,16 +96,22 @@ class Family:
 
     @cached_property
     def formula(self) -> str:
-        """y in terms of x and f, for an example."""
+        """y in terms of x and f, for an example (`formula_of`)."""
         return self.formula_of(self.settings)
 
     def formula_of(self, settings: Settings) -> str:
-        """y in terms of x and f with these settings; "" if the class has no terms and its registration no text."""
-        if self.stated or not self.is_formula:
-            return self.stated
-        stack = self.connection.stack
-        opens = None if stack is None else stack(norm=settings["norm"])
-        return text_of(self.formulas(settings)[-1], opens, closed=self.closes(settings))
+        """y in terms of x and f with these settings.
+
+        It follows from the terms. Without terms, or if they differ from block to block or within the branch, it is the
+        first paragraph of the class's docstring.
+        """
+        found, closed = self.formulas(settings), self.closes(settings)
+        opens = None if self.connection.stack is None or not found else self.connection.stack(norm=settings["norm"])
+        texts = {text_of(each, opens, closed=closed) for each in found}
+        if len(texts) == 1 and not any(each.inner_norms or each.scales_heads for each in found):
+            return texts.pop()
+        stated = documented(self.connection).split("\n\n")[0].replace("\n", " ").replace("y = ", "").removesuffix(".")
+        return stated + "; one normalisation closes the stack" * (closed and bool(stated))
 
     def closes(self, settings: Settings) -> bool:
         """Whether a normalisation closes a stack of blocks with these settings."""
@@ -168,17 +175,18 @@ _USUAL_NAMES = {
 }
 
 
-def register_connection(
-    name: str, *, formula: str = "", source: str, paper: Paper | None = None
-) -> Callable[[Class], Class]:
+def register_connection(name: str, *, source: str, paper: Paper | None = None) -> Callable[[Class], Class]:
     """Class decorator that registers a `Formula` or a `Connection` under a name for specs.
+
+    The class's docstring is for readers, too: `:param` explains an option, and the first paragraph states y if the
+    class has no terms.
 
     The same class may be registered again, because its module may be imported twice. Your own class may replace one of
     rskip's families unless published weights use that family.
 
     :param name: lower-case letters, digits and underscores, a letter first.
-    :param formula: y in terms of x and f, for readers. A `Formula` needs it only if its terms depend on the position.
-    :param source: the source of the formula and of every option, for readers; `paper` for model cards, None: `source`.
+    :param source: the source of the formula and of every option, for readers.
+    :param paper: the paper for model cards; None: `source`. Those of rskip's own families are in papers.tsv.
     :raises ValueError: another class has the name, or the name or the annotation of `norm` is not valid.
     """
 
@@ -191,8 +199,9 @@ def register_connection(
         if not re.fullmatch(r"(?!e\d)[a-z][a-z0-9_]*" if parameters.factor else "[a-z][a-z0-9_]*", name):
             expected = "lower-case letters, digits and underscores, a letter first; with a factor not e and a digit"
             raise SettingError.of_value("name of the connection", name, expected)
-        paper_of_cards = paper or Paper(source.strip() or name, None, None)
-        _families[name] = Family(name, cls, parameters, formula, source, paper_of_cards)
+        known = _papers().get(name) if _path(cls).startswith(_OWN) else None
+        of_cards = paper or known or Paper(source.strip() or name, None, None)
+        _families[name] = Family(name, cls, parameters, source, of_cards)
         return cls
 
     return register
@@ -223,3 +232,11 @@ def find_family(name: str, *, before: str = "", after: str = "") -> Family:
 
 def _path(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+@cache
+def _papers() -> dict[str, Paper]:
+    """The papers of rskip's own families."""
+    with Path(__file__).with_name("papers.tsv").open(encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        return {row["connection"]: Paper(row["title"], row["authors"], row["url"], row["part"] or None) for row in rows}

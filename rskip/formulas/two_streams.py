@@ -8,7 +8,6 @@ from rskip.formulas.parameters import TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
 from rskip.formulas.terms import F, Formula, Norm, Number, StackFormula, Symbol, X
-from rskip.settings.paper import Paper
 
 R = Symbol("r")
 Y = Symbol("y")
@@ -24,16 +23,7 @@ class ResidualDualStack(StackFormula):
         self.leaves = X + Norm("norm", norm, R)
 
 
-@register_connection(
-    "residual_dual",
-    source="Xie et al. 2023, section 3",
-    paper=Paper(
-        title="ResiDual: Transformer with Dual Residual Connections",
-        authors="Shufang Xie et al.",
-        url="https://arxiv.org/abs/2304.14802",
-        part="section 3",
-    ),
-)
+@register_connection("residual_dual", source="Xie et al. 2023, section 3")
 class ResidualDual(Formula):
     """x ← norm(x + f), r ← r + f, where f = F(x). r is unbounded, so it is in float32 or better. Members: `norm`."""
 
@@ -54,15 +44,7 @@ class SiameseStack(StackFormula):
         self.leaves = Norm("norm", norm, Norm("post_norm", norm, X) + Norm("pre_norm", norm, Y))
 
 
-@register_connection(
-    "siamese",
-    source="Li et al. 2026, its code for DeiT",
-    paper=Paper(
-        title="SiameseNorm: Breaking the Barrier to Reconciling Pre/Post-Norm",
-        authors="Tianyu Li et al.",
-        url="https://arxiv.org/abs/2602.08064",
-    ),
-)
+@register_connection("siamese", source="Li et al. 2026, its code for DeiT")
 class Siamese(Formula):
     """x ← norm₁(x), f = F(norm₃(x + norm₂(y))), x ← x + sf, y ← y + f.
 

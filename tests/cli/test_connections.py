@@ -32,8 +32,7 @@ def test_a_description(capsys: pytest.CaptureFixture[str]) -> None:
         ("normalisation", "rms (possible: ln or rms or gn1 or bn)"),
         ("folds into", "1xskip+rms, after training"),
         ("works on", "sequences and feature maps"),
-        ("option rank", "4 (possible: a whole number from 1 to 4096)"),
-        ("option form", "lr (possible: lr or rw)"),
+        ("option rank", "4 (possible: a whole number from 1 to 4096): number of A's rows"),
         ("works on", "sequences"),
         ("needs", "the block position, several tensors from block to block"),
     } <= found
@@ -54,7 +53,7 @@ def test_own_and_wrong_connections(
     folder.mkdir()
     (folder / "__init__.py").write_text(
         "from rskip.connections import Connection, register_connection\n"
-        "@register_connection('half', formula='x + f/2', source='ours')\n"
+        "@register_connection('half', source='ours')\n"
         "class Half(Connection):\n"
         "    def combine(self, x, f):\n"
         "        return x + f / 2\n"

@@ -69,7 +69,7 @@ def error_of(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
 OWN = """
 import rskip.connections as connections
 
-@connections.register_connection("halved", formula="x + f/2", source="a test")
+@connections.register_connection("halved", source="a test")
 class Halved(connections.Connection):
     def combine(self, x, f):
         return x + f / 2

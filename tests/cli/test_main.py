@@ -48,7 +48,7 @@ def test_every_command_imports_the_package_of_ones_own_connections(tmp_path, mon
     package.mkdir()
     (package / "__init__.py").write_text(
         "from rskip.connections import Connection, register_connection\n\n"
-        "@register_connection('own_skip', formula='x + f', source='a test')\n"
+        "@register_connection('own_skip', source='a test')\n"
         "class Own(Connection):\n"
         "    def combine(self, x, f):\n"
         "        return x + f\n"

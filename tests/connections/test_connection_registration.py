@@ -38,8 +38,15 @@ def registry_as_it_was(monkeypatch):
 
 
 def register_gskip() -> type[Connection]:
-    @register_connection("gskip", formula="g·x + f, g learned", source="a test")
+    @register_connection("gskip", source="a test")
     class GlobalSkip(Connection):
+        """y = g·x + f, g learned.
+
+        :param init: g
+            at first.
+        :param features: not an option.
+        """
+
         def __init__(self, features: int, *, init: float = 1, feature_dim: int = -1) -> None:
             super().__init__(features, feature_dim=feature_dim)
             self.gain = nn.Parameter(torch.tensor(float(init)))
@@ -59,7 +66,8 @@ def test_a_connection_of_ones_own_in_a_few_lines(draw, assert_same):
     assert str(parse_connection("gskip:init=1.0")) == "gskip"
     names = [family.name for family in list_connections()]
     assert names == sorted(names)
-    assert list_connections()[names.index("gskip")].formula == "g·x + f, g learned"
+    family = list_connections()[names.index("gskip")]
+    assert (family.formula, family.options["init"].meaning) == ("g·x + f, g learned", "g at first")
     assert parse_connection("gskip").paper == Paper("a test", authors=None, url=None)
     with pytest.raises(ValueError, match=r"did you mean 'gskip'\?"):
         parse_connection("gskp")
@@ -107,7 +115,7 @@ def test_registering_the_same_class_again_is_harmless():
 def test_a_taken_name_is_refused():
     with pytest.raises(ValueError, match=r"connection 'rskip' is taken by rskip\.formulas\.postnorm\.RSkip"):
 
-        @register_connection("rskip", formula="", source="")
+        @register_connection("rskip", source="")
         class Other(Connection):
             pass
 
@@ -119,7 +127,7 @@ def test_the_name_of_a_family_without_published_weights_may_be_taken_by_ones_own
     shipped = type(build_connection("rezero", 4))
 
     def register() -> type[Connection]:
-        @register_connection("rezero", formula="x + αf", source="one's own")
+        @register_connection("rezero", source="one's own")
         class Own(Connection):
             pass
 
@@ -128,7 +136,7 @@ def test_the_name_of_a_family_without_published_weights_may_be_taken_by_ones_own
     own = register()
     assert type(build_connection("rezero", 4)) is own is not shipped
     with pytest.raises(ValueError, match="connection 'rezero' is taken by .*Own"):
-        register_connection("rezero", formula="", source="")(type("Another", (Connection,), {}))
+        register_connection("rezero", source="")(type("Another", (Connection,), {}))
 
 
 class Everything(Connection):
@@ -163,8 +171,7 @@ class Everything(Connection):
 
 
 def test_most_of_a_family_is_read_from_its_class():
-    own = {"formula": "x + F(x + 1)", "source": "a test"}
-    register_connection("all_of_it", **own)(type("Closing", (Everything,), {"closing_norm": True}))
+    register_connection("all_of_it", source="a test")(type("Closing", (Everything,), {"closing_norm": True}))
     family = find_family("all_of_it")
     assert (family.passes, family.needs, family.works_on) == ("x", ("place", "branch"), ("text",))
     assert family.options == {
@@ -187,10 +194,10 @@ def test_most_of_a_family_is_read_from_its_class():
         with pytest.raises(ValueError, match=f"expected {expected}"):
             parse_connection(f"2all_of_it+ln:{text}")
     registry._families.pop("all_of_it")
-    register_connection("all_of_it", **own)(Everything)
+    register_connection("all_of_it", source="a test")(Everything)
     assert find_family("all_of_it").works_on == ("text", "images"), "nothing closes its stack"
     registry._families.pop("all_of_it")
-    register_connection("all_of_it", **own)(type("Text", (Everything,), {"text_only": True}))
+    register_connection("all_of_it", source="a test")(type("Text", (Everything,), {"text_only": True}))
     assert find_family("all_of_it").works_on == ("text",)
 
 
@@ -207,7 +214,7 @@ def test_a_class_with_its_own_before_and_after_passes_on_streams_unless_it_says_
 @pytest.mark.parametrize("name", ["2skip", "My-Skip", "my skip", "skip+ln", "_skip"])
 def test_a_name_that_no_spec_could_hold_is_refused(name):
     with pytest.raises(ValueError, match="lower-case letters, digits and underscores"):
-        register_connection(name, formula="", source="")(Connection)
+        register_connection(name, source="")(Connection)
 
 
 def test_a_name_that_a_factor_would_take_a_part_of_and_a_norm_without_words_are_refused():
@@ -230,7 +237,7 @@ def test_a_name_that_a_factor_would_take_a_part_of_and_a_norm_without_words_are_
 )
 def test_what_changes_the_inside_of_a_branch_is_not_for_images(name, asked):
     members = {name: asked, "combine": lambda self, x, f: x + f}
-    register_connection("inside", formula="x + f", source="a test")(type("Inside", (Connection,), members))
+    register_connection("inside", source="a test")(type("Inside", (Connection,), members))
     assert build_connection("inside", 4, feature_dim=1, host_supplies=name).host_needs == (name,)
     with pytest.raises(ValueError, match="'inside': expected a connection that changes neither the input nor"):
         preact_resnet(8, "inside")

@@ -142,7 +142,7 @@ def test_the_warning_names_what_is_missing_and_how_to_say_that_it_is_there():
 def test_ones_own_class_that_does_not_set_its_parameters_says_so(monkeypatch):
     monkeypatch.setattr(registry, "_families", dict(registry._families))
 
-    @register_connection("gskip", formula="g·x + f", source="a test")
+    @register_connection("gskip", source="a test")
     class GlobalSkip(Connection):
         def __init__(self, features: int, *, feature_dim: int = -1) -> None:
             super().__init__(features, feature_dim=feature_dim)

@@ -12,7 +12,7 @@ from rskip.connections import Connection, build_connection, register_connection
 from rskip.nn import Residuals
 
 
-@register_connection("halved", formula="(x + f) / 2", source="an example")
+@register_connection("halved", source="an example")
 class Halved(Connection):
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         return (x + f) / 2

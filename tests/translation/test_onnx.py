@@ -256,7 +256,7 @@ class Branching(Connection):
 
 def test_a_connection_with_control_flow_is_refused_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "_families", dict(registry._families))
-    register_connection("branching", formula="x + f, or x", source="a test")(Branching)
+    register_connection("branching", source="a test")(Branching)
     model = tiny(encoder_connection="branching", encoder_layers=1, decoder_layers=1)
     with pytest.raises(ValueError) as error:
         exported(model, tmp_path / "model")

@@ -17,7 +17,7 @@ from rskip.translation.recipe import TranslationSettings
 OWN = """
 from rskip.connections import Connection, register_connection
 
-@register_connection("halved", formula="x + f / 2", source="a test")
+@register_connection("halved", source="a test")
 class Halved(Connection):
     def combine(self, x, f):
         return x + f / 2

@@ -178,7 +178,7 @@ def test_two_runs_that_are_published_at_once_are_both_in_the_registry(monkeypatc
 OWN = """
 from rskip.connections import Connection, register_connection
 
-@register_connection("published_skip", formula="x + f", source="Me, My skip")
+@register_connection("published_skip", source="Me, My skip")
 class PublishedSkip(Connection):
     def combine(self, x, f):
         return x + f
