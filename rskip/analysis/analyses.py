@@ -30,7 +30,7 @@ from rskip.analysis.signals import SignalRecorder
 from rskip.analysis.streams import StreamRecorder
 from rskip.checkpoint.fairseq_file import TrainingFileError
 from rskip.connections import StackConnection, list_connections, name_of, parse_connection
-from rskip.connections.first_gain import kind_of
+from rskip.connections.norms import kind_of
 from rskip.machine.environment import describe_environment
 from rskip.machine.progress import Progress
 from rskip.settings.check import convert

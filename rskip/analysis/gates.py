@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rskip.analysis.blocks import Block, at, watching
 from rskip.connections import Connection, SASConnection
-from rskip.connections.gates import Gate
+from rskip.connections.linear import Gate
 
 BINS = 20  # of equal width, from 0 to 1
 

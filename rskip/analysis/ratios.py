@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from rskip.analysis.blocks import Block, at, watching
 from rskip.connections import Connection, name_of
-from rskip.connections.first_gain import kind_of
-from rskip.connections.gates import Gate
+from rskip.connections.linear import Gate
+from rskip.connections.norms import kind_of
 
 DEFINITIONS = ("coefficient", "norm", "contribution", "scale")
 _TOLERANCE = 1e-3  # relative to the largest coefficient; float32's rounding is far below it, not bfloat16's

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from rskip.connections.connection import Connection, StackConnection, State, opened, tensors
+from rskip.connections.connection import Connection, Resettable, StackConnection, State, opened, tensors
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import RMSNorm, at_least_float32, build_norm, without_autocast
 from rskip.formulas.parameters import Bounds, TextNorm
@@ -16,7 +15,7 @@ from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
 
 
-class DepthAttention(nn.Module):
+class DepthAttention(Resettable):
     """h = Σ_i softmax_i(w·RMS(v_i)) v_i over tensors v_i of one shape (..., C), separately at each position.
 
     w starts at 0, so h starts as the mean. The softmax is in float32 or better. Members: `query` (w, C), `norm`.
@@ -24,13 +23,8 @@ class DepthAttention(nn.Module):
 
     def __init__(self, features: int) -> None:
         super().__init__()
-        self.query = nn.Parameter(torch.zeros(features))
+        self.query = self.learned("query", 0.0, features)
         self.norm = RMSNorm(features)
-
-    def reset_parameters(self) -> None:
-        """Sets w to 0 and the norm's gain to 1."""
-        nn.init.zeros_(self.query)
-        self.norm.reset_parameters()
 
     def weights(self, stacked: Tensor) -> Tensor:
         """The attention to each value: (..., number of values, C) -> (..., number of values)."""
@@ -53,9 +47,6 @@ class AttnResStack(StackConnection):
     def __init__(self, features: int, **settings: Any) -> None:
         super().__init__()
         self.attention = DepthAttention(features)
-
-    def reset_parameters(self) -> None:
-        self.attention.reset_parameters()
 
     def enter(self, x: Tensor) -> State:
         return opened(x)
@@ -99,11 +90,6 @@ class AttnRes(Connection):
         self.values = 1 + sums  # number of tensors in its state
         self.norm = build_norm(norm, features, feature_dim)
         self.attention = DepthAttention(features) if place.sublayer > 1 else None
-
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
-        super().reset_parameters(weight_init)
-        if self.attention is not None:
-            self.attention.reset_parameters()
 
     def before(self, state: State) -> tuple[Tensor, State]:
         values = tensors(state, self, self.values)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from rskip.connections.gates import Gate
+from rskip.connections.linear import Fill, LinearMap, Values, fill
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import Normalisation, build_norm, under_autocast
 from rskip.formulas.terms import InnerNorm, Settings
@@ -22,7 +22,53 @@ HostNeed = Literal["inner_norms", "scales_heads", "branch_gain", "profile", "sta
 HOST_NEEDS: tuple[HostNeed, ...] = get_args(HostNeed)
 
 
-class Connection(nn.Module):
+class Resettable(nn.Module):
+    """A module whose parameters know their initial values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first: dict[str, Values | Fill] = {}
+
+    def learned(self, name: str, first: Values | Fill, *shape: int) -> nn.Parameter:
+        """A parameter for the member `name` that starts at these values, to which `reset_parameters` resets it.
+
+        :param first: the values; with a shape one number for all of them, or a function that fills the parameter as
+            long as the model does not pass its own.
+        """
+        self._first[name] = first
+        parameter = nn.Parameter(torch.empty(shape) if shape else torch.tensor(first))
+        fill(parameter, first)
+        return parameter
+
+    def reset_parameters(self, weight_init: Fill | None = None) -> None:
+        """Sets every parameter to its initial value; `weight_init` fills the weights of linear maps, as in gates.
+
+        In the papers these start like the model's other linear maps, so a model passes their initialisation here. A
+        class with parameters of its own that are not `learned` overrides this method.
+        """
+        own = [name for name, _ in self.named_parameters(recurse=False) if name not in self._first]
+        if own and type(self).reset_parameters is Resettable.reset_parameters:
+            name = type(self).__name__
+            advice = "make them with self.learned, or define reset_parameters, which calls super().reset_parameters"
+            warnings.warn(f"{name}.reset_parameters does not reset {', '.join(own)}: {advice}", stacklevel=2)
+        for module in self.modules():
+            if isinstance(module, LinearMap):
+                module.reset_parameters(weight_init)
+            elif isinstance(module, (Normalisation, Resettable)) and module is not self:
+                module.reset_parameters()
+        for name, first in self._first.items():
+            fill(self.get_parameter(name), weight_init if weight_init and callable(first) else first)
+
+    @property
+    def no_weight_decay(self) -> frozenset[str]:
+        """Names of the parameters that take no weight decay: all with fewer than two dimensions.
+
+        A class adds the names of small matrices that must not decay to 0 either, such as mixing weights.
+        """
+        return frozenset(name for name, parameter in self.named_parameters() if parameter.dim() < 2)
+
+
+class Connection(Resettable):
     """Decides what a block's branch receives, and what the block passes to the next one, given the branch's output f.
 
     Every model calls two methods, `before` and `after`:
@@ -47,6 +93,13 @@ class Connection(nn.Module):
     - reads_earlier_layers: whether blocks also pass on the outputs of earlier layers.
     - stack: the class that opens and closes a stack.
     - only_with: options that work only with one value of another option, such as {"rank": ("form", "lr")}.
+
+    These are properties of a connection, which a class or a property may set:
+
+    - branch_gain: factor for the initial values of the branch's value, output and feed-forward weights.
+    - inner_norms: the normalisations (`ln`, `rms`) that a model must build inside the branch, by their position.
+    - scales_heads: whether a model must multiply each head's output by a learned factor that starts at 1.
+    - needs_profile: whether a pass over data sets its initial values (see `admin_profiling`).
     """
 
     closing_norm: ClassVar[bool | tuple[str, object]] = False
@@ -54,7 +107,10 @@ class Connection(nn.Module):
     reads_earlier_layers: ClassVar[bool] = False
     stack: ClassVar[type[StackConnection]]
     only_with: ClassVar[Mapping[str, tuple[str, object]]] = {}
-    needs_profile = False  # whether a pass over data sets its initial values (see `admin_profiling`)
+    branch_gain: float = 1.0
+    inner_norms: Mapping[InnerNorm, str] = {}
+    scales_heads: bool = False
+    needs_profile: bool = False
     spec = ""  # the spec that `build_connection` built it from, for readers
     warns_unprofiled = False  # whether its first training step warns if that pass did not run; `Residuals` sets it
 
@@ -119,21 +175,6 @@ class Connection(nn.Module):
         return "norm" if not self.closing_norm and "norm" in self._modules else None
 
     @property
-    def branch_gain(self) -> float:
-        """Factor for the initial values of the branch's value, output and feed-forward weights."""
-        return 1.0
-
-    @property
-    def inner_norms(self) -> Mapping[InnerNorm, str]:
-        """The normalisations (`ln`, `rms`) that a model must build inside the branch, by their position."""
-        return {}
-
-    @property
-    def scales_heads(self) -> bool:
-        """Whether a model must multiply each head's output by a learned factor that starts at 1."""
-        return False
-
-    @property
     def host_needs(self) -> tuple[HostNeed, ...]:
         """What the model must supply. Without it, this module computes or starts as a different connection."""
         asked: dict[HostNeed, bool] = {
@@ -143,14 +184,6 @@ class Connection(nn.Module):
             "profile": self.needs_profile,
         }
         return tuple(need for need, wanted in asked.items() if wanted)
-
-    @property
-    def no_weight_decay(self) -> frozenset[str]:
-        """Names of the parameters that take no weight decay: all with fewer than two dimensions.
-
-        A class adds the names of small matrices that must not decay to 0 either, such as mixing weights.
-        """
-        return _without_decay(self)
 
     def kernel_form(self) -> NormalisedSum | GatedSum | None:
         """The formula with its values, for the compiled kernels; None if they can't compute it."""
@@ -187,24 +220,6 @@ class Connection(nn.Module):
         """`values` (C), one per feature, reshaped to broadcast with x."""
         return values.view(-1, *[1] * (x.dim() - 2)) if self.feature_dim == 1 else values
 
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
-        """Sets every parameter to its initial value; `weight_init` fills the weights of gates' linear maps.
-
-        In the papers these start like the model's other linear maps, so a model passes their initialisation here. A
-        class with its own parameters overrides this method, or `_initialise` if they need no `weight_init`.
-        """
-        if type(self)._initialise is Connection._initialise:
-            _warn_of_what_stays(self, Connection.reset_parameters)
-        for module in self.modules():
-            if isinstance(module, Gate):
-                module.reset_parameters(weight_init)
-            elif isinstance(module, Normalisation):
-                module.reset_parameters()
-        self._initialise()
-
-    def _initialise(self) -> None:
-        """Sets the class's own parameters to their initial values."""
-
     def extra_repr(self) -> str:
         return f"{self.spec and self.spec + ', '}features={self.features}, feature_dim={self.feature_dim}"
 
@@ -220,7 +235,7 @@ class NormalisedInput(Connection):
         return x if self.norm is None else self.norm(x)
 
 
-class StackConnection(nn.Module):
+class StackConnection(Resettable):
     """Opens and closes a stack of blocks. This base class leaves input and output unchanged.
 
     A family may derive its own class. It is built once per stack, with the same settings as the family's connections.
@@ -249,33 +264,8 @@ class StackConnection(nn.Module):
         assert isinstance(state, Tensor), "blocks pass on several tensors: the connection needs a `stack`"
         return state
 
-    @property
-    def no_weight_decay(self) -> frozenset[str]:
-        """Names of the parameters that take no weight decay, as in `Connection.no_weight_decay`."""
-        return _without_decay(self)
-
-    def reset_parameters(self) -> None:
-        """Sets every parameter to its initial value. A class with its own parameters overrides this method."""
-        _warn_of_what_stays(self, StackConnection.reset_parameters)
-        for module in self.modules():
-            if isinstance(module, Normalisation):
-                module.reset_parameters()
-
 
 Connection.stack = StackConnection
-
-
-def _without_decay(module: nn.Module) -> frozenset[str]:
-    return frozenset(name for name, parameter in module.named_parameters() if parameter.dim() < 2)
-
-
-def _warn_of_what_stays(module: Connection | StackConnection, inherited: object) -> None:
-    """Warns if a class has its own parameters but inherits a reset_parameters that does not reset them."""
-    own = [name for name, _ in module.named_parameters(recurse=False)]
-    if own and type(module).reset_parameters is inherited:
-        name = type(module).__name__
-        advice = "define reset_parameters in the class: call super().reset_parameters and set the initial values"
-        warnings.warn(f"{name}.reset_parameters does not reset {', '.join(own)}: {advice}", stacklevel=3)
 
 
 def tensors(state: State, user: nn.Module, count: int | None = None) -> tuple[Tensor, ...]:

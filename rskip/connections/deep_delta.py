@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Annotated
 
 import torch
@@ -50,11 +49,6 @@ class DeepDelta(NormalisedInput):
         self.step = LinearMap(features, 1, first_weight=nn.init.xavier_uniform_, first_bias=bias)
         self.target = LinearMap(features, 1, first_weight=nn.init.xavier_uniform_, first_bias=0)
         self.reset_parameters()
-
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
-        super().reset_parameters(weight_init)
-        self.step.reset_parameters(weight_init)
-        self.target.reset_parameters(weight_init)
 
     def kernel_form(self) -> GatedSum:
         return GatedSum(form="delta", alpha=self.step, beta=self.target, branch_norm=self.norm)

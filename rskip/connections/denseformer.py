@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rskip.connections.connection import Connection, StackConnection, State, opened, tensors
-from rskip.connections.initial_values import fill, one_hot
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import build_norm
 from rskip.formulas.parameters import TextNorm
@@ -51,12 +50,8 @@ class DenseFormer(Connection):
         super().__init__(features, feature_dim=feature_dim)
         self.outputs = place.layer + 1  # number of tensors in its state
         self.norm = build_norm(norm, features, feature_dim)
-        self.weights = nn.Parameter(torch.zeros(place.layer + 1)) if place.ends_layer else None
-        self._initialise()
-
-    def _initialise(self) -> None:
-        if self.weights is not None:
-            fill(self.weights, one_hot(-1, len(self.weights)))
+        first = [0.0] * place.layer + [1.0]
+        self.weights = self.learned("weights", first) if place.ends_layer else None
 
     def before(self, state: State) -> tuple[Tensor, State]:
         outputs = tensors(state, self, self.outputs)

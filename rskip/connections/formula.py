@@ -11,12 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rskip.connections.connection import Connection, HostNeed, StackConnection, State, opened, tensors
-from rskip.connections.first_gain import FirstGain
-from rskip.connections.gates import Gate
-from rskip.connections.initial_values import fill
-from rskip.connections.linear import Fill, LinearMap
-from rskip.connections.norms import at_least_float32, build_norm, features_to
+from rskip.connections.connection import Connection, HostNeed, Resettable, StackConnection, State, opened, tensors
+from rskip.connections.linear import Gate, LinearMap
+from rskip.connections.norms import FirstGain, at_least_float32, build_norm, features_to
 from rskip.formulas import terms
 from rskip.formulas.kernels import kernel_form
 from rskip.formulas.terms import Coefficient, Formula, Learned, Member, Number, Rest, StackFormula, Term, X, members
@@ -29,8 +26,8 @@ _special: dict[type[Formula], type[FormulaConnection]] = {}
 Class = TypeVar("Class", bound="type[FormulaConnection]")
 
 
-class _Written(nn.Module):
-    """Builds and resets the members of terms, and writes the terms as functions."""
+class _Written(Resettable):
+    """Builds the members of terms, and writes the terms as functions."""
 
     _functions: ClassVar[tuple[str, ...]]
 
@@ -64,7 +61,7 @@ class _Written(nn.Module):
         self._members = tuple(members(*given))
         for member in self._members:
             path, _, name = member.name.rpartition(".")
-            built = _built(member, features, feature_dim)
+            built = self._built(member, features, feature_dim)
             if path:
                 if not hasattr(self, path):
                     self.add_module(path, nn.ModuleList())
@@ -72,36 +69,23 @@ class _Written(nn.Module):
             else:
                 setattr(self, name, built)
 
-    def reset_parameters(self, weight_init: Fill | None = None) -> None:
-        """Sets every parameter to its initial value; `weight_init` fills the weights of gates and of linear maps."""
-        given = () if weight_init is None else (weight_init,)
-        for member in self._members:
-            if isinstance(member, Learned):
-                nn.init.constant_(self.get_parameter(member.name), member.first)
-            elif isinstance(member, terms.Mixture):
-                fill(self.get_parameter(member.name), member.first)
-            else:
-                random = isinstance(member, terms.Gate) or (isinstance(member, terms.Map) and not member.zero)
-                self.get_submodule(member.name).reset_parameters(*given if random else ())  # type: ignore[operator]
-
-
-def _built(member: Member, features: int, feature_dim: int) -> nn.Module | nn.Parameter:
-    if isinstance(member, Learned):
-        return nn.Parameter(torch.full((features if member.size is None else member.size,), float(member.first)))
-    if isinstance(member, terms.Mixture):
-        return nn.Parameter(torch.tensor(member.first))
-    if isinstance(member, terms.Gate):
-        hidden = features if member.hidden else None
-        return Gate(len(member.over) * features, 1 if member.scalar else features, hidden=hidden, bias=member.bias)
-    if isinstance(member, terms.Map):
-        inputs = member.of.outputs if isinstance(member.of, terms.Map) else None
-        first = nn.init.zeros_ if member.zero else None
-        built = LinearMap(inputs or features, member.outputs or features, first_weight=first, first_bias=None)
-        if member.zero:
-            built.reset_parameters()
-        return built
-    norm = build_norm(member.kind, features, feature_dim)
-    return norm if member.first_gain == 1 else FirstGain(norm, member.first_gain)
+    def _built(self, member: Member, features: int, feature_dim: int) -> nn.Module | nn.Parameter:
+        if isinstance(member, Learned):
+            return self.learned(member.name, member.first, features if member.size is None else member.size)
+        if isinstance(member, terms.Mixture):
+            return self.learned(member.name, member.first)
+        if isinstance(member, terms.Gate):
+            hidden = features if member.hidden else None
+            return Gate(len(member.over) * features, 1 if member.scalar else features, hidden=hidden, bias=member.bias)
+        if isinstance(member, terms.Map):
+            inputs = member.of.outputs if isinstance(member.of, terms.Map) else None
+            first = nn.init.zeros_ if member.zero else None
+            built = LinearMap(inputs or features, member.outputs or features, first_weight=first, first_bias=None)
+            if member.zero:
+                built.reset_parameters()
+            return built
+        norm = build_norm(member.kind, features, feature_dim)
+        return norm if member.first_gain == 1 else FirstGain(norm, member.first_gain)
 
 
 class FormulaConnection(_Written, Connection):
@@ -117,6 +101,8 @@ class FormulaConnection(_Written, Connection):
     def __init__(self, features: int, formula: Formula, *, feature_dim: int = -1) -> None:
         Connection.__init__(self, features, feature_dim=feature_dim)
         self.formula = formula
+        self.branch_gain, self.needs_profile = formula.branch_gain, formula.needs_profile
+        self.inner_norms, self.scales_heads = formula.inner_norms, formula.scales_heads
         outputs = formula.becomes.values() if formula.becomes else [formula.y]
         self._add([*formula.keeps.values(), *outputs, formula.reads], features, feature_dim)
         self._write()
@@ -173,22 +159,6 @@ class FormulaConnection(_Written, Connection):
         y = self.formula.becomes.get("x", self.formula.y)
         norms = [each for each in members(y) if isinstance(each, terms.Norm) and each.of != terms.F]
         return norms[-1].name if norms else None
-
-    @property
-    def needs_profile(self) -> bool:  # type: ignore[override]
-        return self.formula.needs_profile
-
-    @property
-    def branch_gain(self) -> float:
-        return self.formula.branch_gain
-
-    @property
-    def inner_norms(self) -> Mapping[terms.InnerNorm, str]:
-        return self.formula.inner_norms
-
-    @property
-    def scales_heads(self) -> bool:
-        return self.formula.scales_heads
 
     @property
     def host_needs(self) -> tuple[HostNeed, ...]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rskip.connections.connection import Connection
 from rskip.connections.hyper import SMALL, weighted_sums
-from rskip.connections.initial_values import fill
 from rskip.connections.norms import build_norm
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.registry import register_connection
@@ -49,29 +48,20 @@ class FracConnection(Connection):
             raise SettingError.of_value("parts", parts, expected)
         self.count, self.form = parts, form
         self.norm = build_norm(norm, features, feature_dim)
-        self.part_weights = nn.Parameter(torch.empty(parts, 2 * parts))
-        self.output_weights = nn.Parameter(torch.empty(parts))
+        identity = torch.eye(parts, device="cpu")
+        self.part_weights = self.learned("part_weights", identity.repeat(1, 2).tolist())
+        self.output_weights = self.learned("output_weights", 1.0, parts)
         if form == "dynamic":
             self.part_norm = build_norm(norm, features // parts, feature_dim)
-            self.mixing = nn.Parameter(torch.empty(features // parts, 2 * parts))
-            self.output_mixing = nn.Parameter(torch.empty(features // parts, 1))
-            self.mixing_scale = nn.Parameter(torch.empty(1))
-            self.output_scale = nn.Parameter(torch.empty(1))
-        self._initialise()
+            self.mixing = self.learned("mixing", 0.0, features // parts, 2 * parts)
+            self.output_mixing = self.learned("output_mixing", 0.0, features // parts, 1)
+            self.mixing_scale = self.learned("mixing_scale", SMALL, 1)
+            self.output_scale = self.learned("output_scale", SMALL, 1)
 
     @property
     def no_weight_decay(self) -> frozenset[str]:
         """Includes Y and A: only the data-dependent W takes decay (Zhu et al. 2025, section 4.3)."""
         return super().no_weight_decay | {"part_weights"}
-
-    def _initialise(self) -> None:
-        fill(self.part_weights, torch.eye(self.count).repeat(1, 2))
-        nn.init.ones_(self.output_weights)
-        if self.form == "dynamic":
-            nn.init.zeros_(self.mixing)
-            nn.init.zeros_(self.output_mixing)
-            nn.init.constant_(self.mixing_scale, SMALL)
-            nn.init.constant_(self.output_scale, SMALL)
 
     def branch_input(self, x: Tensor) -> Tensor:
         return self.norm(self._mixed(self._split(x), slice(0, self.count)).flatten(-2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from rskip.connections.connection import NormalisedInput
@@ -28,10 +28,7 @@ class GPAS(NormalisedInput):
 
     def __init__(self, features: int, *, norm: TextNorm = "ln", feature_dim: int = -1) -> None:
         super().__init__(features, norm=norm, feature_dim=feature_dim)
-        self.damping = nn.Parameter(torch.zeros(1))
-
-    def _initialise(self) -> None:
-        nn.init.zeros_(self.damping)
+        self.damping = self.learned("damping", 0.0, 1)
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         z = x + f

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from rskip.connections.connection import Connection, StackConnection, State
-from rskip.connections.initial_values import fill, one_hot
+from rskip.connections.linear import Fill, Values
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import EPS, at_least_float32, build_norm, under_autocast, without_autocast
 from rskip.connections.sinkhorn import sinkhorn
@@ -118,33 +117,22 @@ class HyperConnection(StreamsConnection):
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.streams, self.form = streams, form
-        self.first = (place.sublayer - 1) % streams
+        identity = torch.eye(streams, device="cpu").tolist()
         self.norm = build_norm(norm, features, feature_dim)
-        self.input_weights = nn.Parameter(torch.empty(streams))
-        self.stream_weights = nn.Parameter(torch.empty(streams, streams))
-        self.output_weights = nn.Parameter(torch.empty(streams))
+        self.input_weights = self.learned("input_weights", identity[(place.sublayer - 1) % streams])
+        self.stream_weights = self.learned("stream_weights", identity)
+        self.output_weights = self.learned("output_weights", 1.0, streams)
         if form == "dynamic":
             self.stream_norm = build_norm(norm, features, feature_dim)
-            self.mixing = nn.Parameter(torch.empty(features, 1 + streams))
-            self.output_mixing = nn.Parameter(torch.empty(features, 1))
-            self.mixing_scale = nn.Parameter(torch.empty(1))
-            self.output_scale = nn.Parameter(torch.empty(1))
-        self._initialise()
+            self.mixing = self.learned("mixing", 0.0, features, 1 + streams)
+            self.output_mixing = self.learned("output_mixing", 0.0, features, 1)
+            self.mixing_scale = self.learned("mixing_scale", SMALL, 1)
+            self.output_scale = self.learned("output_scale", SMALL, 1)
 
     @property
     def no_weight_decay(self) -> frozenset[str]:
         """Includes R: only the data-dependent W takes decay (Zhu et al. 2025, section 4, Implementation)."""
         return super().no_weight_decay | {"stream_weights"}
-
-    def _initialise(self) -> None:
-        fill(self.input_weights, one_hot(self.first, self.streams))
-        fill(self.stream_weights, torch.eye(self.streams))
-        nn.init.ones_(self.output_weights)
-        if self.form == "dynamic":
-            nn.init.zeros_(self.mixing)
-            nn.init.zeros_(self.output_mixing)
-            nn.init.constant_(self.mixing_scale, SMALL)
-            nn.init.constant_(self.output_scale, SMALL)
 
     def weights(self, streams: Tensor) -> tuple[Tensor, Tensor]:
         weights = torch.cat([self.input_weights.unsqueeze(-1), self.stream_weights], dim=1)
@@ -165,25 +153,26 @@ class ManifoldStreams(StreamsConnection):
     Members: `norm`, `mixing` (φ, rows for outputs), `scale` (a, one each for u, v and w), `bias` (b).
 
     :param logits: number of values in w; 0: R is the identity.
+    :param mixing, bias: initial values.
     """
 
-    def __init__(self, features: int, *, norm: str, streams: int, logits: int, feature_dim: int) -> None:
+    def __init__(
+        self,
+        features: int,
+        *,
+        norm: str,
+        streams: int,
+        logits: int,
+        mixing: Values | Fill = nn.init.xavier_uniform_,
+        bias: Values = 0.0,
+        feature_dim: int,
+    ) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.streams, self.logits, self.eps = streams, logits, EPS
         self.norm = build_norm(norm, features, feature_dim)
-        self.mixing = nn.Parameter(torch.empty(2 * streams + logits, streams * features))
-        self.scale = nn.Parameter(torch.empty(3 if logits else 2))
-        self.bias = nn.Parameter(torch.empty(2 * streams + logits))
-        self._start(nn.init.xavier_uniform_)
-
-    def _start(self, weight_init: Callable[[Tensor], object]) -> None:
-        weight_init(self.mixing)
-        nn.init.constant_(self.scale, SMALL)
-        nn.init.zeros_(self.bias)
-
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
-        super().reset_parameters(weight_init)
-        self._start(weight_init)
+        self.mixing = self.learned("mixing", mixing, 2 * streams + logits, streams * features)
+        self.scale = self.learned("scale", SMALL, 3 if logits else 2)
+        self.bias = self.learned("bias", bias, 2 * streams + logits)
 
     def residual_weights(self, w: Tensor) -> Tensor:
         """R (..., n, n) from w (..., logits)."""

@@ -8,10 +8,10 @@ from itertools import permutations
 from typing import Annotated, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from rskip.connections.hyper import SMALL, CopiedStreams, ManifoldStreams
-from rskip.connections.initial_values import fill
+from rskip.connections.hyper import CopiedStreams, ManifoldStreams
+from rskip.connections.linear import fill
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
@@ -49,18 +49,14 @@ class MHCLite(ManifoldStreams):
         place: Place,
         feature_dim: int = -1,
     ) -> None:
-        self._first = (place.sublayer - 1) % streams
-        count = math.factorial(streams)
-        super().__init__(features, norm=norm, streams=streams, logits=count, feature_dim=feature_dim)
+        own, count = (place.sublayer - 1) % streams, math.factorial(streams)
+        of_streams = [1.0 if stream == own else -1.0 for stream in range(streams)]
+        bias = [*of_streams, *of_streams, 0.0, *[_OTHERS] * (count - 1)]  # permutations() begins with the identity
+        super().__init__(
+            features, norm=norm, streams=streams, logits=count, mixing=0.0, bias=bias, feature_dim=feature_dim
+        )
         self.register_buffer("matrices", torch.empty(count, streams * streams), persistent=False)
         self._fill_matrices()
-
-    def _start(self, weight_init: Callable[[Tensor], object]) -> None:
-        nn.init.zeros_(self.mixing)
-        nn.init.constant_(self.scale, SMALL)
-        own = [1.0 if stream == self._first else -1.0 for stream in range(self.streams)]
-        logits = [0.0] + [_OTHERS] * (self.logits - 1)  # permutations() begins with the identity
-        fill(self.bias, own + own + logits)
 
     def _permutations(self) -> list[list[float]]:
         """One row per permutation p: the matrix R with R_jk = 1 for k = p(j), and 0 elsewhere."""

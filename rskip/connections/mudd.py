@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -38,12 +38,6 @@ class MUDD(DenseFormer):
             self.down = LinearMap(features, count, first_weight=nn.init.xavier_uniform_, first_bias=None)
             self.up = LinearMap(count, count, first_weight=nn.init.zeros_, first_bias=None)
             self.down.reset_parameters()
-            self.up.reset_parameters()
-
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
-        super().reset_parameters(weight_init)
-        if self.weights is not None:
-            self.down.reset_parameters(weight_init)
             self.up.reset_parameters()
 
     def after(self, kept: State, f: Tensor) -> State:

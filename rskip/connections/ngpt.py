@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rskip.connections.connection import Connection
 from rskip.connections.norms import EPS, at_least_float32
@@ -31,10 +31,7 @@ class NGPT(Connection):
     def __init__(self, features: int, *, init: Positive = 0.05, feature_dim: int = -1) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.init, self.eps = init, EPS
-        self.step_weight = nn.Parameter(torch.full((features,), features**-0.5))
-
-    def _initialise(self) -> None:
-        nn.init.constant_(self.step_weight, self.features**-0.5)
+        self.step_weight = self.learned("step_weight", features**-0.5, features)
 
     def branch_input(self, x: Tensor) -> Tensor:
         return self._normalised(x).to(x.dtype)

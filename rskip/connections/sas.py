@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rskip.connections.formula import FormulaConnection, computes
-from rskip.connections.gates import Gate
+from rskip.connections.linear import Gate
 from rskip.connections.norms import LayerNorm
 from rskip.connections.sas_function import SASFunction
 from rskip.formulas.gated import SAS

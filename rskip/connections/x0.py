@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rskip.connections.connection import Connection, State, tensors
 from rskip.connections.denseformer import DenseFormerStack
@@ -43,16 +43,11 @@ class X0(Connection):
         super().__init__(features, feature_dim=feature_dim)
         self.rate = rate
         depth = (place.layer - 1) / max(place.layers - 1, 1)
-        self.first_lambda, self.first_mu = (start + depth * (end - start) for start, end in (_LAMBDA, _MU))
+        self.first_lambda, first_mu = (start + depth * (end - start) for start, end in (_LAMBDA, _MU))
         self.norm = build_norm(norm, features, feature_dim)
-        self.skip_weight = nn.Parameter(torch.empty(1)) if place.begins_layer else None
-        self.input_weight = nn.Parameter(torch.empty(1)) if place.begins_layer else None
-        self._initialise()
-
-    def _initialise(self) -> None:
-        if self.skip_weight is not None and self.input_weight is not None:
-            nn.init.constant_(self.skip_weight, self.first_lambda)
-            nn.init.constant_(self.input_weight, self.first_mu)
+        begins = place.begins_layer
+        self.skip_weight = self.learned("skip_weight", self.first_lambda, 1) if begins else None
+        self.input_weight = self.learned("input_weight", first_mu, 1) if begins else None
 
     def _weights(self) -> tuple[Tensor, Tensor] | None:
         """λ and μ, each (1), in a layer's first block."""

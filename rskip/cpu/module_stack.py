@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rskip.connections import Connection, FormulaStack, StackConnection
-from rskip.connections.first_gain import kind_of
-from rskip.connections.norms import RMSNorm
+from rskip.connections.norms import RMSNorm, kind_of
 from rskip.cpu.linear import Packed
 from rskip.cpu.program import Call, Program, Room
 from rskip.formulas import Norm

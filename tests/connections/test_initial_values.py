@@ -154,7 +154,7 @@ def test_ones_own_class_that_does_not_set_its_parameters_says_so(monkeypatch):
             self.shift = nn.Parameter(torch.zeros(3))
 
     for module, name in ((build_connection("gskip", 4), "gain"), (Shifted(), "shift")):
-        with pytest.warns(UserWarning, match=rf"\.reset_parameters does not reset {name}: define reset_parameters"):
+        with pytest.warns(UserWarning, match=rf"\.reset_parameters does not reset {name}: make them"):
             module.reset_parameters()
 
 

@@ -17,7 +17,7 @@ from rskip.connections import (
     build_connection,
     register_connection,
 )
-from rskip.connections.gates import Gate
+from rskip.connections.linear import Gate
 from rskip.cpu import find_library, for_inference
 from rskip.formulas import registry as families
 from rskip.kernel_forms import GatedSum, NormalisedSum
