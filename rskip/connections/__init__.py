@@ -4,6 +4,7 @@ A connection is named by a spec, `[λ]family[+norm][:option=value,...]`, such as
 `sas:gate=single`. docs/connections.md lists all of them with formula, meaning and source.
 """
 
+from rskip import formulas
 from rskip.extras import require_torch
 
 require_torch("rskip.connections")
@@ -33,70 +34,14 @@ from rskip.connections.norms import build_norm
 from rskip.connections.orthogonal import Orthogonal
 from rskip.connections.sas import SASConnection
 from rskip.connections.x0 import X0
-from rskip.formulas import (
-    SAS,
-    Admin,
-    AnyNorm,
-    ASkip,
-    Bounds,
-    ConnectionSpec,
-    DeepNorm,
-    F,
-    Factor,
-    Family,
-    Fold,
-    Formula,
-    Gate,
-    Highway,
-    HybridNorm,
-    Keel,
-    Laurel,
-    LayerNormScaling,
-    LayerScale,
-    Learned,
-    Map,
-    MixLN,
-    Mixture,
-    Norm,
-    NormFormer,
-    Number,
-    Option,
-    PeriLN,
-    Place,
-    Positive,
-    PreNorm,
-    ResidualDual,
-    ReZero,
-    RSkip,
-    Sandwich,
-    Siamese,
-    StackFormula,
-    SubLN,
-    Sum,
-    Symbol,
-    TextNorm,
-    UnknownFamily,
-    WSkip,
-    X,
-    XSkip,
-    check_connection,
-    find_family,
-    list_connections,
-    parse_connection,
-    register_connection,
-    works_on,
-)
+from rskip.formulas import *
 from rskip.settings.paper import Paper
 
 __all__ = [
-    "ASkip", "Admin", "AdminConnection", "AnyNorm", "AttnRes", "B2T", "Bounds", "Connection", "ConnectionSpec",
-    "DeepDelta", "DeepNorm", "DenseFormer", "F", "Factor", "Family", "Fold", "Formula", "FormulaConnection",
-    "FormulaStack", "FracConnection", "GPAS", "Gate", "HOST_NEEDS", "Highway", "HostNeed", "HybridNorm",
-    "HyperConnection", "Keel", "Laurel", "LayerNormScaling", "LayerScale", "Learned", "MHCLite", "MUDD",
-    "ManifoldHyperConnection", "Map", "MixLN", "Mixing", "Mixture", "NGPT", "Norm", "NormFormer", "Number", "Option",
-    "Orthogonal", "Paper", "PeriLN", "Place", "Positive", "PreNorm", "RSkip", "ReZero", "ResidualDual", "SAS",
-    "SASConnection", "Sandwich", "Siamese", "StackConnection", "StackFormula", "State", "SubLN", "Sum", "Symbol",
-    "TextNorm", "UnknownFamily", "WSkip", "X", "X0", "XSkip", "admin_profiling", "build_connection", "build_norm",
-    "build_stack_connection", "check_connection", "described_needs", "find_family", "is_profiled", "list_connections",
-    "mixing_of", "name_of", "parse_connection", "read_supplies", "register_connection", "works_on",
+    "AdminConnection", "AttnRes", "B2T", "Connection", "DeepDelta", "DenseFormer", "FormulaConnection", "FormulaStack",
+    "FracConnection", "GPAS", "HOST_NEEDS", "HostNeed", "HyperConnection", "MHCLite", "MUDD", "ManifoldHyperConnection",
+    "Mixing", "NGPT", "Orthogonal", "Paper", "SASConnection", "StackConnection", "State", "X0", "admin_profiling",
+    "build_connection", "build_norm", "build_stack_connection", "described_needs", "is_profiled", "mixing_of",
+    "name_of", "read_supplies",
 ]  # fmt: skip
+__all__ += formulas.__all__

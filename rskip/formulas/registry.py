@@ -8,17 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from rskip.formulas.parameters import Factor, Option, Parameters, documented, read_parameters
+from rskip.formulas.parameters import Parameters, documented, read_parameters
 from rskip.formulas.place import Place
 from rskip.formulas.terms import Formula, Settings, X
 from rskip.formulas.text import text_of
 from rskip.settings.errors import SettingError, did_you_mean, nearest
 from rskip.settings.paper import Paper
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Class = TypeVar("Class", bound=type)
 
@@ -30,8 +27,8 @@ class UnknownFamily(SettingError):
     """A spec names a family that is not registered."""
 
 
-@dataclass(frozen=True)
-class Family:
+@dataclass(frozen=True, kw_only=True)
+class Family(Parameters):
     """One family of connections: the class that states or computes it, and what a spec may contain.
 
     Everything else is read from the class: its constructor (`Parameters`) and attributes, which are those of
@@ -43,34 +40,8 @@ class Family:
 
     name: str
     connection: type[Any]
-    parameters: Parameters
     source: str
     paper: Paper
-
-    @property
-    def factor(self) -> Factor | None:
-        """The λ before its name, or None."""
-        return self.parameters.factor
-
-    @property
-    def norms(self) -> tuple[str | None, ...]:
-        """The normalisations that it takes, None for a spec without one."""
-        return self.parameters.norms
-
-    @property
-    def default_norm(self) -> str | None:
-        """The normalisation of a spec that names none."""
-        return self.parameters.default_norm
-
-    @property
-    def options(self) -> Mapping[str, Option]:
-        """The options by name."""
-        return self.parameters.options
-
-    @property
-    def needs_place(self) -> bool:
-        """Whether the formula depends on the block position."""
-        return self.parameters.needs_place
 
     @cached_property
     def is_formula(self) -> bool:
@@ -201,7 +172,7 @@ def register_connection(name: str, *, source: str, paper: Paper | None = None) -
             raise SettingError.of_value("name of the connection", name, expected)
         known = _papers().get(name) if _path(cls).startswith(_OWN) else None
         of_cards = paper or known or Paper(source.strip() or name, None, None)
-        _families[name] = Family(name, cls, parameters, source, of_cards)
+        _families[name] = Family(name=name, connection=cls, source=source, paper=of_cards, **vars(parameters))
         return cls
 
     return register
