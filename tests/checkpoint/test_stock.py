@@ -138,7 +138,7 @@ REFUSED = {
     "prenorm+rms": "x + F(norm(x))",
     "hyper": "R_jk",
     "b2t": "the layer's input",
-    "normformer": "F normalised",
+    "normformer": "scales each head",
     "hybridnorm": "queries, keys and values",
 }
 
