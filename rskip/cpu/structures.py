@@ -300,14 +300,10 @@ def addresses(targets: Sequence[Any]) -> ctypes.Array:
     return table
 
 
-Layout = dict[tuple[str, str], tuple[int, int]]  # (structure, field) -> (offset, size); "" for a structure's own size
+Layout = dict[tuple[str, str], tuple[int, int]]  # ("", constant) -> (value, 0), (structure, "") -> (0, size)
 
 
 def layout() -> Layout:
-    """The sizes and offsets of the structures, and the constants. A library in which they differ is refused."""
+    """The sizes of the structures, and the constants. A library in which they differ is refused."""
     found = {("", name): (value, 0) for name, value in _CONSTANTS.items()}
-    for kind in Arguments.__subclasses__():
-        found[kind._structure, ""] = 0, ctypes.sizeof(kind)
-        for name in (each[0] for each in kind._fields_):
-            found[kind._structure, name] = getattr(kind, name).offset, getattr(kind, name).size
-    return found
+    return found | {(kind._structure, ""): (0, ctypes.sizeof(kind)) for kind in Arguments.__subclasses__()}

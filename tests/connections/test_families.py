@@ -22,12 +22,12 @@ from rskip.connections import (
     StackConnection,
     build_connection,
     build_stack_connection,
+    works_on,
 )
 from rskip.connections.sinkhorn import sinkhorn
 from rskip.settings.errors import SettingError
 from tests.connections.every_connection import OWN_FAMILIES, families_of
 from tests.connections.stack import BRANCHES, FEATURES, Stack, places_of
-from tests.connections.test_connection_modules import BLOCK_COUNTS
 from tests.connections.test_formulas import BLOCK_FORMULAS
 
 
@@ -422,9 +422,8 @@ def test_every_family_has_a_formula_and_a_number_of_parameters():
     stacked = (each for each in OWN_FAMILIES if each.passes != "x" or each.connection.stack not in plain)
     need_stacks = {each.name for each in OWN_FAMILIES if each.needs_place} | {each.name for each in stacked}
     formulas = families_of(STACK_FORMULAS) | (families_of(BLOCK_FORMULAS) - need_stacks)
-    counts = families_of(STACK_COUNTS) | families_of(BLOCK_COUNTS)
     assert names - formulas == set(), "add the formula to BLOCK_FORMULAS in test_formulas.py or STACK_FORMULAS here"
-    assert names - counts == set(), "add the number to BLOCK_COUNTS in test_connection_modules.py or STACK_COUNTS here"
+    assert names == families_of(COUNTS), "add the number to COUNTS"
 
 
 STARTS_AS = {  # another connection, which it equals as it starts, if the norms' eps is 0
@@ -713,54 +712,83 @@ def test_the_stacks_input_itself_is_no_state(spec):
             call(x)
 
 
-STACK_COUNTS: dict[str, tuple[Callable[[int], int], Callable[[int], int]]] = {  # of a block, and of a stack
-    "askip+ln": (lambda h: 2 * h + 1, lambda h: 0),
-    "askip+ln:form=depth": (lambda h: 2 * h, lambda h: 0),
-    "askip+ln:form=recursive": (lambda h: 4 * h, lambda h: 0),
-    "askip+ln:form=mixture": (lambda h: 6 * h + 3, lambda h: 0),
-    "deepnorm": (lambda h: 2 * h, lambda h: 0),
-    "rezero": (lambda h: 1, lambda h: 0),
-    "layerscale": (lambda h: h, lambda h: 0),
-    "layerscale+ln": (lambda h: 3 * h, lambda h: 0),
-    "sandwich": (lambda h: 4 * h, lambda h: 0),
+COUNTS: dict[str, Any] = {  # of a block, and of a stack if it has any
+    "1xskip": lambda h: 0,
+    "2xskip": lambda h: 0,
+    "1xskip+ln": lambda h: 2 * h,
+    "2xskip+ln:branch_scale=3": lambda h: 2 * h,
+    "2xskip+bn": lambda h: 2 * h,
+    "2xskip+rms": lambda h: h,
+    "2xskip+gn1": lambda h: 2 * h,
+    "1rskip+ln": lambda h: 2 * h,
+    "2rskip+ln": lambda h: 4 * h,
+    "5rskip+ln": lambda h: 10 * h,
+    "3rskip+rms": lambda h: 3 * h,
+    "3rskip+bn": lambda h: 6 * h,
+    "wskip+ln": lambda h: 3 * h,
+    "wskip+rms": lambda h: 2 * h,
+    "sas": lambda h: 2 * (2 * h**2 + h + h + 1) + 2 * h,
+    "sas+bn": lambda h: 2 * (2 * h**2 + h + h + 1) + 2 * h,
+    "sas+rms": lambda h: 2 * (2 * h**2 + h + h + 1) + h,
+    "sas:gamma=free": lambda h: 3 * (2 * h**2 + h + h + 1) + 2 * h,
+    "sas:norm_term=false": lambda h: 2 * (2 * h**2 + h + h + 1),
+    "sas:gate=single": lambda h: 2 * (2 * h + 1) + 2 * h,
+    "sas:gamma=free,gate=single": lambda h: 3 * (2 * h + 1) + 2 * h,
+    "highway": lambda h: h**2 + h,
+    "highway:gate=shortcut": lambda h: h**2 + h,
+    "highway:gate=single": lambda h: 2 * h + 1,
+    "highway:gate=full": lambda h: 2 * h**2 + 2 * h + 1,
+    "prenorm+ln": lambda h: 2 * h,
+    "prenorm+rms": lambda h: h,
+    "askip+ln": lambda h: 2 * h + 1,
+    "askip+ln:form=depth": lambda h: 2 * h,
+    "askip+ln:form=recursive": lambda h: 4 * h,
+    "askip+ln:form=mixture": lambda h: 6 * h + 3,
+    "deepnorm": lambda h: 2 * h,
+    "rezero": lambda h: 1,
+    "layerscale": lambda h: h,
+    "layerscale+ln": lambda h: 3 * h,
+    "sandwich": lambda h: 4 * h,
     "periln": (lambda h: 4 * h, lambda h: 2 * h),
-    "lns": (lambda h: 2 * h, lambda h: 0),
-    "mixln": (lambda h: 2 * h, lambda h: 0),
-    "keel": (lambda h: 4 * h, lambda h: 0),
-    "laurel": (lambda h: 32 * h, lambda h: 0),
-    "laurel+ln:form=rw": (lambda h: 2 * h + 2, lambda h: 0),
+    "lns": lambda h: 2 * h,
+    "mixln": lambda h: 2 * h,
+    "keel": lambda h: 4 * h,
+    "laurel": lambda h: 32 * h,
+    "laurel+ln:form=rw": lambda h: 2 * h + 2,
     "residual_dual": (lambda h: 2 * h, lambda h: 2 * h),
-    "b2t": (lambda h: 2 * h, lambda h: 0),
+    "b2t": lambda h: 2 * h,
     "siamese": (lambda h: 6 * h, lambda h: 6 * h),
-    "denseformer": (lambda h: 2 * h, lambda h: 0),  # of a layer's first block
-    "admin": (lambda h: 3 * h, lambda h: 0),
+    "denseformer": lambda h: 2 * h,  # of a layer's first block
+    "admin": lambda h: 3 * h,
     "attnres": (lambda h: 2 * h, lambda h: 2 * h),  # of the stack's first block
-    "hyper": (lambda h: 10 * h + 26, lambda h: 0),
-    "hyper:form=static": (lambda h: 2 * h + 24, lambda h: 0),
-    "mhc": (lambda h: 98 * h + 27, lambda h: 0),
-    "mhc:residual=identity": (lambda h: 34 * h + 10, lambda h: 0),
-    "mhc_lite": (lambda h: 130 * h + 35, lambda h: 0),
-    "x0": (lambda h: 2 * h + 2, lambda h: 0),  # of a layer's first block
-    "gpas": (lambda h: 2 * h + 1, lambda h: 0),
-    "orthogonal": (lambda h: 0, lambda h: 0),
-    "orthogonal+ln": (lambda h: 2 * h, lambda h: 0),
-    "ngpt": (lambda h: h, lambda h: 0),
-    "ddl": (lambda h: 4 * h + 2, lambda h: 0),
-    "mudd": (lambda h: 2 * h, lambda h: 0),  # of a layer's first block
-    "frac:parts=1": (lambda h: 7 * h + 5, lambda h: 0),
-    "frac:form=static,parts=1": (lambda h: 2 * h + 3, lambda h: 0),
-    "subln": (lambda h: 2 * h, lambda h: 0),
-    "normformer": (lambda h: 2 * h, lambda h: 0),
-    "hybridnorm": (lambda h: 2 * h, lambda h: 0),  # of the block before the feed-forward
+    "hyper": lambda h: 10 * h + 26,
+    "hyper:form=static": lambda h: 2 * h + 24,
+    "mhc": lambda h: 98 * h + 27,
+    "mhc:residual=identity": lambda h: 34 * h + 10,
+    "mhc_lite": lambda h: 130 * h + 35,
+    "x0": lambda h: 2 * h + 2,  # of a layer's first block
+    "gpas": lambda h: 2 * h + 1,
+    "orthogonal": lambda h: 0,
+    "orthogonal+ln": lambda h: 2 * h,
+    "ngpt": lambda h: h,
+    "ddl": lambda h: 4 * h + 2,
+    "mudd": lambda h: 2 * h,  # of a layer's first block
+    "frac:parts=1": lambda h: 7 * h + 5,
+    "frac:form=static,parts=1": lambda h: 2 * h + 3,
+    "subln": lambda h: 2 * h,
+    "normformer": lambda h: 2 * h,
+    "hybridnorm": lambda h: 2 * h,  # of the block before the feed-forward
 }
 
 
 def test_the_number_of_parameters_is_the_formulas():
-    for spec, (of_block, of_stack) in STACK_COUNTS.items():
+    """By the number of features h; tests of the models have the papers' numbers."""
+    for spec, counts in COUNTS.items():
+        of_block, of_stack = counts if isinstance(counts, tuple) else (counts, lambda h: 0)
         for features in (1, 7, 64):
             with torch.device("meta"):
-                place = places_of("encoder", 6, 6)[0]
-                block = build_connection(spec, features, place=place, host_supplies=HOST_NEEDS)
+                place, dim = places_of("encoder", 6, 6)[0], -1 if works_on(spec, -1) else 1
+                block = build_connection(spec, features, feature_dim=dim, place=place, host_supplies=HOST_NEEDS)
                 stack = build_stack_connection(spec, features)
             assert sum(each.numel() for each in block.parameters()) == of_block(features), spec
             assert sum(each.numel() for each in stack.parameters()) == of_stack(features), spec

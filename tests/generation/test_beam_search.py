@@ -7,8 +7,6 @@ import math
 import pytest
 import torch
 
-from rskip.generation.search import best
-
 END, UNKNOWN, A, B, C = 2, 3, 4, 5, 6
 
 # Greedy search takes A, whose continuations are all less probable than B's end.
@@ -51,22 +49,6 @@ def test_end_outside_the_best_of_its_sentence_is_no_hypothesis(search, expect):
     expect(search(probabilities, beam=2, nbest=2)[0], ((A, A, END), 0.36, 3), ((B, A, END), 0.2, 3))
 
 
-@pytest.mark.parametrize(
-    ("kind", "alpha", "short", "long"),
-    [
-        ("fairseq", 0, 1, 1),
-        ("fairseq", 1, 2, 3),
-        ("fairseq", 0.6, 2**0.6, 3**0.6),
-        ("gnmt", 0, 1, 1),
-        ("gnmt", 0.6, (7 / 6) ** 0.6, (8 / 6) ** 0.6),
-        ("gnmt", 1, 7 / 6, 8 / 6),
-    ],
-)
-def test_length_penalty_divides_the_log_probability(search, expect, kind, alpha, short, long):
-    hypotheses = search(GARDEN_PATH, beam=2, nbest=2, length_penalty_kind=kind, length_penalty=alpha)[0]
-    expect(hypotheses, (JUST_B, 0.36, short), (AB, 0.1225, long))
-
-
 def test_token_scores_are_each_tokens_log_probability(search):
     first, second = search(GARDEN_PATH, beam=2, nbest=2, token_scores=True)[0]
     torch.testing.assert_close(first.token_scores, torch.tensor([0.4, 0.9]).log())
@@ -99,17 +81,6 @@ def test_ties_are_decided_alike_alone_and_in_a_batch(search, random_table, beam)
     assert [each.score for each in alone] == pytest.approx([math.log(1 / 8) / 3] * beam)
     together = search(*others[:4], tied, *others[4:], beam=beam, nbest=beam, max_length_b=6)[4]
     assert [tuple(each.tokens.tolist()) for each in together] == found
-
-
-@pytest.mark.parametrize("beams", [1, 5])
-def test_candidates_are_the_best_of_all_beams(beams):
-    torch.manual_seed(beams)
-    logits, offsets = torch.randn(6, beams, 640), torch.randn(6, beams)
-    offsets[0, -1] = -math.inf
-    found = best(logits, offsets, 2 * beams)
-    totals = logits + offsets[:, :, None]
-    assert torch.equal(found.scores, totals.flatten(1).sort(descending=True)[0][:, : 2 * beams])
-    assert torch.equal(totals[torch.arange(6)[:, None], found.beams, found.tokens], found.scores)
 
 
 def test_no_sentences(search, table_decoder):

@@ -28,14 +28,6 @@ def test_two_tables_are_their_mean(search, table_decoder, beam):
     assert [each.score for each in mine] == pytest.approx([each.score for each in expected], abs=1e-6)
 
 
-def test_a_step_gives_the_logarithm_of_the_mean(table_decoder):
-    ensemble = EnsembleDecoder([table_decoder(FIRST), table_decoder(SECOND)])
-    state = ensemble.start([[0], [0]])
-    expected = torch.tensor([0, 0, 0, 0, 0.45, 0.4, 0.15, 0])
-    torch.testing.assert_close(ensemble.step(torch.tensor([[END]]), state)[0, 0].exp(), expected)
-    assert state.attention is None
-
-
 def test_temperature_is_each_models(search, table_decoder):
     """softmax(log p / T) of each, then the mean; the mean's own would be another distribution."""
     ensemble = EnsembleDecoder([table_decoder(FIRST), table_decoder(SECOND)], temperature=0.5)
