@@ -1,8 +1,8 @@
 """Whether the compiled search finds what the PyTorch search finds, with trained models and many settings.
 
 35 settings of a search, 200 sentences of Multi30k's test set, 5 models. Both searches use the kernels' steps, so every
-difference is one of the search. Token ids must be equal, scores to 1e-5 (also of their size), and attention exactly. It prints
-one line per model and ends with status 1 if anything differs. On one core it takes about 15 minutes.
+difference is one of the search. Token ids must be equal, scores to 1e-5, or 1e-5 of their size, and attention exactly.
+It prints one line per model and ends with status 1 if anything differs. On one core it takes about 15 minutes.
 
     python benchmarks/compare_searches.py SOURCE [--sentences 200] [--precision float32] [--models NAME ...]
 """
