@@ -1,7 +1,7 @@
 """Whether the compiled search finds what the PyTorch search finds, with trained models and many settings.
 
 35 settings of a search, 200 sentences of Multi30k's test set, 5 models. Both searches use the kernels' steps, so every
-difference is one of the search. Token ids must be equal, scores to 1e-5, or 1e-5 of their size, and attention exactly.
+difference is one of the search. Token ids must be equal, scores to 3e-5, or 3e-5 of their size, and attention exactly.
 It prints one line per model and ends with status 1 if anything differs. On one core it takes about 15 minutes.
 
     python benchmarks/compare_searches.py SOURCE [--sentences 200] [--precision float32] [--models NAME ...]
@@ -69,7 +69,7 @@ def is_equal(ours: Hypothesis, theirs: Hypothesis) -> bool:
     assert ours.token_scores is not None and theirs.token_scores is not None
     return (
         ours.tokens.tolist() == theirs.tokens.tolist()
-        and math.isclose(ours.score, theirs.score, rel_tol=1e-5, abs_tol=1e-5)
+        and math.isclose(ours.score, theirs.score, rel_tol=3e-5, abs_tol=3e-5)
         and torch.allclose(ours.token_scores, theirs.token_scores, rtol=0, atol=3e-5)
         and ours.attention is not None
         and theirs.attention is not None

@@ -64,7 +64,8 @@ def test_all_rows_have_one_type():
 
 
 def test_the_structures_have_the_fields_of_c_in_order(root):
-    source = re.sub(r"/\*.*?\*/", "", (root / "rskip/cpu/source/kernels.h").read_text(encoding="utf-8"), flags=re.DOTALL)
+    header = (root / "rskip/cpu/source/kernels.h").read_text(encoding="utf-8")
+    source = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
     structures = dict(re.findall(r"struct (\w+) \{(.*?)\n\};", source, re.DOTALL))
     for kind in Arguments.__subclasses__():
         in_c = re.findall(r"(\w+)(?=\s*[,;])", structures[kind._structure])
