@@ -75,7 +75,7 @@ def write_reference(app: Sphinx) -> None:
         package = importlib.import_module(name)
         for exported in package.__all__:  # dir() lacks what is imported when asked for
             setattr(package, exported, getattr(package, exported))
-        parent = importlib.import_module(name.rpartition(".")[0])
+        parent = importlib.import_module("rskip.connections" if name == "rskip.formulas" else name.rpartition(".")[0])
         also = sorted(set(package.__all__) & set(getattr(parent, "__all__", ())))  # its page lists them
         page = PACKAGE.format(name=name, line="=" * len(name), excluded=", ".join(also))
         Path(folder, f"{name}.rst").write_text(page, encoding="utf-8")
