@@ -145,7 +145,7 @@ def _claims(paper: Paper, judged: Sequence[Judged]) -> str:
 def _records(records: Sequence[Record], tables: Comparisons) -> str:
     rows = []
     for record in records:
-        metric, heading = task_of_record(record).columns[0]
+        metric, heading, _ = task_of_record(record).columns[0]
         figure = "diverged" if record.diverged else ""
         if metric in record.metrics:
             figure = f"{record.metrics[metric]:.2f} {escape(heading)}"

@@ -113,8 +113,8 @@ def find_subjects(
     :param task: the task whose model gets a connection (default: TASK), and the expected task of a trained model.
     :raises SettingError: a model is none of these, a trained model is given a depth, or two models have the same label
         and depth.
-    :raises ValueError: see `Task.subject`.
-    :raises OSError: see `Task.subject`.
+    :raises ValueError: see `rskip.tasks.Work`.
+    :raises OSError: see `rskip.tasks.Work`.
     """
     found: dict[tuple[str, int], Subject] = {}
     for model in [models] if isinstance(models, Model) else models:
@@ -134,7 +134,7 @@ def _find(model: Model, conditions: Conditions, depths: Sequence[int], task: str
             no_spec = error
         else:
             for depth in depths or (None,):
-                yield find_task(task or TASK).subject(spec, depth=depth, conditions=conditions)
+                yield find_task(task or TASK).work().subject(spec, depth=depth, conditions=conditions)
             return
     if isinstance(model, Subject):
         _no_depth(model.label, depths)
@@ -150,7 +150,7 @@ def _find(model: Model, conditions: Conditions, depths: Sequence[int], task: str
         if task not in (None, entry.task):
             raise SettingError("task", f"is {task!r}, but {text} is a model for {entry.task}")
         weights = model_folder(entry, root=registry_file().parent) / WEIGHTS
-        subject = find_task(entry.task).subject(weights, depth=None, conditions=conditions)
+        subject = find_task(entry.task).work().subject(weights, depth=None, conditions=conditions)
         yield replace(subject, label=text)
     else:
         yield _trained(path, conditions, task)
@@ -168,7 +168,7 @@ def _trained(path: Path, conditions: Conditions, task: str | None) -> Subject:
     own: TrainingFileError | None = None
     for each in [find_task(task)] if task else tasks().values():
         try:
-            return replace(each.subject(path, depth=None, conditions=conditions), label=label)
+            return replace(each.work().subject(path, depth=None, conditions=conditions), label=label)
         except (ValueError, OSError) as error:
             if task or isinstance(error, NotAnalysable):
                 raise

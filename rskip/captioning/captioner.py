@@ -261,8 +261,3 @@ class Captioner:
             token_scores=None if found.token_scores is None else tuple(found.token_scores.tolist()),
             attention=None if found.attention is None else found.attention[:, :count],
         )
-
-
-def load_published(folder: Path, *, precision: str, device: str | torch.device) -> Captioner:
-    """The model of a published folder."""
-    return Captioner.from_pretrained(folder, precision=precision, device=device)

@@ -16,7 +16,7 @@ from rskip.captioning.model import batch_features
 from rskip.captioning.model_file import read_captioning_checkpoint
 from rskip.captioning.recipe import CaptioningSettings
 from rskip.captioning.search import search_captions
-from rskip.captioning.training import read_log, scored_file
+from rskip.captioning.training import read_log, scored_file, trainings_of
 from rskip.files.state import read_state_lines, state_line
 from rskip.files.whole import atomic_file
 from rskip.tasks.fairseq.profiling import profiled_weights
@@ -34,6 +34,8 @@ def score(run: Run[CaptioningSettings]) -> Outcome:
     Metrics are times 100, as in papers: `cider`, `bleu4` to `bleu1`, `rouge_l`, `meteor` and `spice` if available, and
     `valid_cider` of the scored checkpoint with greedy search.
     """
+    if not all(training.done for training in trainings_of(run)):
+        return _outcome(run, None)  # it diverged
     output = captions_file(run)
     if not output.exists():
         print(f"captioning {run.settings.evaluate.split}", flush=True)
@@ -42,11 +44,6 @@ def score(run: Run[CaptioningSettings]) -> Outcome:
     for reason in (f"{name} {reason}" for name, reason in scores.missing.items()):
         print(reason, flush=True)
     return _outcome(run, scores)
-
-
-def diverged(run: Run[CaptioningSettings]) -> Outcome:
-    """See `Task.diverged`."""
-    return _outcome(run, None)
 
 
 def _outcome(run: Run[CaptioningSettings], scores: CaptionScores | None) -> Outcome:
@@ -123,7 +120,7 @@ def captions_file(run: Run[CaptioningSettings]) -> Path:
 
 
 def artifacts(run: Run[CaptioningSettings]) -> dict[str, str]:
-    """See `Task.artifacts`."""
+    """Files of a run for the user."""
     return {
         str(run.folder.train_log): "output of the training",
         str(captions_file(run)): "one caption per image",

@@ -6,32 +6,44 @@ resumed from any point.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rskip.captioning.data import data_arguments, ensure_data, ensure_features, prepare_commands
 from rskip.captioning.recipe import CaptioningSettings
 from rskip.settings.errors import SettingError
-from rskip.tasks.fairseq.flags import FairseqFlags
+from rskip.tasks.fairseq.flags import FairseqFlags, check_fairseq_flags
 from rskip.tasks.fairseq.log import TrainLog, read_train_log
 from rskip.tasks.fairseq.training import FairseqTraining
+from rskip.tasks.process import executable
 from rskip.tasks.run import FIRST_STAGE, Run, precision_here
 
 _STAGE = "rskip stage | "  # begins the line of train.log that names the next stage
 _BEST = ("--eval-cider", "--best-checkpoint-metric", "cider", "--maximize-best-checkpoint-metric")
 
 
-def check(settings: CaptioningSettings, *, gpus: int) -> None:
-    """:raises SettingError: the images of an update can't be divided among this number of GPUs."""
-    if gpus > 1:
-        for section, flags in settings.stages().items():
+def check(runs: Sequence[Run[CaptioningSettings]]) -> None:
+    """:raises SettingError: the images of an update can't be divided among the GPUs, or fairseq refuses a flag."""
+    given = {run.name: run for run in runs}
+    for run in given.values():
+        for section, flags in run.settings.stages().items() if run.gpus > 1 else ():
             size = flags.get("batch-size")
-            if type(size) is not int or size % gpus or flags.get("max-tokens") is not None:
-                expected = f"images per update, a multiple of {gpus} GPUs, and no {section}.max-tokens"
+            if type(size) is not int or size % run.gpus or flags.get("max-tokens") is not None:
+                expected = f"images per update, a multiple of {run.gpus} GPUs, and no {section}.max-tokens"
                 raise SettingError.of_value(f"{section}.batch-size", size, expected)
+    before = ["data", "--user-dir", "rskip", "--task", "captioning", "--features", "constant"]
+    check_fairseq_flags(
+        [
+            FairseqFlags(section=stage, program="fairseq-train", before=before, flags=flags, source=name)
+            for name, run in given.items()
+            for stage, flags in run.settings.stages().items()
+        ]
+    )
 
 
 def train(run: Run[CaptioningSettings]) -> None:
     """Prepares captions and features, then trains every stage to its end with fairseq-train."""
+    executable("fairseq-train")  # before the data are prepared
     ensure_data(run)
     ensure_features(run)
     print(f"{run.name}, seed {run.seed}", flush=True)
@@ -78,15 +90,6 @@ def commands(run: Run[CaptioningSettings]) -> list[list[str]]:
     """The commands to prepare, extract, initialise (if the connection needs it) and train. Scoring has no command."""
     stages = [each.commands(precision_here(each.precision, gpus=run.gpus)) for each in trainings_of(run)]
     return [*prepare_commands(run), *(command for stage in stages for command in stage)]
-
-
-def fairseq_flags(settings: CaptioningSettings) -> list[FairseqFlags]:
-    """See `Task.fairseq_flags`."""
-    before = ["data", "--user-dir", "rskip", "--task", "captioning", "--features", "constant"]
-    return [
-        FairseqFlags(section=stage, program="fairseq-train", before=before, flags=flags)
-        for stage, flags in settings.stages().items()
-    ]
 
 
 def read_log(run: Run[CaptioningSettings], *, ended: bool) -> dict[str, TrainLog]:

@@ -84,8 +84,6 @@ def run(args: argparse.Namespace) -> int:
             words = run_words(recipe, each.seed, overrides=args.overrides, mirror=args.mirror, gpus=args.gpus)
             print(suggested_command(*words))
         return 0
-    for recipe in recipes if args.publish else []:
-        recipe.task.check_exportable(recipe.settings)
     if args.ray is not None:
         with termination_raises():
             failures = run_sweep(
@@ -105,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
             for recipe in recipes if args.publish else []:
                 own = [record for record in records if record.run == recipe.run]
                 record = export_model(recipe, own, mirror=args.mirror)
-                print(f"checkpoints/{record.run}: seed {record.seed}, in {recipe.task.published_dtype}")
+                print(f"checkpoints/{record.run}: seed {record.seed}")
                 publishing = suggested_command("rskip", "zoo", "publish", record.run, "--seed", str(record.seed))
                 print(f"add it to checkpoints.json with: {publishing}")
     except CommandFailed as error:

@@ -176,9 +176,8 @@ class Comparisons:
         for record in records:
             recipe.check_record(record)
         figures = [figure for figure in recipe.paper if title in figure.tables]
-        columns = recipe.task.columns
+        columns = recipe.task.shown
         main = next((column for column in columns if column.metric in scored), columns[0])
-        metrics = {column.metric for column in (*columns, *recipe.task.more_figures)}
         missing = tuple(seed for seed in seeds if seed not in {record.seed for record in records})
         lines = []
         for key in dict.fromkeys(figure.key for figure in figures) if title else [main.metric]:
@@ -186,7 +185,7 @@ class Comparisons:
             lines.append(
                 Line(
                     recipe=recipe,
-                    metric=key if key in metrics else main.metric,
+                    metric=key if key in recipe.task.headings else main.metric,
                     measure=of_key[0].measure if of_key else main.heading,
                     paper=of_key,
                     records=records,
@@ -248,7 +247,7 @@ def _notes(lines: Sequence[Line]) -> list[str]:
     notes += comparison_notes(lines)
     for key in dict.fromkeys(figure.key for line in lines for figure in line.paper if figure.key != line.metric):
         scored = next(line for line in lines if any(figure.key == key for figure in line.paper))
-        heading = dict(scored.recipe.task.columns)[scored.metric]
+        heading = scored.recipe.task.headings[scored.metric]
         notes.append(f"{scored.measure}: the paper names no scorer; ours is {heading}.")
     signatures = dict.fromkeys(record.signatures.get(line.metric) for line in lines for record in line.records)
     notes += [f"{lines[0].measure}: `{signature}`." for signature in signatures if signature]
@@ -328,7 +327,7 @@ def _unscored(lines: Sequence[Line]) -> list[str]:
     lacking: dict[str, list[Record]] = {}
     for line in lines:
         without = [record for record in line.records if not record.diverged and line.metric not in record.metrics]
-        lacking.setdefault(dict(line.recipe.task.columns).get(line.metric, line.metric), []).extend(without)
+        lacking.setdefault(line.recipe.task.headings[line.metric], []).extend(without)
     return [f"Finished runs without {heading}: {len(records)}." for heading, records in lacking.items() if records]
 
 

@@ -53,7 +53,7 @@ def export_model(recipe: Recipe, records: Sequence[Record], *, mirror: str | Non
 
     :raises OSError, ValueError, CommandFailed: as `publish_model`.
     """
-    record = recipe.task.choose(_scored(records))
+    record = recipe.task.work().choose(_scored(records))
     if find_entry(recipe.run) is None:
         with (
             one_at_a_time(FOLDER / recipe.run),
@@ -98,7 +98,7 @@ def publish_model(
     name = {"url": url, "variant": variant}
     if records:
         task = task_of_record(records[0])
-        task.check_publishable(records[0])
+        task.work().check_publishable(records[0])
         name = choose_name(run, task, overrides=records[0].overrides, config=records[0].config, **name)
     wrong = None if entry is None else mismatch(entry, records)
     if entry is not None and wrong is None and seed in (None, entry.seed):
@@ -141,7 +141,7 @@ def _run_to_publish(run: str, records: Sequence[Record], seed: int | None) -> tu
         near = did_you_mean(run, {path.parent.relative_to(results).as_posix() for path in results.rglob("*.json")})
         problem = f"{results / run} has no run record{of_seed if records else near}"
         raise FileNotFoundError(f"{problem}: first run it with `rskip run RECIPE{seeds}`")
-    record = task_of_record(chosen[0]).choose(chosen)
+    record = task_of_record(chosen[0]).work().choose(chosen)
     overrides = [f"{key}={json.dumps(value)}" for key, value in record.overrides.items()]
     try:
         recipe = load_recipe(record.address, overrides=overrides)
@@ -160,12 +160,13 @@ def _exported(recipe: Recipe, record: Record, *, mirror: str | None) -> Iterator
     The folder becomes checkpoints/<run> if the block succeeds.
     """
     ((_, run),) = plan_runs([recipe], seeds=[record.seed], mirror=mirror, gpus=gpus_to_use(None))
-    task, trained = recipe.task, recipe.task.scored_file(run)
+    work = recipe.task.work()
+    trained = work.scored_file(run)
     record = read_record(record.path)
     if not trained.is_file() or sha256_file(trained) != record.checkpoint_sha256:
         raise ValueError(f"{trained} is missing or doesn't match {record.path}: remove both and run the recipe again")
     with whole_folder(FOLDER / recipe.run) as building:
-        yield building, record, task.export_weights(run, record, building)[task.columns[0].metric]
+        yield building, record, work.export_weights(run, record, building)[recipe.task.columns[0].metric]
 
 
 def _check_run(run: str) -> None:

@@ -105,10 +105,9 @@ def train_model(request: Request) -> Record:
             _check_same(path, request)
     recipe = load_recipe(path)
     ((_, run),) = plan_runs([recipe], seeds=[request.seed], mirror=None, gpus=gpus)
-    recipe.task.check(recipe.settings, gpus=gpus)
     done = recipe.record_path(run.seed).exists()
     if not done:
-        print("\n".join(map(shlex.join, recipe.task.commands(run))), flush=True)
+        print("\n".join(map(shlex.join, recipe.task.work().commands(run))), flush=True)
     record = run_seed(recipe, run)
     if not record.diverged and not (done and (request.output / WEIGHTS).exists()):
         _write_model(run, request.output)
@@ -126,7 +125,7 @@ def planned(request: Request) -> tuple[str, list[str]]:
         _write_recipe(path, _plan_recipe(request, gpus=gpus))
         recipe = load_recipe(path)
         ((_, run),) = plan_runs([recipe], seeds=[request.seed], mirror=None, gpus=gpus)
-        return path.read_text(encoding="utf-8"), [shlex.join(words) for words in recipe.task.commands(run)]
+        return path.read_text(encoding="utf-8"), [shlex.join(words) for words in recipe.task.work().commands(run)]
 
 
 def _check_free(output: Path) -> None:

@@ -145,7 +145,7 @@ class Recipe:
     def config(self) -> dict[str, Any]:
         """Everything that determines the result, as plain JSON values, including defaults. Imports no user code."""
         with errors_about(self.source):
-            return {"kind": self.task.name, **self.task.variant_config(self.written)}
+            return {"kind": self.task.name, **self.task.config(self.written)}
 
     def record_path(self, seed: int) -> Path:
         """The path of a seed's record, which may not exist yet."""

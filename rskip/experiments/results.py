@@ -14,11 +14,9 @@ from rskip.experiments.grids import FurtherValues, Grids
 from rskip.experiments.recipe import all_recipes, read_recipes, with_baseline
 from rskip.records import RESULTS, Record, check_run, read_records
 from rskip.records.tables import Table, markdown_table, markdown_text, summarise
-from rskip.settings.errors import SettingError
 from rskip.tasks import Column, dataset_of_record, task_of_record, tasks
 
 NO_RECORDS = "No run records yet.\n"
-_ROUNDING = 1e-4
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ def read_results(
     :param further: further values for the lines of grids.
     :param baselines: other baselines than the recipes' own, by the name of the recipe's file.
     :raises FileNotFoundError: there is no results folder, and no file is given.
-    :raises ValueError: a recipe or run record is wrong, scores in a run record were edited, or two files have one name.
+    :raises ValueError: a recipe or run record is wrong, or two files have one name.
     """
     named: dict[str, Path] = {}
     for file in files:
@@ -77,23 +75,7 @@ def read_results(
         raise FileNotFoundError(f"no run records in {root.resolve() / RESULTS}: {advice}")
     records = [record for folder in dict.fromkeys(folders) for record in read_records(folder)]
     records.sort(key=lambda record: (record.run, record.seed))
-    for record in records:
-        check_agreement(record)
     return Results(records, Comparisons(recipes, records), Grids(recipes, records, further))
-
-
-def check_agreement(record: Record) -> None:
-    """:raises SettingError: a score contradicts the record's curve or other values."""
-    for metric, implied in task_of_record(record).implied_figures(record).items():
-        figure = record.metrics.get(metric)
-        if figure is not None and implied is not None and not abs(figure - implied) <= _ROUNDING:
-            raise SettingError.of_value(
-                f"metrics.{metric}",
-                figure,
-                f"{implied:.4f}, as its curve or its other scores imply",
-                advice="run records must not be edited: restore it, or remove it and run again",
-                source=str(record.path),
-            )
 
 
 def overview(records: Iterable[Record]) -> str:
@@ -120,7 +102,7 @@ def results_table(records: Iterable[Record]) -> str:
     columns = [
         (task.name, column)
         for task in tasks().values()
-        for column in task.columns
+        for column in task.shown
         if any(run[0].kind == task.name and any(column.metric in record.metrics for record in run) for run in runs)
     ]
     headings = [column.heading for _, column in columns]
@@ -173,6 +155,6 @@ def _notes(runs: Sequence[Sequence[Record]]) -> list[str]:
     for (metric, signature), firsts in signed.items():
         others = any(m == metric and s != signature for m, s in signed)
         of = f" of {', '.join(map(run_label, firsts))}" if others else ""
-        heading = dict(task_of_record(firsts[0]).columns).get(metric, metric)
+        heading = task_of_record(firsts[0]).headings.get(metric, metric)
         notes.append(f"{heading}{of}: `{signature}`.")
     return ["  \n".join(map(markdown_text, notes))] if notes else []

@@ -20,8 +20,7 @@ from rskip.machine.terminal import columns
 from rskip.records import RESULTS, Record, read_record
 from rskip.settings.check import convert
 from rskip.settings.user_dir import suggested_command
-from rskip.tasks.fairseq.flags import check_fairseq_flags
-from rskip.tasks.process import TrainingDiverged, executable
+from rskip.tasks.process import TrainingDiverged
 from rskip.tasks.run import Run, earlier_environments, trained_in
 from rskip.tasks.task import Outcome
 
@@ -41,28 +40,20 @@ def run_recipes(
     :raises CommandFailed: a training failed.
     """
     runs = plan_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus_to_use(gpus))
-    for recipe in recipes:
-        recipe.task.check(recipe.settings, gpus=runs[0][1].gpus)
-    unfinished = [recipe for recipe, run in runs if not recipe.record_path(run.seed).exists()]
-    check_inputs(unfinished, mirror=mirror)
+    check_runs([(recipe, run) for recipe, run in runs if not recipe.record_path(run.seed).exists()])
     records = [run_seed(recipe, run) for recipe, run in runs]
     recipe, run = runs[-1]
-    print(next_steps(records[-1], recipe, recipe.task.artifacts(run)), flush=True)
+    print(next_steps(records[-1], recipe, recipe.task.work().artifacts(run)), flush=True)
     return records
 
 
-def check_inputs(recipes: Sequence[Recipe], *, mirror: str | None = None) -> None:
-    """Looks for the recipes' data in the mirror, and lets fairseq's parser check all of their flags, once.
+def check_runs(runs: Sequence[tuple[Recipe, Run[Any]]]) -> None:
+    """Checks, before any work, whether the runs of a file are possible here.
 
-    :raises SettingError: the mirror does not hold the data, or fairseq refuses a flag. Names the first one.
+    :raises ValueError: one is not, for example because the mirror lacks the data, or fairseq refuses a flag.
     """
-    given = []
-    for recipe in {recipe.run: recipe for recipe in recipes}.values():
-        if mirror is not None:
-            recipe.task.check_mirror(recipe.settings, mirror=mirror)
-        flags = recipe.task.fairseq_flags(recipe.settings)
-        given += [dataclasses.replace(each, source=recipe.source) for each in flags]
-    check_fairseq_flags(given)
+    if runs:
+        runs[0][0].task.work().check([run for _, run in runs])
 
 
 def plan_runs(
@@ -129,14 +120,12 @@ def run_seed(recipe: Recipe, run: Run[Any]) -> Record:
     :raises LockLost: another process has taken over the run; this one stops writing.
     """
     if (record := _record_there(recipe, run)) is None:
-        for program in recipe.task.programs:
-            executable(program)
         with run.folder.lock() as lock:
             record = _record_there(recipe, run)  # if this process waited for another
             if record is None:
                 record = _train_and_score(recipe, dataclasses.replace(run, lock=lock), lock)
     print(summary(record, recipe), flush=True)
-    if recipe.own.show and (outputs := recipe.task.sample_outputs(run, recipe.own.show)):
+    if recipe.own.show and (outputs := recipe.task.work().sample_outputs(run, recipe.own.show)):
         print(outputs, flush=True)
     return record
 
@@ -154,14 +143,13 @@ def _record_there(recipe: Recipe, run: Run[Any]) -> Record | None:
 
 def _train_and_score(recipe: Recipe, run: Run[Any], lock: FolderLock) -> Record:
     run.folder.bind(recipe.config, given=recipe.written)
+    work = recipe.task.work()
     try:
-        recipe.task.train(run)
-        lock.check()
-        outcome = recipe.task.score(run)
+        work.train(run)
     except TrainingDiverged as error:
-        lock.check()
-        outcome = recipe.task.diverged(run)
         print(error, flush=True)
+    lock.check()
+    outcome = work.score(run)
     record = make_record(recipe, run, outcome)
     lock.check()
     if run.folder.probe.exists():
@@ -190,7 +178,7 @@ def make_record(recipe: Recipe, run: Run[Any], outcome: Outcome) -> Record:
         curve=outcome.curve,
         training={**training, **outcome.training},
         parameters=outcome.parameters,
-        checkpoint_sha256=sha256_file(recipe.task.scored_file(run)) if outcome.metrics else None,
+        checkpoint_sha256=sha256_file(recipe.task.work().scored_file(run)) if outcome.metrics else None,
         data=outcome.data,
         git=last["git"],
         packages=last["packages"],
@@ -211,10 +199,10 @@ def print_commands(
     if gpus is None or gpus < 0:
         gpus = gpus_to_use(gpus)
     runs = plan_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus)
-    check_inputs(recipes)
+    check_runs([(recipe, dataclasses.replace(run, mirror=None)) for recipe, run in runs])
     printed = set()
     for recipe, run in runs:
-        for command in recipe.task.commands(run):
+        for command in recipe.task.work().commands(run):
             if (line := suggested_command(*command)) not in printed:  # the data is prepared once
                 printed.add(line)
                 print(line)
@@ -239,7 +227,7 @@ def summary(record: Record, recipe: Recipe) -> str:
     """Lines with the scores of a run record, the expected and published scores, the time, and the record's path."""
     lines = [f"\n{record.run}, seed {record.seed}{': the training diverged' if record.diverged else ''}"]
     expected = recipe.own.expected
-    for metric, heading in recipe.task.columns:
+    for metric, heading, _ in recipe.task.shown:
         if (figure := record.metrics.get(metric)) is None:
             continue
         line = f"  {heading:<18}{figure:7.2f}"

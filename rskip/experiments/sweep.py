@@ -15,12 +15,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rskip.experiments.recipe import Recipe
-from rskip.experiments.runner import check_inputs, missing_runs, run_words
+from rskip.experiments.runner import check_runs, missing_runs, run_words
 from rskip.extras import extra
 from rskip.files.folder_lock import read_owner
 from rskip.machine.environment import available_cores
@@ -117,7 +117,6 @@ def run_sweep(
     if gpus is not None:
         convert(gpus, Whole, name="gpus")
     missing = missing_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus or 0)
-    check_inputs([recipe for recipe, _ in missing], mirror=mirror)
     if not missing:
         print("all runs are finished")
         return []
@@ -128,8 +127,7 @@ def run_sweep(
             gpus = min(int(ray.cluster_resources().get("GPU", 0)), 1)
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         needs = {recipe.run: _needs(recipe, gpus, nodes) for recipe, _ in missing}
-        for recipe, _ in missing:
-            recipe.task.check(recipe.settings, gpus=gpus)
+        check_runs([(recipe, replace(run, gpus=gpus)) for recipe, run in missing])
         Path("runs").mkdir(exist_ok=True)
         with tempfile.NamedTemporaryFile(dir="runs", prefix=".sweep.") as file:
             marker = str(Path("runs", Path(file.name).name))  # other machines see it only if they share this folder
@@ -219,7 +217,7 @@ def _result(recipe: Recipe, run: Run[Any]) -> str:
     if record.diverged:
         return "done: the training diverged"
     minutes = f"{record.training['seconds'] / 60:.1f} min of training"
-    for metric, heading in recipe.task.columns:
+    for metric, heading, _ in recipe.task.shown:
         if metric in record.metrics:  # data of fairseq-preprocess have no sacreBLEU
             return f"done: {heading} {record.metrics[metric]:.2f}, {minutes}"
     return f"done: {minutes}"

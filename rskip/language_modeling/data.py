@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -19,9 +18,10 @@ from rskip.settings.kinds import Whole
 if TYPE_CHECKING:
     from torch import Tensor  # preparing a text needs no PyTorch, whose import takes seconds
 
+with extra("translation", what="a corpus of text"):
+    import numpy as np
+
 SPLITS = ("train", "valid")
-_MAGIC, _VERSION = b"MMIDIDX\0\0", 1
-_UINT16, _INT32 = 8, 4  # fairseq's codes of types
 
 
 class TextRecord(CorpusRecord):
@@ -39,7 +39,6 @@ class TextData:
 
     :param name: the corpus's name.
     :param splits: the tokens of train and valid, as one-dimensional int64 tensors.
-    :param characters: number of characters of each split.
     :param described: description for a run's record.
     """
 
@@ -47,7 +46,6 @@ class TextData:
     path: Path
     tokens: TextTokens
     splits: dict[str, Tensor]
-    characters: dict[str, int]
     described: dict[str, Any]
 
 
@@ -57,6 +55,8 @@ def load_data(folder: str | Path) -> TextData:
     :raises FileNotFoundError: no such folder, or it holds something else.
     :raises ValueError: a file is missing or truncated.
     """
+    import torch
+
     folder = Path(folder)
     if "captions" in (read_corpus_record(folder) or {}) or not (folder / DICTIONARY).is_file():
         how = "expected a folder from `rskip prepare shakespeare-char` or `rskip prepare --text FILE`"
@@ -64,45 +64,22 @@ def load_data(folder: str | Path) -> TextData:
     record = made_record(folder, TextRecord)
     if (wrong := damage(folder, record)) is not None:
         raise ValueError(f"{folder} {wrong}: prepare it again with `rskip prepare`")
-    made: Any = record
     kept = ("corpus", "format", "options", "tokens", "characters", "dictionary_size")
     return TextData(
-        name=made.get("corpus") or folder.name,
+        name=record.get("corpus") or folder.name,
         path=folder,
         tokens=TextTokens.load(folder),
-        splits={split: _read(folder / split) for split in SPLITS},
-        characters=dict(record["characters"]),
-        described=describe_made(made, kept),
+        splits={split: torch.from_numpy(MmapSentences(folder / split).tokens()) for split in SPLITS},
+        described=describe_made(record, kept),
     )
 
 
 def write_tokens(prefix: Path, lines: Sequence[Sequence[int]], *, vocabulary: int) -> None:
     """Writes PREFIX.bin and PREFIX.idx, as fairseq-preprocess does: one sentence per line."""
-    small = vocabulary < 65_500  # as fairseq chooses
-    kind, code, width = ("H", _UINT16, 2) if small else ("i", _INT32, 4)
-    tokens = array(kind, chain.from_iterable(lines))
-    sizes = [len(line) for line in lines]
-    places, place = [], 0
-    for size in sizes:
-        places.append(place)
-        place += size * width
+    kind, code = ("<u2", 8) if vocabulary < 65_500 else ("<i4", 4)  # as fairseq chooses, and its codes of types
+    tokens = np.fromiter(chain.from_iterable(lines), dtype=kind)
+    sizes = np.array([len(line) for line in lines], dtype="<i4")
+    places = (np.cumsum(sizes, dtype="<i8") - sizes) * tokens.itemsize
     prefix.with_suffix(".bin").write_bytes(tokens.tobytes())
-    prefix.with_suffix(".idx").write_bytes(
-        _MAGIC
-        + struct.pack("<QBQ", _VERSION, code, len(sizes))
-        + struct.pack(f"<{len(sizes)}i", *sizes)
-        + struct.pack(f"<{len(places)}q", *places)
-    )
-
-
-def _read(prefix: Path) -> Tensor:
-    import torch
-
-    with extra("translation", what="a corpus of text"):
-        import numpy as np
-
-    MmapSentences(prefix)  # checks both files
-    with prefix.with_suffix(".idx").open("rb") as file:
-        code = struct.unpack("<QB", file.read(18)[9:])[1]
-    content = np.fromfile(prefix.with_suffix(".bin"), dtype="<u2" if code == _UINT16 else "<i4")
-    return torch.from_numpy(content.astype(np.int64))
+    head = struct.pack("<9sQBQ", b"MMIDIDX\0\0", 1, code, len(sizes))
+    prefix.with_suffix(".idx").write_bytes(head + sizes.tobytes() + places.tobytes())

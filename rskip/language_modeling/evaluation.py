@@ -21,40 +21,27 @@ TOKENS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextLoss:
-    """The loss of a text.
+class TextScore:
+    """The probability of a text: its loss is the negative log-probability.
 
     :param nats: the sum of the losses of all tokens.
     :param tokens: number of predicted tokens.
+    :param characters: number of characters that the tokens encode. Subwords drop repeated spaces.
     """
 
     nats: float
     tokens: int
-
-    @property
-    def loss(self) -> float:
-        """Nats per token."""
-        return self.nats / self.tokens
-
-    @property
-    def perplexity(self) -> float:
-        """The exponential of `loss`."""
-        return math.exp(min(self.loss, 700.0))
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextScore(TextLoss):
-    """The probability of a text: its loss is the negative log-probability.
-
-    :param characters: number of characters that its tokens encode. Subwords drop repeated spaces.
-    """
-
     characters: int
 
     @property
     def nats_per_token(self) -> float:
-        """The mean loss. Its exponential is the perplexity."""
-        return self.loss
+        """The mean loss."""
+        return self.nats / self.tokens
+
+    @property
+    def perplexity(self) -> float:
+        """The exponential of the mean loss."""
+        return math.exp(min(self.nats_per_token, 700.0))
 
     @property
     def bits_per_character(self) -> float:
@@ -63,7 +50,7 @@ class TextScore(TextLoss):
 
 
 def token_losses(model: nn.Module, tokens: Tensor, *, context: int, start: int, precision: str = "float32") -> Tensor:
-    """The loss of each token (N), in nats, on the CPU.
+    """The loss of each token (N), in nats, in float64 on the CPU.
 
     :param tokens: the text. Shape: (N,).
     :param context: number of tokens that the model reads at once.
@@ -83,16 +70,10 @@ def token_losses(model: nn.Module, tokens: Tensor, *, context: int, start: int, 
                 losses.append(F.cross_entropy(logits, targets.to(device).flatten(), reduction="none").cpu())
     finally:
         model.train(was_training)
-    found = torch.cat(losses)
+    found = torch.cat(losses).double()
     if not bool(found.isfinite().all()):
         raise OutputsNotFinite
     return found
-
-
-def text_loss(model: nn.Module, tokens: Tensor, *, context: int, start: int, precision: str = "float32") -> TextLoss:
-    """The loss of a text; see `token_losses`."""
-    losses = token_losses(model, tokens, context=context, start=start, precision=precision)
-    return TextLoss(nats=float(losses.double().sum()), tokens=len(losses))
 
 
 def _blocks(tokens: Tensor, *, context: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:

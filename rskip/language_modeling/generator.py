@@ -16,7 +16,7 @@ from torch import Tensor
 from rskip.connections.norms import at_least_float32
 from rskip.generation import SearchOptions
 from rskip.generation.sampling import sample
-from rskip.language_modeling.evaluation import TextScore, text_loss
+from rskip.language_modeling.evaluation import TextScore, token_losses
 from rskip.language_modeling.model_file import load_language_model
 from rskip.language_modeling.tokens import TextTokens
 from rskip.machine.device import usable_device
@@ -209,10 +209,5 @@ class TextGenerator:
             raise SettingError.of_value("context", context, expected)
         tokens = self._encoded(text, source="the text")
         start = self.tokens.dictionary.eos_index
-        found = text_loss(self.model, torch.tensor(tokens), context=context, start=start)
-        return TextScore(nats=found.nats, tokens=found.tokens, characters=len(self.tokens.decode(tokens)))
-
-
-def load_published(folder: Path, *, precision: str, device: torch.device) -> TextGenerator:
-    """Loads the model of a published folder."""
-    return TextGenerator.from_pretrained(folder, precision=precision, device=device)
+        losses = token_losses(self.model, torch.tensor(tokens), context=context, start=start)
+        return TextScore(nats=float(losses.sum()), tokens=len(tokens), characters=len(self.tokens.decode(tokens)))

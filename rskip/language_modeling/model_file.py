@@ -21,8 +21,8 @@ from rskip.transformer import LanguageModel, LanguageModelConfig
 
 TASK = "language_modeling"
 _INNER_MULTIPLE = 32  # Llama's FFN dimension is 8/3 of the features, rounded up to a multiple
-_PLACES = ("", "training")  # of a model in a folder: the second in a run's
-_OF_FAIRSEQ = ("checkpoint_best.pt", "checkpoint_last.pt")
+# a model in its folder, in that of a run, or of fairseq
+_FILES = (WEIGHTS, f"training/{WEIGHTS}", "checkpoint_best.pt", "checkpoint_last.pt")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,6 @@ class LoadedModel:
     config: dict[str, Any]
     tokens: TextTokens
     corpus: str
-    path: Path
 
 
 def write_language_model(
@@ -61,7 +60,7 @@ def load_language_model(path: str | Path, *, tokens: str | Path | None = None) -
     :raises FileNotFoundError: no model there, or its tokens are missing.
     :raises ValueError: a file is damaged, or the model is of another task or has parts that rskip lacks.
     """
-    found = find_language_model(path)
+    found = _find(Path(path))
     checkpoint = read_checkpoint(found)
     published = found.name == WEIGHTS
     source = str(found.with_name(CONFIG) if published else found)
@@ -79,26 +78,16 @@ def load_language_model(path: str | Path, *, tokens: str | Path | None = None) -
             problem = f"has {len(read.dictionary):,} tokens, but the model {size}"
             raise SettingError("", f"{folder / DICTIONARY} {problem}", advice="give the folder of its training data")
         model = build_language_model(checkpoint)
-    corpus = str(checkpoint.config.get("corpus") or "")
-    return LoadedModel(model=model, config=config, tokens=read, corpus=corpus, path=found)
+    return LoadedModel(model=model, config=config, tokens=read, corpus=str(checkpoint.config.get("corpus") or ""))
 
 
-def find_language_model(path: str | Path) -> Path:
-    """The file of a model's weights.
-
-    :raises FileNotFoundError: there is none.
-    """
-    path = Path(path)
-    if path.is_file():
-        return path
-    for place in _PLACES:
-        if (path / place / WEIGHTS).is_file():
-            return path / place / WEIGHTS
-    for name in _OF_FAIRSEQ:
-        if (path / name).is_file():
-            return path / name
-    for place in _PLACES:
-        if (unfinished := path / place / "checkpoint.pt").is_file():
+def _find(path: Path) -> Path:
+    """The file of a model's weights."""
+    for file in (path, *(path / name for name in _FILES)):
+        if file.is_file():
+            return file
+    for unfinished in (path / "checkpoint.pt", path / "training/checkpoint.pt"):
+        if unfinished.is_file():
             advice = "repeat its command to finish it"
             raise FileNotFoundError(f"{line_name(unfinished)} belongs to an unfinished training run: {advice}")
     problem = "holds no model" if path.is_dir() else "no such file or folder"
@@ -136,20 +125,11 @@ def model_config(settings: TrainingSettings, vocabulary: int) -> dict[str, Any]:
         "max_target_positions": settings.context,
         "initial_std": 0.02,
     }
-    of_shape: dict[str, Any]
     if settings.shape == "gpt2":
-        of_shape = {
-            "decoder_ffn_embed_dim": 4 * settings.features,
-            "activation_fn": "gelu",
-            "decoder_learned_pos": True,
-            "biases": settings.bias,
-        }
+        common |= {"decoder_ffn_embed_dim": 4 * settings.features, "activation_fn": "gelu"}
+        common |= {"decoder_learned_pos": True, "biases": settings.bias}
     else:
-        of_shape = {
-            "decoder_ffn_embed_dim": -(-8 * settings.features // (3 * _INNER_MULTIPLE)) * _INNER_MULTIPLE,
-            "activation_fn": "swish",
-            "gated_ffn": True,
-            "rotary_theta": 10_000.0,
-            "biases": False,
-        }
-    return {"vocabulary": vocabulary, **LanguageModelConfig(**common, **of_shape).to_dict()}
+        inner = -(-8 * settings.features // (3 * _INNER_MULTIPLE)) * _INNER_MULTIPLE
+        common |= {"decoder_ffn_embed_dim": inner, "activation_fn": "swish", "gated_ffn": True}
+        common |= {"rotary_theta": 10_000.0, "biases": False}
+    return {"vocabulary": vocabulary, **LanguageModelConfig(**common).to_dict()}

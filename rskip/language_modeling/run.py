@@ -1,4 +1,4 @@
-"""Trains a language-model run with `rskip lm train` in a separate process, and scores its last iterate in float32."""
+"""Runs of language models: `rskip lm train` trains, the last iterate is scored in float32, and may be published."""
 
 from __future__ import annotations
 
@@ -12,21 +12,33 @@ import msgspec
 import torch
 
 from rskip.checkpoint import untrained_language_model
-from rskip.checkpoint.config_file import WEIGHTS
+from rskip.checkpoint.config_file import WEIGHTS, read_config
+from rskip.connections import ConnectionSpec, Paper, parse_connection
 from rskip.corpora import TEXT_CORPORA, find_text_corpus
 from rskip.language_modeling.data import TextData, load_data
 from rskip.language_modeling.evaluation import TextScore, token_losses
 from rskip.language_modeling.generator import TextGenerator
-from rskip.language_modeling.model_file import load_language_model, model_config
+from rskip.language_modeling.model_file import load_language_model, model_config, write_language_model
 from rskip.language_modeling.preparation import prepare_text
 from rskip.language_modeling.settings import LanguageModelingSettings, TrainingSettings
 from rskip.language_modeling.training import CurvePoint, read_curve
 from rskip.machine.device import set_gpu_arithmetic
 from rskip.machine.terminal import duration
+from rskip.records import Record
+from rskip.settings.errors import SettingError
+from rskip.tasks import ModelDescription, Outcome
 from rskip.tasks.process import launched
 from rskip.tasks.run import EpochLines, Run, once, precision_here
-from rskip.tasks.task import Outcome
 from rskip.tasks.training import TrainingFolder
+
+DECIMALS = 4
+SAMPLE_LENGTH = 200
+_BASELINE = ConnectionSpec("prenorm", None, "ln")  # GPT-2's original connection, of this paper
+_GPT2 = Paper(
+    title="Language Models are Unsupervised Multitask Learners",
+    authors="Alec Radford, Jeffrey Wu, Rewon Child, David Luan, Dario Amodei, Ilya Sutskever",
+    url="https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf",
+)
 
 
 def ensure_data(settings: LanguageModelingSettings, *, mirror: str | None) -> TextData:
@@ -47,6 +59,14 @@ def data_folder(settings: LanguageModelingSettings) -> Path:
     """The folder of a run's prepared text."""
     name = settings.data
     return Path("data-bin", name) if name in TEXT_CORPORA or not Path(name).exists() else Path(name)
+
+
+def check(runs: Sequence[Run[LanguageModelingSettings]]) -> None:
+    """:raises SettingError: there are more GPUs than sequences in a batch."""
+    for run in runs:
+        if run.gpus > (size := run.settings.train.batch_size):
+            expected = f"at least one sequence for each of {run.gpus} GPUs"
+            raise SettingError("train.batch_size", f"is {size}", expected=expected)
 
 
 def train(run: Run[LanguageModelingSettings]) -> None:
@@ -105,10 +125,6 @@ def _line(point: CurvePoint) -> str:
     )
 
 
-DECIMALS = 4
-SAMPLE_LENGTH = 200
-
-
 def score(run: Run[LanguageModelingSettings]) -> Outcome:
     """Evaluates the last iterate in float32, unless that is done already.
 
@@ -117,21 +133,17 @@ def score(run: Run[LanguageModelingSettings]) -> Outcome:
     training batches since the curve's point before the last one.
     """
     data = ensure_data(run.settings, mirror=run.mirror)
+    curve = training_folder(run).curve
+    if not scored_file(run).exists():
+        return _outcome(run, {}, read_curve(curve) if curve.exists() else [], data)  # the training diverged
 
     def evaluated() -> dict[str, Any]:
         print(f"evaluating in float32 for the run record, on {len(data.splits['valid']):,} tokens", flush=True)
         return evaluate_model(scored_file(run), data=data, gpus=run.gpus)
 
     evaluation = once(evaluation_file(run), evaluated)
-    curve = read_curve(training_folder(run).curve, finished=True)
-    return _outcome(run, {**evaluation, "train_loss": curve[-1].train_loss}, curve, data)
-
-
-def diverged(run: Run[LanguageModelingSettings]) -> Outcome:
-    """The outcome of a diverged training: its curve until then."""
-    curve = training_folder(run).curve
-    data = ensure_data(run.settings, mirror=run.mirror)
-    return _outcome(run, {}, read_curve(curve) if curve.exists() else [], data)
+    points = read_curve(curve, finished=True)
+    return _outcome(run, {**evaluation, "train_loss": points[-1].train_loss}, points, data)
 
 
 def _outcome(
@@ -146,7 +158,6 @@ def _outcome(
         model = untrained_language_model(model_config(run.settings.train, len(data.tokens.dictionary)))
     return Outcome(
         metrics={name: round(value, DECIMALS) for name, value in figures.items()},
-        signatures={},
         curve=[msgspec.to_builtins(point) for point in curve],
         training=training,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
@@ -168,12 +179,12 @@ def evaluate_model(path: Path, *, data: TextData, gpus: int = 0) -> dict[str, An
         text,
         context=found.model.config.max_target_positions,
         start=data.tokens.dictionary.eos_index,
-    ).double()
+    )
     characters = len(data.tokens.decode(text.tolist()))
     whole = TextScore(nats=float(losses.sum()), tokens=len(losses), characters=characters)
     half = len(losses) // 2
     return {
-        "loss": whole.loss,
+        "loss": whole.nats_per_token,
         "loss_first_half": float(losses[:half].mean()),
         "loss_second_half": float(losses[half:].mean()),
         "perplexity": whole.perplexity,
@@ -196,9 +207,47 @@ def sample_outputs(run: Run[LanguageModelingSettings], count: int) -> str:
 
 
 def artifacts(run: Run[LanguageModelingSettings]) -> dict[str, str]:
-    """See `Task.artifacts`."""
+    """Files of a run for the user."""
     return {
         str(run.folder.train_log): "output of the training",
         str(evaluation_file(run)): "loss on the validation text",
         str(scored_file(run).parent): "the model, for `rskip generate --model`",
     }
+
+
+def check_publishable(record: Record) -> None:
+    """:raises ValueError: the run was trained on your own text."""
+    if (data := record.config["data"]) not in TEXT_CORPORA:
+        raise ValueError(
+            f"{record.run} was trained on your own text, {data}: a published model names a corpus and its terms; "
+            "share the folder of the training run, which `rskip.load` reads, instead"
+        )
+
+
+def export_weights(run: Run[LanguageModelingSettings], record: Record, folder: Path) -> dict[str, Any]:
+    """Writes model.safetensors (float32), config.json and the tokens, which `load_language_model` reads.
+
+    :returns: the loss of the exported weights.
+    """
+    found = load_language_model(scored_file(run))
+    write_language_model(folder, found.config, found.model.state_dict(), tokens=found.tokens, corpus=found.corpus)
+    data = ensure_data(run.settings, mirror=run.mirror)
+    return {"loss": round(evaluate_model(folder / WEIGHTS, data=data)["loss"], DECIMALS)}
+
+
+def describe(folder: Path, record: Record) -> ModelDescription:
+    """Describes the model in a published folder, from its config.json."""
+    config = read_config(folder / WEIGHTS)
+    model, corpus = config["model"], config["corpus"]
+    shape = "gpt2" if model["decoder_learned_pos"] else "llama"
+    connection = model["decoder_connection"]
+    spec, text = parse_connection(connection), TEXT_CORPORA[corpus]
+    return ModelDescription(
+        architecture=f"{shape}_{model['decoder_layers']}x{model['decoder_embed_dim']}",
+        connection=connection,
+        dataset=corpus.replace("-", "_"),
+        measured_on=corpus,
+        split="valid",
+        data_terms=f"{text.licence}; source: {text.citation}, {text.homepage}",
+        paper=_GPT2 if spec == _BASELINE else spec.paper,
+    )

@@ -126,19 +126,9 @@ class LanguageModelingSettings(msgspec.Struct, frozen=True, kw_only=True):
     data: Annotated[str, msgspec.Meta(min_length=1, extra={"expected": "the name of a text, or a prepared folder"})]
     train: TrainingSettings
 
-    def to_plain(self) -> dict[str, Any]:
-        """All settings that determine the result, as plain JSON values."""
-        return {"data": self.data, "train": self.train.to_dict()}
-
 
 def read_settings(content: Mapping[str, Any]) -> LanguageModelingSettings:
-    """See `Task.read_settings`."""
+    """Reads the settings of a recipe, which must name the connection."""
     if isinstance(train := content.get("train"), Mapping) and "connection" not in train:
         raise SettingError("train.connection", "is missing")
     return convert(content, LanguageModelingSettings)
-
-
-def check_gpus(settings: LanguageModelingSettings, *, gpus: int) -> None:
-    """See `Task.check`."""
-    if gpus > (size := settings.train.batch_size):
-        raise SettingError("train.batch_size", f"is {size}", expected=f"at least one sequence for each of {gpus} GPUs")

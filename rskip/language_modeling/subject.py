@@ -23,7 +23,7 @@ from rskip.transformer import LanguageModel
 
 
 def subject(model: ConnectionSpec | Path, *, depth: int | None, conditions: Conditions) -> Subject:
-    """See `Task.subject`. A new model has the size of nanoGPT's quick start, and `depth` layers."""
+    """See `rskip.tasks.Work`. A new model has the size of nanoGPT's quick start, and `depth` layers."""
     tokens: TextTokens | None = None
     if isinstance(model, Path):
         loaded = load_language_model(model)

@@ -88,15 +88,11 @@ class TextTokens:
             pieces = SentencePieceBytes.load(folder / SentencePieceBytes.file_name)
         return cls(Dictionary.load(folder / DICTIONARY), pieces)
 
-    def files(self) -> dict[str, bytes]:
-        """The content of each file that `load` reads, except the dictionary's."""
-        pieces = {} if self._pieces is None else self._pieces.files()
-        return {SETTINGS: f'{{"tokens": "{self.kind}"}}\n'.encode(), **pieces}
-
     def save(self, folder: Path) -> None:
         """Writes the files that `load` reads."""
         self.dictionary.save(folder / DICTIONARY)
-        for name, content in self.files().items():
+        (folder / SETTINGS).write_text(f'{{"tokens": "{self.kind}"}}\n')
+        for name, content in (self._pieces.files() if self._pieces else {}).items():
             (folder / name).write_bytes(content)
 
     def _split(self, line: str) -> list[str]:

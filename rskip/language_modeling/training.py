@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rskip.checkpoint import untrained_language_model
 from rskip.checkpoint.config_file import WEIGHTS
 from rskip.language_modeling.data import TextData
-from rskip.language_modeling.evaluation import text_loss
+from rskip.language_modeling.evaluation import token_losses
 from rskip.language_modeling.model_file import TASK, model_config, write_language_model
 from rskip.language_modeling.settings import TrainingSettings, learning_rate
 from rskip.machine.ranks import Ranks
@@ -142,12 +142,12 @@ def text_training(
 
     def point(run: TrainingRun[CurvePoint], means: list[float], rate: float) -> CurvePoint:
         start, precision = data.tokens.dictionary.eos_index, settings.precision
-        found = text_loss(model, data.splits["valid"], context=context, start=start, precision=precision)
+        found = token_losses(model, data.splits["valid"], context=context, start=start, precision=precision)
         return CurvePoint(
             iteration=run.iteration,
             lr=run.lr,
             train_loss=means[0],
-            valid_loss=found.loss,
+            valid_loss=float(found.sum()) / len(found),
             tokens_per_second=rate,
             seconds=run.seconds,
         )

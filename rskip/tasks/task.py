@@ -1,43 +1,44 @@
-"""The interface `Task`: everything that differs between translation, vision, captioning and other tasks.
+"""Tasks: the kinds of training that a recipe can name, such as translation and vision.
 
     recipe -> settings -> train -> score -> record -> tables
                                    export -> registry -> load
 
-`rskip run`, `rskip report`, `rskip zoo` and `rskip.load` don't depend on a task's name: they look it up. Your own task
-is a class derived from `Task`; pass an instance to `register_task`. Write a method in the class, or use `imported` with
-the module that does the work.
+`rskip run`, `rskip report`, `rskip zoo` and `rskip.load` don't depend on a task's name: they look it up. A `Task` says
+what tables and model cards need. Its `Work`, which may import PyTorch, trains, scores and loads. CONTRIBUTING.md shows
+a task of your own.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from rskip.settings.check import convert, to_plain
+from rskip.settings.errors import SettingError, errors_about, nearest
 from rskip.settings.paper import Paper
 
 if TYPE_CHECKING:
-    import torch
 
-    from rskip.connections import ConnectionSpec
     from rskip.records import Record
-    from rskip.tasks.fairseq.flags import FairseqFlags
     from rskip.tasks.run import Run
-    from rskip.tasks.subject import Conditions, Subject
+    from rskip.tasks.subject import Subject
 
 SettingsT = TypeVar("SettingsT")
+_OURS = ("translation", "vision", "captioning", "language_modeling")  # rskip/NAME/task.py
+_tasks: dict[str, Task[Any]] = {}
 
 
 class Column(NamedTuple):
-    """A metric in tables and model cards: its name in records, and its heading."""
+    """A metric: its name in records, and its heading. `shown`: in tables of runs, not only in model cards."""
 
     metric: str
     heading: str
+    shown: bool = True
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +49,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     metrics: Mapping[str, float]
-    signatures: Mapping[str, str]
-    curve: list[Mapping[str, Any]]
+    signatures: Mapping[str, str] = {}
+    curve: list[Mapping[str, Any]] = []
     training: Mapping[str, Any]
     parameters: int
-    data: Mapping[str, Any]
+    data: Mapping[str, Any] = {}
 
 
 class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,182 +79,160 @@ class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
     paper: Paper
 
 
-class imported:  # noqa: N801  (used like a function)
-    """A method or attribute of a task that is imported from another module on first use.
+def _nothing(*_: Any) -> Any:
+    return None
 
-        class MyTask(Task):
-            train = imported("mine.training")
-            settings = imported("mine.recipe:MySettings")
 
-    :param where: MODULE, or MODULE:NAME if the attribute has another name there.
+def _unpublished(*_: Any) -> Any:
+    raise ValueError("models of this task can't be published: its `Work` lacks export_weights and describe")
+
+
+def _unexamined(*_: Any, **__: Any) -> Any:
+    raise ValueError("a model of this task can't be analysed: expected one of another task")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work(Generic[SettingsT]):
+    """What a task does. Only the first four are required; `run` is always a `rskip.tasks.run.Run`.
+
+    :param settings: the type of a recipe's settings.
+    :param train: `train(run)` trains to the end, in the folder that the caller has locked, or resumes an earlier
+        session. It raises `TrainingDiverged`, or `CommandFailed` if the training failed otherwise.
+    :param score: `score(run)` scores the final model. Finished work is not repeated. After a diverged training, whose
+        final model is missing, the outcome has no metrics.
+    :param load: `load(folder, precision=, device=)` loads the model of a published folder.
+    :param scored_file: the final model of a run.
+    :param read_settings: reads a recipe's settings; None: `convert` to the type.
+    :param config: the config of written settings, if it is not that of the settings that they make.
+    :param check: checks, before any work, whether runs are possible on this machine. It raises `ValueError`.
+    :param commands: the equivalent commands of a run, as lists of words.
+    :param sample_outputs: lines with so many outputs of a finished run; empty if its files are missing.
+    :param artifacts: files of a run for the user, with their descriptions.
+    :param choose: the run whose weights are published, never chosen by scores on the test set.
+    :param check_publishable: raises `ValueError` if the run of a record can't be published, for example because it was
+        trained on the user's own data.
+    :param architecture_changes: the changes in a run record's config to the architecture in the model's name.
+    :param export_weights: `export_weights(run, record, folder)` writes model.safetensors, and the files that loading
+        needs. It returns the main metric, by name, of the weights after reading them back.
+    :param describe: `describe(folder, record)` describes the model in a published folder.
+    :param subject: `subject(model, depth=, conditions=)` is the model for `rskip analyse`: of a connection, at its
+        initialisation with this depth (None: the default), or of the path of a trained model. It raises `OSError` or
+        `ValueError` if the path holds no model of this task.
     """
 
-    def __init__(self, where: str) -> None:
-        self.module, _, self.name = where.partition(":")
+    settings: type[SettingsT]
+    train: Callable[[Run[SettingsT]], None]
+    score: Callable[[Run[SettingsT]], Outcome]
+    load: Callable[..., Any]
+    scored_file: Callable[[Run[SettingsT]], Path] = lambda run: run.folder.path / "model.safetensors"
+    read_settings: Callable[[Mapping[str, Any]], SettingsT] | None = None
+    config: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    check: Callable[[Sequence[Run[SettingsT]]], None] = _nothing
+    commands: Callable[[Run[SettingsT]], list[list[str]]] = lambda run: []
+    sample_outputs: Callable[[Run[SettingsT], int], str] = lambda run, count: ""
+    artifacts: Callable[[Run[SettingsT]], dict[str, str]] = lambda run: {}
+    choose: Callable[[Sequence[Record]], Record] = lambda records: records[0]
+    check_publishable: Callable[[Record], None] = _nothing
+    architecture_changes: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda config: {}
+    export_weights: Callable[[Run[SettingsT], Record, Path], dict[str, Any]] = _unpublished
+    describe: Callable[[Path, Record], ModelDescription] = _unpublished
+    subject: Callable[..., Subject] = _unexamined
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = self.name or name
 
-    def __get__(self, task: object, owner: type) -> Any:
-        return self if task is None else getattr(import_module(self.module), self.name)
+@dataclass(frozen=True, kw_only=True)
+class Task(Generic[SettingsT]):
+    """A task, as tables, recipes and model cards see it.
 
-
-class Task(ABC, Generic[SettingsT]):
-    """A task.
-
-    :cvar name: its name in recipes, records, checkpoints.json and `rskip zoo list --task`.
-    :cvar programs: programs that training and scoring start, installed next to Python.
-    :cvar probed: whether its training supports a recipe's `probe`.
-    :cvar columns: the metrics that tables show, the main one first.
-    :cvar ranked_by: the metric by which settings are chosen (lower is better); None: the main metric (lower is better).
-    :cvar more_figures: further metrics in the entry of a published model.
-    :cvar measures: keys of papers' scores in recipes, with their headings. A score that isn't one of the metrics,
-        because papers don't name its scorer, is shown next to the main metric.
-    :cvar precisions: number formats in which a loaded model can compute.
-    :cvar published_dtype: number format of published weights.
-    :cvar reads_checkpoints: whether `load` also reads a checkpoint of fairseq, given its path.
-    :cvar example: Python code that uses a loaded model; `example_of` replaces `{name}` by the model's name.
+    :param name: its name in recipes, records, checkpoints.json and `rskip zoo list --task`.
+    :param columns: its metrics, the main one first.
+    :param work: makes its `Work`. It is called on first use, and may import PyTorch.
+    :param dataset: the name of the dataset of a run record's scores, which is the heading of its table, from the
+        record's config; None: its setting `dataset`, or the task's name.
+    :param ranked_by: the metric by which settings are chosen; None: the main one. Lower is better in both cases.
+    :param measures: keys of papers' scores in recipes, with their headings (default: the metrics). A score that isn't
+        one of the metrics, because papers don't name its scorer, is shown next to the main metric.
+    :param precisions: number formats in which a loaded model can compute.
+    :param probed: whether its training supports a recipe's `probe`.
+    :param reads_checkpoints: whether `load` also reads a checkpoint of fairseq, given its path.
+    :param example: Python code that uses the published model `name`.
     """
 
-    name: ClassVar[str]
-    programs: ClassVar[tuple[str, ...]] = ()
-    probed: ClassVar[bool] = False
-    columns: ClassVar[tuple[Column, ...]]
-    ranked_by: ClassVar[Column | None] = None
-    more_figures: ClassVar[tuple[Column, ...]] = ()
-    measures: ClassVar[Mapping[str, str]] = {}
-    precisions: ClassVar[tuple[str, ...]] = ("float32",)
-    published_dtype: ClassVar[str] = "float32"
-    reads_checkpoints: ClassVar[bool] = False
-    example: ClassVar[str] = 'import rskip\n\nmodel = rskip.load("{name}")'
+    name: str
+    columns: tuple[Column, ...]
+    work: Callable[[], Work[SettingsT]]
+    dataset: Callable[[Mapping[str, Any]], str] | None = None
+    ranked_by: Column | None = None
+    measures: Mapping[str, str] = field(default_factory=dict)
+    precisions: tuple[str, ...] = ("float32",)
+    probed: bool = False
+    reads_checkpoints: bool = False
+    example: Callable[..., str] = 'import rskip\n\nmodel = rskip.load("{name}")'.format
 
-    def example_of(self, name: str) -> str:
-        """Python code that loads and uses the published model of this name."""
-        return self.example.format(name=name)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "measures", self.measures or self.headings)
 
     @property
-    @abstractmethod
-    def settings(self) -> type[SettingsT]:
-        """The type of a recipe's settings."""
+    def headings(self) -> dict[str, str]:
+        """The heading of each metric."""
+        return {column.metric: column.heading for column in self.columns}
+
+    @property
+    def shown(self) -> tuple[Column, ...]:
+        """The columns in tables of runs."""
+        return tuple(column for column in self.columns if column.shown)
 
     def read_settings(self, content: Mapping[str, Any]) -> SettingsT:
         """:raises SettingError: a key is unknown or missing, or has a wrong value."""
-        return convert(content, self.settings)
+        work = self.work()
+        return convert(content, work.settings) if work.read_settings is None else work.read_settings(content)
 
-    def config(self, settings: SettingsT) -> dict[str, Any]:
-        """The settings as plain values, from which `read_settings` makes equal settings."""
-        plain: dict[str, Any] = settings.to_plain() if hasattr(settings, "to_plain") else to_plain(settings)
-        return plain
+    def config(self, written: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings as plain values, from which `read_settings` makes equal settings.
 
-    def variant_config(self, written: Mapping[str, Any]) -> dict[str, Any]:
-        """The config of a variant's settings, made without running user code.
-
-        :raises SettingError: as `read_settings` does.
+        :raises SettingError: as `read_settings`.
         """
-        return self.config(self.read_settings(written))
+        if (config := self.work().config) is not None:
+            return config(written)
+        settings: Any = self.read_settings(written)
+        return settings.to_plain() if hasattr(settings, "to_plain") else to_plain(settings)
 
-    def dataset(self, config: Mapping[str, Any]) -> str:
-        """The name of the dataset of a run record's scores, which is the heading of its table."""
-        return str(config.get("dataset", self.name))
 
-    def architecture_changes(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The changes in a run record's config to the architecture in the model's name."""
-        return {}
+def register_task(task: Task[Any]) -> None:
+    """Registers a task under its name."""
+    _tasks[task.name] = task
 
-    def check(self, settings: SettingsT, *, gpus: int) -> None:  # noqa: B027  (nothing to refuse)
-        """Checks, before any work, whether a run is possible on this machine.
 
-        :raises ValueError: the settings don't fit this number of GPUs.
-        """
+def tasks() -> dict[str, Task[Any]]:
+    """The tasks by their names: those of rskip, and those that users registered."""
+    return {name: find_task(name) for name in dict.fromkeys((*_OURS, *_tasks))}
 
-    def check_mirror(self, settings: SettingsT, *, mirror: str) -> None:  # noqa: B027  (nothing to refuse)
-        """Checks, before a run's folder is made, whether `--mirror` holds the data.
 
-        :raises SettingError: it does not.
-        """
+def find_task(name: object, *, setting: str = "task") -> Task[Any]:
+    """The task of that name.
 
-    def fairseq_flags(self, settings: SettingsT) -> list[FairseqFlags]:
-        """The flags of fairseq's programs in the settings, which fairseq's parser checks before any work."""
-        return []
+    :param setting: the setting that holds the name, for errors.
+    :raises SettingError: the name is unknown.
+    """
+    known = list(dict.fromkeys((*_OURS, *_tasks)))
+    if not isinstance(name, str) or name not in known:
+        near = [f"did you mean {each}?" for each in nearest(name, known)]
+        advice = "; ".join([*near, "your own task is known once its module is imported"])
+        raise SettingError.of_value(setting, name, " or ".join(known), advice=advice)
+    if name not in _tasks:
+        register_task(import_module(f"rskip.{name}.task").TASK)
+    return _tasks[name]
 
-    @abstractmethod
-    def train(self, run: Run[SettingsT]) -> None:
-        """Trains to the end, in the folder that the caller has locked. Resumes an earlier session.
 
-        :raises TrainingDiverged: the training diverged.
-        :raises CommandFailed: the training failed otherwise.
-        """
+def task_of_record(record: Record) -> Task[Any]:
+    """The task of a run record.
 
-    @abstractmethod
-    def diverged(self, run: Run[SettingsT]) -> Outcome:
-        """The outcome of a diverged training, without metrics."""
+    :raises SettingError: the task is unknown. Names the record.
+    """
+    with errors_about(record.path):
+        return find_task(record.kind, setting="kind")
 
-    @abstractmethod
-    def score(self, run: Run[SettingsT]) -> Outcome:
-        """Scores the final model of the training. Finished work is not repeated."""
 
-    @abstractmethod
-    def scored_file(self, run: Run[SettingsT]) -> Path:
-        """The final checkpoint of the training, which is scored."""
-
-    def commands(self, run: Run[SettingsT]) -> list[list[str]]:
-        """The equivalent commands of the run, as lists of words."""
-        return []
-
-    def sample_outputs(self, run: Run[SettingsT], count: int) -> str:
-        """Lines with some outputs of a finished run; empty if its files are missing."""
-        return ""
-
-    def artifacts(self, run: Run[SettingsT]) -> dict[str, str]:
-        """Files of the run for the user, with their descriptions."""
-        return {}
-
-    def implied_figures(self, record: Record) -> Mapping[str, float | None]:
-        """Metrics as computed from the rest of a run record; None if they can't be computed."""
-        return {}
-
-    def choose(self, records: Sequence[Record]) -> Record:
-        """The run whose weights are published, never chosen by scores on the test set."""
-        return records[0]
-
-    def check_publishable(self, record: Record) -> None:  # noqa: B027  (nothing to refuse)
-        """Checks, before the weights are exported, whether a run can be published.
-
-        :raises ValueError: the run can't be published, for example because it was trained on the user's own data.
-        """
-
-    def check_exportable(self, settings: SettingsT) -> None:  # noqa: B027  (nothing to refuse)
-        """Checks, before a training whose weights are to be exported, whether that is possible.
-
-        :raises ValueError: it is not, for example because the data have no text pipeline.
-        """
-
-    @abstractmethod
-    def export_weights(self, run: Run[SettingsT], record: Record, folder: Path) -> dict[str, Any]:
-        """Writes model.safetensors, and the files that loading needs, into a folder to publish.
-
-        :returns: the main metric, by name, of the published weights after reading them back.
-        :raises FileNotFoundError: files of the run are missing.
-        :raises ValueError: files of the run don't match its run record.
-        """
-
-    @abstractmethod
-    def describe(self, folder: Path, record: Record) -> ModelDescription:
-        """Describes the model in a published folder.
-
-        :raises ValueError: the folder doesn't hold such a model, or not that of the run record.
-        """
-
-    @abstractmethod
-    def load(self, folder: Path, *, precision: str, device: str | torch.device) -> Any:
-        """Loads the model of a published folder."""
-
-    def subject(self, model: ConnectionSpec | Path, *, depth: int | None, conditions: Conditions) -> Subject:
-        """The model for `rskip analyse`. Its examples are not read yet.
-
-        :param model: a connection, for which the task builds its default model, or the path of a trained model.
-        :param depth: depth of the newly initialised model; None: the task's default.
-        :raises OSError, ValueError: the depth is not possible, or the path holds no model of this task. By default,
-            every model is an error.
-        """
-        raise ValueError(f"a model for {self.name} can't be analysed: expected one of another task")
+def dataset_of_record(record: Record) -> str:
+    """The dataset on which a run was scored; see `Task.dataset`."""
+    task = task_of_record(record)
+    return task.dataset(record.config) if task.dataset else str(record.config.get("dataset", task.name))

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rskip.translation.recipe import TOKENS_PER_UPDATE, TranslationSettings
+from rskip.translation.recipe import TOKENS_PER_UPDATE
 
 _POSITIONS = 1024  # fairseq's default of --max-source-positions and --max-target-positions
-
-
-def check(settings: TranslationSettings, *, gpus: int) -> None:
-    """See `Task.check`."""
-    plan_batches(settings.train, gpus=gpus)
 
 
 @dataclass(frozen=True, kw_only=True)

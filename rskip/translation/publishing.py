@@ -38,20 +38,15 @@ def check_publishable(record: Record) -> None:
         )
 
 
-def check_exportable(settings: TranslationSettings) -> None:
-    """See `Task.check_exportable`."""
-    if settings.data is not None and (data := data_folder(settings)).is_dir() and not (data / "text").is_dir():
-        problem = f"{data} has no text/: a published model translates raw sentences"
-        raise ValueError(f"{problem}; prepare the data with `rskip prepare`")
-
-
 def export_weights(run: Run[TranslationSettings], record: Record, folder: Path) -> dict[str, Any]:
     """Writes config.json, model.safetensors (the averaged parameters in float16), text/ and dict.<language>.txt.
 
     :returns: sacreBLEU of the exported weights.
     """
     data = ensure_data(run.settings, mirror=run.mirror)
-    check_exportable(run.settings)
+    if not (data / "text").is_dir():
+        problem = f"{data} has no text/: a published model translates raw sentences"
+        raise ValueError(f"{problem}; prepare the data with `rskip prepare`")
     write_files(run, folder)
     translations = _translate(run, weights=folder / WEIGHTS, data=data)
     return {"sacrebleu": round(translations.score()["sacrebleu"].value, DECIMALS)}

@@ -130,7 +130,7 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def variant_config(written: Mapping[str, Any]) -> dict[str, Any]:
-    """See `Task.variant_config`."""
+    """The config of a variant's settings, made without running user code."""
     train = written.get("train")
     if not isinstance(train, Mapping):
         return convert(written, TranslationSettings).to_plain()

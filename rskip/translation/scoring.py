@@ -95,6 +95,8 @@ def score(run: Run[TranslationSettings]) -> Outcome:
     Metrics: those of `Translations.score`, and `valid_loss`, `valid_nll_loss` (bits per token) and `valid_ppl` of the
     last epoch before averaging.
     """
+    if not scored_file(run).exists():
+        return _outcome(run, {})  # the training diverged
     output = _generated(run)
     if not output.exists():
         print(f"translating {run.settings.evaluate.split}", flush=True)
@@ -103,11 +105,6 @@ def score(run: Run[TranslationSettings]) -> Outcome:
         translate(run, checkpoint=scored_file(run), output=output, log=log)
     scores = read_translations(output, data=data_folder(run.settings), split=run.settings.evaluate.split).score()
     return _outcome(run, scores)
-
-
-def diverged(run: Run[TranslationSettings]) -> Outcome:
-    """See `Task.diverged`."""
-    return _outcome(run, {})
 
 
 def _outcome(run: Run[TranslationSettings], scores: Mapping[str, Score]) -> Outcome:

@@ -27,7 +27,7 @@ BEGIN, PADDING, END = Dictionary.bos_index, Dictionary.pad_index, Dictionary.eos
 
 
 def subject(model: ConnectionSpec | Path, *, depth: int | None, conditions: Conditions) -> Subject:
-    """See `Task.subject`."""
+    """See `rskip.tasks.Work`."""
     if isinstance(model, Path):
         network, folder = _trained(model)
     else:

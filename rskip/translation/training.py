@@ -5,13 +5,15 @@ Every stage writes its output atomically, and completed stages are not repeated,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rskip.checkpoint import final_checkpoints
 from rskip.checkpoint.average import average_to_file
 from rskip.corpora.options import command_line_flags
-from rskip.tasks.fairseq.flags import FairseqFlags, device_arguments, flags_to_arguments
+from rskip.tasks.fairseq.flags import FairseqFlags, check_fairseq_flags, device_arguments, flags_to_arguments
 from rskip.tasks.fairseq.training import FairseqTraining
+from rskip.tasks.process import executable
 from rskip.tasks.run import Run, precision_here
 from rskip.translation.batches import plan_batches
 from rskip.translation.data import data_arguments, data_folder, ensure_data
@@ -21,6 +23,7 @@ from rskip.translation.recipe import NOT_FAIRSEQS, TranslationSettings
 def train(run: Run[TranslationSettings]) -> None:
     """Prepares the data, trains to the end with fairseq-train, and averages the last checkpoints."""
     settings = run.settings
+    executable("fairseq-train")  # before the data are prepared
     ensure_data(settings, mirror=run.mirror)
     print(f"{run.name}, seed {run.seed}", flush=True)
     training = training_of(run)
@@ -53,14 +56,24 @@ def training_of(run: Run[TranslationSettings]) -> FairseqTraining:
     )
 
 
-def fairseq_flags(settings: TranslationSettings) -> list[FairseqFlags]:
-    """See `Task.fairseq_flags`."""
+def check(runs: Sequence[Run[TranslationSettings]]) -> None:
+    """:raises ValueError: an update can't be divided among the GPUs, or fairseq refuses a flag."""
+    for run in runs:
+        plan_batches(run.settings.train, gpus=run.gpus)
+    settings = {run.name: run.settings for run in runs}
+    check_fairseq_flags([flags for name, each in settings.items() for flags in fairseq_flags(each, source=name)])
+
+
+def fairseq_flags(settings: TranslationSettings, *, source: str = "") -> list[FairseqFlags]:
+    """The flags of fairseq's programs, for `check_fairseq_flags`."""
     data = data_arguments(settings)
     train = {name: value for name, value in settings.train.items() if name not in NOT_FAIRSEQS}
     generate = [*data, "--path", "x"]
     return [
-        FairseqFlags(section="train", program="fairseq-train", before=data, flags=train),
-        FairseqFlags(section="generate", program="fairseq-generate", before=generate, flags=settings.generate),
+        FairseqFlags(section="train", program="fairseq-train", before=data, flags=train, source=source),
+        FairseqFlags(
+            section="generate", program="fairseq-generate", before=generate, flags=settings.generate, source=source
+        ),
     ]
 
 
@@ -70,7 +83,7 @@ def scored_file(run: Run[TranslationSettings]) -> Path:
 
 
 def artifacts(run: Run[TranslationSettings]) -> dict[str, str]:
-    """See `Task.artifacts`."""
+    """Files of a run for the user."""
     return {
         str(run.folder.train_log): "output of fairseq-train",
         str(scored_file(run)): "the averaged model, for fairseq-generate and fairseq-interactive",
@@ -78,7 +91,7 @@ def artifacts(run: Run[TranslationSettings]) -> dict[str, str]:
 
 
 def commands(run: Run[TranslationSettings]) -> list[list[str]]:
-    """See `Task.commands`."""
+    """The commands to prepare, train, average and translate."""
     training = training_of(run)
     training_commands = training.commands(precision_here(training.precision, gpus=run.gpus))
     preparing = [_prepare_command(run)] if run.settings.data is None else []

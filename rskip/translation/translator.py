@@ -321,8 +321,3 @@ class Translator:
             notes=source.notes + stopped[:1],
             source_tokens=tuple(token for segment in source.segments for token in segment),
         )
-
-
-def load_published(folder: Path, *, precision: str, device: str | torch.device) -> Translator:
-    """Loads the model of a published folder."""
-    return Translator.from_pretrained(folder / "model.safetensors", precision=precision, device=device)

@@ -141,8 +141,3 @@ class Classifier(nn.Module):
             return CifarClassification(self.dataset)
         images = self.images
         return ImageClassification(size=images.size, stored_size=images.stored_size, mean=images.mean, std=images.std)
-
-
-def load_published(folder: Path, *, precision: str, device: torch.device) -> Classifier:
-    """Loads the model of a published folder."""
-    return Classifier.from_pretrained(folder / "model.safetensors", precision=precision, device=device)

@@ -50,7 +50,7 @@ def train(run: Run[VisionSettings]) -> None:
 
 
 def check_mirror(settings: VisionSettings, *, mirror: str) -> None:
-    """See `Task.check_mirror`."""
+    """Checks whether a mirror holds the dataset."""
     if settings.train.data is not None:
         return
     folder, named = image_folder(mirror), DATASETS[settings.train.dataset]
@@ -122,11 +122,13 @@ def _device(gpus: int) -> list[str]:
 
 
 def score(run: Run[VisionSettings]) -> Outcome:
-    """Evaluates the last iterate in float32, unless that is done already.
+    """Evaluates the last iterate in float32, unless that is done already. A diverged training has none, and no metrics.
 
     Metrics: error, accuracy and top5_error (%) and test_loss of the last iterate on the test images. train_loss is the
     mean over the augmented training images of the last epoch.
     """
+    if not scored_file(run).exists():
+        return _diverged(run)
     settings = run.settings.train
     images = ensure_images(settings, mirror=run.mirror)
 
@@ -147,7 +149,7 @@ def score(run: Run[VisionSettings]) -> Outcome:
     return _outcome(run, figures, curve, model, images)
 
 
-def diverged(run: Run[VisionSettings]) -> Outcome:
+def _diverged(run: Run[VisionSettings]) -> Outcome:
     """The outcome of a diverged training: its curve until then."""
     train = run.settings.train
     images = ensure_images(train, mirror=run.mirror)
@@ -209,7 +211,7 @@ def _class_line(figures: Mapping[str, Any]) -> str:
 
 
 def artifacts(run: Run[VisionSettings]) -> dict[str, str]:
-    """See `Task.artifacts`."""
+    """Files of a run for the user."""
     return {
         str(run.folder.train_log): "output of the training",
         str(evaluation_file(run)): "error per class, and the confusion matrix",

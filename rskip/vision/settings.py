@@ -255,7 +255,7 @@ class VisionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_settings(content: Mapping[str, Any]) -> VisionSettings:
-    """See `Task.read_settings`."""
+    """Reads the settings of a recipe, which must name what it compares."""
     if isinstance(train := content.get("train"), Mapping):
         required = _REQUIRED if train.get("data") is None else _REQUIRED_OWN
         if missing := [name for name in required if name not in train]:
@@ -264,6 +264,6 @@ def read_settings(content: Mapping[str, Any]) -> VisionSettings:
 
 
 def check_gpus(settings: VisionSettings, *, gpus: int) -> None:
-    """See `Task.check`."""
+    """:raises SettingError: there are more GPUs than images in a batch."""
     if gpus > (size := settings.train.batch_size):
         raise SettingError("train.batch_size", f"is {size}", expected=f"at least one image for each of {gpus} GPUs")

@@ -26,7 +26,7 @@ SPLITS = ("train", "test")
 
 
 def subject(model: ConnectionSpec | Path, *, depth: int | None, conditions: Conditions) -> Subject:
-    """See `Task.subject`."""
+    """See `rskip.tasks.Work`."""
     network: Any
     if isinstance(model, Path):
         network, description = load_model(model)

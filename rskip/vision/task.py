@@ -1,59 +1,64 @@
-"""Defines the task vision: it trains an image model and evaluates its last iterate, never the best one."""
+"""The task vision: it trains an image model and evaluates its last iterate, never the best one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from rskip.records import Record
-from rskip.tasks.task import Column, Task, imported
-from rskip.vision.settings import images_name
+from rskip.tasks import Column, Task, Work
+from rskip.vision.settings import VisionSettings, check_gpus, images_name, read_settings
 
 
-class VisionTask(Task[Any]):
-    """Classifies images with a PreAct-ResNet or a ResNet of torchvision."""
+def _work() -> Work[VisionSettings]:
+    from rskip.vision import publishing, run
+    from rskip.vision.classifier import Classifier
+    from rskip.vision.subject import subject
 
-    name = "vision"
-    probed = True
-    columns = (Column("error", "error, %"), Column("accuracy", "accuracy, %"))
-    more_figures = (Column("top5_error", "top-5 error, %"),)
-    measures = {"error": "error, %", "accuracy": "accuracy, %"}
-    precisions = ("float32", "bfloat16", "float16")
-    example = """\
+    def check(runs: Any) -> None:
+        for each in runs:
+            check_gpus(each.settings, gpus=each.gpus)
+            if each.mirror is not None:
+                run.check_mirror(each.settings, mirror=each.mirror)
+
+    return Work(
+        settings=VisionSettings,
+        read_settings=read_settings,
+        train=run.train,
+        score=run.score,
+        load=lambda folder, **options: Classifier.from_pretrained(folder / "model.safetensors", **options),
+        scored_file=run.scored_file,
+        check=check,
+        commands=run.commands,
+        sample_outputs=run.sample_outputs,
+        artifacts=run.artifacts,
+        check_publishable=publishing.check_publishable,
+        export_weights=publishing.export_weights,
+        describe=publishing.describe,
+        subject=subject,
+    )
+
+
+def _dataset(config: Mapping[str, Any]) -> str:
+    train = config["train"]
+    return str(train["dataset"]) if train.get("data") is None else images_name(train["data"])
+
+
+TASK = Task(
+    name="vision",
+    columns=(
+        Column("error", "error, %"),
+        Column("accuracy", "accuracy, %"),
+        Column("top5_error", "top-5 error, %", shown=False),
+    ),
+    work=_work,
+    dataset=_dataset,
+    probed=True,
+    precisions=("float32", "bfloat16", "float16"),
+    example="""\
 import rskip
 from PIL import Image
 
 model = rskip.load("{name}")
 image = model.transforms()(Image.open("image.png").resize((32, 32)))  # (3, 32, 32), normalised
-model.classes[model(image[None]).argmax().item()]"""
-
-    settings = imported("rskip.vision.settings:VisionSettings")
-    read_settings = imported("rskip.vision.settings")
-    check = imported("rskip.vision.settings:check_gpus")
-    check_mirror = imported("rskip.vision.run")
-    train = imported("rskip.vision.run")
-    scored_file = imported("rskip.vision.run")
-    commands = imported("rskip.vision.run")
-    score = imported("rskip.vision.run")
-    diverged = imported("rskip.vision.run")
-    sample_outputs = imported("rskip.vision.run")
-    artifacts = imported("rskip.vision.run")
-    check_publishable = imported("rskip.vision.publishing")
-    export_weights = imported("rskip.vision.publishing")
-    describe = imported("rskip.vision.publishing")
-    load = imported("rskip.vision.classifier:load_published")
-    subject = imported("rskip.vision.subject")
-
-    def dataset(self, config: Mapping[str, Any]) -> str:
-        train = config["train"]
-        if train.get("data") is None:
-            return str(train["dataset"])
-        return images_name(train["data"])
-
-    def implied_figures(self, record: Record) -> dict[str, float | None]:
-        """The metrics in the curve's last line, if the training computed in float32 like scoring."""
-        exact = record.training.get("precision", "float32") == "float32"
-        other = record.data.get("scored_on") == "test" and "valid" in record.data["images"]  # not on the curve's
-        last = record.curve[-1] if record.curve and exact and not other else {}
-        figures = {"error": last.get("test_error"), "test_loss": last.get("test_loss")}
-        return {**figures, "accuracy": 100 - record.metrics["error"] if "error" in record.metrics else None}
+model.classes[model(image[None]).argmax().item()]""".format,
+)

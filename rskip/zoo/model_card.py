@@ -42,7 +42,7 @@ def model_card(entry: ModelEntry) -> str:
         f"# {entry.name}",
         "`rskip zoo publish` writes this card from checkpoints.json; do not edit it by hand.",
         markdown_text(_what(entry, code="`")),
-        f"```python\n{find_task(entry.task).example_of(entry.name)}\n```",
+        f"```python\n{find_task(entry.task).example(name=entry.name)}\n```",
         *score_blocks(entry),
         *origin_blocks(entry),
         "## Files",
@@ -136,7 +136,7 @@ def _note(entry: ModelEntry) -> str:
 
 def _heading(entry: ModelEntry, figure: ModelScore) -> str:
     task = tasks().get(entry.task)  # None for a user's task whose module is not imported
-    return dict((*task.columns, *task.more_figures)).get(figure.metric, figure.metric) if task else figure.metric
+    return task.headings.get(figure.metric, figure.metric) if task else figure.metric
 
 
 def _value(figure: ModelScore) -> str:

@@ -81,7 +81,7 @@ def plan_entry(
     check_run(records)
     task = task_of_record(record)
     check_score(score, record, task)
-    model = task.describe(files, record)
+    model = task.work().describe(files, record)
     git = record.git or {}
     entry = ModelEntry(
         name=model_name(
@@ -177,7 +177,7 @@ def choose_name(
     if variant is not None:
         convert(variant, Word, name="variant")
     if variant is None:
-        for what, changes in (("recipe", overrides), ("architecture", task.architecture_changes(config))):
+        for what, changes in (("recipe", overrides), ("architecture", task.work().architecture_changes(config))):
             if changes:
                 listed = ", ".join(f"{key}={value}" for key, value in changes.items())
                 raise SettingError("variant", f"is missing: {run} changes its {what} ({listed})", expected=_VARIANT)
@@ -269,7 +269,7 @@ def _figures(
         )
 
     yield figure(task.columns[0].metric, {published.seed: score}, OF_WEIGHTS)
-    for metric, _ in (*task.columns, *task.more_figures):
+    for metric in task.headings:
         if scores := {record.seed: record.metrics[metric] for record in records if metric in record.metrics}:
             yield figure(metric, scores, OF_RUN)
 

@@ -19,9 +19,8 @@ from rskip.analysis.registry import ANALYSES
 from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.connections import build_connection
 from rskip.settings.errors import SettingError
-from rskip.tasks.registry import register_task, tasks
+from rskip.tasks import Task, Work, register_task, tasks
 from rskip.tasks.subject import Batch, Conditions, Subject
-from rskip.tasks.task import Task
 from rskip.vision import preact_resnet
 
 SAS, RESNET = "transformer_tiny_sas.multi30k.en-de", "preact_resnet20_2rskip_ln.cifar10"
@@ -191,18 +190,14 @@ def test_a_mean_loss_is_refused_because_its_gradients_are_smaller():
 
 
 def test_a_task_of_ones_own_offers_its_models(monkeypatch, tmp_path):
-    class Points(Task):
-        name = kind = "points"
-        columns = ()
-        settings = train = score = diverged = scored_file = export_weights = describe = load = None
+    def subject(model, *, depth, conditions):
+        if isinstance(model, Path) and model.suffix != ".points":
+            raise ValueError("no points")
+        return own_subject(Own())
 
-        def subject(self, model, *, depth, conditions):
-            if isinstance(model, Path) and model.suffix != ".points":
-                raise ValueError("no points")
-            return own_subject(Own())
-
-    monkeypatch.setattr("rskip.tasks.registry._tasks", tasks())
-    register_task(Points())
+    monkeypatch.setattr("rskip.tasks.task._tasks", tasks())
+    work = Work(settings=None, train=None, score=None, load=None, subject=subject)
+    register_task(Task(name="points", columns=(), work=lambda: work))
     (tmp_path / "a.points").touch()
     assert {row["model"] for row in ratios(["2xskip"], task="points", examples=5).rows} == {"own"}
     found = ratios([tmp_path / "a.points"], examples=5, batch_size=2)

@@ -85,7 +85,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setattr("rskip.captioning.data.load_backbone", lambda *_, **__: Drawn())
     monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: device.type == "cpu")
     monkeypatch.setattr("rskip.tasks.run.run_logged", train)
-    monkeypatch.setattr("rskip.experiments.runner.check_fairseq_flags", lambda given: None)
+    monkeypatch.setattr("rskip.captioning.training.check_fairseq_flags", lambda given: None)
     monkeypatch.setattr("rskip.captioning.metrics._java", no_java)
     (tmp_path / "mine.yaml").write_text(RECIPE)
     return tmp_path
@@ -150,7 +150,7 @@ def test_a_run_leaves_a_record_of_everything(project, capsys):
     record = read_record(project / "results/mine/sees/7.json")
     assert (record.kind, record.seed, record.parameters) == ("captioning", 7, 1234)
     assert record.config["features"] == {"backbone": "drawn"} and "self_critical" not in record.config
-    assert find_task("captioning").config(load_recipe("mine.yaml", variant="sees").settings) == {
+    assert load_recipe("mine.yaml", variant="sees").settings.to_plain() == {
         key: value for key, value in record.config.items() if key != "kind"
     }
     assert record.checkpoint_sha256 == sha256_file(project / "runs/mine/sees/7/checkpoints/checkpoint_best.pt")
@@ -311,7 +311,7 @@ def test_publish_writes_weights_that_caption_the_same(project):
     of_two = {**config["model"], "decoder_connection": "1xskip+ln"}
     (folder / "config.json").write_text(json.dumps({**config, "model": of_two}))
     with pytest.raises(ValueError, match="but a model's name has only one"):
-        find_task("captioning").describe(folder, record)
+        find_task("captioning").work().describe(folder, record)
     assert [image.name for image in read_split(next(project.glob("data-bin/flickr8k-*[!n]")), "valid")] == ["d.jpg"]
 
 
@@ -331,6 +331,6 @@ def test_the_real_programs_train_in_two_stages_and_their_model_captions(project,
     ]
     assert all(point["valid_cider"] >= 0 for point in record.curve)
     (folder,) = (project / "checkpoints/mine").iterdir()
-    captioner = find_task("captioning").load(folder, precision="float32", device=torch.device("cpu"))
+    captioner = find_task("captioning").work().load(folder, precision="float32", device=torch.device("cpu"))
     store = FeatureStore(project / "data-bin/flickr8k-drawn")
     assert set(captioner(store["e.jpg"]).split()) <= {"a", "dog", "0", "1", "runs", "to", "b", "c"}

@@ -34,10 +34,9 @@ def line_fitting(monkeypatch: pytest.MonkeyPatch) -> Task[Any]:
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "toy_task", module)  # msgspec looks there for a type's annotations
     spec.loader.exec_module(module)
-    monkeypatch.setattr(rskip.tasks.registry, "_tasks", rskip.tasks.tasks())
-    task: Task[Any] = module.LineFitting()
-    register_task(task)
-    return task
+    monkeypatch.setattr(rskip.tasks.task, "_tasks", rskip.tasks.tasks())
+    register_task(module.TASK)
+    return module.TASK  # type: ignore[no-any-return]
 
 
 @pytest.fixture

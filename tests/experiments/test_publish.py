@@ -57,18 +57,20 @@ def fails(arguments: list[str], capsys: Capture, *, status: int = 2) -> str:
     return error
 
 
-def test_the_tasks_choice_is_published_unless_a_seed_is(runs: Path, line_fitting: Task[Any], capsys: Capture) -> None:
+def test_the_tasks_choice_is_published_unless_a_seed_is(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
     assert published() == 2
     assert main(["zoo", "publish", "mine"]) == 0
     assert published() == 2
     shutil.rmtree("checkpoints/mine")
     Path("checkpoints.json").unlink()
-    line_fitting.choose = lambda records: records[-1]  # type: ignore[method-assign]
+    monkeypatch.setattr("toy_task.choose", lambda records: records[-1])
     assert main(["zoo", "publish", "mine"]) == 0
     assert published() == 10
     capsys.readouterr()
     assert main(["run", "recipes/mine.yaml", "--seeds", "2", "1", "--publish"]) == 0
-    shown = "checkpoints/mine: seed 1, in float32\nadd it to checkpoints.json with: rskip zoo publish mine "
+    shown = "checkpoints/mine: seed 1\nadd it to checkpoints.json with: rskip zoo publish mine "
     assert shown in capsys.readouterr().out
     assert published() == 1, "a model of checkpoints.json is replaced with its entry"
     before = snapshot()
@@ -116,7 +118,7 @@ def test_what_is_refused_leaves_every_byte(
     assert main(["run", "recipes/other.yaml"]) == 0
     assert main(["zoo", "publish", "other", "--variant", "other"]) == 0
     trained = Path("runs/mine/1/trained.safetensors")
-    weights, export = trained.read_bytes(), line_fitting.export_weights
+    weights, export = trained.read_bytes(), line_fitting.work().export_weights
     recipe = Path("recipes/mine.yaml").read_text()
     publish, before = ["zoo", "publish", "mine", "--seed", "1"], snapshot()
 
@@ -134,15 +136,15 @@ def test_what_is_refused_leaves_every_byte(
     trained.unlink()
     assert "is missing or doesn't match results/mine/1.json" in refused()
     trained.write_bytes(weights)
-    line_fitting.export_weights = lambda *arguments: {**export(*arguments), "distance": 0.5}  # type: ignore[method-assign]
+    monkeypatch.setattr("toy_task.export_weights", lambda *arguments: {**export(*arguments), "distance": 0.5})
     assert "has distance 0.50 when read back, the run had 0.03" in refused()
 
     def fail(*arguments: object) -> None:
         raise CommandFailed("scoring failed")
 
-    line_fitting.export_weights = fail  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr("toy_task.export_weights", fail)
     assert "scoring failed" in refused(status=1)
-    line_fitting.export_weights = export  # type: ignore[method-assign]
+    monkeypatch.setattr("toy_task.export_weights", export)
 
     Path("README.md").write_text("<!-- rskip zoo: begin models -->\n")
     before = snapshot()

@@ -13,6 +13,7 @@ import pytest
 from rskip.experiments.recipe import load_recipe
 from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.flags import check_fairseq_flags
+from rskip.translation.training import fairseq_flags
 
 pytest.importorskip("fairseq", reason="needs fairseq: run `rskip setup-fairseq`")
 RECIPE = Path(__file__).parents[2] / "recipes/multi30k_en_de.yaml"
@@ -31,7 +32,7 @@ def refusal(override: str, capsys: pytest.CaptureFixture[str]) -> str:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SettingError) as caught:
         patch.setattr(sys, "argv", sys.argv)
         patch.setattr(subprocess, "run", run)
-        check_fairseq_flags(recipe.task.fairseq_flags(recipe.settings))
+        check_fairseq_flags(fairseq_flags(recipe.settings))
     assert "\n" not in str(caught.value) and capsys.readouterr() == ("", "")
     return str(caught.value)
 
@@ -61,4 +62,4 @@ def test_the_process_that_asks_fairseq(forked: Callable, tmp_path: Path, monkeyp
     monkeypatch.setattr(subprocess, "run", run)
     recipe, wrong = (load_recipe(RECIPE, variant="sas", overrides=each) for each in ([], ["train.max-epoch=x"]))
     with pytest.raises(SettingError, match="^train.max-epoch is 'x', which fairseq-train refuses"):
-        check_fairseq_flags([each for one in (recipe, wrong) for each in one.task.fairseq_flags(one.settings)])
+        check_fairseq_flags([each for one in (recipe, wrong) for each in fairseq_flags(one.settings)])

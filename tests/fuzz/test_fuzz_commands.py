@@ -85,7 +85,7 @@ def run(line: list[str], places: dict[str, str]) -> tuple[int, str]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither fairseq's parser is asked, which takes seconds, nor do processes search."""
-    monkeypatch.setattr("rskip.experiments.runner.check_fairseq_flags", lambda given: None)
+    monkeypatch.setattr("rskip.translation.training.check_fairseq_flags", lambda given: None)
     monkeypatch.setattr("torch.set_num_threads", lambda threads: None)
     monkeypatch.setattr("rskip.cli._translate.worth_workers", lambda *_: 1)
     monkeypatch.setattr("sys.stdin", io.StringIO())

@@ -55,7 +55,6 @@ def test_a_run_leaves_a_record_and_a_model(project: Path, prepared: Path, capsys
     assert sum(halves) / 2 == pytest.approx(metrics["loss"], abs=0.01) and halves[0] != halves[1]
     assert record.checkpoint_sha256 == sha256_file(project / "runs/mine/3/training/model.safetensors")
     assert (project / "results/mine/3.probe.jsonl").is_file()
-    assert find_task("language_modeling").implied_figures(record)["loss"] == pytest.approx(metrics["loss"], abs=1e-4)
     assert main(["run", "mine.yaml", "--gpus", "0", "--seeds", "3"]) == 0  # nothing to do
     assert main(["generate", "--model", "runs/mine/3", "--length", "5"]) == 0
 
@@ -86,7 +85,7 @@ def test_a_run_on_a_corpus_is_published_and_loaded_by_name(
 def test_the_commands_of_a_run_train_the_same(project: Path) -> None:
     task = find_task("language_modeling")
     settings = task.read_settings({"data": "shakespeare-char", "train": {"connection": "2rskip+ln", "clip_norm": None}})
-    prepare, training = task.commands(Run(name="a", seed=2, settings=settings, mirror="m"))
+    prepare, training = task.work().commands(Run(name="a", seed=2, settings=settings, mirror="m"))
     assert prepare == ["rskip", "prepare", "shakespeare-char", "--output", "data-bin/shakespeare-char", "--mirror", "m"]
     expected = 'rskip lm train data-bin/shakespeare-char --set connection="2rskip+ln" clip_norm=null --seed 2'
     assert " ".join(training) == f"{expected} --output runs/a/2/training --device cpu"

@@ -26,7 +26,7 @@ from rskip.checkpoint import read_checkpoint, untrained_language_model
 from rskip.cli.main import main as rskip_command
 from rskip.connections import list_connections
 from rskip.language_modeling.data import load_data
-from rskip.language_modeling.evaluation import text_loss
+from rskip.language_modeling.evaluation import token_losses
 from rskip.language_modeling.model_file import load_language_model, model_config
 from rskip.language_modeling.settings import TrainingSettings, learning_rate
 from rskip.language_modeling.training import (
@@ -119,8 +119,8 @@ def test_a_training_learns_and_its_curve_has_the_losses_of_its_model(
     points = read_curve(trained / "curve.jsonl", finished=True)
     assert [point.iteration for point in points] == [6, 11]
     found, data = load_language_model(trained), load_data(prepared)
-    loss = text_loss(found.model, data.splits["valid"], context=8, start=data.tokens.dictionary.eos_index)
-    assert (loss.loss, loss.tokens) == (points[-1].valid_loss, len(data.splits["valid"]))
+    losses = token_losses(found.model, data.splits["valid"], context=8, start=data.tokens.dictionary.eos_index)
+    assert len(losses) == len(data.splits["valid"]) and float(losses.sum()) / len(losses) == points[-1].valid_loss
     assert found.corpus == "cats"
     logged: list[Any] = []
     wandb = SimpleNamespace(log=lambda values, *, step: logged.append((step, values)))

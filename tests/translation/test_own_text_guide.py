@@ -87,7 +87,7 @@ def test_the_guide_from_two_files_to_a_translator(
     pytest.importorskip("fairseq")
     for module in ("rskip.tasks.run", "rskip.translation.scoring"):
         monkeypatch.setattr(f"{module}.run_logged", forked_logged)
-    for module in ("rskip.experiments.runner", "rskip.experiments.quick_start"):  # fairseq-train asks again
+    for module in ("rskip.translation.training", "rskip.experiments.quick_start"):  # fairseq-train asks again
         monkeypatch.setattr(f"{module}.check_fairseq_flags", lambda given: None)
     guide = (root / "docs/own_text.md").read_text(encoding="utf-8")
     introduction, sections = re.split(r"^(?=## )", guide, maxsplit=1, flags=re.M)

@@ -92,7 +92,7 @@ def test_killed_in_mid_training_and_repeated_it_ends_in_a_model_that_is_loaded(
     assert not (project / "results").exists()
     for module in ("rskip.tasks.run", "rskip.translation.scoring"):
         monkeypatch.setattr(f"{module}.run_logged", forked_logged)
-    monkeypatch.setattr("rskip.experiments.runner.check_fairseq_flags", lambda given: None)  # the first attempt asked
+    monkeypatch.setattr("rskip.translation.training.check_fairseq_flags", lambda given: None)  # the first attempt asked
     assert main(command[1:]) == 0
 
     record = read_record(project / "results/mine/1.json")

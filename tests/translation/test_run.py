@@ -209,12 +209,12 @@ def test_publish_writes_half_precision_weights_of_the_seed_with_the_lowest_valid
     for path in [*(data / "text").iterdir(), *data.glob("dict.*")]:
         assert (folder / path.relative_to(data)).read_bytes() == path.read_bytes()
     told = capsys.readouterr().out
-    assert "checkpoints/mine: seed 2, in float16\nadd it to checkpoints.json with: rskip zoo publish mine " in told
+    assert "checkpoints/mine: seed 2\nadd it to checkpoints.json with: rskip zoo publish mine " in told
 
 
 def test_without_a_validation_loss_the_seed_must_be_named(make_record: Callable[..., Record]) -> None:
     one, other = make_record(seed=1), make_record(seed=2, metrics={"sacrebleu": 39.0, "valid_loss": 4.0})
-    choose = find_task("translation").choose
+    choose = find_task("translation").work().choose
     assert choose([one]) is one
     with pytest.raises(ValueError, match="has no validation loss, by which a seed is chosen: name one, with"):
         choose([one, other])

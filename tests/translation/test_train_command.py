@@ -43,7 +43,7 @@ def test_it_leaves_a_model_its_recipe_and_its_record(project: Path, capsys: pyte
     assert record.config["data_sha256"] == record.data["files_sha256"]
     assert record.checkpoint_sha256 == sha256_file(project / "model/runs/recipe/1/averaged.pt")
     with pytest.raises(ValueError, match="^recipe was trained on data, which is not a registered corpus: a published "):
-        find_task("translation").check_publishable(record)
+        find_task("translation").work().check_publishable(record)
     (command,) = [line for line in printed.splitlines() if line.startswith("fairseq-train data ")]
     assert "--save-dir model/runs/recipe/1/checkpoints" in command and "--max-epoch 4" in command
     assert "epoch   1   train loss 6.000   valid loss 4.500   ppl 8.00   0.2 min, about 30 s left\n" in printed

@@ -247,7 +247,7 @@ def test_publish_writes_the_first_seeds_weights_as_they_are_and_the_zoo_loads_th
     about = {"format": 1, "task": "vision", "model": model, "dataset": "cifar10", "classes": list(CLASSES)}
     assert json.loads((folder / "config.json").read_text()) == about
     theirs, _ = load_model(project / "runs/mine/2/training")
-    assert "checkpoints/mine: seed 2, in float32" in capsys.readouterr().out
+    assert "checkpoints/mine: seed 2\n" in capsys.readouterr().out
 
     (project / "recipes").mkdir()
     (project / "mine.yaml").rename(project / "recipes/mine.yaml")  # where a run's recipe is looked for

@@ -192,7 +192,7 @@ def test_a_transformer_has_a_name_where_it_has_one_connection(monkeypatch: pytes
         config = {"task": "translation", "arch": arch, "model": {"connection": connection, **stacks}}
         Path("config.json").write_text(json.dumps(config))
         save_file({"a": np.ones(1, np.float16)}, "model.safetensors", metadata={"format": "rskip-2"})
-        return find_task("translation").describe(Path(), record)
+        return find_task("translation").work().describe(Path(), record)
 
     stacks = {"encoder_connection": None, "decoder_connection": "2rskip+ln"}
     found = described(record, "transformer_rskip_ln_tiny", "2rskip+ln", **stacks)

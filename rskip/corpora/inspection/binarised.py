@@ -149,6 +149,10 @@ class MmapSentences:
         """The number of indices in each sentence, including its end symbol."""
         return self._sizes[:]
 
+    def tokens(self) -> Integers:
+        """All indices, in order."""
+        return self._block(range(len(self)))[1]
+
     def sentence(self, row: int) -> Integers:
         """The indices of one sentence. Rows are counted from 0."""
         return self._block(range(row, row + 1))[1]
