@@ -15,6 +15,7 @@ from rskip.checkpoint import untrained_language_model
 from rskip.checkpoint.config_file import WEIGHTS, read_config
 from rskip.connections import ConnectionSpec, Paper, parse_connection
 from rskip.corpora import TEXT_CORPORA, find_text_corpus
+from rskip.corpora.corpus import TextCorpus
 from rskip.language_modeling.data import TextData, load_data
 from rskip.language_modeling.evaluation import TextScore, token_losses
 from rskip.language_modeling.generator import TextGenerator
@@ -47,18 +48,21 @@ def ensure_data(settings: LanguageModelingSettings, *, mirror: str | None) -> Te
     :raises SettingError: the name is unknown.
     :raises FileNotFoundError, ValueError: as `prepare_text` or `load_data`.
     """
-    name = settings.data
-    if name not in TEXT_CORPORA and Path(name).exists():
-        return load_data(name)
     folder = data_folder(settings)
-    prepare_text(find_text_corpus(name), folder, mirror=mirror)
+    if (corpus := _corpus(settings)) is not None:
+        prepare_text(corpus, folder, mirror=mirror)
     return load_data(folder)
 
 
 def data_folder(settings: LanguageModelingSettings) -> Path:
     """The folder of a run's prepared text."""
-    name = settings.data
-    return Path("data-bin", name) if name in TEXT_CORPORA or not Path(name).exists() else Path(name)
+    return Path(settings.data) if _corpus(settings) is None else Path("data-bin", settings.data)
+
+
+def _corpus(settings: LanguageModelingSettings) -> TextCorpus | None:
+    """The corpus of a run; None: its data are a prepared folder."""
+    prepared = settings.data not in TEXT_CORPORA and Path(settings.data).exists()
+    return None if prepared else find_text_corpus(settings.data)
 
 
 def check(runs: Sequence[Run[LanguageModelingSettings]]) -> None:
@@ -96,10 +100,9 @@ def scored_file(run: Run[LanguageModelingSettings]) -> Path:
 def commands(run: Run[LanguageModelingSettings]) -> list[list[str]]:
     """The equivalent commands of a run: prepare and train."""
     precision = precision_here(run.settings.train.precision, gpus=run.gpus)
-    folder, name = data_folder(run.settings), run.settings.data
     mirror = [] if run.mirror is None else ["--mirror", run.mirror]
-    prepare = [] if str(folder) == name else [["rskip", "prepare", name, "--output", str(folder), *mirror]]
-    return [*prepare, train_command(run, precision=precision)]
+    prepare = ["rskip", "prepare", run.settings.data, "--output", str(data_folder(run.settings)), *mirror]
+    return [*([prepare] if _corpus(run.settings) else []), train_command(run, precision=precision)]
 
 
 def train_command(run: Run[LanguageModelingSettings], *, precision: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -58,36 +59,35 @@ def read_curve(path: Path, *, finished: bool = False) -> list[CurvePoint]:
     return read_points(path, CurvePoint, finished=finished)
 
 
-class TrainingBatches:
+def training_batches(
+    tokens: Tensor, *, batch_size: int, context: int, seed: int, device: torch.device, ranks: Ranks
+) -> Callable[[int], tuple[Tensor, Tensor, int]]:
     """Draws sequences of the training text at random offsets, which may overlap.
 
-    `batch(iteration)` is a pure function of seed and iteration, so a resumed training needs no other state. It is the
+    The batch of an iteration depends only on seed and iteration, so a resumed training needs no other state. It is the
     same on every device and for any number of ranks.
 
     :param tokens: the text, which is moved to `device` once. Shape: (N,).
     :param batch_size: sequences per batch, over all ranks.
+    :returns: a function of the iteration: inputs and targets (B, T) of this rank's part of the batch, and the number
+        of tokens of all ranks.
     :raises ValueError: the text is too short.
     """
+    if len(tokens) <= context:
+        raise ValueError(
+            f"the training text has {len(tokens):,} tokens: expected more than the context, {context:,}; "
+            "give a longer text or a smaller context"
+        )
+    text, window = tokens.to(device), torch.arange(context + 1, device=device)
 
-    def __init__(
-        self, tokens: Tensor, *, batch_size: int, context: int, seed: int, device: torch.device, ranks: Ranks
-    ) -> None:
-        if len(tokens) <= context:
-            raise ValueError(
-                f"the training text has {len(tokens):,} tokens: expected more than the context, {context:,}; "
-                "give a longer text or a smaller context"
-            )
-        self._tokens = tokens.to(device)
-        self._offsets, self._batch_size, self._seed, self._ranks = len(tokens) - context, batch_size, seed, ranks
-        self._window = torch.arange(context + 1, device=device)
+    def batch(iteration: int) -> tuple[Tensor, Tensor, int]:
+        generator = torch.Generator().manual_seed(iteration_seed(seed, iteration))
+        offsets = torch.randint(len(text) - context, (batch_size,), generator=generator)
+        own = offsets[ranks.rank :: ranks.count].to(device)
+        sequences = text[own[:, None] + window]
+        return sequences[:, :-1], sequences[:, 1:], batch_size * context
 
-    def batch(self, iteration: int) -> tuple[Tensor, Tensor, int]:
-        """Inputs and targets (B, T) of this rank's part of the batch, and the number of tokens of all ranks."""
-        generator = torch.Generator().manual_seed(iteration_seed(self._seed, iteration))
-        offsets = torch.randint(self._offsets, (self._batch_size,), generator=generator)
-        own = offsets[self._ranks.rank :: self._ranks.count].to(self._window.device)
-        sequences = self._tokens[own[:, None] + self._window]
-        return sequences[:, :-1], sequences[:, 1:], self._batch_size * (len(self._window) - 1)
+    return batch
 
 
 def train(
@@ -106,20 +106,18 @@ def train(
     :param observer: probes the training without changing its result.
     """
 
-    def build(files: TrainingFolder, place: torch.device, ranks: Ranks) -> TrainingRun[CurvePoint]:
-        return text_training(settings, data, files=files, seed=seed, device=place, ranks=ranks, observer=observer)
-
+    build = partial(text_training, settings, data, seed=seed, observer=observer)
     return training.train(build, settings, folder=folder, apart=data.path, seed=seed, device=device, tracker=tracker)
 
 
 def text_training(
     settings: TrainingSettings,
     data: TextData,
-    *,
     files: TrainingFolder,
-    seed: int,
     device: torch.device,
     ranks: Ranks,
+    *,
+    seed: int,
     observer: Observer | None = None,
 ) -> TrainingRun[CurvePoint]:
     """The training run of a model, at its start.
@@ -129,7 +127,7 @@ def text_training(
     if settings.batch_size < ranks.count:
         raise ValueError(f"batch_size is {settings.batch_size}: expected at least one sequence for each process")
     context, unit = settings.context, data.tokens.unit
-    batches = TrainingBatches(
+    batch = training_batches(
         data.splits["train"], batch_size=settings.batch_size, context=context, seed=seed, device=device, ranks=ranks
     )
     torch.manual_seed(seed)
@@ -173,16 +171,14 @@ def text_training(
         ),
         iterations=settings.iterations,
         measures=1,
-        batch=batches.batch,
+        batch=batch,
         losses=losses,
         learning_rate=partial(learning_rate, settings),
         point_due=lambda iteration: iteration % settings.evaluate_every == 0,
         point_type=CurvePoint,
         point=point,
         line=line,
-        finish=lambda weights: write_language_model(
-            files.path, config, weights, tokens=data.tokens, corpus=data.name
-        ),
+        finish=lambda last: write_language_model(files.path, config, last, tokens=data.tokens, corpus=data.name),
         data={"text_sha256": data.described["files_sha256"]},
         config={"task": TASK, "model": config, "corpus": data.name},
         about={"text": data.described},

@@ -30,12 +30,12 @@ from rskip.language_modeling.evaluation import token_losses
 from rskip.language_modeling.model_file import load_language_model, model_config
 from rskip.language_modeling.settings import TrainingSettings, learning_rate
 from rskip.language_modeling.training import (
-    TrainingBatches,
     TrainingRun,
     iteration_seed,
     parameter_groups,
     read_curve,
     train,
+    training_batches,
 )
 from rskip.machine.ranks import Ranks
 from rskip.tasks.training import Diverged, Interrupted
@@ -70,17 +70,17 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 def test_batches_are_sequences_at_offsets_that_seed_and_iteration_determine() -> None:
     tokens, cpu = torch.arange(100), torch.device("cpu")
 
-    def batches(seed: int, ranks: Ranks) -> TrainingBatches:
-        return TrainingBatches(tokens, batch_size=5, context=8, seed=seed, device=cpu, ranks=ranks)
+    def batches(seed: int, ranks: Ranks) -> Callable[[int], tuple[torch.Tensor, torch.Tensor, int]]:
+        return training_batches(tokens, batch_size=5, context=8, seed=seed, device=cpu, ranks=ranks)
 
     one = batches(1, Ranks())
-    inputs, targets, count = one.batch(3)
+    inputs, targets, count = one(3)
     assert inputs.shape == targets.shape == (5, 8) and count == 40 and torch.equal(targets, inputs + 1)
     assert torch.equal(inputs, inputs[:, :1] + torch.arange(8))
-    parts = [batches(1, Ranks(rank, 2)).batch(3)[0] for rank in (0, 1)]
+    parts = [batches(1, Ranks(rank, 2))(3)[0] for rank in (0, 1)]
     assert torch.equal(parts[0], inputs[::2]) and torch.equal(parts[1], inputs[1::2])
-    assert not torch.equal(one.batch(4)[0], inputs) and not torch.equal(batches(2, Ranks()).batch(3)[0], inputs)
-    first = torch.cat([one.batch(number)[0][:, 0] for number in range(400)])
+    assert not torch.equal(one(4)[0], inputs) and not torch.equal(batches(2, Ranks())(3)[0], inputs)
+    first = torch.cat([one(number)[0][:, 0] for number in range(400)])
     assert set(first.tolist()) == set(range(92))  # the last sequence ends with the text's last token
     seeds = {iteration_seed(seed, number, rank) for seed in range(8) for number in range(300) for rank in range(3)}
     assert len(seeds) == 8 * 300 * 3 and all(0 <= seed < 2**63 for seed in seeds)
@@ -285,8 +285,8 @@ def test_every_family_takes_a_step(family: Any, prepared: Path) -> None:
     settings = TrainingSettings(connection=spec, layers=2, heads=2, features=16, context=8, batch_size=4)
     data, cpu = load_data(prepared), torch.device("cpu")
     model = untrained_language_model(model_config(settings, len(data.tokens.dictionary)))
-    batches = TrainingBatches(data.splits["train"], batch_size=4, context=8, seed=1, device=cpu, ranks=Ranks())
-    inputs, targets, _ = batches.batch(0)
+    batch = training_batches(data.splits["train"], batch_size=4, context=8, seed=1, device=cpu, ranks=Ranks())
+    inputs, targets, _ = batch(0)
     loss = torch.nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
     loss.backward()
     assert loss.isfinite() and all(each.grad is None or each.grad.isfinite().all() for each in model.parameters())
