@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rskip import captioning
 from rskip.records import Record
 from rskip.tasks import Column, Task, Work
 from rskip.tasks.fairseq.recipe import VALID_LOSS, architecture_changes, dataset
@@ -15,14 +16,12 @@ if TYPE_CHECKING:
 
 def _work() -> Work[CaptioningSettings]:
     from rskip.captioning import publishing, scoring, training
-    from rskip.captioning.captioner import Captioner
     from rskip.captioning.recipe import CaptioningSettings
 
     return Work(
         settings=CaptioningSettings,
         train=training.train,
         score=scoring.score,
-        load=Captioner.from_pretrained,
         scored_file=training.scored_file,
         check=training.check,
         commands=training.commands,
@@ -50,6 +49,7 @@ TASK = Task(
         Column("spice", "SPICE"),
         *(Column(f"bleu{size}", f"BLEU-{size}", shown=False) for size in (1, 2, 3)),
     ),
+    load=lambda folder, **options: captioning.Captioner.from_pretrained(folder, **options),
     work=_work,
     dataset=dataset,
     ranked_by=VALID_LOSS,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from rskip import language_modeling
 from rskip.language_modeling.settings import LanguageModelingSettings, read_settings
 from rskip.tasks import Column, Task, Work
 
 
 def _work() -> Work[LanguageModelingSettings]:
     from rskip.language_modeling import run
-    from rskip.language_modeling.generator import TextGenerator
     from rskip.language_modeling.subject import subject
 
     return Work(
@@ -16,7 +16,6 @@ def _work() -> Work[LanguageModelingSettings]:
         read_settings=read_settings,
         train=run.train,
         score=run.score,
-        load=TextGenerator.from_pretrained,
         scored_file=run.scored_file,
         check=run.check,
         commands=run.commands,
@@ -36,6 +35,7 @@ TASK = Task(
         Column("bits_per_character", "bits per character"),
         Column("perplexity", "perplexity", shown=False),
     ),
+    load=lambda folder, **options: language_modeling.TextGenerator.from_pretrained(folder, **options),
     work=_work,
     dataset=lambda config: str(config["data"]),
     probed=True,

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rskip.checkpoint import untrained_language_model
-from rskip.checkpoint.config_file import WEIGHTS
 from rskip.language_modeling.data import TextData
 from rskip.language_modeling.evaluation import token_losses
 from rskip.language_modeling.model_file import TASK, model_config, write_language_model
@@ -182,7 +181,6 @@ def text_training(
         data={"text_sha256": data.described["files_sha256"]},
         config={"task": TASK, "model": config, "corpus": data.name},
         about={"text": data.described},
-        model_file=files.path / WEIGHTS,
         name=f"{settings.layers} layers, {settings.features} features, {settings.connection}, {data.name}",
         evaluated_on="validation",
         observer=observer,

@@ -88,7 +88,7 @@ class Run(Generic[SettingsT]):
         :raises CommandFailed: the command failed.
         """
         precision = self.begin_session(stage=stage, asked=asked)
-        words, notes = command(precision), NewNotes(self.folder.train_log)
+        words, notes = command(precision), EpochLines(self.folder.train_log, notes_of)
 
         def on_poll() -> None:
             notes()
@@ -202,28 +202,17 @@ class RunFolder:
         return f"move {self.path} away and run again"
 
 
-class NewNotes:
-    """Prints the lines that a log gets from now on and that begin with `note: `, once each."""
-
-    def __init__(self, log: Path) -> None:
-        self._log, self._read = log, log.stat().st_size
-
-    def __call__(self) -> None:
-        with self._log.open("rb") as file:
-            file.seek(self._read)
-            text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        self._read += len(whole)
-        for line in whole.decode(errors="replace").splitlines():
-            if line.startswith("note: "):
-                print(line, flush=True)
+def notes_of(log: Path) -> list[str]:
+    """The complete lines of a log that begin with `note: `."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    return [line[:-1] for line in lines if line.startswith("note: ") and line.endswith("\n")]
 
 
 class EpochLines:
-    """Returns a function that prints one line per epoch that ended since its last call.
+    """A function that prints the lines that came since its last call, such as one per epoch that ended.
 
     :param file: a file that the training writes, such as its log.
-    :param lines: reads the file and returns one line per finished epoch.
+    :param lines: reads the file and returns all lines to print.
     """
 
     def __init__(self, file: Path, lines: Callable[[Path], Sequence[str]]) -> None:

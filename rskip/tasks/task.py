@@ -4,8 +4,8 @@
                                    export -> registry -> load
 
 `rskip run`, `rskip report`, `rskip zoo` and `rskip.load` don't depend on a task's name: they look it up. A `Task` says
-what tables and model cards need. Its `Work`, which may import PyTorch, trains, scores and loads. CONTRIBUTING.md shows
-a task of your own.
+what tables and model cards need, and loads models. Its `Work`, which may import PyTorch, has the settings, trains and
+scores. CONTRIBUTING.md shows a task of your own.
 """
 
 from __future__ import annotations
@@ -93,14 +93,13 @@ def _unexamined(*_: Any, **__: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Work(Generic[SettingsT]):
-    """What a task does. Only the first four are required; `run` is always a `rskip.tasks.run.Run`.
+    """What a task does. Only the first three are required; `run` is always a `rskip.tasks.run.Run`.
 
     :param settings: the type of a recipe's settings.
     :param train: `train(run)` trains to the end, in the folder that the caller has locked, or resumes an earlier
         session. It raises `TrainingDiverged`, or `CommandFailed` if the training failed otherwise.
     :param score: `score(run)` scores the final model. Finished work is not repeated. After a diverged training, whose
         final model is missing, the outcome has no metrics.
-    :param load: `load(folder, precision=, device=)` loads the model of a published folder.
     :param scored_file: the final model of a run.
     :param read_settings: reads a recipe's settings; None: `convert` to the type.
     :param config: the config of written settings, if it is not that of the settings that they make.
@@ -123,7 +122,6 @@ class Work(Generic[SettingsT]):
     settings: type[SettingsT]
     train: Callable[[Run[SettingsT]], None]
     score: Callable[[Run[SettingsT]], Outcome]
-    load: Callable[..., Any]
     scored_file: Callable[[Run[SettingsT]], Path] = lambda run: run.folder.path / "model.safetensors"
     read_settings: Callable[[Mapping[str, Any]], SettingsT] | None = None
     config: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
@@ -145,6 +143,7 @@ class Task(Generic[SettingsT]):
 
     :param name: its name in recipes, records, checkpoints.json and `rskip zoo list --task`.
     :param columns: its metrics, the main one first.
+    :param load: `load(folder, precision=, device=)` loads the model of a published folder.
     :param work: makes its `Work`. It is called on first use, and may import PyTorch.
     :param dataset: the name of the dataset of a run record's scores, which is the heading of its table, from the
         record's config; None: its setting `dataset`, or the task's name.
@@ -159,6 +158,7 @@ class Task(Generic[SettingsT]):
 
     name: str
     columns: tuple[Column, ...]
+    load: Callable[..., Any]
     work: Callable[[], Work[SettingsT]]
     dataset: Callable[[Mapping[str, Any]], str] | None = None
     ranked_by: Column | None = None

@@ -78,15 +78,13 @@ class Interrupted(Exception):
 
 
 class Observer(Protocol):
-    """Probes a training before every iteration. It must not change the training or draw random numbers."""
+    """Probes a training before every iteration, in all processes, without changing it or drawing random numbers."""
 
     def __call__(self, iteration: int, model: nn.Module, loss_of: Callable[[nn.Module], Tensor], *, count: int) -> None:
-        """Probes the training. All processes call it.
+        """:param iteration: number of the next iteration, from 1.
 
-        :param iteration: number of the next iteration, from 1.
         :param model: copy it before a forward pass, which changes its running statistics.
-        :param loss_of: returns a copy's summed loss over this process's part of the batch, of `count` images
-            or tokens.
+        :param loss_of: a copy's summed loss over this process's part of the batch, of `count` images or tokens.
         """
 
 
@@ -227,7 +225,7 @@ def train(
     :param device: "cpu", "cuda" or "cuda:1"; None: a GPU if available.
     :param tracker: what also gets the curve: TensorBoard or Weights & Biases (offline unless WANDB_MODE says
         otherwise).
-    :returns: the finished run, with `model_file`, `points`, `iteration`, `seconds` and `name`.
+    :returns: the finished run, with `points`, `iteration`, `seconds` and `name`.
     :raises Interrupted: SIGTERM or SIGINT stopped the training, which was saved.
     :raises Diverged: the loss or a weight is not finite. Earlier checkpoints stay.
     :raises ValueError: an argument is wrong, the checkpoint has other settings, or the folder is in use.
@@ -308,7 +306,6 @@ class TrainingRun(Generic[Point]):
     :param config: the content of the finished model's config.json.
     :param about: additional content of run.json.
     :param notes: lines for the terminal before the first iteration.
-    :param model_file: the file of the last iterate.
     :param name: name of the model and its data, such as `PreAct-ResNet-20, 2rskip+ln, cifar10`.
     :param evaluated_on: the data of the curve's evaluations: "test" or "validation".
 
@@ -336,7 +333,6 @@ class TrainingRun(Generic[Point]):
     data: dict[str, Any]
     config: dict[str, Any]
     about: dict[str, Any]
-    model_file: Path
     name: str
     evaluated_on: str
     observer: Observer | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rskip import translation
 from rskip.records import Record
 from rskip.tasks import Column, Task, Work
 from rskip.tasks.fairseq.recipe import VALID_LOSS, architecture_changes, dataset
@@ -23,14 +24,12 @@ _SENTENCES = {  # for a model's example, by source language
 def _work() -> Work[TranslationSettings]:
     from rskip.translation import publishing, recipe, scoring, training
     from rskip.translation.subject import subject
-    from rskip.translation.translator import Translator
 
     return Work(
         settings=recipe.TranslationSettings,
         config=recipe.variant_config,
         train=training.train,
         score=scoring.score,
-        load=Translator.from_pretrained,
         scored_file=training.scored_file,
         check=training.check,
         commands=training.commands,
@@ -73,6 +72,7 @@ TASK = Task(
         for each in sorted(METRICS, key=lambda each: each.signature is None)  # simple counts come last
         if each.heading is not None
     ),
+    load=lambda folder, **options: translation.Translator.from_pretrained(folder, **options),
     work=_work,
     dataset=dataset,
     ranked_by=VALID_LOSS,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rskip import vision
 from rskip.tasks import Column, Task, Work
 from rskip.vision.settings import VisionSettings, check_gpus, images_name, read_settings
 
 
 def _work() -> Work[VisionSettings]:
     from rskip.vision import publishing, run
-    from rskip.vision.classifier import Classifier
     from rskip.vision.subject import subject
 
     def check(runs: Any) -> None:
@@ -25,7 +25,6 @@ def _work() -> Work[VisionSettings]:
         read_settings=read_settings,
         train=run.train,
         score=run.score,
-        load=lambda folder, **options: Classifier.from_pretrained(folder / "model.safetensors", **options),
         scored_file=run.scored_file,
         check=check,
         commands=run.commands,
@@ -50,6 +49,7 @@ TASK = Task(
         Column("accuracy", "accuracy, %"),
         Column("top5_error", "top-5 error, %", shown=False),
     ),
+    load=lambda folder, **options: vision.Classifier.from_pretrained(folder / "model.safetensors", **options),
     work=_work,
     dataset=_dataset,
     probed=True,

@@ -224,7 +224,6 @@ def image_training(
         data={} if own is None else {"images_sha256": str(own.description.sha256), "size": own.description.size},
         config=published,
         about={"iterations": iterations, **about},
-        model_file=files.path / "model.pt",
         name=f"{model_name(config)}, {dataset}",
         evaluated_on=evaluated_on,
         observer=observer,

@@ -100,7 +100,7 @@ def load_folder(
         task = _task(checkpoint.read_checkpoint(folder).config["task"], source=str(folder))
         if task.reads_checkpoints:
             precision, device = _checked(task, str(folder), device, dtype)
-            return task.work().load(folder, precision=precision, device=device)
+            return task.load(folder, precision=precision, device=device)
         if task.name == "translation":
             raise FileNotFoundError(
                 f"{folder} is a translation model's checkpoint: convert it with `rskip import fairseq --checkpoint "
@@ -115,7 +115,7 @@ def load_folder(
         _check_translates(task.name, languages, source=str(folder))
         return _translator(folder, device, dtype, languages)
     precision, device = _checked(task, str(folder), device, dtype)
-    return task.work().load(folder, precision=precision, device=device)
+    return task.load(folder, precision=precision, device=device)
 
 
 def _why_no_model(path: Path) -> str:
@@ -144,7 +144,7 @@ def load_entry(
     """
     task = _task(entry.task, source=entry.name)
     precision, device = _checked(task, entry.name, device, dtype)
-    return task.work().load(model_folder(entry, root=root), precision=precision, device=device)
+    return task.load(model_folder(entry, root=root), precision=precision, device=device)
 
 
 def _translator(

@@ -196,8 +196,8 @@ def test_a_task_of_ones_own_offers_its_models(monkeypatch, tmp_path):
         return own_subject(Own())
 
     monkeypatch.setattr("rskip.tasks.task._tasks", tasks())
-    work = Work(settings=None, train=None, score=None, load=None, subject=subject)
-    register_task(Task(name="points", columns=(), work=lambda: work))
+    work = Work(settings=None, train=None, score=None, subject=subject)
+    register_task(Task(name="points", columns=(), load=None, work=lambda: work))
     (tmp_path / "a.points").touch()
     assert {row["model"] for row in ratios(["2xskip"], task="points", examples=5).rows} == {"own"}
     found = ratios([tmp_path / "a.points"], examples=5, batch_size=2)

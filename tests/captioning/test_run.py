@@ -331,6 +331,6 @@ def test_the_real_programs_train_in_two_stages_and_their_model_captions(project,
     ]
     assert all(point["valid_cider"] >= 0 for point in record.curve)
     (folder,) = (project / "checkpoints/mine").iterdir()
-    captioner = find_task("captioning").work().load(folder, precision="float32", device=torch.device("cpu"))
+    captioner = find_task("captioning").load(folder, precision="float32", device=torch.device("cpu"))
     store = FeatureStore(project / "data-bin/flickr8k-drawn")
     assert set(captioner(store["e.jpg"]).split()) <= {"a", "dog", "0", "1", "runs", "to", "b", "c"}

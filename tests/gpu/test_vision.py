@@ -37,7 +37,7 @@ def in_float32(gpu, monkeypatch: pytest.MonkeyPatch) -> None:
 def end_of(folder: Path, device: str, observer: Any = None, **changes: Any) -> dict[str, torch.Tensor]:
     settings = TrainingSettings(**{**SETTINGS, **changes})
     result = train(settings, folder=folder, seed=3, device=device, observer=observer)
-    return torch.load(result.model_file, weights_only=True)["model"]
+    return torch.load(result.files.path / "model.pt", weights_only=True)["model"]
 
 
 def assert_near(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], tolerance: float) -> None:

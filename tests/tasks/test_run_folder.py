@@ -12,11 +12,11 @@ from rskip.settings.errors import SettingError
 from rskip.tasks.run import (
     SESSION,
     EpochLines,
-    NewNotes,
     Run,
     RunFolder,
     earlier_environments,
     epoch_line,
+    notes_of,
     precision_here,
     trained_in,
 )
@@ -121,7 +121,7 @@ def test_epochs_are_printed_once_as_they_end(tmp_path: Path, capsys: pytest.Capt
 def test_the_notes_of_a_log_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "train.log"
     log.write_text("note: of an earlier session\n")
-    notes = NewNotes(log)
+    notes = EpochLines(log, notes_of)
     for text, printed in (("a\nnote: b", ""), (" c\nnote: d\n", "note: b c\nnote: d\n"), ("", ""), ("e\n", "")):
         with log.open("a") as file:
             file.write(text)

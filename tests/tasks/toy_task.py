@@ -123,7 +123,6 @@ def work() -> Work[LineSettings]:
         settings=LineSettings,
         train=train,
         score=score,
-        load=load,
         scored_file=scored_file,
         check=check,
         commands=commands,
@@ -139,6 +138,7 @@ def work() -> Work[LineSettings]:
 TASK = Task(
     name="line",
     columns=(Column("distance", "distance"), Column("slope", "slope"), Column("steps", "steps", shown=False)),
+    load=load,
     work=work,
     dataset=lambda config: "points",
     measures={"distance": "distance"},

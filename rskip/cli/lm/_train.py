@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from rskip.checkpoint.config_file import WEIGHTS
 from rskip.cli._options import given_options
 from rskip.cli._training import changes_of_set, probe_of
 from rskip.files.folder_lock import FolderLock
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         last, unit = result.points[-1], data.tokens.unit
         generation = suggested_command("rskip", "generate", "--model", str(args.output))
         print(
-            f"{result.model_file}: {result.name}: validation loss {last.valid_loss:.4f} nats per {unit} after "
+            f"{args.output / WEIGHTS}: {result.name}: validation loss {last.valid_loss:.4f} nats per {unit} after "
             f"{result.iteration:,} iterations ({result.seconds / 60:,.1f} min)\n"
             f"generate text: {generation}"
         )

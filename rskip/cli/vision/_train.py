@@ -74,8 +74,8 @@ def run(args: argparse.Namespace) -> int:
         given = [] if data is None else ["--data", str(data)]
         evaluation = suggested_command("rskip", "vision", "evaluate", str(args.output), *given)
         print(
-            f"{result.model_file}: {result.name}: {result.evaluated_on} error {result.points[-1].test_error:.2f} % in "
-            f"{settings.precision} after {result.iteration:,} iterations ({result.seconds / 60:,.1f} min)\n"
+            f"{args.output}/model.pt: {result.name}: {result.evaluated_on} error {result.points[-1].test_error:.2f} % "
+            f"in {settings.precision} after {result.iteration:,} iterations ({result.seconds / 60:,.1f} min)\n"
             f"error per class: {evaluation}"
         )
     return 0
