@@ -26,7 +26,6 @@ from rskip.language_modeling.training import CurvePoint, read_curve
 from rskip.machine.device import set_gpu_arithmetic
 from rskip.machine.terminal import duration
 from rskip.records import Record
-from rskip.settings.errors import SettingError
 from rskip.tasks import ModelDescription, Outcome
 from rskip.tasks.process import launched
 from rskip.tasks.run import EpochLines, Run, once, precision_here
@@ -63,14 +62,6 @@ def _corpus(settings: LanguageModelingSettings) -> TextCorpus | None:
     """The corpus of a run; None: its data are a prepared folder."""
     prepared = settings.data not in TEXT_CORPORA and Path(settings.data).exists()
     return None if prepared else find_text_corpus(settings.data)
-
-
-def check(runs: Sequence[Run[LanguageModelingSettings]]) -> None:
-    """:raises SettingError: there are more GPUs than sequences in a batch."""
-    for run in runs:
-        if run.gpus > (size := run.settings.train.batch_size):
-            expected = f"at least one sequence for each of {run.gpus} GPUs"
-            raise SettingError("train.batch_size", f"is {size}", expected=expected)
 
 
 def train(run: Run[LanguageModelingSettings]) -> None:

@@ -17,7 +17,6 @@ def _work() -> Work[LanguageModelingSettings]:
         train=run.train,
         score=run.score,
         scored_file=run.scored_file,
-        check=run.check,
         commands=run.commands,
         sample_outputs=run.sample_outputs,
         artifacts=run.artifacts,
