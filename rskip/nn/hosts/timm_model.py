@@ -1,4 +1,7 @@
-"""timm's intermediate features of an adapted ViT: each is the stack's output if it ended after that block."""
+"""What timm asks of an adapted model: its parameters without weight decay, and intermediate features of a ViT.
+
+Each of the features is the stack's output if it ended after that block.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,18 @@ from torch import Tensor, nn
 
 from rskip.connections import StackConnection, State
 from rskip.nn.adapted import AdaptedBlock
+from rskip.nn.residuals import no_weight_decay
 from rskip.settings.errors import SettingError
 
 
 def finish(model: nn.Module) -> None:
-    """Makes `forward_intermediates` return one tensor per block, also if the state is several tensors."""
+    """Makes `no_weight_decay` name the connections' parameters too, and `forward_intermediates` return one tensor per block.
+
+    timm's optimizers call `no_weight_decay` of any model. The names are those of now, so that the model has no cycle.
+    """
+    of_library = getattr(model, "no_weight_decay", set)
+    if callable(of_library):
+        model.__dict__["no_weight_decay"] = partial(set, no_weight_decay(model).union(of_library()))
     for module in model.modules():
         if hasattr(module, "forward_intermediates") and any(map(_joins_several, module.modules())):
             module.__dict__["forward_intermediates"] = partial(_forward_intermediates, module)

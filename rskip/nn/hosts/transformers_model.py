@@ -1,4 +1,4 @@
-"""The class of an adapted Hugging Face model, with its saving and loading."""
+"""The class of an adapted Hugging Face model, with its saving and loading, and its weight decay in the Trainer."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -19,7 +22,7 @@ from rskip.connections.linear import LinearMap
 from rskip.connections.norms import Normalisation
 from rskip.nn.adapted import AdaptedBlock
 from rskip.nn.branch_gain import settle
-from rskip.nn.residuals import Residual
+from rskip.nn.residuals import Residual, no_weight_decay
 from rskip.settings.errors import SettingError
 
 SPEC = "rskip_connection"  # in a model's config
@@ -118,7 +121,44 @@ def adapted_model_class(kind: type) -> type:
     """The class of an adapted model. It keeps the library's name, which is written into configs and looked up."""
     if issubclass(kind, AdaptedModel):
         return kind
+    if "transformers.trainer" in sys.modules:
+        _leave_out_of_decay(sys.modules["transformers.trainer"])
+    elif _AtTrainersImport not in sys.meta_path:
+        sys.meta_path.insert(0, _AtTrainersImport)
     return type(kind.__name__, (AdaptedModel, kind), {"__module__": kind.__module__})
+
+
+class _AtTrainersImport:
+    """Changes the Trainer when it is imported, since an adapted model may do without it, and its import takes long."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name != "transformers.trainer":
+            return None
+        sys.meta_path.remove(cls)
+        spec = find_spec(name)
+        assert spec is not None and spec.loader is not None
+        run = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            run(module)
+            _leave_out_of_decay(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+@cache
+def _leave_out_of_decay(trainer: ModuleType) -> None:
+    """Makes the Trainer give no weight decay to what `no_weight_decay` names. It goes by names, and asks no model."""
+    names_of_library = trainer.Trainer.get_decay_parameter_names
+
+    @wraps(names_of_library)
+    def get_decay_parameter_names(self: Any, model: nn.Module) -> list[str]:
+        left_out = no_weight_decay(model)
+        return [name for name in names_of_library(self, model) if name not in left_out]
+
+    trainer.Trainer.get_decay_parameter_names = get_decay_parameter_names
 
 
 def check_model(model: nn.Module, spec: str) -> None:
