@@ -287,3 +287,11 @@ def test_a_block_that_is_used_twice_is_told():
     model.blocks[2] = model.blocks[0]
     with pytest.raises(SettingError, match="runs one block several times, blocks.0"):
         adapt(model, "2rskip+ln")
+
+
+def test_new_modules_have_the_mode_of_their_block():
+    model = built(Plain)
+    model.blocks[1].eval()
+    adapt(model, "2rskip+ln")
+    assert [each.training for each in model.blocks[0].residuals.modules()] == [True] * 6
+    assert not any(each.training for each in model.blocks[1].modules()) and model.training

@@ -18,7 +18,7 @@ from rskip.settings.errors import SettingError
 
 
 def finish(model: nn.Module) -> None:
-    """Makes `no_weight_decay` name the connections' parameters too, and `forward_intermediates` return one tensor per block.
+    """Makes `no_weight_decay` name the connections' parameters too, and `forward_intermediates` return tensors.
 
     timm's optimizers call `no_weight_decay` of any model. The names are those of now, so that the model has no cycle.
     """
