@@ -69,8 +69,10 @@ def _own(model: nn.Module, inputs: Any, name: str | None) -> str:
     before, adapted = _state(copy.deepcopy(model), inputs), _adapted(model, inputs, name)
     outputs, gradients = _state(adapted, inputs)
     if not _same(before[0], outputs):
-        again = _same(before[0], _state(copy.deepcopy(model), inputs)[0])
-        return f"{name}: outputs differ" if again else "the model itself is not deterministic"
+        if not _same(before[0], _state(copy.deepcopy(model), inputs)[0]):
+            return "the model itself is not deterministic"
+        apart = max(float((a - b).abs().max()) for a, b in zip(before[0], outputs, strict=True))
+        return f"{name}: outputs differ by {apart:.1g}"
     return f"{name}: {'equal' if _same(before[1], gradients) else 'gradients differ'}"
 
 
@@ -198,16 +200,26 @@ def page(args: argparse.Namespace) -> None:
         print("|---" * (3 + len(SPECS)) + "|")
         for row in each:
             stacks = "; ".join(row.get("stacks", ""))
-            print("|", " | ".join(map(_cell, (row["name"], stacks, row[OWN], *(row[spec] for spec in SPECS)))), "|")
+            results = ["same" if row[spec] == row[OWN] else row[spec] for spec in SPECS]
+            print("|", " | ".join(map(_cell, (row["name"], stacks, row[OWN], *results))), "|")
     print("\n## Not built\n\n| library | architecture | reason |\n|---|---|---|")
     for row in rows:
         if "reason" in row:
             print(f"| {row['library']} {row['version']} | {row['name']} | {_cell(row['reason'])} |")
 
 
-HEAD = """# Architectures that adapt takes
+HEAD = f"""# Architectures that adapt changes
 
-`benchmarks/adapt_coverage.py` writes this page.
+`benchmarks/adapt_coverage.py` writes this page. It builds each architecture of the installed libraries small, with
+random weights, and adapts copies of it. [How to adapt a model](adapt.md) describes the call.
+
+- **{OWN}**: the connection that adapt found in the model. `equal`: a copy that is adapted to this connection has the
+  model's outputs in evaluation and its gradients in training, bit by bit. Where the connection has no name, adapt
+  itself has compared the library's sums.
+- **{", ".join(f"`{spec}`" for spec in SPECS)}**: `trains` if three steps of AdamW change a finite loss, and each new
+  parameter gets a gradient.
+- `refused` is adapt's message. The model is then unchanged.
+- **stacks**: the blocks that adapt found, with the branch of each residual addition.
 """
 
 

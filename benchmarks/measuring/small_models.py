@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
 import itertools
@@ -73,9 +74,10 @@ def _small(name: str, value: Any, layers: int, preset: str) -> Any:
     return None
 
 
-def _reduced(kind: Any, preset: str, given: Any = None, **changed: Any) -> Any:
+def _reduced(kind: Any, preset: str, given: Any = None) -> Any:
     """A small configuration of this class, or of its object `given`. `preset` says which fields are reduced."""
     default = vars(kind() if given is None else given)
+    changed = {**FIELDS.get(kind.model_type, {})}
     fields = inspect.signature(kind.__init__).parameters
     layers = default.get("num_hidden_layers") or default.get("num_layers") or 0
     for name, field in fields.items():
@@ -96,7 +98,15 @@ def _reduced(kind: Any, preset: str, given: Any = None, **changed: Any) -> Any:
 # Fields that the rules get wrong.
 BACKBONE: Row = {"model_type": "resnet", "embedding_size": 16, "hidden_sizes": [16, 16, 32, 32], "depths": [1, 1, 1, 1]}
 DETR: Row = {"use_timm_backbone": False, "backbone": None, "backbone_config": BACKBONE | {"out_features": ["stage4"]}}
+
+
+def _rope(*sections: int) -> Row:
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": sections}}
+
+
 FIELDS: dict[str, Row] = {
+    **dict.fromkeys(("glm4v_text", "glm_image_text", "glm_ocr_text", "paddleocr_vl_text"), _rope(2, 3, 3)),
+    "glm4v_moe_text": _rope(1, 1, 2),
     "bamba": {"attn_layer_indices": [1]},
     "blenderbot": {"decoder_layers": 2},
     "conditional_detr": DETR,
@@ -104,7 +114,7 @@ FIELDS: dict[str, Row] = {
     "deepseek_v2": {"num_experts_per_tok": 2},
     "detr": DETR,
     "dory": {"n_input_layers": 1, "n_recurrent_layers": 1, "n_output_layers": 1},
-    "esm": {"vocab_size": 33},
+    "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
     "falcon_h1": {"mamba_d_ssm": 128},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]], "num_layers": 4},
     "granitemoehybrid": {"layer_types": ["mamba", "attention", "mamba"]},
@@ -115,10 +125,9 @@ FIELDS: dict[str, Row] = {
     "longcat_flash": {"qk_head_dim": 32},
     "mamba2": {"num_heads": 8},
     "ministral": {"head_dim": 16},
-    "muse_spark_audio": {"num_hidden_layers": 4},
     "nemotron": {"head_dim": 16, "num_key_value_heads": 2},
     "qwen4_exp_text": {
-        "indexer_n_heads": 4, "indexer_kv_heads": 2, "indexer_head_dim": 16, "indexer_budget": 8,
+        "indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 16, "indexer_budget": 8,
         "indexer_compress_ratio": 2,
     },
     "reformer": {"is_decoder": True, "axial_pos_embds": False},
@@ -222,17 +231,16 @@ def loss_of(model: nn.Module, inputs: Any) -> Tensor:
 
 
 def _checked(model: nn.Module, inputs: Any) -> nn.Module:
-    """The model with all parameters moved a little, so that zeros hide nothing, after it has run."""
+    """The model with all parameters moved a little, so that zeros hide nothing, after a copy of it has trained."""
     seed()
     for parameter in model.parameters():
         if parameter.is_floating_point():
             parameter.data = torch.nan_to_num(parameter.data, 0, 0, 0).clamp(-100, 100)
             parameter.data += 0.02 * torch.randn_like(parameter.data)
-    loss = loss_of(model.train(), inputs)
+    loss = loss_of(copy.deepcopy(model).train(), inputs)
     loss.backward()
     if not loss.isfinite():
         raise ValueError("outputs are not finite")
-    model.zero_grad()
     return model
 
 
@@ -247,7 +255,7 @@ def build_transformers(name: str) -> tuple[nn.Module, Any]:
     problems = []
     for preset in ("kinds", "plain", "heads", "wide"):
         try:
-            config = _reduced(transformers.CONFIG_MAPPING[name], preset, **FIELDS.get(name, {}))
+            config = _reduced(transformers.CONFIG_MAPPING[name], preset)
             if isinstance(kind.config_class, type) and not isinstance(config, kind.config_class):
                 config = config.get_text_config()
             with torch.device("meta"):
