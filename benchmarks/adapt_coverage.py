@@ -1,11 +1,14 @@
 """What `rskip.adapt` can do with every architecture of the installed libraries, on small models with random weights.
 
-    python benchmarks/adapt_coverage.py run LIBRARY RECORD.jsonl [--only NAME ...] [--jobs 2] [--limit 240] [--build]
-    python benchmarks/adapt_coverage.py page RECORD.jsonl ... > docs/adapt_coverage.md
+    python benchmarks/adapt_coverage.py [LIBRARY ...] [--only NAME ...] [--jobs 2] [--limit 240] [--build] [--page]
 
-LIBRARY is transformers, timm, torchvision or torch.nn. Each model runs in a process of its own, so that one that hangs
-or crashes costs only itself; --limit is its time in seconds. A name that the record has already is not run again.
---build only builds the models and runs them once.
+A library is transformers, timm, torchvision or torch.nn; by default all. Each model runs in a process of its own, so
+that one that hangs or crashes costs only itself; --limit is its time in seconds. What the record has already for the
+installed version is not measured again, except with --only. For another version, put it first in PYTHONPATH.
+--build only builds the models and runs them once, without recording it.
+
+Appends to study/results/benchmarks/adapt_coverage.jsonl, and then writes docs/adapt_coverage.md from it, as --page
+alone does.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import json
 import multiprocessing
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -32,6 +35,8 @@ import rskip
 from rskip.nn import adaptation
 from rskip.settings.errors import SettingError
 
+ROOT = Path(__file__).parents[1]
+RECORD = ROOT / "study" / "results" / "benchmarks" / "adapt_coverage.jsonl"
 OWN = "own connection"
 PRELOADED = {"transformers": "llama", "timm": "vision_transformer", "torchvision": "vit", "torch.nn": "Transformer"}
 SPECS = ("2rskip+ln", "mhc", "attnres")
@@ -141,18 +146,18 @@ def measure(library: str, name: str, build_only: bool) -> Row:
     return row | {"total": round(time.perf_counter() - begin, 1)}
 
 
-def _run_one(args: argparse.Namespace, name: str) -> None:
+def _run_one(args: argparse.Namespace, library: str, name: str) -> None:
     """Measures a model in a process of its own, and appends its row."""
     receiver, sender = multiprocessing.get_context("fork").Pipe(duplex=False)
 
     def work() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (8 << 30, 8 << 30))
-        sender.send(measure(args.library, name, args.build))
+        sender.send(measure(library, name, args.build))
 
     process = multiprocessing.get_context("fork").Process(target=work)
     process.start()
     sender.close()
-    row: Row = {"library": args.library, "name": name}
+    row: Row = {"library": library, "name": name}
     try:
         row = receiver.recv() if receiver.poll(args.limit) else row | {"reason": f"took over {args.limit} s"}
     except EOFError:
@@ -160,52 +165,63 @@ def _run_one(args: argparse.Namespace, name: str) -> None:
         row |= {"reason": f"the process ended with {process.exitcode}"}
     process.kill()
     process.join()
-    row["version"] = importlib.import_module(args.library.partition(".")[0]).__version__
-    with args.record.open("a") as record:
-        record.write(json.dumps(row) + "\n")
+    row["version"] = _version(library)
+    if not args.build:
+        with args.record.open("a") as record:
+            record.write(json.dumps(row) + "\n")
     print(name, *(row.get(key, "") for key in ("reason", OWN, *SPECS)), sep=" | ", flush=True)
 
 
-def run(args: argparse.Namespace) -> None:
+def _version(library: str) -> str:
+    return str(importlib.import_module(library.partition(".")[0]).__version__)
+
+
+def _read(record: Path) -> dict[tuple[str, str, str], Row]:
+    """The last row of each library, version and architecture."""
+    rows = map(json.loads, record.read_text().splitlines() if record.exists() else ())
+    return {(row["library"], row["version"], row["name"]): row for row in rows}
+
+
+def run(args: argparse.Namespace, library: str) -> None:
     """Measures all models of a library."""
     torch.set_num_threads(1)
-    if args.library == "transformers":
+    if library == "transformers":
         importlib.import_module("transformers").logging.set_verbosity_error()
-    measure(args.library, PRELOADED[args.library], args.build)  # the processes inherit what this imports
-    done = {json.loads(line)["name"] for line in args.record.open()} if args.record.exists() else set()
-    names = [name for name in args.only or names_of(args.library) if name not in done]
+    measure(library, PRELOADED[library], args.build)  # the processes inherit what this imports
+    done = _read(args.record)
+    left = (name for name in names_of(library) if (library, _version(library), name) not in done)
     with ThreadPoolExecutor(args.jobs) as pool:
-        list(pool.map(partial(_run_one, args), names))
+        list(pool.map(partial(_run_one, args, library), args.only or left))
 
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|") or "-"
 
 
-def page(args: argparse.Namespace) -> None:
-    """Prints the page."""
-    rows = [json.loads(line) for record in args.record for line in record.open()]
+def page(rows: Collection[Row]) -> Iterator[str]:
+    """The lines of the page."""
     built = [row for row in rows if "reason" not in row]
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in sorted(built, key=lambda row: (row["library"], row["version"], row["group"], row["name"])):
         groups.setdefault((f"{row['library']} {row['version']}", row["group"]), []).append(row)
-    print(HEAD)
-    print(f"| library | group | built | {OWN} | {' | '.join(SPECS)} |\n|---|---|" + "---:|" * (2 + len(SPECS)))
+    yield HEAD
+    yield f"| library | group | built | {OWN} | {' | '.join(SPECS)} |\n|---|---|" + "---:|" * (2 + len(SPECS))
     for (library, group), each in groups.items():
         counts = [sum("equal" in row[OWN] for row in each)]
         counts += [sum(row[spec] == "trains" for row in each) for spec in SPECS]
-        print(f"| {library} | {group} | {len(each)} | {' | '.join(map(str, counts))} |")
+        yield f"| {library} | {group} | {len(each)} | {' | '.join(map(str, counts))} |"
     for (library, group), each in groups.items():
-        print(f"\n## {library}: {group}\n\n| architecture | stacks | {OWN} | {' | '.join(SPECS)} |")
-        print("|---" * (3 + len(SPECS)) + "|")
+        yield f"\n## {library}: {group}\n\n| architecture | stacks | {OWN} | {' | '.join(SPECS)} |"
+        yield "|---" * (3 + len(SPECS)) + "|"
         for row in each:
             stacks = "; ".join(row.get("stacks", ""))
             results = ["same" if row[spec] == row[OWN] else row[spec] for spec in SPECS]
-            print("|", " | ".join(map(_cell, (row["name"], stacks, row[OWN], *results))), "|")
-    print("\n## Not built\n\n| library | architecture | reason |\n|---|---|---|")
+            cells = " | ".join(map(_cell, (row["name"], stacks, row[OWN], *results)))
+            yield f"| {cells} |"
+    yield "\n## Not built\n\n| library | architecture | reason |\n|---|---|---|"
     for row in rows:
         if "reason" in row:
-            print(f"| {row['library']} {row['version']} | {row['name']} | {_cell(row['reason'])} |")
+            yield f"| {row['library']} {row['version']} | {row['name']} | {_cell(row['reason'])} |"
 
 
 HEAD = f"""# Architectures that adapt changes
@@ -225,20 +241,18 @@ random weights, and adapts copies of it. [How to adapt a model](adapt.md) descri
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(required=True)
-    runs = commands.add_parser("run")
-    runs.add_argument("library", choices=BUILDERS)
-    runs.add_argument("record", type=Path)
-    runs.add_argument("--only", nargs="*")
-    runs.add_argument("--jobs", type=int, default=2)
-    runs.add_argument("--limit", type=int, default=240)
-    runs.add_argument("--build", action="store_true")
-    runs.set_defaults(work=run)
-    pages = commands.add_parser("page")
-    pages.add_argument("record", type=Path, nargs="+")
-    pages.set_defaults(work=page)
+    parser.add_argument("libraries", nargs="*", metavar="LIBRARY", help=", ".join(BUILDERS))
+    parser.add_argument("--only", nargs="*", metavar="NAME")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--limit", type=int, default=240)
+    parser.add_argument("--build", action="store_true")
+    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--record", type=Path, default=RECORD)
     args = parser.parse_args()
-    args.work(args)
+    for library in () if args.page else args.libraries or BUILDERS:
+        run(args, library)
+    if not args.build:
+        (ROOT / "docs" / "adapt_coverage.md").write_text("\n".join(page(_read(args.record).values())) + "\n")
 
 
 if __name__ == "__main__":
