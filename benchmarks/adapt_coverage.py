@@ -142,7 +142,9 @@ def measure(library: str, name: str, build_only: bool) -> Row:
             row[spec] = refused or _attempt(partial(_trained, model, inputs, spec, row))
             if row[spec].startswith("refused: model"):  # not for the connection: the next would be refused as well
                 refused = row[spec]
-        row[OWN] = _attempt(partial(_own, model, inputs, row["own"])) if "own" in row else row[SPECS[0]]
+        if not refused and "own" not in row:  # it takes none of the three: what does it have?
+            refused = _attempt(partial(_trained, model, inputs, "rezero", row)).removeprefix("trains")
+        row[OWN] = _attempt(partial(_own, model, inputs, row["own"])) if "own" in row else refused
     return row | {"total": round(time.perf_counter() - begin, 1)}
 
 

@@ -493,3 +493,21 @@ def test_an_encoder_and_its_decoder_are_found_beside_other_stacks():
     assert gains(Beside(), "pair.decoder") == [round(9**0.25, 4), round(36**-0.25, 4)]
     assert gains(Beside(), "other") == [round(4**0.25, 4), round(16**-0.25, 4)]
     assert gains(torch_decoder(), "layers") == [round(6**0.25, 4), round(24**-0.25, 4)]
+
+
+class ReadsNormWeight(nn.Module):
+    """A block that asks its normalisation's weight for the type to compute in, as Mamba's do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.mixer = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.mixer(self.norm(x.to(self.norm.weight.dtype)))
+
+
+def test_a_block_may_read_the_weight_of_a_normalisation_that_is_removed():
+    model = nn.Sequential(ReadsNormWeight(), ReadsNormWeight())
+    adapt(model, "2rskip+ln", example=draw(2, 3, WIDTH))
+    assert model(draw(2, 3, WIDTH)).shape == (2, 3, WIDTH)
+    assert not any(name.endswith("1.norm.weight") for name in model.state_dict())
