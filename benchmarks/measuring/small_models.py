@@ -60,7 +60,7 @@ def _small(name: str, value: Any, layers: int, preset: str) -> Any:
         if preset == "heads":  # heads keep their size, since other fields may depend on it
             if change == 16:
                 return None
-            change = {WIDTH: 2 * HEAD, 2 * WIDTH: 2 * HEAD, 4: 2}.get(change, change)  # type: ignore[arg-type]
+            change = {WIDTH: 2 * HEAD, 2 * WIDTH: 2 * HEAD, 4: 2}.get(change, change)
         return min(value, change) if isinstance(change, int) else change and change(value)
     if isinstance(value, (list, tuple)) and value and preset != "wide":
         first = value[0]
