@@ -47,10 +47,10 @@ SIZES: tuple[tuple[str, int | Callable[[int], int] | None], ...] = (
 
 def _small(name: str, value: Any, layers: int, preset: str) -> Any:
     """A reduced value of a configuration's field; None keeps the default."""
-    if isinstance(value, bool):
-        return None
     if name.endswith("layerdrop") or name == "apply_spec_augment":
         return type(value)(0)
+    if isinstance(value, bool):
+        return None
     if isinstance(value, int):
         if name in ("image_size", "input_size") and value > 64:
             return None

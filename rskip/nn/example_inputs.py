@@ -90,7 +90,7 @@ def _of_transformers(model: Any, config: Any, make: _Maker) -> Iterator[Argument
         yield (), {name: make.floats(2, mels, length), **more}
         yield (), {name: make.floats(2, 64, mels), **more}
     elif name == "input_values":
-        yield (), {name: make.floats(2, 2000), **more}
+        yield (), {name: make.floats(2, 8000), **more}  # longer than the spans that models mask in training
         bins, length = getattr(config, "num_mel_bins", 128), getattr(config, "max_length", 1024)
         yield (), {name: make.floats(2, int(length), int(bins)), **more}
     elif name != "input_ids":
