@@ -153,16 +153,16 @@ class AdaptedBlock(AdaptedPart):
     """
 
     residuals: LayerResiduals
-    route: Route
-    probe: Callable[[AdaptedBlock, Tensor], Passage] | None
+    rskip_route: Route
+    rskip_probe: Callable[[AdaptedBlock, Tensor], Passage] | None
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         """The passage, and the arguments with the first branch's input in place of the state."""
-        route = self.route
+        route = self.rskip_route
         named = route.name in kwargs
         x = kwargs[route.name] if named else args[route.position]
-        if self.probe is not None:
-            passage: Any = self.probe(self, x)
+        if self.rskip_probe is not None:
+            passage: Any = self.rskip_probe(self, x)
             x = passage.given
         else:
             connections = self.residuals.connections()
@@ -180,9 +180,9 @@ class AdaptedBlock(AdaptedPart):
 
     def end(self, passage: Any, output: Any) -> Any:
         """The block's output, in which a state of other form takes the place of the stream."""
-        if self.probe is not None:
+        if self.rskip_probe is not None:
             return passage.end(output)
-        route = self.route
+        route = self.rskip_route
         closing: StackConnection | None = self.__dict__["closing"]
         norm = self._modules.get("closing_norm")
         if route.by_operand or (passage.is_plain and norm is None and (closing is None or not closing.closes)):

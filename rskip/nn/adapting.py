@@ -324,7 +324,7 @@ def _install(
     for kind in (Own, Skip, Branch) if proves else ():
         for stack in stacks:
             for block in stack.blocks:
-                block.module.__dict__["probe"] = kind
+                block.module.__dict__["rskip_probe"] = kind
         if kind is Own:
             compare(measured(model, run, watched), expected)
             continue
@@ -337,7 +337,7 @@ def _install(
                 raise Unproven(f"{missed[0].name} does not run as a {type(missed[0].module).__name__}")
     for stack in stacks:
         for block in stack.blocks:
-            block.module.__dict__["probe"] = None
+            block.module.__dict__["rskip_probe"] = None
 
 
 def _change_class(module: nn.Module, kind: type, undo: ExitStack) -> None:
@@ -360,9 +360,9 @@ def _route(block: Block, undo: ExitStack) -> None:
     position = block.key if isinstance(block.key, int) else names.index(block.key) if block.key in names else -1
     name = block.key if isinstance(block.key, str) else names[block.key] if block.key < len(names) else ""
     dims = block.dims
-    module.__dict__["route"] = Route(position, name, block.slot, True, block.feature_dim, dims)
-    module.__dict__["returns_input"] = block.returns_input
-    for key in ("route", "probe", "returns_input", "opening", "closing"):
+    module.__dict__["rskip_route"] = Route(position, name, block.slot, True, block.feature_dim, dims)
+    module.__dict__["rskip_returns_input"] = block.returns_input
+    for key in ("rskip_route", "rskip_probe", "rskip_returns_input", "opening", "closing"):
         undo.callback(module.__dict__.pop, key, None)
 
 

@@ -50,9 +50,9 @@ def connect(
             for addition, connection in zip(block.additions, layer.connections(), strict=True):
                 _settle_norms(block, addition, connection, spec, by_operand, removed, undo)
             _add(block.module, "residuals", as_in(block.module, layer), undo)
-            block.module.__dict__["route"] = replace(block.module.__dict__["route"], by_operand=by_operand)
+            block.module.__dict__["rskip_route"] = replace(block.module.__dict__["rskip_route"], by_operand=by_operand)
             if by_operand and all(map(_only_adds, layer.connections())):
-                block.module.__dict__["probe"] = Own  # in the library's order of additions
+                block.module.__dict__["rskip_probe"] = Own  # in the library's order of additions
         _add(first.module, "spec_record", as_in(first.module, SpecRecord(str(spec))), undo)
         if any(True for _ in closing.parameters()):  # the block that uses them owns the parameters
             home = last if closing.closes else first
@@ -109,7 +109,7 @@ def _usable(stack: Stack, spec: ConnectionSpec) -> list[Stack]:
     goes_on = False
     for block in stack.blocks:
         if not (block.keeps_skip and block.ends):
-            block.module.__dict__["probe"] = Own
+            block.module.__dict__["rskip_probe"] = Own
         elif goes_on:
             parts[-1].blocks.append(block)
         else:

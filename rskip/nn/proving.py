@@ -52,7 +52,7 @@ class Own:
 
 class _Probe(Own):
     def _stream(self, output: Any) -> Tensor:
-        slot = self.block.route.slot
+        slot = self.block.rskip_route.slot
         stream: Tensor = output if slot is None else output[slot]
         return stream
 
@@ -93,9 +93,9 @@ class Skip(_Probe):
             for gradient in torch.autograd.grad(_sum(stream), terms, allow_unused=True):
                 if gradient is not None and bool(gradient.any()):
                     raise Unproven(f"{name} adds a branch that was not found")
-        if self.block.returns_input and not torch.equal(stream.reshape(self.source.shape), self.source):
+        if self.block.rskip_returns_input and not torch.equal(stream.reshape(self.source.shape), self.source):
             raise Unproven(f"{name} does not return its input without its branches")
-        return replaced(output, self.block.route.slot, stream.detach())
+        return replaced(output, self.block.rskip_route.slot, stream.detach())
 
 
 class Branch(_Probe):
@@ -117,7 +117,7 @@ class Branch(_Probe):
             (gradient,) = torch.autograd.grad(_sum(stream), self.source, allow_unused=True)
             if gradient is not None and bool(gradient.any()):
                 raise Unproven(f"{type(self.block).__name__} passes its input on beside its additions")
-        return replaced(output, self.block.route.slot, stream.detach())
+        return replaced(output, self.block.rskip_route.slot, stream.detach())
 
 
 @contextmanager
