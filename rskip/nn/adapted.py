@@ -168,7 +168,7 @@ class AdaptedBlock(AdaptedPart):
             connections = self.residuals.connections()
             if route.by_operand:
                 return OperandPassage(connections), args, kwargs
-            opening: StackConnection | None = self.__dict__["opening"]
+            opening: StackConnection | None = self.__dict__["rskip_opening"]
             state: Any = tuple(x) if isinstance(x, list) else x
             if route.feature_dim == 1 and isinstance(x, Tensor) and x.dim() == route.dims:
                 state = x.movedim(1, -1)
@@ -183,7 +183,7 @@ class AdaptedBlock(AdaptedPart):
         if self.rskip_probe is not None:
             return passage.end(output)
         route = self.rskip_route
-        closing: StackConnection | None = self.__dict__["closing"]
+        closing: StackConnection | None = self.__dict__["rskip_closing"]
         norm = self._modules.get("closing_norm")
         if route.by_operand or (passage.is_plain and norm is None and (closing is None or not closing.closes)):
             return output

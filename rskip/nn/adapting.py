@@ -356,13 +356,15 @@ def _change_class(module: nn.Module, kind: type, undo: ExitStack) -> None:
 
 def _route(block: Block, undo: ExitStack) -> None:
     module: Any = block.module
+    if taken := [name for name in ("residuals", "stack", "closing_norm", "spec_record") if hasattr(module, name)]:
+        raise NotRewritable(f"{type(module).__name__} has a member {taken[0]}, which is the name of one of rskip's")
     names = [name for name in _parameters(type(module))]
     position = block.key if isinstance(block.key, int) else names.index(block.key) if block.key in names else -1
     name = block.key if isinstance(block.key, str) else names[block.key] if block.key < len(names) else ""
     dims = block.dims
     module.__dict__["rskip_route"] = Route(position, name, block.slot, True, block.feature_dim, dims)
     module.__dict__["rskip_returns_input"] = block.returns_input
-    for key in ("rskip_route", "rskip_probe", "rskip_returns_input", "opening", "closing"):
+    for key in ("rskip_route", "rskip_probe", "rskip_returns_input", "rskip_opening", "rskip_closing"):
         undo.callback(module.__dict__.pop, key, None)
 
 

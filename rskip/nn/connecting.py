@@ -63,8 +63,8 @@ def connect(
         elif spec.closing_norm is not None and all(block.post_norm for block in stack.blocks):
             norm = as_in(last.module, build_norm(spec.closing_norm, last.features, eps=eps))
         for block in stack.blocks:  # None in the others, because torch.compile doesn't notice a missing key
-            block.module.__dict__["opening"] = closing if block is first else None
-            block.module.__dict__["closing"] = closing if block is last else None
+            block.module.__dict__["rskip_opening"] = closing if block is first else None
+            block.module.__dict__["rskip_closing"] = closing if block is last else None
             _add(block.module, "closing_norm", norm if block is last else None, undo)
 
 
@@ -198,6 +198,7 @@ def _remove(home: nn.Module, norm: nn.Module, removed: set[int], undo: ExitStack
 
 
 def _add(owner: nn.Module, name: str, module: nn.Module | None, undo: ExitStack) -> None:
+    """Sets a member: a new one, or one that takes the place of a normalisation."""
     if name in owner._modules:
         undo.callback(owner._modules.__setitem__, name, owner._modules[name])
     else:

@@ -460,7 +460,7 @@ def test_timms_intermediates_are_what_the_stack_would_give_if_it_ended_there(spe
     hook.remove()
     found, between = model.forward_intermediates(x, output_fmt="NLC")
     assert torch.equal(found, expected)
-    assert torch.equal(between[0], model.blocks[1].__dict__["closing"].leave(as_state(states[0]))[:, 1:])
+    assert torch.equal(between[0], model.blocks[1].__dict__["rskip_closing"].leave(as_state(states[0]))[:, 1:])
     assert [each.shape for each in model.get_intermediate_layers(x, 2, reshape=True)] == [(2, WIDTH, 2, 2)] * 2
     assert torch.equal(model.forward_features(x), expected)
     if spec != "2rskip+ln":

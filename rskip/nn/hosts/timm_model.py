@@ -32,7 +32,7 @@ def finish(model: nn.Module) -> None:
 
 def _joins_several(module: nn.Module) -> bool:
     """Whether the module is the last block of a stack whose state may be several tensors."""
-    stack: StackConnection | None = module.__dict__.get("closing")
+    stack: StackConnection | None = module.__dict__.get("rskip_closing")
     return stack is not None and stack.closes
 
 
@@ -58,7 +58,7 @@ def _forward_intermediates(model: Any, *args: Any, **settings: Any) -> Any:
     stack = None
     with ExitStack() as undo:
         for block in reversed([each for each in model.modules() if _is_of_a_stack(each)]):
-            closing, opening = block.__dict__["closing"], block.__dict__["opening"]
+            closing, opening = block.__dict__["rskip_closing"], block.__dict__["rskip_opening"]
             stack = stack if closing is None else closing
             assert stack is not None, "the last block of an adapted stack was removed"
             if closing is None:

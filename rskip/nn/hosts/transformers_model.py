@@ -193,7 +193,7 @@ def finish(model: nn.Module, spec: str) -> None:
 
 def _leave_hidden_states(model: Any, args: Any, settings: dict[str, Any], output: Any) -> Any:
     """Makes each of `hidden_states` one tensor: the stack's output if it ended there, without the closing norm."""
-    stack = next((found for each in model.modules() if (found := each.__dict__.get("closing")) is not None), None)
+    stack = next((found for each in model.modules() if (found := each.__dict__.get("rskip_closing")) is not None), None)
     if stack is None or type(stack) is StackConnection:  # None: the last block was removed
         return output
     if isinstance(output, tuple):
@@ -212,7 +212,7 @@ def _as_state(state: Tensor | list[Tensor]) -> State:
 
 def _passes_several(block: nn.Module) -> bool:
     """Whether this is the first block of a stack whose state is several tensors."""
-    opening = block.__dict__.get("opening")
+    opening = block.__dict__.get("rskip_opening")
     if opening is None:
         return False
     first: Any = next(iter(block.get_submodule("residuals").children()))
