@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from types import CodeType
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rskip.connections import ConnectionSpec, parse_connection
 from rskip.connections.connection import HostNeed
@@ -24,7 +25,7 @@ from rskip.nn.example_inputs import example_inputs
 from rskip.nn.finding import Block, Stack, find_missed, find_stacks, norm_kind
 from rskip.nn.hosts import timm_model, transformers_model
 from rskip.nn.hosts.torch_layers import turn_off_fast_path
-from rskip.nn.proving import Branch, Own, Skip, Unproven, compare, measured, undisturbed
+from rskip.nn.proving import Branch, Own, Skip, Unproven, compare, evaluated, run_probe, trained, undisturbed
 from rskip.nn.rewriting import Hop, NotRewritable, Plan, changes, hops, plans, unseen
 from rskip.nn.tracing import Trace, trace
 from rskip.settings.errors import SettingError
@@ -122,7 +123,7 @@ def adapt(
     wanted = _wanted(model, blocks)
     former = set(model.modules())
     with undisturbed(model), _as_mistakes():
-        run, found, guards = _found(model, example, wanted)
+        run, outputs, found, guards = _found(model, example, wanted)
         if dry_run:
             print("\n".join(changes(_plans(found, guards))))
             return model
@@ -130,7 +131,7 @@ def adapt(
         with ExitStack() as undo:
             alive = list(model.parameters())  # so that a new one can't take over the id of one
             turn_off_fast_path(model, undo)
-            _install(found, _plans(found, guards), undo, run, model)
+            _install(model, run, outputs, found, _plans(found, guards), undo)
             with torch.device("cpu"):
                 connect(model, found, spec, host_supplies, undo)
             if not _on_meta(model):
@@ -212,8 +213,8 @@ def _wanted(model: nn.Module, blocks: Any) -> Callable[[nn.Module], bool] | None
 
 def _found(
     model: nn.Module, example: Any, wanted: Callable[[nn.Module], bool] | None
-) -> tuple[Callable[[], Any], list[Stack], Guards]:
-    """A run of the model, its stacks of blocks, and the sums that must not run.
+) -> tuple[Callable[[], Any], list[Tensor], list[Stack], Guards]:
+    """A run of the model, its outputs, its stacks of blocks, and the sums that must not run.
 
     :raises SettingError: the model takes none of the examples, or has no residual block.
     """
@@ -227,7 +228,7 @@ def _found(
         try:
             with ExitStack() as undo:
                 turn_off_fast_path(model, undo)
-                traced = trace(model, run)
+                traced, outputs = trace(model, partial(evaluated, model, run))
         except Exception as error:
             failed = failed or error
             continue
@@ -243,7 +244,7 @@ def _found(
             problem = f"has an addition at {missed} that is not part of a block that adapt found"
             advice = f"pass an example= that runs it, name the blocks with blocks=, or {YOURSELF}"
             raise SettingError("model", problem, advice=advice)
-        return run, stacks, guards
+        return run, outputs, stacks, guards
     reason = f"{type(failed).__name__}: {str(failed).splitlines()[0][:150] if str(failed) else ''}"
     what = "does not run on example" if example is not None else "does not run on tokens, images or features"
     raise SettingError("model", f"{what} ({reason})", advice="pass example=, arguments that it takes") from failed
@@ -306,38 +307,43 @@ def _as_mistakes() -> Iterator[None]:
 
 
 def _install(
-    stacks: Sequence[Stack], plan: Mapping[type, Plan], undo: ExitStack, run: Callable[[], Any], model: nn.Module
+    model: nn.Module,
+    run: Callable[[], Any],
+    expected: Sequence[Tensor],
+    stacks: Sequence[Stack],
+    plan: Mapping[type, Plan],
+    undo: ExitStack,
 ) -> None:
     """Gives blocks and their parts the new methods, and proves them.
 
+    Skips are proven in evaluation and branches in training, so that an addition that runs only in one of them is seen.
+
+    :param expected: the model's outputs in evaluation.
     :raises SettingError: the blocks can't be rewritten, or a probe fails.
     """
+    blocks = [block for stack in stacks for block in stack.blocks]
     watched = [each for stack in stacks for each in stack.blocks[0].module.parameters()]
     proves = not _on_meta(model)
-    expected = measured(model, run, watched) if proves else []
+    before = trained(model, run, watched) if proves else None
     for stack in stacks:
         for block, sums in _chains(stack):
             parts = {id(hop.owner): hop.owner for *_, way in sums for hop in way if hop.owner is not None}
             for part in parts.values():
-                _change_class(part, adapted_class(type(part), plan[type(part)], part is block.module), undo)  # type: ignore[arg-type]
+                kind = adapted_class(type(part), plan[type(part)], part is block.module)  # type: ignore[arg-type]
+                _change_class(part, kind, undo)
             _route(block, undo)
-    for kind in (Own, Skip, Branch) if proves else ():
-        for stack in stacks:
-            for block in stack.blocks:
-                block.module.__dict__["rskip_probe"] = kind
-        if kind is Own:
-            compare(measured(model, run, watched), expected)
-            continue
-        for mode in (model.eval, *([model.train] if kind is Skip else [])):
-            mode()
-            kind.seen.clear()
-            with torch.enable_grad():
-                run()
-            if missed := [block for stack in stacks for block in stack.blocks if id(block.module) not in kind.seen]:
-                raise Unproven(f"{missed[0].name} does not run as a {type(missed[0].module).__name__}")
-    for stack in stacks:
-        for block in stack.blocks:
-            block.module.__dict__["rskip_probe"] = None
+    for probe in (Own, Skip, Branch) if proves else ():
+        for block in blocks:
+            block.module.__dict__["rskip_probe"] = probe
+        if probe is Own:
+            compare(evaluated(model, run), expected)
+            if before is not None:
+                compare(trained(model, run, watched) or [], before)
+        else:
+            names = {id(block.module): block.name for block in blocks}
+            run_probe(probe, model, run, names, trains=probe is Branch and before is not None)
+    for block in blocks:
+        block.module.__dict__["rskip_probe"] = None
 
 
 def _change_class(module: nn.Module, kind: type, undo: ExitStack) -> None:

@@ -6,7 +6,7 @@ import copy
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ _CONTAINERS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
 
 
 class Path(NamedTuple):
-    """How a value follows from an earlier one: whether without, and whether through a linear map."""
+    """How a value follows from an earlier one: whether on a way without, and on one with a linear map."""
 
     cheap: bool
     linear: bool
@@ -179,7 +179,10 @@ def _read(trace: Trace, number: int, name: str) -> Block | None:
 
 
 def _paths(trace: Trace, call: Call, x: int) -> tuple[dict[int, dict[int, Path]], dict[int, int]]:
-    """For each value that follows from x: its ancestors from x on, and the most linear maps on the way."""
+    """For each value that follows from x: its ancestors in the stream (those without a linear map since x), and depth.
+
+    The depth is the largest number of linear maps between x and the value.
+    """
     paths: dict[int, dict[int, Path]] = {x: {}}
     depth = {x: 0}
     for step in trace.steps[call.first : call.last]:
@@ -190,7 +193,8 @@ def _paths(trace: Trace, call: Call, x: int) -> tuple[dict[int, dict[int, Path]]
         for read in {trace.same[each] for each in step.reads}:
             if read not in paths:
                 continue
-            for value, path in (*paths[read].items(), (read, Path(True, False))):
+            in_stream = read == x or paths[read][x].cheap
+            for value, path in (*paths[read].items(), *([(read, Path(True, False))] if in_stream else [])):
                 cheap, linear = mine.get(value, (False, False))
                 mine[value] = Path(cheap or (path.cheap and not through), linear or path.linear or through)
         if mine:
@@ -346,8 +350,18 @@ def norm_kind(norm: nn.Module, features: int, feature_dim: int = -1) -> str | No
     tensors = [*norm.parameters(), *norm.buffers()]
     if any(True for _ in norm.children()) or any(each.numel() not in (1, features) for each in tensors):
         return None
-    with torch.device("cpu"):
-        return _measured_kind(norm, features, feature_dim)
+    key = type(norm), tuple(each.numel() for each in tensors), features, feature_dim, *_settings(norm)
+    if key not in _KINDS:
+        with torch.device("cpu"):
+            _KINDS[key] = _measured_kind(norm, features, feature_dim)
+    return _KINDS[key]
+
+
+_KINDS: dict[Any, str | None] = {}  # of normalisations of one class and settings
+
+
+def _settings(norm: nn.Module) -> list[tuple[str, Any]]:
+    return sorted((name, each) for name, each in vars(norm).items() if isinstance(each, (bool, int, float, str)))
 
 
 def _measured_kind(norm: nn.Module, features: int, feature_dim: int) -> str | None:
@@ -355,9 +369,8 @@ def _measured_kind(norm: nn.Module, features: int, feature_dim: int) -> str | No
     for name in [each for each in vars(norm) if each.endswith("_hooks")]:
         trial.__dict__[name] = type(vars(norm)[name])()
     for name in ("_parameters", "_buffers"):
-        trial.__dict__[name] = {
-            key: None if each is None else _halves(each) for key, each in vars(norm)[name].items()
-        }
+        tensors = vars(norm)[name].items()
+        trial.__dict__[name] = {key: None if each is None else _halves(each) for key, each in tensors}
     trial.training = False
     shape = (2, 3, features) if feature_dim == -1 else (2, features, 2, 2)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32) + 0.5

@@ -12,7 +12,7 @@ The first alone proves little: any sum that is replaced by a sum is equal.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -139,31 +139,56 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
                 buffer.copy_(value)
 
 
-def measured(model: nn.Module, run: Callable[[], Any], watched: Sequence[nn.Parameter]) -> list[Tensor | None]:
-    """The outputs in evaluation and training, and the gradients of some parameters, from one random state."""
-    with undisturbed(model):
-        return _measured(model, run, watched)
-
-
-def _measured(model: nn.Module, run: Callable[[], Any], watched: Sequence[nn.Parameter]) -> list[Tensor | None]:
-    found: list[Tensor | None] = []
+def evaluated(model: nn.Module, run: Callable[[], Any]) -> list[Tensor]:
+    """The outputs in evaluation."""
     model.eval()
     _seed()
     with torch.no_grad():
-        found += floats(run())
-    model.train()
-    _seed()
-    try:
-        with torch.enable_grad():
+        return floats(run())
+
+
+def trained(
+    model: nn.Module, run: Callable[[], Any], watched: Sequence[nn.Parameter]
+) -> list[Tensor | None] | None:
+    """The outputs in training, and the gradients of some parameters; None if the model does not run in training.
+
+    Some models train only with labels, or with larger batches.
+    """
+    with undisturbed(model), torch.enable_grad():
+        model.train()
+        _seed()
+        try:
             outputs = [each for each in floats(run()) if each.requires_grad]
-    except Exception:  # some models train only with labels, or with larger batches
-        return found
-    found += [each.detach() for each in outputs]
-    wanted = [each for each in watched if each.requires_grad]
-    if outputs and wanted:
-        total = torch.stack([each.float().square().sum() for each in outputs]).sum()
-        found += torch.autograd.grad(total, wanted, allow_unused=True)
-    return found
+        except Unproven:
+            raise
+        except Exception:
+            return None
+        wanted = [each for each in watched if each.requires_grad]
+        gradients: Sequence[Tensor | None] = ()
+        if outputs and wanted:
+            total = torch.stack([each.float().square().sum() for each in outputs]).sum()
+            gradients = torch.autograd.grad(total, wanted, allow_unused=True)
+        return [*(each.detach() for each in outputs), *gradients]
+
+
+def run_probe(
+    kind: type[Own], model: nn.Module, run: Callable[[], Any], blocks: Mapping[int, str], *, trains: bool
+) -> None:
+    """Runs the model until every block was probed: in training if it trains, and in evaluation.
+
+    Some models leave out blocks in training.
+
+    :param blocks: their names, by the ids of their modules.
+    """
+    kind.seen.clear()
+    for mode in (True, False) if trains else (False,):
+        model.train(mode)
+        with torch.enable_grad():
+            run()
+        if blocks.keys() <= kind.seen:
+            return
+    missed = next(name for key, name in blocks.items() if key not in kind.seen)
+    raise Unproven(f"{missed} does not run its additions")
 
 
 def compare(found: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> None:
