@@ -135,8 +135,9 @@ class Folder:
             raise self.error(problem, expected="a complete model", advice=advice)
 
     def _check_plain(self) -> None:
-        if (quantised := self.config.get("quantization_config")) is not None:
-            method = quantised.get("quant_method") if isinstance(quantised, Mapping) else None
+        quantised = self.config.get("quantization_config")
+        method = quantised.get("quant_method") if isinstance(quantised, Mapping) else None
+        if quantised is not None and method != "gguf":  # transformers reads GGUF files into float32, and keeps the mark
             problem = f"has quantised weights ({shown(method or quantised)})"
             raise self.error(problem, file=CONFIG, advice="give the original model; --precision int8 quantises it here")
         if "auto_map" in self.config:

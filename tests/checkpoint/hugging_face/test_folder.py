@@ -96,6 +96,8 @@ def test_folders_that_need_more_than_their_weights_are_refused(tmp_path):
         with pytest.raises(ValueError) as error:
             Folder(write_folder(tmp_path / str(number), config={"model_type": "marian", **setting}))
         assert told in one_line(error) and str(tmp_path / str(number) / "config.json") in one_line(error)
+    mark = {"quantization_config": {"quant_method": "gguf"}}  # of a model that transformers read from a GGUF file
+    Folder(write_folder(tmp_path / "gguf", config={"model_type": "marian", **mark}))
 
 
 def test_an_adapter_is_refused_with_the_model_that_it_is_for(tmp_path):
