@@ -90,7 +90,8 @@ def test_pickles_are_read_in_a_fresh_process_before_the_trainer_is_imported(tmp_
 
 
 def test_half_precision_trains(model, spec):
-    adapt(model.bfloat16(), spec)
+    with torch.no_grad():  # adapt needs gradients, and turns them on
+        adapt(model.bfloat16(), spec)
     assert {each.dtype for each in model.parameters()} == {torch.bfloat16}
     output = run(model.train())
     output.float().square().mean().backward()

@@ -169,8 +169,8 @@ def check_model(model: nn.Module, spec: str) -> None:
             expected = f"{stored}, which the model's config names"
             raise SettingError.of_value("connection", spec, expected, advice=f"change or remove config.{SPEC}")
         if getattr(vars(module).get("_hf_hook"), "offload", False):
-            advice = "load it without offloading, adapt it, then pass it to accelerate"
-            raise SettingError("model", f"has weights that accelerate offloads{f' in {name}' if name else ''}", advice=advice)
+            problem = f"has weights that accelerate offloads, in {name or 'the model itself'}"
+            raise SettingError("model", problem, advice="load it without offloading, adapt it, then offload it")
         if type(module).__module__.partition(".")[0] == "peft":
             advice = "adapt the model first, then pass it to peft"
             raise SettingError("model", "has peft adapters, which would be saved without the connection", advice=advice)
