@@ -169,7 +169,7 @@ def check_model(model: nn.Module, spec: str) -> None:
             expected = f"{stored}, which the model's config names"
             raise SettingError.of_value("connection", spec, expected, advice=f"change or remove config.{SPEC}")
         if getattr(vars(module).get("_hf_hook"), "offload", False):
-            problem = f"has weights that accelerate offloads, in {name or 'the model itself'}"
+            problem = "has weights that accelerate offloads"
             raise SettingError("model", problem, advice="load it without offloading, adapt it, then offload it")
         if type(module).__module__.partition(".")[0] == "peft":
             advice = "adapt the model first, then pass it to peft"
