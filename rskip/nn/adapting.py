@@ -122,7 +122,7 @@ def adapt(
     transformers_model.check_model(model, str(spec))
     wanted = _wanted(model, blocks)
     former = set(model.modules())
-    with undisturbed(model), _as_mistakes():
+    with torch.inference_mode(False), undisturbed(model), _as_mistakes():
         run, outputs, found, guards = _found(model, example, wanted)
         if dry_run:
             print("\n".join(changes(_plans(found, guards))))
