@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import json
 import os
@@ -11,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from rskip.connections import HOST_NEEDS
 from rskip.nn import adapt, adaptation
 from rskip.settings.errors import SettingError
 
@@ -21,10 +23,10 @@ def show_changes(name: str, connection: str, blocks: str | None) -> None:
     :raises SettingError: there is no such model, or `adapt` refuses it.
     """
     model = _built(name)
+    adapted = adapt(copy.deepcopy(model), connection, blocks=blocks, host_supplies=HOST_NEEDS)
     print("The lines that change:\n")
     adapt(model, connection, blocks=blocks, dry_run=True)
-    adapt(model, connection, blocks=blocks)
-    print(f"\nWith random weights, all probes passed.\n\n{adaptation(model)}")
+    print(f"\nWith random weights, all probes passed.\n\n{adaptation(adapted)}")
 
 
 def _library(name: str) -> Any:

@@ -205,6 +205,9 @@ def _wanted(model: nn.Module, blocks: Any) -> Callable[[nn.Module], bool] | None
             raise SettingError.of_value("blocks", blocks, expected) from None
         ids = {id(each) for each in container.children()}
         return lambda module: id(module) in ids
+    if isinstance(blocks, nn.Module):
+        ids = {id(each) for each in (blocks, *blocks.children())}
+        return lambda module: id(module) in ids
     kinds = (blocks,) if isinstance(blocks, type) else tuple(blocks)
     if not kinds or not all(isinstance(each, type) and issubclass(each, nn.Module) for each in kinds):
         raise SettingError.of_value("blocks", blocks, "a module's name, or classes of modules")
@@ -266,7 +269,7 @@ def _unseen(traced: Trace, stacks: Sequence[Stack]) -> tuple[str | None, Guards]
                 if (code, hop.end, type(hop.owner)) in checked:
                     continue
                 checked.add((code, hop.end, type(hop.owner)))
-                for where, place in unseen(hop, side if side >= 0 else -1 - side, ran[code]):
+                for where, place in unseen(hop, side if side >= 0 else -1 - side, ran.get(code, set())):
                     if place is None:
                         return where, {}
                     guards.setdefault(code, set()).add(place)

@@ -16,7 +16,7 @@ from rskip.nn.tracing import Call, Step, Trace
 _ATTENTION = re.compile(r"attn|attention|mixer|mamba|ssm|rwkv|recurrent|time_mix|retention|delta|conv", re.IGNORECASE)
 _CROSS = re.compile(r"cross|enc_?dec|encoder_attn|src_attn|inter_attention", re.IGNORECASE)
 _FFN = re.compile(r"mlp|ffn|ff\b|feed_?forward|dense|expert|moe|fc|intermediate|channel_mix", re.IGNORECASE)
-_SECOND_READERS = re.compile(r"conv|batch_norm|group_norm|pool|interpolate|pad$")
+_SECOND_READERS = re.compile(r"conv|batch_norm|group_norm")
 _CONTAINERS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
 
 
@@ -56,7 +56,7 @@ class Block:
     :param key: name or position of the argument that is the stream.
     :param slot: position of the stream in the output, if that is a tuple.
     :param keeps_skip: whether every skip is the stream itself, so that a connection's state may take its place.
-    :param ends: whether the output is the last addition's result, but for a closing normalisation.
+    :param ends: whether the output is the last addition's result, or its normalisation.
     :param feature_dim: -1, or 1 for feature maps (N, C, H, W).
     :param dims: number of the stream's dimensions.
     :param returns_input: whether the output is the input if all branches return nothing.
@@ -76,13 +76,18 @@ class Block:
     feature_dim: int = -1
     crosses: bool = False
     causal: bool = False
-
     dims: int = 3
     returns_input: bool = True
 
     @property
     def post_norm(self) -> bool:
+        """Whether each sum is normalised."""
         return all(each.closing is not None for each in self.additions)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether only some sums are normalised, so that the others' normalisations are elsewhere."""
+        return any(each.closing is not None for each in self.additions) and not self.post_norm
 
 
 @dataclass(eq=False)
@@ -120,7 +125,7 @@ def find_stacks(model: nn.Module, trace: Trace, wanted: Callable[[nn.Module], bo
     chosen = blocks if wanted is not None else _choose(trace, blocks)
     for block in chosen:
         _describe(trace, block)
-    return _join(trace, chosen)
+    return _join(trace, [each for each in chosen if not each.is_mixed])
 
 
 def find_missed(trace: Trace, stacks: Sequence[Stack]) -> str | None:
@@ -175,7 +180,17 @@ def _read(trace: Trace, number: int, name: str) -> Block | None:
                 additions, keeps, ends = chain
                 place = slot if isinstance(call.gives, list) else None
                 found.append(Block(name, call.module, number, key, x, out, place, additions, keeps, ends))
-    return max(found, key=lambda block: (block.keeps_skip, len(block.additions)), default=None)
+    best = max(found, key=lambda block: (block.keeps_skip, len(block.additions)), default=None)
+    sums = {id(step) for each in found for addition in each.additions for step, _ in addition.sums}
+    if best is not None and len(sums) > sum(len(each.sums) for each in best.additions):
+        return None  # it carries two streams
+    results = {trace.same[each] for each in outputs if each is not None}
+    given = {trace.same[each] for each in call.reads.values()}
+    for step in trace.steps[call.first : call.last]:
+        adds = step.kind == "add" and id(step) not in sums and results.intersection(step.gives)
+        if adds and given.intersection(trace.same[each] for each in step.reads):
+            return None  # it adds to a second stream
+    return best
 
 
 def _paths(trace: Trace, call: Call, x: int) -> tuple[dict[int, dict[int, Path]], dict[int, int]]:
@@ -210,9 +225,18 @@ def _chain(
 ) -> tuple[list[Addition], bool, bool] | None:
     """The additions from x to out, if each takes up the one before; whether every skip is the stream; the end."""
     additions: list[Addition] = []
+    makers = {each: step for step in trace.steps[call.first : call.last] for each in step.gives}
+    others = {trace.same[each] for each in call.reads.values()} - {x}
 
     def follows(value: int, earlier: int) -> bool:
-        return value == earlier or (value in paths and paths[value].get(earlier, Path(False, False)).cheap)
+        """Whether nothing but the earlier value and parameters, such as a normalisation's, goes into a value."""
+        if value == earlier:
+            return True
+        path = paths.get(value, {}).get(earlier)
+        if path is None or path.linear or not path.cheap:
+            return False
+        reads = {trace.same[each] for each in makers[value].reads}
+        return all(follows(each, earlier) for each in reads if each in makers or each in others)
 
     for step in trace.steps[call.first : call.last]:
         if step.kind != "add" or len(step.reads) != 2:
@@ -223,7 +247,8 @@ def _chain(
         for side in (0, 1):
             skip, branch = pair[side], pair[1 - side]
             path = paths.get(branch, {}).get(skip)
-            if path is not None and path.linear and not path.cheap and follows(skip, x):
+            in_stream = skip == x or (skip in paths and paths[skip].get(x, Path(False, True)).cheap)
+            if path is not None and path.linear and not path.cheap and in_stream:
                 additions.append(Addition([(step, side)], skip, step.gives[0]))
                 break
             before = additions[-1] if additions else None
@@ -243,11 +268,13 @@ def _chain(
                         additions.append(Addition([(step, side)], pair[side], step.gives[0]))
     if not additions or len(additions) > 1 and not keeps or not follows(out, additions[-1].result):
         return None
+    if keeps and not follows(additions[0].skip, x):
+        return None
     for one, other in zip(additions, additions[1:], strict=False):
         if not follows(other.skip, one.result):
             return None
     last = additions[-1].result
-    return additions, keeps, out == last or paths[out][last].linear is False
+    return additions, keeps, out == last
 
 
 def _choose(trace: Trace, blocks: list[Block]) -> list[Block]:
@@ -309,10 +336,9 @@ def _describe(trace: Trace, block: Block) -> None:
             closing = next(iter(found.values()))
             if all(_norm_around(trace, block, step, addition.result) for step in after):
                 addition.closing = closing
+                block.ends = True
         else:
             block.keeps_skip = block.keeps_skip and later == addition.result
-    if any(each.closing is None for each in block.additions) and any(each.closing for each in block.additions):
-        block.keeps_skip = False
     block.keeps_skip = block.keeps_skip and block.additions[0].skip == trace.same[block.x]
     block.returns_input = block.keeps_skip and trace.same[block.out] == block.additions[-1].result
     _name_branches(trace, block)
@@ -494,6 +520,14 @@ def _goes_on(trace: Trace, one: Block, other: Block) -> bool:
     return same_size and homes[0] == homes[1] and type(one.module) is type(other.module)
 
 
+def _is_beside(trace: Trace, number: int, block: int) -> bool:
+    """Whether a module is called by one that also contains the block."""
+    above = trace.calls[number].outer
+    while above is not None and isinstance(trace.calls[above].module, _CONTAINERS):
+        above = trace.calls[above].outer
+    return above is None or _has_outer(trace, block, above)
+
+
 def _look_between(trace: Trace, stack: Stack) -> None:
     """Notes what the model computes with the outputs of all blocks but the last, and the last one's normalisation."""
     inside = {block.call for block in stack.blocks}
@@ -513,6 +547,7 @@ def _look_between(trace: Trace, stack: Stack) -> None:
         for number in step.stack:
             call = trace.calls[number]
             reads = after.intersection(trace.same[each] for each in call.reads.values())
+            reads = reads if _is_beside(trace, number, last.call) else set()
             if reads and norm_kind(call.module, last.features, last.feature_dim) and number not in inside:
                 stack.final = call.module
                 return

@@ -159,15 +159,13 @@ def trained(
         _seed()
         try:
             outputs = [each for each in floats(run()) if each.requires_grad]
-        except Unproven:
-            raise
+            wanted = [each for each in watched if each.requires_grad]
+            gradients: Sequence[Tensor | None] = ()
+            if outputs and wanted:
+                total = torch.stack([each.float().square().sum() for each in outputs]).sum()
+                gradients = torch.autograd.grad(total, wanted, allow_unused=True)
         except Exception:
             return None
-        wanted = [each for each in watched if each.requires_grad]
-        gradients: Sequence[Tensor | None] = ()
-        if outputs and wanted:
-            total = torch.stack([each.float().square().sum() for each in outputs]).sum()
-            gradients = torch.autograd.grad(total, wanted, allow_unused=True)
         return [*(each.detach() for each in outputs), *gradients]
 
 
@@ -184,7 +182,12 @@ def run_probe(
     for mode in (True, False) if trains else (False,):
         model.train(mode)
         with torch.enable_grad():
-            run()
+            try:
+                run()
+            except Unproven:
+                raise
+            except Exception as error:
+                raise Unproven(f"the model does not run without them: {str(error).splitlines()[0][:150]}") from error
         if blocks.keys() <= kind.seen:
             return
     missed = next(name for key, name in blocks.items() if key not in kind.seen)

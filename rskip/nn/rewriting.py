@@ -85,11 +85,15 @@ class Hop:
 
 def hops(spots: Sequence[Spot], block: nn.Module) -> list[Hop]:
     """The functions from the block's call to the sum, outermost first."""
-    found = []
+    found: list[Hop] = []
     for spot in spots:
-        function = _function_of(spot)
+        owner, function = _function_of(spot)
         if function is not None:
-            found.append(Hop(spot.owner if isinstance(spot.owner, nn.Module) else None, function, spot.end))
+            found.append(Hop(owner, function, spot.end))
+        elif not found:
+            code = spot.code
+            where = f"{code.co_filename}:{code.co_firstlineno + spot.end[0]}"
+            raise NotRewritable(f"{where} adds in {code.co_name}, which is neither a method nor a function of a module")
         if spot.owner is block and function is not None and _is_entry(block, function):
             return found[::-1]
     raise NotRewritable(f"{type(block).__name__} is not called through its forward")
@@ -99,14 +103,21 @@ def _is_entry(block: nn.Module, function: FunctionType) -> bool:
     return leads_to(getattr(type(block), "forward", None), function.__code__) is function
 
 
-def _function_of(spot: Spot) -> FunctionType | None:
-    """The function of a frame: a method of its first argument, or a function of its module; None for wrappers."""
+def _function_of(spot: Spot) -> tuple[nn.Module | None, FunctionType | None]:
+    """The function of a frame, with its module if it is the method of that name; None for wrappers.
+
+    A function of a module of Python, and a method of a parent class that `super()` calls, have no owner.
+    """
     name = spot.code.co_name
     if isinstance(spot.owner, nn.Module):
         found = leads_to(getattr(type(spot.owner), name, None), spot.code)
         if found is not None:
-            return found
-    return leads_to(spot.names.get(name), spot.code)
+            return spot.owner, found
+        for kind in type(spot.owner).__mro__:
+            found = leads_to(vars(kind).get(name), spot.code)
+            if found is not None:
+                return None, found
+    return None, leads_to(spot.names.get(name), spot.code)
 
 
 def leads_to(function: Any, code: CodeType | None, depth: int = 0) -> FunctionType | None:
@@ -512,6 +523,9 @@ def _edit_call(
         name = f"{NAME}{len(helpers)}"
         helpers[name] = _compiled(_helper(raw, site.called), site.called)
         text.change(text.start(node.func), text.end(node.func), name)
+        if isinstance(node.func, ast.Attribute) and _is_super(node.func.value):
+            bracket = text.end(node.func) + text.between(text.end(node.func), text.end(node)).index(b"(") + 1
+            text.change(bracket, bracket, "self, " if node.args or node.keywords else "self")
     if site.bound:
         helpers[f"{NAME}twin"] = _twin
         text.change(text.start(node.func), text.start(node.func), f"{NAME}twin(", opens=True)
@@ -522,6 +536,10 @@ def _edit_call(
     text.change(end, end, f"{comma}{NAME}={passage}")
 
 
+def _is_super(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+
+
 def _twin(method: Any) -> Any:
     """The method beside the library's that takes the passage."""
     return getattr(method.__self__, TWIN + method.__name__)
@@ -529,5 +547,7 @@ def _twin(method: Any) -> Any:
 
 def _helper(raw: FunctionType, rewrite: Rewrite) -> FunctionType:
     """The function that `raw` calls by name."""
-    name = rewrite.name.rpartition(".")[2]
-    return _original(raw.__globals__.get(name, getattr(sys.modules[rewrite.module], name, None)), rewrite)
+    found: Any = sys.modules[rewrite.module]
+    for name in rewrite.name.split("."):
+        found = inspect.getattr_static(found, name, None)
+    return _original(raw.__globals__.get(rewrite.name, found), rewrite)

@@ -270,7 +270,7 @@ def with_lambda() -> nn.Module:
     ("kind", "problem"),
     [
         (without_source, "the source of"),
-        (with_lambda, "not called through its forward|a forward of its own"),
+        (with_lambda, "adds in <lambda>"),
         (lambda: torch.compile(Plain(), backend="eager"), "is compiled"),
         (lambda: torch.jit.script(nn.Linear(WIDTH, WIDTH)), "is scripted"),
         (lambda: nn.Linear(WIDTH, WIDTH), "has no block whose"),
@@ -295,3 +295,102 @@ def test_new_modules_have_the_mode_of_their_block():
     adapt(model, "2rskip+ln")
     assert [each.training for each in model.blocks[0].residuals.modules()] == [True] * 6
     assert not any(each.training for each in model.blocks[1].modules()) and model.training
+
+
+class Parent(Block):
+    def forward(self, x, factor=1.0):
+        return x + factor * self.mlp(x), None
+
+
+class Child(Parent):
+    def forward(self, x):
+        return super().forward(x, factor=2.0)[0]
+
+
+def added_to(block, x):
+    return x + block.mlp(x)
+
+
+class ByFunction(Block):
+    def forward(self, x):
+        return added_to(self, x)
+
+
+@pytest.mark.parametrize("kind", [Child, ByFunction])
+def test_additions_of_parents_and_functions_are_replaced(kind):
+    model = built(kind)
+    expected = model.eval()(TOKENS)
+    assert torch.equal(adapt(copy.deepcopy(model), "prenorm+ln")(TOKENS), expected)
+    adapted = adapt(model, "3xskip+ln")
+    again = pickle.loads(pickle.dumps(adapted))
+    assert torch.equal(again(TOKENS), adapted(TOKENS)) and not torch.equal(adapted(TOKENS), expected)
+
+
+class Halves(Block):
+    """One sum, and something else that carries the stream on."""
+
+    how: Callable[[Tensor, Tensor], Tensor]
+
+    def forward(self, x):
+        x = x + self.mlp(x)
+        return type(self).how(x, self.other(x))
+
+
+OTHER_WAYS = {
+    "lerp": lambda x, f: torch.lerp(x, f, 0.5),
+    "addcmul": lambda x, f: torch.addcmul(x, f, f.sigmoid()),
+    "stack": lambda x, f: torch.stack([x, f]).sum(0),
+    "gated": lambda x, f: x * f.sigmoid() + f * (1 - f.sigmoid()),
+    "scaled": lambda x, f: 0.5 * x + f,
+    "in a lambda": lambda x, f: x + f,
+}
+
+
+@pytest.mark.parametrize("way", OTHER_WAYS)
+def test_a_block_of_which_only_half_is_found_is_refused(way):
+    kind = type("Halves", (Halves,), {"how": staticmethod(OTHER_WAYS[way]), "__module__": __name__})
+    with pytest.raises(SettingError, match=r"^model .*(addition|adds in <lambda>)"):
+        adapt(built(kind), "3xskip")
+
+
+class TwoStreams(Block):
+    def forward(self, x, y):
+        x = x + self.mlp(y)
+        return x, y + self.other(x)
+
+
+class TwoStreamed(Model):
+    def forward(self, tokens):
+        x = y = self.embed(tokens % 16)
+        for block in self.blocks:
+            x, y = block(x, y * 1.5)
+        return x + y
+
+
+class OpenedByNorm(Block):
+    """As in Bloom with apply_residual_connection_post_layernorm: the skip is the normalised stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+
+    def forward(self, x):
+        x = self.first(x)
+        x = x + self.mlp[1:](x)
+        x = self.second(x)
+        return x + self.other[1:](x)
+
+
+@pytest.mark.parametrize("model", [TwoStreamed(TwoStreams), Model(OpenedByNorm)])
+def test_two_streams_and_norms_on_the_skip_are_refused(model):
+    for spec in ("3xskip", "mhc"):
+        with pytest.raises(SettingError, match="has no block whose"):
+            adapt(model, spec)
+
+
+def test_a_norm_of_another_block_is_not_the_final_one():
+    torch.manual_seed(0)
+    model = built(Plain)
+    model.norm = nn.Sequential(OpenedByNorm(), nn.LayerNorm(WIDTH))
+    adapt(model, "3xskip", blocks="blocks")
+    assert type(model.norm[0].first) is nn.LayerNorm
