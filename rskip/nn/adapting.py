@@ -48,7 +48,8 @@ class Adaptation:
     :param new: names of parameters that the model did not have. They have the family's initial values.
     :param dropped: names of the removed parameters.
     :param unclosed: stacks of pre-norm blocks whose output no normalisation reads.
-    :param unchanged: containers of blocks that look residual and were not found, with their number and class.
+    :param unchanged: containers of blocks that look residual and were not found, with their number and class; blocks
+        that can't carry the connection's state; normalisations in the code of blocks that the connection does not have.
     """
 
     spec: str
@@ -72,7 +73,7 @@ class Adaptation:
             f"after {name or 'the blocks'} the model has no final normalisation"
             for name in dict.fromkeys(map(_without_numbers, self.unclosed))
         ]
-        lines += [f"unchanged, since no residual additions were found: {stack}" for stack in self.unchanged]
+        lines += [f"unchanged: {each}" for each in self.unchanged]
         return "\n".join(lines)
 
 
@@ -156,11 +157,12 @@ def adapt(
         unclosed=tuple(each.name for each in found if each.final is None and is_pre_norm(each)),
         unchanged=(
             *(f"{block.name} ({type(block.module).__name__})" for block in _left(found)),
+            *_coded_norms(found, spec),
             *(_unchanged_stacks(model) if blocks is None else ()),
         ),
     )
     if after.unchanged:
-        warnings.warn(f"adapt left stacks of blocks unchanged: {', '.join(after.unchanged)}", stacklevel=2)
+        warnings.warn(f"adapt left unchanged: {', '.join(after.unchanged)}", stacklevel=2)
     return model
 
 
@@ -168,6 +170,18 @@ def _left(stacks: Sequence[Stack]) -> Iterator[Block]:
     """The blocks that keep the library's sums, since they can't carry the connection's state."""
     for stack in stacks:
         yield from (block for block in stack.blocks if "residuals" not in block.module._modules)
+
+
+def _coded_norms(stacks: Sequence[Stack], spec: ConnectionSpec) -> list[str]:
+    """The normalisations that are not modules, and stay although the connection has none of their kind there."""
+    found = {
+        f"{addition.reads} in the code of {type(block.module).__name__}": None
+        for stack in stacks
+        for block in stack.blocks
+        for addition in block.additions
+        if addition.reads not in (None, spec.closing_norm) and not addition.norms
+    }
+    return list(found)
 
 
 def adaptation(model: nn.Module) -> Adaptation | None:

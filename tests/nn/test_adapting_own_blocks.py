@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rskip.nn import adapt, adaptation
 from rskip.settings.errors import SettingError
@@ -219,6 +219,20 @@ def test_globals_that_are_patched_later_are_seen(monkeypatch):
     monkeypatch.setattr(torch.nn.functional, "gelu", lambda *args, **kwargs: seen.append(1) or gelu(*args, **kwargs))
     adapted(TOKENS)
     assert len(seen) == 6
+
+
+class Coded(Block):
+    def forward(self, x):
+        return x + self.mlp[1:](nn.functional.layer_norm(x, (WIDTH,)))
+
+
+def test_a_norm_in_the_code_of_a_block_stays_and_is_told():
+    model = built(Coded)
+    expected = model.eval()(TOKENS)
+    assert torch.equal(adapt(copy.deepcopy(model), "prenorm+ln")(TOKENS), expected)
+    with pytest.warns(UserWarning, match="ln in the code of Coded"):
+        adapt(model, "2rskip+ln")
+    assert adaptation(model).unchanged == ("ln in the code of Coded",)
 
 
 def test_the_blocks_may_be_named():
