@@ -46,8 +46,9 @@ Row = dict[str, Any]
 def _state(model: nn.Module, inputs: Any) -> tuple[list[Tensor], list[Tensor]]:
     """Outputs in evaluation, and gradients in training."""
     seed()
+    model.eval()
     with torch.no_grad():
-        outputs = list(tensors(model.eval()(*inputs) if isinstance(inputs, tuple) else model(**inputs)))
+        outputs = list(tensors(model(*inputs) if isinstance(inputs, tuple) else model(**inputs)))
     loss_of(model.train(), inputs).backward()
     gradients = [each.grad for each in model.parameters() if each.grad is not None]
     model.zero_grad()

@@ -135,7 +135,7 @@ def find_missed(trace: Trace, stacks: Sequence[Stack]) -> str | None:
     layers = {_layer_around(trace, block.call) for block in blocks} - {block.call for block in blocks}
     for call in (trace.calls[number] for number in layers if number is not None):
         for x in call.reads.values():
-            paths, _ = _paths(trace, call, trace.same[x])
+            paths, _ = _paths(trace, call, trace.same[x], all_of_them=True)
             for step in trace.steps[call.first : call.last]:
                 if step.kind == "add" and len(step.reads) == 2 and id(step) not in found:
                     pair = [trace.same[each] for each in step.reads]
@@ -193,10 +193,14 @@ def _read(trace: Trace, number: int, name: str) -> Block | None:
     return best
 
 
-def _paths(trace: Trace, call: Call, x: int) -> tuple[dict[int, dict[int, Path]], dict[int, int]]:
+def _paths(
+    trace: Trace, call: Call, x: int, *, all_of_them: bool = False
+) -> tuple[dict[int, dict[int, Path]], dict[int, int]]:
     """For each value that follows from x: its ancestors in the stream (those without a linear map since x), and depth.
 
     The depth is the largest number of linear maps between x and the value.
+
+    :param all_of_them: all ancestors from x on.
     """
     paths: dict[int, dict[int, Path]] = {x: {}}
     depth = {x: 0}
@@ -208,7 +212,7 @@ def _paths(trace: Trace, call: Call, x: int) -> tuple[dict[int, dict[int, Path]]
         for read in {trace.same[each] for each in step.reads}:
             if read not in paths:
                 continue
-            in_stream = read == x or paths[read][x].cheap
+            in_stream = all_of_them or read == x or paths[read][x].cheap
             for value, path in (*paths[read].items(), *([(read, Path(True, False))] if in_stream else [])):
                 cheap, linear = mine.get(value, (False, False))
                 mine[value] = Path(cheap or (path.cheap and not through), linear or path.linear or through)

@@ -158,16 +158,16 @@ class _Recorder(TorchFunctionMode):
             call.gives = self.value(result)
 
 
-def trace(model: nn.Module, run: Callable[[], Any]) -> tuple[Trace, Any]:
-    """Records `run()`, which calls the model, without gradients. Returns also its result."""
+def trace(model: nn.Module, run: Callable[[], Any]) -> Trace:
+    """Records `run()`, which calls the model, without gradients."""
     recorder = _Recorder()
     with ExitStack() as undo, torch.no_grad():
         for module in model.modules():
             undo.callback(module.register_forward_pre_hook(recorder.before, with_kwargs=True).remove)
             undo.callback(module.register_forward_hook(recorder.after, with_kwargs=True).remove)
         with recorder:
-            result = run()
-    return recorder.trace, result
+            run()
+    return recorder.trace
 
 
 def _kind(name: str, trace: Trace, reads: tuple[int, ...], outputs: list[Tensor]) -> str:
