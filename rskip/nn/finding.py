@@ -17,6 +17,7 @@ _ATTENTION = re.compile(r"attn|attention|mixer|mamba|ssm|rwkv|recurrent|time_mix
 _CROSS = re.compile(r"cross|enc_?dec|encoder_attn|src_attn|inter_attention", re.IGNORECASE)
 _FFN = re.compile(r"mlp|ffn|ff\b|feed_?forward|dense|expert|moe|fc|intermediate|channel_mix", re.IGNORECASE)
 _SECOND_READERS = re.compile(r"conv|batch_norm|group_norm")
+_LARGEST = 200  # steps of a block with a projection
 _CONTAINERS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
 
 
@@ -198,7 +199,7 @@ def _paths(
 ) -> tuple[dict[int, dict[int, Path]], dict[int, int]]:
     """For each value that follows from x: its ancestors in the stream (those without a linear map since x), and depth.
 
-    The depth is the largest number of linear maps between x and the value.
+    The depth is the largest number of learned linear maps between x and the value.
 
     :param all_of_them: all ancestors from x on.
     """
@@ -220,7 +221,7 @@ def _paths(
             deepest = max(depth[read] for each in step.reads if (read := trace.same[each]) in depth)
             for each in step.gives:
                 if trace.same[each] == each:
-                    paths[each], depth[each] = mine, deepest + through
+                    paths[each], depth[each] = mine, deepest + (through and "pool" not in step.name)
     return paths, depth
 
 
@@ -263,7 +264,8 @@ def _chain(
                     before.result = step.gives[0]
                     break
     keeps = bool(additions)
-    if not additions:  # a shortcut with a projection
+    if not additions and call.last - call.first <= _LARGEST:  # a shortcut with a projection
+        paths, _ = _paths(trace, call, x, all_of_them=True)
         for step in trace.steps[call.first : call.last]:
             pair = [trace.same[each] for each in step.reads]
             if step.kind == "add" and len(pair) == 2 and all(each in depth for each in pair):

@@ -264,6 +264,8 @@ def test_the_stock_connection_gives_equal_bits_and_keeps_every_weight(case):
     assert not found.unchanged
     assert {*found.blocks} == {*case.blocks} and all(name in str(found) for name in case.blocks)
     assert found.own == case.stock
+    kinds = [type(each).__name__ for each in model.modules()]
+    assert found.blocks == {name: kinds.count(name) for name in case.blocks}
     assert {id(parameter) for parameter in model.parameters()} == before.keys()
     names = {name: id(parameter) for name, parameter in model.named_parameters()}
     assert all(before[names[new]] == old for new, old in found.kept.items())
