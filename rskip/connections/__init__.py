@@ -11,6 +11,7 @@ require_torch("rskip.connections")
 
 from rskip.connections.admin import AdminConnection, admin_profiling, is_profiled
 from rskip.connections.attnres import AttnRes
+from rskip.connections.b2t import B2T
 from rskip.connections.building import (
     build_connection,
     build_stack_connection,
@@ -37,7 +38,7 @@ from rskip.formulas import *
 from rskip.settings.paper import Paper
 
 __all__ = [
-    "AdminConnection", "AttnRes", "Connection", "DeepDelta", "DenseFormer", "FormulaConnection", "FormulaStack",
+    "AdminConnection", "AttnRes", "B2T", "Connection", "DeepDelta", "DenseFormer", "FormulaConnection", "FormulaStack",
     "FracConnection", "GPAS", "HOST_NEEDS", "HostNeed", "HyperConnection", "MHCLite", "MUDD", "ManifoldHyperConnection",
     "Mixing", "NGPT", "Orthogonal", "Paper", "SASConnection", "StackConnection", "State", "X0", "admin_profiling",
     "build_connection", "build_norm", "build_stack_connection", "described_needs", "is_profiled", "mixing_of",

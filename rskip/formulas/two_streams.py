@@ -1,4 +1,4 @@
-"""Families whose blocks pass on two streams: ResiDual, SiameseNorm and B2T."""
+"""Families whose blocks pass on two streams: ResiDual and SiameseNorm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from rskip.formulas.terms import F, Formula, Norm, Number, StackFormula, Symbol,
 
 R = Symbol("r")
 Y = Symbol("y")
-B = Symbol("b")
 
 
 class ResidualDualStack(StackFormula):
@@ -60,30 +59,3 @@ class Siamese(Formula):
         self.keeps = {"x": Norm("post_norm", norm, X)}
         self.reads = Norm("norm", norm, X + Norm("pre_norm", norm, Y))
         self.becomes = {"x": X + Number(scale, "s", "= 1/√(the blocks up to this layer's end)") * F, "y": Y + F}
-
-
-class B2TStack(StackFormula):
-    """Starts with x = b = the stack's input; its output is x."""
-
-    leaves = X
-
-    def __init__(self, *, norm: str) -> None:
-        self.enters = {"x": X, "b": X}
-
-
-@register_connection("b2t", source="Takase et al. 2023, section 4")
-class B2T(Formula):
-    """y = norm(x + f), in a layer's last block y = norm(x + f + the layer's input).
-
-    b is the layer's input. The paper's code can also multiply all initial weights by L^(-1/2) for L layers; this module
-    does not. Members: `norm`.
-    """
-
-    stack = B2TStack
-
-    def __init__(self, *, norm: TextNorm = "ln", place: Place) -> None:
-        if place.ends_layer:
-            y = Norm("norm", norm, X + F + B)
-            self.becomes = {"x": y, "b": y}
-        else:
-            self.becomes = {"x": Norm("norm", norm, X + F), "b": B}
