@@ -18,6 +18,7 @@ import copy
 import importlib
 import json
 import multiprocessing
+import re
 import resource
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -109,7 +110,7 @@ def _attempt(work: Callable[[], str]) -> str:
     try:
         return work()
     except Exception as error:
-        problem = " ".join(str(error).split())[:300]
+        problem = re.sub(r"\S*/site-packages/", "", " ".join(str(error).split()))[:300]
         return f"refused: {problem}" if isinstance(error, SettingError) else f"{type(error).__name__}: {problem}"
 
 
@@ -223,7 +224,7 @@ def page(rows: Collection[Row]) -> Iterator[str]:
             yield f"| {cells} |"
     yield "\n## Not built\n\n| library | architecture | reason |\n|---|---|---|"
     for row in rows:
-        if "reason" in row:
+        if "reason" in row and not row["reason"].startswith("KeyError"):  # a name that this version does not have
             yield f"| {row['library']} {row['version']} | {row['name']} | {_cell(row['reason'])} |"
 
 
