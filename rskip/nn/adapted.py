@@ -210,7 +210,7 @@ def adapted_class(library_class: type[nn.Module], plan: Plan, is_block: bool) ->
     """
     members: dict[str, Any] = {"library_class": library_class, "plan": plan}
     for name, rewrite in plan.methods:
-        method, _ = rewritten(library_class, name, rewrite)
+        method = rewritten(library_class, name, rewrite)
         members[name] = _entered(method) if is_block and name == "forward" else method
     members |= {"__module__": library_class.__module__, "__qualname__": library_class.__qualname__}
     base = AdaptedBlock if is_block else AdaptedPart

@@ -189,12 +189,16 @@ def _remove(home: nn.Module, norm: nn.Module, removed: set[int], undo: ExitStack
     if id(norm) in removed:
         return
     names = [name for name, _ in norm.named_parameters(recurse=False)]
-    replacement = as_in(home, Removed(names, marks=not removed))
+    _replace(home, norm, as_in(home, Removed(names, marks=not removed)), undo)
     removed.add(id(norm))
+
+
+def _replace(home: nn.Module, old: nn.Module, new: nn.Module, undo: ExitStack) -> None:
+    """Puts a module in the place of another, under each of its names."""
     for owner in list(home.modules()):
         for name, each in list(owner._modules.items()):
-            if each is norm:
-                _add(owner, name, replacement, undo)
+            if each is old:
+                _add(owner, name, new, undo)
 
 
 def _add(owner: nn.Module, name: str, module: nn.Module | None, undo: ExitStack) -> None:
@@ -221,10 +225,7 @@ def _settle_final(
     elif spec.closing_norm is not None and spec.closing_norm != kind and id(final) not in removed:
         removed.add(id(final))
         norm = as_in(last.module, build_norm(spec.closing_norm, last.features, last.feature_dim, eps=eps))
-        for owner in list(model.modules()):
-            for name, each in list(owner._modules.items()):
-                if each is final:
-                    _add(owner, name, norm, undo)
+        _replace(model, final, norm, undo)
 
 
 def _passes_more(layers: Sequence[LayerResiduals], closing: StackConnection, features: int) -> bool:

@@ -310,12 +310,11 @@ def _changes(raw: FunctionType, rewrite: Rewrite) -> Iterator[str]:
             yield from _changes(_helper(raw, site.called), site.called)
 
 
-def rewritten(kind: type, name: str, rewrite: Rewrite) -> tuple[Any, FunctionType]:
-    """The new method with the old one's decorators, and without."""
+def rewritten(kind: type, name: str, rewrite: Rewrite) -> Any:
+    """The new method, with the old one's decorators."""
     attribute = inspect.getattr_static(kind, name.removeprefix(TWIN))
     raw = _original(attribute, rewrite)
-    new = _compiled(raw, rewrite)
-    return _wrapped(attribute, raw, new), new
+    return _wrapped(attribute, raw, _compiled(raw, rewrite))
 
 
 def _original(function: Any, rewrite: Rewrite) -> FunctionType:
