@@ -121,7 +121,7 @@ def adapt(
     _check(model)
     transformers_model.check_model(model, str(spec))
     wanted = _wanted(model, blocks)
-    former = set(model.modules())
+    former, random_state = set(model.modules()), torch.get_rng_state()
     with torch.inference_mode(False), undisturbed(model), _as_mistakes():
         run, outputs, found, guards = _found(model, example, wanted)
         if dry_run:
@@ -132,12 +132,15 @@ def adapt(
             alive = list(model.parameters())  # so that a new one can't take over the id of one
             turn_off_fast_path(model, undo)
             _install(model, run, outputs, found, _plans(found, guards), undo)
+            torch.set_rng_state(random_state)  # initial values are drawn from the caller's seed, not the probes'
             with torch.device("cpu"):
                 connect(model, found, spec, host_supplies, undo)
+            random_state = torch.get_rng_state()
             if not _on_meta(model):
                 _try(model, run, spec)
             undo.pop_all()
         del alive
+    torch.set_rng_state(random_state)
     for block in (block for stack in found for block in stack.blocks):
         for module in set(block.module.modules()) - former:
             module.training = block.module.training

@@ -408,3 +408,15 @@ def test_a_norm_of_another_block_is_not_the_final_one():
     model.norm = nn.Sequential(OpenedByNorm(), nn.LayerNorm(WIDTH))
     adapt(model, "3xskip", blocks="blocks")
     assert type(model.norm[0].first) is nn.LayerNorm
+
+
+def test_initial_values_are_drawn_from_the_callers_seed():
+    def gates(seed: int) -> tuple[Tensor, Tensor]:
+        model = built(Plain)
+        torch.manual_seed(seed)
+        adapt(model, "sas")
+        return torch.cat([each.flatten() for each in model.blocks[0].residuals.parameters()]), torch.rand(3)
+
+    one, again, other = gates(1), gates(1), gates(2)
+    assert torch.equal(one[0], again[0]) and torch.equal(one[1], again[1])
+    assert not torch.equal(one[0], other[0]) and not torch.equal(one[1], other[1])
