@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rskip.formulas.terms import Coefficient, F, Formula, Gate, Norm, Number, Rest, Settings, Sum, X
+from rskip.formulas.kernels import kernel_form
+from rskip.formulas.terms import Formula, Number, Settings
+from rskip.kernel_forms import NormalisedSum
 
 if TYPE_CHECKING:
     from rskip.formulas.registry import Family
@@ -27,10 +29,8 @@ class Fold:
 
     def factor_of(self, connection: Any) -> Any:
         """The factor for the last linear map of a trained connection's branch: one number, or one per feature (C)."""
-        parts = _parts(connection.formula)
-        assert parts is not None, "another connection"
-        of_x, of_f, _ = parts
-        factor = connection.coefficient(of_f) / connection.coefficient(of_x)
+        stated = connection.kernel_form()
+        factor = stated.branch_scale / stated.scale
         return factor if isinstance(factor, float) or factor.dim() else factor.item()
 
 
@@ -49,31 +49,16 @@ def fold_of(family: Family, settings: Settings) -> Fold | None:
 
 def _fold(formula: Formula, *, closed: bool) -> tuple[str, str] | None:
     """The simpler connection, and the name of the norm that it takes over."""
-    parts = _parts(formula)
-    if parts is None or formula.becomes or formula.inner_norms or formula.scales_heads:
+    stated = kernel_form(formula, lambda term: term)
+    if not isinstance(stated, NormalisedSum) or formula.inner_norms or formula.scales_heads:
         return None
-    of_x, of_f, norm = parts
-    if isinstance(formula.y, Norm):
-        if closed or not _is_one_number(of_x) or (norm.kind not in _ANY_SCALE and (of_x, of_f) != (1, 1)):
-            return None
-        return f"1xskip+{norm.kind}", norm.name
-    return (f"prenorm+{norm.kind}", norm.name) if closed and of_x == 1 else None
-
-
-def _parts(formula: Formula) -> tuple[Coefficient, Coefficient, Norm] | None:
-    """α, β and the norm of norm(αx + βf), f = F(x), or of αx + βf, f = F(norm(x)); None: another form."""
-    norm = formula.y if isinstance(formula.y, Norm) else formula.reads
-    total = formula.y.of if isinstance(formula.y, Norm) else formula.y
-    if not isinstance(norm, Norm) or not isinstance(total, Sum) or (norm == formula.y) != (formula.reads == X):
+    if stated.shares or stated.added or stated.output_norm or stated.input_scale != 1:
         return None
-    if norm == formula.reads and norm.of != X:
+    of_x, of_f, reads, norms = stated.scale, stated.branch_scale, stated.branch_norm, stated.norms
+    if reads is not None:
+        return (f"prenorm+{reads.kind}", reads.name) if closed and not norms and of_x == 1 else None
+    is_one_number = isinstance(of_x, (int, float, Number)) or of_x.size == 1
+    if closed or len(norms) != 1 or not is_one_number:
         return None
-    found = {part: coefficient for coefficient, part in total.parts}
-    gated = any(isinstance(each, (Gate, Rest)) for each in found.values())
-    if found.keys() != {X, F} or len(total.parts) != 2 or gated:
-        return None
-    return found[X], found[F], norm
-
-
-def _is_one_number(coefficient: Coefficient) -> bool:
-    return isinstance(coefficient, (int, float, Number)) or getattr(coefficient, "size", None) == 1
+    norm = norms[0]
+    return (f"1xskip+{norm.kind}", norm.name) if norm.kind in _ANY_SCALE or (of_x, of_f) == (1, 1) else None

@@ -81,6 +81,8 @@ def _summed(y: Term, value_of: ValueOf) -> dict[str, Any] | None:
     (branch, branch_scale), *more = parts.items() or [(None, 1)]
     if more or not (branch == F or isinstance(branch, Norm) and branch.of == F):
         return None
+    if any(isinstance(each, (Gate, Rest)) for each in (scale, branch_scale)):
+        return None
     return {
         "norms": tuple(map(value_of, norms)),
         "scale": value_of(scale),
