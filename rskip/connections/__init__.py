@@ -20,20 +20,16 @@ from rskip.connections.building import (
     read_supplies,
 )
 from rskip.connections.connection import HOST_NEEDS, Connection, HostNeed, StackConnection, State
-from rskip.connections.deep_delta import DeepDelta
-from rskip.connections.denseformer import DenseFormer
+from rskip.connections.denseformer import MUDD, X0, DenseFormer
 from rskip.connections.formula import FormulaConnection, FormulaStack
 from rskip.connections.frac import FracConnection
-from rskip.connections.gpas import GPAS
 from rskip.connections.hyper import HyperConnection, ManifoldHyperConnection
 from rskip.connections.mhc_lite import MHCLite
 from rskip.connections.mixing import Mixing, mixing_of
-from rskip.connections.mudd import MUDD
 from rskip.connections.ngpt import NGPT
 from rskip.connections.norms import build_norm
-from rskip.connections.orthogonal import Orthogonal
+from rskip.connections.prenorm import GPAS, DeepDelta, Orthogonal
 from rskip.connections.sas import SASConnection
-from rskip.connections.x0 import X0
 from rskip.formulas import *
 from rskip.settings.paper import Paper
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rskip.connections.formula import FormulaConnection, computes
+from rskip.connections.formula import FormulaConnection
 from rskip.connections.linear import Fill
 from rskip.connections.norms import at_least_float32
 from rskip.formulas.postnorm import Admin
@@ -22,12 +22,10 @@ _UNPROFILED = (
 )
 
 
-@computes(Admin)
-class AdminConnection(FormulaConnection):
+class AdminConnection(FormulaConnection, computes=Admin):
     """Computes `Admin`, and warns if it is trained without the pass."""
 
     skip_weight: Tensor
-    kernel_form = FormulaConnection.kernel_form
     profiled = False  # whether a pass set ω, or ω other than 1 was loaded; training alone also moves ω from 1
 
     def reset_parameters(self, weight_init: Fill | None = None) -> None:

@@ -44,8 +44,7 @@ def build_connection(
     :raises SettingError: named `connection`: the spec is not valid, `check_connection` refuses it, or the family needs
         `place` and got None.
     """
-    if not isinstance(spec, ConnectionSpec):
-        spec = parse_connection(spec)
+    spec = parse_connection(spec)
     check_features(features, feature_dim)
     check_connection(spec, feature_dim)
     family = find_family(spec.family)
@@ -96,8 +95,7 @@ def build_stack_connection(spec: str | ConnectionSpec, features: int, *, eps: fl
 
     :raises SettingError: named `connection`: the spec is not valid.
     """
-    if not isinstance(spec, ConnectionSpec):
-        spec = parse_connection(spec)
+    spec = parse_connection(spec)
     check_features(features, -1)
     stack, settings = find_family(spec.family).connection.stack, spec.settings
     built: StackConnection

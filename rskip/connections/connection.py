@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import torch
@@ -11,8 +10,8 @@ from torch import Tensor, nn
 
 from rskip.connections.linear import Fill, LinearMap, Values, fill
 from rskip.connections.mixing import Mixing
-from rskip.connections.norms import Normalisation, build_norm, under_autocast
-from rskip.formulas.terms import InnerNorm, Settings
+from rskip.connections.norms import Normalisation, under_autocast
+from rskip.formulas.terms import Described
 from rskip.kernel_forms import GatedSum, NormalisedSum
 
 State = Tensor | tuple[Tensor, ...]
@@ -68,7 +67,7 @@ class Resettable(nn.Module):
         return frozenset(name for name, parameter in self.named_parameters() if parameter.dim() < 2)
 
 
-class Connection(Resettable):
+class Connection(Described, Resettable):
     """Decides what a block's branch receives, and what the block passes to the next one, given the branch's output f.
 
     Every model calls two methods, `before` and `after`:
@@ -85,32 +84,10 @@ class Connection(Resettable):
     terms of x and f, and also `branch_input` if the branch's input isn't x itself. If blocks pass on more than x, it
     overrides `before` and `after`. `register_connection` gives either a name.
 
-    These attributes of a class are properties of its family:
-
-    - closing_norm: whether the spec's normalisation, if it has one, also closes a stack of such blocks. ("host",
-      "prenorm") means only if the option host is prenorm.
-    - text_only: whether features must come last though the state is x.
-    - reads_earlier_layers: whether blocks also pass on the outputs of earlier layers.
-    - stack: the class that opens and closes a stack.
-    - only_with: options that work only with one value of another option, such as {"rank": ("form", "lr")}.
-
-    These are properties of a connection, which a class or a property may set:
-
-    - branch_gain: factor for the initial values of the branch's value, output and feed-forward weights.
-    - inner_norms: the normalisations (`ln`, `rms`) that a model must build inside the branch, by their position.
-    - scales_heads: whether a model must multiply each head's output by a learned factor that starts at 1.
-    - needs_profile: whether a pass over data sets its initial values (see `admin_profiling`).
+    Its attributes are those of `rskip.formulas.terms.Described`.
     """
 
-    closing_norm: ClassVar[bool | tuple[str, object]] = False
-    text_only: ClassVar[bool] = False
-    reads_earlier_layers: ClassVar[bool] = False
     stack: ClassVar[type[StackConnection]]
-    only_with: ClassVar[Mapping[str, tuple[str, object]]] = {}
-    branch_gain: float = 1.0
-    inner_norms: Mapping[InnerNorm, str] = {}
-    scales_heads: bool = False
-    needs_profile: bool = False
     spec = ""  # the spec that `build_connection` built it from, for readers
     warns_unprofiled = False  # whether its first training step warns if that pass did not run; `Residuals` sets it
 
@@ -126,10 +103,6 @@ class Connection(Resettable):
             for name in ("kernel_form", "as_mixing"):
                 if name not in vars(cls):
                     setattr(cls, name, getattr(Connection, name))
-
-    @classmethod
-    def check(cls, settings: Settings) -> str | None:
-        """What a spec must be, if these settings contradict each other; otherwise None."""
 
     if TYPE_CHECKING:  # nn.Module declares that a call returns Any
 
@@ -222,17 +195,6 @@ class Connection(Resettable):
 
     def extra_repr(self) -> str:
         return f"{self.spec and self.spec + ', '}features={self.features}, feature_dim={self.feature_dim}"
-
-
-class NormalisedInput(Connection):
-    """Base class of connections with f = F(norm(x)), or F(x) without a norm. Members: `norm` (if given)."""
-
-    def __init__(self, features: int, *, norm: str | None, feature_dim: int = -1) -> None:
-        super().__init__(features, feature_dim=feature_dim)
-        self.norm = None if norm is None else build_norm(norm, features, feature_dim)
-
-    def branch_input(self, x: Tensor) -> Tensor:
-        return x if self.norm is None else self.norm(x)
 
 
 class StackConnection(Resettable):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,6 @@ _GLOBALS = {
     "torch": torch, "functional": functional, "at_least_float32": at_least_float32, "features_to": features_to
 }  # fmt: skip
 _special: dict[type[Formula], type[FormulaConnection]] = {}
-Class = TypeVar("Class", bound="type[FormulaConnection]")
 
 
 class _Written(Resettable):
@@ -58,8 +57,7 @@ class _Written(Resettable):
         return _executed("\n    ".join([f"def formula({arguments}):", *body]) + "\n")
 
     def _add(self, given: Iterable[Term], features: int, feature_dim: int) -> None:
-        self._members = tuple(members(*given))
-        for member in self._members:
+        for member in members(*given):
             path, _, name = member.name.rpartition(".")
             built = self._built(member, features, feature_dim)
             if path:
@@ -91,12 +89,20 @@ class _Written(Resettable):
 class FormulaConnection(_Written, Connection):
     """Computes a formula. Its members have the names of the formula's terms.
 
+    `class SASConnection(FormulaConnection, computes=SAS)` computes this formula and those derived from it.
+
     :param formula: such as `XSkip(scale=2, norm="ln")`.
     """
 
     _functions = ("_read", "_join")
     _read: Callable[..., Any]
     _join: Callable[..., Any]
+
+    def __init_subclass__(cls, computes: type[Formula] | None = None, **settings: Any) -> None:
+        if computes is None:
+            super().__init_subclass__(**settings)
+        else:
+            _special[computes] = cls
 
     def __init__(self, features: int, formula: Formula, *, feature_dim: int = -1) -> None:
         Connection.__init__(self, features, feature_dim=feature_dim)
@@ -165,17 +171,6 @@ class FormulaConnection(_Written, Connection):
         opened_stack = self.formula.stack is not None and self.passes_x
         return (*super().host_needs, *(("stack",) if opened_stack else ()))
 
-    def coefficient(self, coefficient: Coefficient) -> float | Tensor:
-        """The value of a factor of one of the formula's terms: a number, or a tensor (1) or (C)."""
-        if isinstance(coefficient, (int, float, Number)):
-            return _number(coefficient)
-        value: Tensor = self._function("self", [coefficient])(self)
-        return value
-
-    def factor(self, name: str) -> float | Tensor:
-        """The value of the learned factor with this member."""
-        return self.coefficient(next(each for each in self._members if isinstance(each, Learned) and each.name == name))
-
     def _get_name(self) -> str:
         return type(self.formula).__name__
 
@@ -187,17 +182,7 @@ class FormulaConnection(_Written, Connection):
             return torch.softmax(at_least_float32(self.get_parameter(stated.name)), 0)
         if isinstance(stated, (terms.Norm, terms.Map, terms.Gate)):
             return self.get_submodule(stated.name)
-        return self.coefficient(stated)
-
-
-def computes(formula: type[Formula]) -> Callable[[Class], Class]:
-    """Class decorator for what `build_connection` builds for this formula and those derived from it."""
-
-    def note(cls: Class) -> Class:
-        _special[formula] = cls
-        return cls
-
-    return note
+        return _number(stated) if isinstance(stated, (int, float, Number)) else self._function("self", [stated])(self)
 
 
 def connection_of(formula: Formula, features: int, feature_dim: int) -> FormulaConnection:
@@ -216,35 +201,34 @@ class FormulaStack(_Written, StackConnection):
     def __init__(self, features: int, formula: StackFormula) -> None:
         StackConnection.__init__(self, features)
         self.formula = formula
-        opening = [formula.enters] if isinstance(formula.enters, Term) else list(formula.enters.values())
-        self._add([*opening, *([] if formula.leaves is None else [formula.leaves])], features, -1)
+        self._add([formula.enters, X if formula.leaves is None else formula.leaves], features, -1)
         self._write()
 
     def _write(self) -> None:
-        enters, leaves = self.formula.enters, self.formula.leaves
-        self._enter = self._function("self, x", [enters if isinstance(enters, Term) else X])
-        names = ["x"] if isinstance(enters, Term) else list(enters)
-        self._leave = self._function(f"self, {', '.join(names)}", [X if leaves is None else leaves])
+        formula = self.formula
+        self._enter = self._function("self, x", [formula.enters])
+        names = ", ".join(formula.streams or "x")
+        self._leave = self._function(f"self, {names}", [X if formula.leaves is None else formula.leaves])
 
     @property
     def opens(self) -> bool:
-        return self.formula.enters != X
+        return bool(self.formula.streams) or self.formula.enters != X
 
     @property
     def closes(self) -> bool:
         return self.formula.leaves is not None
 
     def enter(self, x: Tensor) -> State:
-        enters = self.formula.enters
-        if isinstance(enters, Term):
-            entered: Tensor = self._enter(self, x)
-            return entered
-        return opened(*(at_least_float32(x) if name in self.formula.wide else x for name in enters))
+        formula = self.formula
+        if formula.streams:
+            return opened(*(at_least_float32(x) if name in formula.wide else x for name in formula.streams))
+        entered: Tensor = self._enter(self, x)
+        return entered
 
     def leave(self, state: State) -> Tensor:
-        if isinstance(self.formula.enters, Term):
+        if not self.formula.streams:
             return super().leave(state)
-        streams = tensors(state, self, len(self.formula.enters))
+        streams = tensors(state, self, len(self.formula.streams))
         left: Tensor = self._leave(self, *streams)
         return left.to(streams[0].dtype)
 

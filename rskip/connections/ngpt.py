@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from rskip.connections.connection import Connection
-from rskip.connections.norms import EPS, at_least_float32
+from rskip.connections.norms import EPS, at_least_float32, divided_by_rms
 from rskip.formulas.parameters import Positive
 from rskip.formulas.registry import register_connection
 
@@ -34,13 +33,9 @@ class NGPT(Connection):
         self.step_weight = self.learned("step_weight", features**-0.5, features)
 
     def branch_input(self, x: Tensor) -> Tensor:
-        return self._normalised(x).to(x.dtype)
+        return divided_by_rms(x, self.eps).to(x.dtype)
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
-        h, step = self._normalised(x), self._normalised(f)
+        h, step = divided_by_rms(x, self.eps), divided_by_rms(f, self.eps)
         alpha = at_least_float32(self.step_weight).abs() * (self.init * self.features**0.5)
-        return self._normalised(h + alpha * (step - h))
-
-    def _normalised(self, z: Tensor) -> Tensor:
-        z = at_least_float32(z)
-        return z * torch.rsqrt(z.square().mean(-1, keepdim=True) + self.eps)
+        return divided_by_rms(h + alpha * (step - h), self.eps)

@@ -41,6 +41,12 @@ def at_least_float32(z: Tensor) -> Tensor:
     return z if z.dtype == torch.float32 else z.to(torch.promote_types(z.dtype, torch.float32))
 
 
+def divided_by_rms(z: Tensor, eps: float) -> Tensor:
+    """z (..., C) divided by the root mean square of its features, in float32 or better."""
+    z = at_least_float32(z)
+    return z * torch.rsqrt(z.square().mean(-1, keepdim=True) + eps)
+
+
 def under_autocast(device: torch.device) -> bool:
     """Whether autocast is on for this device. The meta device does not support autocast."""
     return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)

@@ -21,9 +21,7 @@ _INPUTS = (("sequences", -1), ("feature maps", 1))  # with the dimension of thei
 
 def example(family: Family) -> ConnectionSpec:
     """A spec of the family: λ = 2, layer normalisation and the default options, where it takes them."""
-    settings = family.settings
-    factor = None if family.factor is None else settings[family.factor.word]
-    return ConnectionSpec(family.name, factor, settings.get("norm"))
+    return ConnectionSpec(family.name, 2 if family.factor else None, family.settings.get("norm"))
 
 
 def facts(spec: ConnectionSpec) -> Iterator[tuple[str, str]]:

@@ -14,10 +14,9 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from dataclasses import dataclass
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from rskip.settings.errors import SettingError, did_you_mean
 
@@ -122,41 +121,23 @@ def _shown(bound: float) -> str:
     return short if isinstance(bound, float) and float(short) == bound else str(bound)
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """What a spec of a family can say.
-
-    :param factor: the λ; None: it takes none.
-    :param norms: what may follow the `+`; None: nothing. `default_norm` is meant if nothing follows.
-    :param options: the options by name.
-    :param needs_place: whether the class takes `place`, a Place.
-    """
-
-    factor: Factor | None = None
-    norms: tuple[str | None, ...] = (None,)
-    default_norm: str | None = None
-    options: Mapping[str, Option] = field(default_factory=dict)
-    needs_place: bool = False
-
-
-def read_parameters(cls: type) -> Parameters:
-    """The parameters of the class's constructor.
+def read_parameters(cls: type) -> dict[str, Any]:
+    """The parameters of the class's constructor, as the `Family` of the class has them.
 
     :raises SettingError: `norm` is annotated with other words than ln, rms, gn1 and bn.
     """
-    factor, default_norm, needs_place = None, None, False
-    norms: tuple[str | None, ...] = (None,)
     options: dict[str, Option] = {}
+    found: dict[str, Any] = {"options": options}
     meanings = dict(_MEANING.findall(documented(cls)))
     for name, parameter in inspect.signature(cls).parameters.items():
         given, default = _evaluated(parameter.annotation, cls), parameter.default
         kind, marks = (get_args(given)[0], get_args(given)[1:]) if get_origin(given) is Annotated else (given, ())
         if any(isinstance(mark, Factor) for mark in marks):
-            factor = Factor(name, kind is int)
+            found["factor"] = Factor(name, kind is int)
         elif name == "norm":
-            norms, default_norm = _norms(cls, kind), None if default is parameter.empty else default
+            found |= {"norms": _norms(cls, kind), "default_norm": None if default is parameter.empty else default}
         elif name == "place":
-            needs_place = default is parameter.empty
+            found["needs_place"] = default is parameter.empty
         elif default is not parameter.empty and name != "feature_dim" and _OPTION_NAME.fullmatch(name):
             bounds = next((mark for mark in marks if isinstance(mark, Bounds)), Bounds())
             meaning = " ".join(meanings.get(name, "").split()).removesuffix(".")
@@ -164,7 +145,7 @@ def read_parameters(cls: type) -> Parameters:
                 options[name] = Option(str, default, words=get_args(kind), meaning=meaning)
             elif kind in (bool, int, float):
                 options[name] = Option(kind, default, bounds, meaning=meaning)
-    return Parameters(factor, norms, default_norm, options, needs_place)
+    return found
 
 
 def documented(cls: type) -> str:
@@ -173,7 +154,7 @@ def documented(cls: type) -> str:
 
 
 def _norms(cls: type, kind: Any) -> tuple[str | None, ...]:
-    optional = get_origin(kind) in (Union, UnionType) and NoneType in get_args(kind)
+    optional = NoneType in get_args(kind)
     words = next((each for each in get_args(kind) if each is not NoneType), None) if optional else kind
     found = get_args(words) if get_origin(words) is Literal else ()
     if not found or not set(NORMS).issuperset(found):

@@ -32,17 +32,14 @@ class Place:
     other_layers: int = 0
 
     def __post_init__(self) -> None:
-        if self.stack not in BRANCHES:
-            raise SettingError.of_value("place.stack", self.stack, " or ".join(BRANCHES))
-        if self.branch not in BRANCHES[self.stack]:
-            expected = f"{' or '.join(BRANCHES[self.stack])} of stack {self.stack}"
-            raise SettingError.of_value("place.branch", self.branch, expected)
-        counts = 1 <= self.layer <= self.layers and self.sublayers >= self.layers and self.other_layers >= 0
-        if not counts or self.sublayers % self.layers:
-            expected = "layer from 1 to layers, and sublayers a multiple of layers"
-            raise SettingError.of_value("place", self, expected)
-        if self.layer != (of_sublayer := -(-self.sublayer // (self.sublayers // self.layers))):
-            raise SettingError.of_value("place.layer", self.layer, f"{of_sublayer}, that of sublayer {self.sublayer}")
+        if self.branch not in BRANCHES.get(self.stack, ()):
+            known = "; ".join(f"{stack}: {', '.join(branches)}" for stack, branches in BRANCHES.items())
+            raise SettingError.of_value("place", self, f"one of these stacks and branches: {known}")
+        layers, layer, blocks = self.layers, self.layer, self.sublayers
+        if not (1 <= layer <= layers <= blocks and self.other_layers >= 0 and blocks % layers == 0):
+            raise SettingError.of_value("place", self, "layer from 1 to layers, and sublayers a multiple of layers")
+        if layer != (of_sublayer := -(-self.sublayer // (blocks // layers))):
+            raise SettingError.of_value("place.layer", layer, f"{of_sublayer}, that of sublayer {self.sublayer}")
 
     @property
     def crosses(self) -> bool:

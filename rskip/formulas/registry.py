@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from rskip.formulas.parameters import Parameters, documented, read_parameters
+from rskip.formulas.parameters import Factor, Option, OptionValue, documented, read_parameters
 from rskip.formulas.place import Place
 from rskip.formulas.terms import Formula, Settings, X
 from rskip.formulas.text import text_of
@@ -28,20 +28,29 @@ class UnknownFamily(SettingError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family(Parameters):
+class Family:
     """One family of connections: the class that states or computes it, and what a spec may contain.
 
-    Everything else is read from the class: its constructor (`Parameters`) and attributes, which are those of
+    Everything else is read from the class: its constructor (`parameters.py`) and attributes, which are those of
     `rskip.connections.Connection`.
 
     :param source: the source of the formula and of every option, for readers.
     :param paper: the paper that introduced it, for model cards.
+    :param factor: the λ; None: it takes none.
+    :param norms: what may follow the `+`; None: nothing. `default_norm` is meant if nothing follows.
+    :param options: the options by name.
+    :param needs_place: whether the class takes `place`, a Place.
     """
 
     name: str
     connection: type[Any]
     source: str
     paper: Paper
+    factor: Factor | None = None
+    norms: tuple[str | None, ...] = (None,)
+    default_norm: str | None = None
+    options: Mapping[str, Option]
+    needs_place: bool = False
 
     @cached_property
     def is_formula(self) -> bool:
@@ -55,15 +64,19 @@ class Family(Parameters):
         places = [{"place": place} for place in _EXAMPLES] if self.needs_place else [{}]
         return [self.connection(**settings, **place) for place in places]
 
+    def settings_of(
+        self, factor: float | None, norm: str | None, options: Iterable[tuple[str, OptionValue]]
+    ) -> dict[str, Any]:
+        """The constructor's arguments for the parts of a spec."""
+        found: dict[str, Any] = {name: option.default for name, option in self.options.items()} | dict(options)
+        if self.factor is not None:
+            found[self.factor.word] = factor
+        return found if self.norms == (None,) else found | {"norm": norm}
+
     @property
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments for an example: λ = 2, layer normalisation and the default options."""
-        found: dict[str, Any] = {name: option.default for name, option in self.options.items()}
-        if self.factor is not None:
-            found[self.factor.word] = 2
-        if self.norms != (None,):
-            found["norm"] = "ln" if "ln" in self.norms else self.default_norm
-        return found
+        return self.settings_of(2, "ln" if "ln" in self.norms else self.default_norm, ())
 
     @cached_property
     def formula(self) -> str:
@@ -128,7 +141,7 @@ class Family(Parameters):
         """What it needs in addition to x and f, out of "place", "branch", "profile", "streams" and "history"."""
         inside = any(formula.inner_norms or formula.scales_heads for formula in self.formulas(self.settings))
         inside = inside or (not self.is_formula and self.connection.overrides("inner_norms", "scales_heads"))
-        needs = {"place": self.needs_place, "branch": inside, "profile": self.needs_profile}
+        needs = {"place": self.needs_place, "branch": inside, "profile": self.connection.needs_profile}
         passed = () if self.passes == "x" else (self.passes,)
         return tuple(name for name, needed in needs.items() if needed) + passed
 
@@ -167,12 +180,12 @@ def register_connection(name: str, *, source: str, paper: Paper | None = None) -
         if not replaceable and owner != _path(cls):
             raise ValueError(f"connection {name!r} is taken by {owner}; choose another name for {_path(cls)}")
         parameters = read_parameters(cls)
-        if not re.fullmatch(r"(?!e\d)[a-z][a-z0-9_]*" if parameters.factor else "[a-z][a-z0-9_]*", name):
+        if not re.fullmatch(r"(?!e\d)[a-z][a-z0-9_]*" if "factor" in parameters else "[a-z][a-z0-9_]*", name):
             expected = "lower-case letters, digits and underscores, a letter first; with a factor not e and a digit"
             raise SettingError.of_value("name of the connection", name, expected)
         known = _papers().get(name) if _path(cls).startswith(_OWN) else None
         of_cards = paper or known or Paper(source.strip() or name, None, None)
-        _families[name] = Family(name=name, connection=cls, source=source, paper=of_cards, **vars(parameters))
+        _families[name] = Family(name=name, connection=cls, source=source, paper=of_cards, **parameters)
         return cls
 
     return register

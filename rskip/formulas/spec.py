@@ -76,14 +76,7 @@ class ConnectionSpec:
     @property
     def settings(self) -> dict[str, Any]:
         """The arguments for the family's class: factor, normalisation and every option, including defaults."""
-        family = find_family(self.family)
-        settings: dict[str, Any] = {name: option.default for name, option in family.options.items()}
-        settings.update(self.options)
-        if family.factor is not None:
-            settings[family.factor.word] = self.factor
-        if family.norms != (None,):
-            settings["norm"] = self.norm
-        return settings
+        return find_family(self.family).settings_of(self.factor, self.norm, self.options)
 
     @property
     def closing_norm(self) -> str | None:
@@ -102,11 +95,13 @@ class ConnectionSpec:
         return None if found is None or found.connection == str(self) else found
 
 
-def parse_connection(text: str) -> ConnectionSpec:
-    """Reads a connection string, `[λ]family[+norm][:option=value,...]`, in upper or lower case.
+def parse_connection(text: str | ConnectionSpec) -> ConnectionSpec:
+    """Reads a connection string, `[λ]family[+norm][:option=value,...]`, in upper or lower case. A spec stays as it is.
 
     :raises SettingError: named `connection`: the text is not valid. The message says what is, with the nearest spec.
     """
+    if isinstance(text, ConnectionSpec):
+        return text
     try:
         return _read_spec(text)
     except SettingError as error:
@@ -148,8 +143,7 @@ def check_connection(spec: str | ConnectionSpec, feature_dim: int) -> None:
 
     :raises SettingError: named `connection`: gn1 or bn on sequences; a family that works only on sequences.
     """
-    if not isinstance(spec, ConnectionSpec):
-        spec = parse_connection(spec)
+    spec = parse_connection(spec)
     family = find_family(spec.family)
     if feature_dim == -1:
         if spec.norm in NORMS_OF_IMAGES:

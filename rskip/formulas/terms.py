@@ -188,7 +188,42 @@ def _walk(term: Term) -> Iterator[Member]:
         yield term
 
 
-class Formula:
+class Described:
+    """What a connection says of itself: a `Formula`, or a `Connection` of PyTorch.
+
+    These attributes of a class are properties of its family:
+
+    - closing_norm: whether the spec's normalisation, if it has one, also closes a stack of such blocks. ("host",
+      "prenorm") means only if the option host is prenorm.
+    - text_only: whether features must come last though the state is x.
+    - reads_earlier_layers: whether blocks also pass on the outputs of earlier layers.
+    - stack: the class that opens and closes a stack.
+    - only_with: options that work only with one value of another option, such as {"rank": ("form", "lr")}.
+
+    These are properties of a connection, which a class or a property may set:
+
+    - branch_gain: factor for the initial values of the branch's value, output and feed-forward weights.
+    - inner_norms: the normalisations (`ln`, `rms`) that a model must build inside the branch, by their position.
+    - scales_heads: whether a model must multiply each head's output by a learned factor that starts at 1.
+    - needs_profile: whether a pass over data sets its initial values (see `rskip.connections.admin_profiling`).
+    """
+
+    closing_norm: ClassVar[bool | tuple[str, object]] = False
+    text_only: ClassVar[bool] = False
+    reads_earlier_layers: ClassVar[bool] = False
+    stack: ClassVar[type[Any] | None] = None
+    only_with: ClassVar[Mapping[str, tuple[str, object]]] = {}
+    branch_gain: float = 1.0
+    inner_norms: Mapping[InnerNorm, str] = {}
+    scales_heads: bool = False
+    needs_profile: bool = False
+
+    @classmethod
+    def check(cls, settings: Settings) -> str | None:
+        """What a spec must be, if these settings contradict each other; otherwise None."""
+
+
+class Formula(Described):
     """A connection as terms.
 
     A class's constructor has keyword parameters for what a spec can say: `norm`, the λ, every option, and `place` if
@@ -198,40 +233,26 @@ class Formula:
     :ivar y: the block's output, if the state is x.
     :ivar becomes: if blocks pass on several streams, their values after the block, by name. `keeps`: the values that
         the names in `reads` and `becomes` stand for, where they are not the streams themselves.
-    :ivar branch_gain: factor for the initial values of the branch's value, output and feed-forward weights.
-    :ivar inner_norms: normalisations that a model must build inside the branch, by position.
-    :ivar scales_heads: whether a model must multiply each head's output by a learned factor that starts at 1.
 
-    The class's own attributes are properties of the family, as in `rskip.connections.Connection`.
+    and those of `Described`.
     """
 
     reads: Term = X
     y: Term = X
     becomes: Mapping[str, Term] = {}
     keeps: Mapping[str, Term] = {}
-    branch_gain: float = 1.0
-    inner_norms: Mapping[InnerNorm, str] = {}
-    scales_heads: bool = False
-
-    closing_norm: ClassVar[bool | tuple[str, object]] = False
-    text_only: ClassVar[bool] = False
-    needs_profile: ClassVar[bool] = False
-    stack: ClassVar[type[StackFormula] | None] = None
-    only_with: ClassVar[Mapping[str, tuple[str, object]]] = {}
-
-    @classmethod
-    def check(cls, settings: Settings) -> str | None:
-        """What a spec must be, if these settings contradict each other; otherwise None."""
 
 
 class StackFormula:
     """What opens and closes a stack of blocks. Its constructor takes `norm`.
 
-    :ivar enters: the first block's state from the stack's input x, by stream; a single term if the state is x.
+    :ivar streams: names of the streams if the state is not x. Each starts as the stack's input.
+    :ivar enters: the first block's state from the stack's input x, if the state is x.
     :ivar leaves: the stack's output from the last block's state; None: x.
     :ivar wide: streams in float32 or better.
     """
 
-    enters: Mapping[str, Term] | Term = X
+    streams: tuple[str, ...] = ()
+    enters: Term = X
     leaves: Term | None = None
     wide: tuple[str, ...] = ()

@@ -16,10 +16,10 @@ Y = Symbol("y")
 class ResidualDualStack(StackFormula):
     """Starts with r = x; the stack's output is x + norm(r). Members: `norm`."""
 
+    streams = ("x", "r")
     wide = ("r",)
 
     def __init__(self, *, norm: str) -> None:
-        self.enters = {"x": X, "r": X}
         self.leaves = X + Norm("norm", norm, R)
 
 
@@ -39,8 +39,9 @@ class SiameseStack(StackFormula):
     Members: `post_norm` (for x), `pre_norm` (for y), `norm`.
     """
 
+    streams = ("x", "y")
+
     def __init__(self, *, norm: str) -> None:
-        self.enters = {"x": X, "y": X}
         self.leaves = Norm("norm", norm, Norm("post_norm", norm, X) + Norm("pre_norm", norm, Y))
 
 

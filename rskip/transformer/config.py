@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
+from rskip.formulas import check_connection, find_family, parse_connection
 from rskip.settings.check import Checked, convert
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Index, Layers, Positions, Positive, Probability, Size
@@ -116,8 +117,6 @@ class DecoderConfig(Checked):
 
     def _check_stack(self, side: str) -> None:
         """Checks the sizes and the connection of the stack `side`."""
-        from rskip.connections import check_connection, find_family, parse_connection  # imports PyTorch
-
         heads = getattr(self, f"{side}_attention_heads")
         if getattr(self, f"{side}_embed_dim") % heads:
             raise self._wrong(f"{side}_embed_dim", f"a multiple of the number of the {side}'s heads, {heads}")

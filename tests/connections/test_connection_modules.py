@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import math
-import pickle
 
 import pytest
 import torch
@@ -36,26 +34,10 @@ MEMBERS = {
 }
 
 
-def feature_dim(spec: str) -> int:
-    return 1 if "bn" in spec or "gn1" in spec else -1
-
-
 @pytest.mark.parametrize("spec", MEMBERS)
-def test_state_has_the_agreed_names_and_makes_an_equal_connection(spec, draw):
-    torch.manual_seed(0)
-    trained = build_connection(spec, 6, feature_dim=feature_dim(spec)).double()
-    for tensor in trained.state_dict().values():
-        if tensor.is_floating_point():
-            tensor.uniform_(0.5, 1.5)
-    state = trained.state_dict()
-    assert list(state) == MEMBERS[spec]
-    fresh = build_connection(spec, 6, feature_dim=feature_dim(spec)).double()
-    fresh.load_state_dict(state)
-    x, f = draw(4, 6, 6, 6)
-    twins = [fresh, copy.deepcopy(trained), pickle.loads(pickle.dumps(trained))]
-    y = trained.eval()(x, f)
-    for twin in twins:
-        assert torch.equal(twin.eval()(x, f), y)
+def test_state_has_the_agreed_names(spec):
+    feature_dim = 1 if "bn" in spec or "gn1" in spec else -1
+    assert list(build_connection(spec, 6, feature_dim=feature_dim).state_dict()) == MEMBERS[spec]
 
 
 def test_repr_shows_the_formulas_settings():
@@ -64,36 +46,35 @@ def test_repr_shows_the_formulas_settings():
         assert part in text
 
 
-def assert_xavier(weight: torch.Tensor) -> None:
-    bound = math.sqrt(6 / sum(weight.shape))
-    assert weight.abs().max() <= bound
-    torch.testing.assert_close(weight.std().item(), bound / math.sqrt(3), rtol=0.15, atol=0)
-
-
-def test_initial_values_of_sas():
+@pytest.mark.parametrize(
+    ("spec", "biases"),
+    [
+        ("sas:gamma=free,alpha_bias=3,beta_bias=-3", {"alpha_gate": 3, "beta_gate": -3, "gamma_gate": 0}),
+        ("highway", {"gate": -3}),
+        ("highway:bias=-6", {"gate": -6}),
+        ("highway:gate=full", {"gate": -3}),
+    ],
+)
+def test_initial_values_of_gates(spec, biases):
     torch.manual_seed(0)
-    connection = build_connection("sas:gamma=free,alpha_bias=3,beta_bias=-3", 64)
-    biases = {"alpha_gate": 3, "beta_gate": -3, "gamma_gate": 0}
+    connection = build_connection(spec, 64)
     for name, bias in biases.items():
         gate = getattr(connection, name)
-        assert_xavier(gate.hidden.weight)
-        assert_xavier(gate.output.weight)
-        assert torch.all(gate.hidden.bias == 0)
-        assert gate.output.bias.tolist() == [bias]
-    assert torch.all(connection.norm.weight == 1) and torch.all(connection.norm.bias == 0)
-
-
-def test_initial_values_of_highway_and_wskip():
-    torch.manual_seed(0)
-    for spec, bias in {"highway": -3, "highway:bias=-6": -6, "highway:gate=full": -3}.items():
-        gate = build_connection(spec, 64).gate
-        assert_xavier(gate.output.weight)
         assert torch.all(gate.output.bias == bias)
         assert gate.hidden is None or torch.all(gate.hidden.bias == 0)
-    for spec, value in {"wskip+ln": 1, "wskip+ln:init=2": 2, "wskip+ln:init=-0.5": -0.5}.items():
-        assert torch.all(build_connection(spec, 8).skip_weight == value)
-    for spec, value in {"wskip+ln:rate=0.01": 1, "wskip+ln:floor=0.5,rate=0.1": 1}.items():
-        assert build_connection(spec, 8).factor("skip_weight").tolist() == pytest.approx([value] * 8, rel=1e-6)
+        for weight in (gate.output.weight, *([] if gate.hidden is None else [gate.hidden.weight])):
+            bound = math.sqrt(6 / sum(weight.shape))  # Xavier's
+            assert weight.abs().max() <= bound
+            torch.testing.assert_close(weight.std().item(), bound / math.sqrt(3), rtol=0.15, atol=0)
+
+
+def test_initial_values_of_wskip():
+    for spec, value in {
+        "wskip+ln": 1, "wskip+ln:init=2": 2, "wskip+ln:init=-0.5": -0.5, "wskip+ln:rate=0.01": 1,
+        "wskip+ln:floor=0.5,rate=0.1": 1,
+    }.items():  # fmt: skip
+        scale = build_connection(spec, 8).kernel_form().scale
+        assert scale.tolist() == pytest.approx([value] * 8, rel=1e-6)
 
 
 def test_a_learned_skip_moves_at_its_rate():
@@ -102,13 +83,13 @@ def test_a_learned_skip_moves_at_its_rate():
     moved = {}
     for spec in ("wskip+ln", "wskip+ln:rate=0.01", "wskip+ln:floor=1,init=2"):
         connection = build_connection(spec, 8)
-        start = connection.factor("skip_weight").detach().clone()
+        start = connection.kernel_form().scale.detach().clone()
         adam = torch.optim.Adam([connection.skip_weight], lr=0.1)
         for _ in range(100):
             adam.zero_grad()
             (connection(x, f) * f).sum().neg().backward()  # more of f, less of x
             adam.step()
             if adam.state[connection.skip_weight]["step"] == 1:
-                moved[spec] = (connection.factor("skip_weight") - start).detach()
+                moved[spec] = (connection.kernel_form().scale - start).detach()
     torch.testing.assert_close(moved["wskip+ln:rate=0.01"], 0.01 * moved["wskip+ln"], rtol=1e-3, atol=0)
-    assert connection.factor("skip_weight").min() > 1 > connection.skip_weight.min() + 1
+    assert connection.kernel_form().scale.min() > 1 > connection.skip_weight.min() + 1

@@ -42,17 +42,7 @@ def far_from_zero(*shape: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(
     "spec",
-    [
-        "1xskip+ln",
-        "2xskip+ln",
-        "3xskip+ln",
-        "1rskip+ln",
-        "wskip+ln:init=2",
-        "2xskip+rms",
-        "2xskip+gn1",
-        "2xskip+bn",
-        "sas+bn",
-    ],
+    ["1xskip+ln", "3xskip+ln", "1rskip+ln", "wskip+ln:init=2", "2xskip+rms", "2xskip+gn1", "2xskip+bn", "sas+bn"],
 )
 def test_statistics_are_float32(spec, dtype, mode):
     feature_dim = 1 if "bn" in spec or "gn1" in spec else -1

@@ -612,12 +612,12 @@ def test_an_adaptive_skip_starts_by_depth():
     resnet_110 = Place("network", "block", 1, 54, 1, 54)
     for place, alpha in [(layers_6["encoder"], 1.4180), (layers_6["decoder"], 18**0.25), (resnet_110, 2.7108)]:
         learned: Any = build_connection("askip+ln", 4, place=place)
-        assert learned.factor("offset").item() == pytest.approx(alpha, abs=1e-4)
+        assert learned.kernel_form().scale.item() == pytest.approx(alpha, abs=1e-4)
         recursive: Any = build_connection("askip+bn:form=recursive", 4, feature_dim=1, place=place)
         assert recursive.norms[0].weight.tolist() == pytest.approx([1 / alpha] * 4, abs=1e-4)
         assert recursive.norms[1].weight.tolist() == [1] * 4
     shallow: Any = build_connection("askip+ln", 4, place=places_of("encoder", 1, 1)[0])
-    assert shallow.factor("offset").item() == pytest.approx(1.05)
+    assert shallow.kernel_form().scale.item() == pytest.approx(1.05)
     mixture: Any = build_connection("askip+ln:form=mixture", 4, place=layers_6["encoder"])
     assert mixture.logits.tolist() == [0, 2, 0]
 
@@ -689,9 +689,8 @@ def test_what_a_family_cannot_do_is_refused_in_one_line(spec, feature_dim, expec
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("place.stack", {"stack": "Encoder"}),
-        ("place.branch", {"branch": "encoder_attn"}),
-        *(("place", each) for each in ({"layers": 0}, {"other_layers": -1}, {"sublayers": 5})),
+        *(("place", each) for each in ({"stack": "Encoder"}, {"branch": "encoder_attn"}, {"layers": 0})),
+        *(("place", each) for each in ({"other_layers": -1}, {"sublayers": 5})),
         *(("place.layer", each) for each in ({"sublayer": 3}, {"sublayer": 5})),
     ],
 )

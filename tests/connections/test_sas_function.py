@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from rskip.connections import build_connection
-from rskip.connections.sas import SASConnection
-from rskip.connections.sas_function import SASFunction
+from rskip.connections.sas import SASConnection, SASFunction
 
 FEATURES = 32
 FUNCTIONS = SASConnection.forward, SASConnection._combined
