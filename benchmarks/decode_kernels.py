@@ -20,8 +20,7 @@ from measuring.record import append_record
 from torch import Tensor, nn
 
 from rskip.cpu import CpuTransformer, for_inference
-from rskip.cpu.int8 import Int8Linear
-from rskip.cpu.linear import PackedLinear
+from rskip.cpu.linear import Int8Linear, PackedLinear
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.encoder import Memory
 

@@ -12,7 +12,7 @@ from decoding.processes import SystemProcess
 from decoding.rounds import Times, ratios, report, take_turns
 from decoding.systems import Tokens
 from decoding.workloads import RECURSIVE, STOCK, Workload
-from rskip.cpu.int8 import largest_int8_weight
+from rskip.cpu.linear import largest_int8_weight
 from rskip.transformer import Transformer
 
 FAIRSEQ, CT2, CT2_INT8 = "fairseq float32", "CTranslate2 float32", "CTranslate2 int8"

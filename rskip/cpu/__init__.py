@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from rskip.machine.lazy import imported_on_use
 
 if TYPE_CHECKING:
-    from rskip.cpu.library import Library, find_library
+    from rskip.cpu.library import Library, find_library, native_library
     from rskip.cpu.precision import PRECISIONS, set_precision
-    from rskip.cpu.tensors import native_library
     from rskip.cpu.transformer import CpuTransformer, for_inference
 
 __all__ = [
@@ -20,7 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 _MEMBERS = {
-    "library": ("Library", "find_library"), "precision": ("PRECISIONS", "set_precision"),
-    "tensors": ("native_library",), "transformer": ("CpuTransformer", "for_inference"),
+    "library": ("Library", "find_library", "native_library"), "precision": ("PRECISIONS", "set_precision"),
+    "transformer": ("CpuTransformer", "for_inference"),
 }  # fmt: skip
 __getattr__ = imported_on_use(__name__, {name: module for module, names in _MEMBERS.items() for name in names})

@@ -15,9 +15,10 @@ from ctypes import POINTER, c_char_p, c_int, c_int64, c_void_p
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rskip.cpu.structures import (
+    TYPES,
     Arguments,
     Attention,
     CrossEntropy,
@@ -32,11 +33,16 @@ from rskip.cpu.structures import (
     Residual,
     SearchSettings,
     SearchView,
+    address,
+    kind_of,
     layout,
 )
 from rskip.cpu.threads import threads
 from rskip.extras import has_torch
 from rskip.settings.errors import SettingError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 VARIABLE = "RSKIP_NATIVE"
 WORK_TO_SHARE = 2**20  # minimum number of values to use threads: they take about 0.3 ms, and starting a thread 0.04 ms
@@ -150,6 +156,28 @@ def _installed_files() -> list[Path]:
     files = [file for found in metadata.distributions(name="rskip") for file in found.files or ()]
     paths = [Path(str(file.locate())) for file in files if file.match("rskip/cpu/_kernels*.so")]
     return [path for path in paths if path.exists()]
+
+
+def native_library(tensor: Tensor) -> Library | None:
+    """The kernels, or None if they are missing or the tensor is not contiguous float32 or bfloat16 on a CPU."""
+    suits = kind_of(tensor) in TYPES and tensor.device.type == "cpu" and tensor.is_contiguous()
+    return find_library().library if suits else None
+
+
+def checked_indices(library: Library, indices: Tensor, count: int, what: str) -> Tensor:
+    """Converts indices for the kernels, to contiguous int64.
+
+    :param what: name of the indices in errors.
+    :raises TypeError: the indices are not integers on the CPU.
+    :raises IndexError: an index is below 0, or not below `count`.
+    """
+    if not indices.is_cpu or not kind_of(indices).startswith(("int", "uint")):
+        raise TypeError(f"{what} are {indices.dtype} on {indices.device}: expected integers on the CPU")
+    indices = indices.long().contiguous()
+    if not library.all_below(address(indices), indices.numel(), count):
+        outside = indices[(indices < 0) | (indices >= count)][0].item()
+        raise IndexError(f"{what} include {outside}: expected 0 to {count - 1}")
+    return indices
 
 
 def library_for_int8() -> Library:

@@ -1,30 +1,49 @@
-"""Linear maps with the compiled kernels. Shapes: x (R, in), W (out, in), y (R, out)."""
+"""Linear maps over packed weights, computed by the compiled kernels. Shapes: x (R, in), W (out, in), y (R, out)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from rskip.connections.linear import LinearMap
-from rskip.cpu.library import Library
-from rskip.cpu.packing import PackedMap, PackedMap8
+from rskip.cpu.library import Library, find_library, native_library
+from rskip.cpu.packing import PackedMap, PackedMap8, quantised
 from rskip.cpu.structures import Linear, Linear8, linear_work
-from rskip.cpu.tensors import native_library
 
 
 class Packed(nn.Module):
     """Base of linear maps whose weight is packed on first use. `packed` holds the result, which copies leave out."""
 
+    _kind: ClassVar[type[PackedMap | PackedMap8]]
+    _weights: ClassVar[tuple[str, ...]]
+    weight: Tensor
+
+    def __init__(self, linear: nn.Linear | LinearMap) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self._unpack()
+
+    def native_arguments(self, x: Tensor) -> Any:
+        """As `PackedMap.native_arguments`."""
+        library = self._library()
+        assert library is not None
+        return self._map(library).native_arguments(x)
+
+    def _library(self) -> Library | None:
+        return native_library(self.weight)
+
+    def _map(self, library: Library) -> Any:
+        if "native" not in self.packed:
+            weights = (getattr(self, name) for name in self._weights)
+            self.packed.setdefault("native", self._kind(library, *weights))  # another thread's if that was faster
+        return self.packed["native"]
+
     def _unpack(self) -> None:
         self.packed: dict[str, Any] = {}  # a new dictionary when the weight may have changed
-
-    def _pack(self, pack: Callable[..., Any], library: Library, *weights: Tensor | None) -> Any:
-        if "native" not in self.packed:
-            self.packed.setdefault("native", pack(library, *weights))  # keeps another thread's if that was faster
-        return self.packed["native"]
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
@@ -51,27 +70,69 @@ class PackedLinear(Packed, nn.Linear):
     and then uses the old weights.
     """
 
+    _kind = PackedMap
+    _weights = ("weight", "bias")
+
     def __init__(self, linear: nn.Linear | LinearMap) -> None:
-        nn.Module.__init__(self)
-        self.in_features, self.out_features = linear.in_features, linear.out_features
+        super().__init__(linear)
         self.weight, self.bias = linear.weight, linear.bias
-        self._unpack()
-
-    def native_arguments(self, x: Tensor) -> Linear:
-        """As `PackedMap.native_arguments`."""
-        library = native_library(self.weight)
-        assert library is not None
-        return self._map(library).native_arguments(x)
-
-    def _map(self, library: Library) -> PackedMap:
-        packed: PackedMap = self._pack(PackedMap, library, self.weight, self.bias)
-        return packed
 
     def forward(self, x: Tensor) -> Tensor:
-        library = None if x.requires_grad else native_library(self.weight)
+        library = None if x.requires_grad else self._library()
         if library is None:
             return functional.linear(x, self.weight, self.bias)
         return native_linear(library, self._map(library), x)
+
+
+class Int8Linear(Packed):
+    """xWᵀ + b in 8-bit integers with 32-bit sums, for inference on a CPU. Shape: (..., in) -> (..., out), float32.
+
+    Weights have one scale per output feature. Activations have one scale per row, computed from the row itself (dynamic
+    quantisation), so no row depends on its neighbours.
+
+    :param largest: maximum magnitude of the integer weights; None: the maximum that this processor adds exactly.
+    """
+
+    _kind = PackedMap8
+    _weights = ("weight", "scales", "bias")
+    scales: Tensor
+    bias: Tensor | None
+
+    def __init__(self, linear: nn.Linear | LinearMap, largest: int | None = None) -> None:
+        super().__init__(linear)
+        self.largest = largest or largest_int8_weight()
+        weight, scales = map(torch.from_numpy, quantised(linear.weight, self.largest))
+        self.register_buffer("weight", weight)
+        self.register_buffer("scales", scales)
+        self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().float().clone())
+
+    def _library(self) -> Library:
+        library = find_library().library
+        if library is None or self.largest > library.largest_weight:
+            problem = f"this processor can't add products of weights up to {self.largest} exactly"
+            raise RuntimeError(f"{problem}: convert the model to int8 on this machine")
+        return library
+
+    def forward(self, x: Tensor) -> Tensor:
+        library = self._library()
+        return native_linear(library, self._map(library), x)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+def largest_int8_weight() -> int:
+    """The largest 8-bit weight whose products with activations this processor adds exactly; 0: it has no such product.
+
+    It is 127, or on x86 without VNNI 64 (7 bits): there four products are added in 16 bits, which hold 4 · 127 · 64.
+    """
+    library = find_library().library
+    return 0 if library is None else library.largest_weight
+
+
+def in_int8(model: nn.Module) -> bool:
+    """Whether the model's linear maps are in 8 bits. Small maps may stay in float32."""
+    return any(isinstance(module, Int8Linear) for module in model.modules())
 
 
 def native_linear(library: Library, linear: PackedMap | PackedMap8, x: Tensor) -> Tensor:

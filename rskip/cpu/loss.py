@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rskip.cpu.library import Library
+from rskip.cpu.library import Library, checked_indices, native_library
 from rskip.cpu.structures import CrossEntropy, LogSoftmax
-from rskip.cpu.tensors import checked_indices, native_library
 from rskip.transformer.label_smoothing import Kernel
 
 

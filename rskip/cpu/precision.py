@@ -9,14 +9,12 @@ import torch
 from torch import nn
 
 from rskip.connections.linear import Linear, LinearMap
-from rskip.cpu.int8 import Int8Linear, in_int8
 from rskip.cpu.library import find_library, library_for_int8
-from rskip.cpu.linear import PackedLinear
+from rskip.cpu.linear import Int8Linear, PackedLinear, in_int8
 from rskip.cpu.packing import FEWEST_INT8_WEIGHTS
 from rskip.kernel_forms import PRECISIONS
 
 Model = TypeVar("Model", bound=nn.Module)
-
 
 
 def set_precision(model: Model, precision: str) -> Model:

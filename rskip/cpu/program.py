@@ -15,21 +15,6 @@ import numpy as np
 from rskip.cpu.library import Library
 from rskip.cpu.packing import PackedTable, in_float32
 from rskip.cpu.structures import (
-    ATTEND,
-    DELTA,
-    EMBED,
-    GATE,
-    HIGHWAY,
-    IDENTITY,
-    JOIN,
-    MAP,
-    MAP8,
-    ORTHOGONAL,
-    RELU,
-    RESIDUAL,
-    SCALING,
-    SHORTCUT,
-    TANH,
     Attention,
     Embedding,
     Gating,
@@ -41,6 +26,7 @@ from rskip.cpu.structures import (
     Residual,
     Seen,
     addresses,
+    constants,
     kind_of,
     linear_work,
     room,
@@ -50,10 +36,7 @@ from rskip.kernel_forms import GatedSum, NormalisedSum
 Steps = TypeVar("Steps")
 
 _FEWEST_ROWS = 16  # minimum size of a program; one that is larger by more than this factor is replaced
-_ACTIVATIONS = {"relu": RELU, "tanh": TANH}  # of the maps' kernels
-_FORMS = {
-    "scaling": SCALING, "highway": HIGHWAY, "shortcut": SHORTCUT, "orthogonal": ORTHOGONAL, "delta": DELTA
-}  # fmt: skip
+_ACTIVATIONS = {"relu": constants.RELU, "tanh": constants.TANH}  # of the maps' kernels
 
 
 class Room(NamedTuple):
@@ -145,7 +128,7 @@ class Program:
         arguments = Embedding(
             table=table, output=output, features=features, packed=packed, scale=stack.embed_scale
         )
-        self._put(EMBED, arguments)
+        self._put(constants.EMBED, arguments)
         self.norm(stack.layernorm_embedding, output)
         return arguments
 
@@ -153,7 +136,7 @@ class Program:
         """Adds an attention. The caller sets keys and values in the returned arguments."""
         features = query.shape[1]
         arguments = Attention(seen=seen, query=query, output=output, heads=heads, features=features // heads)
-        self._put(ATTEND, arguments, work=features)
+        self._put(constants.ATTEND, arguments, work=features)
         return arguments
 
     def map(self, linear: Any, x: Any, output: Any, *, activation: Any = None) -> None:
@@ -164,7 +147,7 @@ class Program:
         else:
             assert native.outputs == output.shape[1]
             native.point("output", output)
-            native.activation = _ACTIVATIONS.get(activation, IDENTITY)
+            native.activation = _ACTIVATIONS.get(activation, constants.IDENTITY)
         if isinstance(activation, Call):
             self.call(activation.compute, output, output)
 
@@ -173,7 +156,8 @@ class Program:
         if isinstance(linear, Call):
             return None
         native: Linear | Linear8 = linear.native_arguments(x)
-        self._put(MAP if isinstance(native, Linear) else MAP8, native, work=linear_work(native))
+        kernel = constants.MAP if isinstance(native, Linear) else constants.MAP8
+        self._put(kernel, native, work=linear_work(native))
         return native
 
     def norm(self, norm: Any, x: Any) -> None:
@@ -258,10 +242,10 @@ class Program:
         if isinstance(norm, Call):
             self.call(lambda rows: norm.compute(rows.unflatten(-1, (heads, -1))).flatten(-2), x, x)
         elif norm is not None:
-            self._put(RESIDUAL, residual_arguments(NormalisedSum(norms=[norm]), x, None, x, parts=heads))
+            self._put(constants.RESIDUAL, residual_arguments(NormalisedSum(norms=[norm]), x, None, x, parts=heads))
 
     def _put_residual(self, stated: NormalisedSum, x: Any, f: Any, output: Any) -> None:
-        self._put(RESIDUAL, residual_arguments(stated, x, f, output))
+        self._put(constants.RESIDUAL, residual_arguments(stated, x, f, output))
 
     def _put_sum(self, stated: NormalisedSum, room: Room) -> None:
         if stated.added is not None:
@@ -277,8 +261,9 @@ class Program:
         features, over = room.x.shape[1], room.x
         if stated.over == "both":
             over = self.buffer("both", 2 * features)
-            self._put(JOIN, Joining(x=room.x, f=room.f, output=over, features=features))
-        arguments = Gating(x=room.x, f=room.f, output=room.x, features=features, width=1, form=_FORMS[stated.form])
+            self._put(constants.JOIN, Joining(x=room.x, f=room.f, output=over, features=features))
+        form = getattr(constants, stated.form.upper())
+        arguments = Gating(x=room.x, f=room.f, output=room.x, features=features, width=1, form=form)
         for name, gate in (("alpha", stated.alpha), ("beta", stated.beta), ("gamma", stated.gamma)):
             if gate is None:
                 continue
@@ -295,7 +280,7 @@ class Program:
             normed = self.buffer("normed", features)
             self._put_residual(NormalisedSum(norms=[stated.norm]), room.x, room.f, normed)
             arguments.point("n", normed)
-        self._put(GATE, arguments)
+        self._put(constants.GATE, arguments)
 
     def buffer(self, name: str, features: int) -> Any:
         """Memory for rows, shared by all parts that ask for this name."""

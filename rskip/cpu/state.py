@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from rskip.cpu.decoding import CpuDecoding, KeysValues, StackDecoder
 from rskip.cpu.encoding import unpadded
-from rskip.cpu.tensors import checked_indices
+from rskip.cpu.library import checked_indices
 from rskip.transformer.encoder import Memory
 
 _FIRST_SLOTS = 32  # initial slots per sentence, plus four per beam

@@ -1,4 +1,4 @@
-"""The arguments of the compiled kernels, as structures of ctypes (source/kernels.h).
+"""The arguments of the compiled kernels, as structures of ctypes, which are read from source/kernels.h.
 
 They point to arrays of NumPy or tensors of PyTorch. This module imports neither. NumPy has no bfloat16; its arrays of
 16-bit unsigned integers stand for it.
@@ -7,12 +7,14 @@ They point to arrays of NumPy or tensors of PyTorch. This module imports neither
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from ctypes import c_double, c_int64, c_void_p
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
-TYPES = {"float32": 0, "bfloat16": 1}
 _CTYPES = (ctypes.Structure, ctypes.Array)
 
 
@@ -47,15 +49,27 @@ def is_plain(array: Any) -> bool:
 
 
 _ROWS = None  # type of pointers to values whose type is the structure's `type`
+_POINTED_AT = {"float": "float32", "int32_t": "int32", "int64_t": "int64", "uint8_t": "uint8"}
+_HEADER = re.sub(
+    r"/\*.*?\*/", "", (Path(__file__).parent / "source/kernels.h").read_text(encoding="utf-8"), flags=re.DOTALL
+)
+_STRUCTURES: dict[str, str] = dict(re.findall(r"^struct (\w+) \{\n(.*?)\n\};", _HEADER, re.DOTALL | re.MULTILINE))
+# types, kernels, activations, forms of `Gating`, and results of a search's step
+constants = SimpleNamespace(**{name: int(value) for name, value in re.findall(r"(\w+) = (\d+)", _HEADER)})
+TYPES = {"float32": constants.FLOAT32, "bfloat16": constants.BFLOAT16}
 
 
-def _pointers(names: str, kind: str | None = _ROWS) -> dict[str, str | None]:
-    return dict.fromkeys(names.split(), kind)
-
-
-def _fields(pointers: Iterable[str], sizes: str, numbers: str = "", *, typed: bool = True) -> list[tuple[str, Any]]:
-    kinds = ((pointers, c_void_p), (sizes.split(), c_int64), (numbers.split(), c_double), (["type"] * typed, c_int64))
-    return [(name, kind) for names, kind in kinds for name in names]
+def _stated(name: str) -> tuple[str, dict[str, str | None], list[tuple[str, Any]]]:
+    """A structure's name, the types of values that its pointers point to, and its fields, from the header."""
+    pointers: dict[str, str | None] = {}
+    fields: list[tuple[str, Any]] = []
+    for kind, declared in re.findall(r"^ +(?:const )?(?:struct )?(\w+) (.+?);", _STRUCTURES[name], re.MULTILINE):
+        for each in declared.split(", "):
+            field = each.rpartition("*")[2]
+            if field != each:
+                pointers[field] = _POINTED_AT.get(kind, _ROWS)
+            fields.append((field, c_void_p if field in pointers else c_double if kind == "double" else c_int64))
+    return name, pointers, fields
 
 
 def _kept(target: Any) -> Any:
@@ -111,142 +125,85 @@ class Arguments(ctypes.Structure):
 class Seen(Arguments):
     """The slots of keys and values that each sentence's beams attend to."""
 
-    _structure = "seen"
-    _pointers = _pointers("place slots counts", "int32")
-    _fields_ = _fields(_pointers, "slots_sentence slots_beam beams count", typed=False)
+    _structure, _pointers, _fields_ = _stated("seen")
 
 
 class Attention(Arguments):
     """Attention of one position per beam over the beam's slots."""
 
-    _structure = "attention"
-    _pointers = _pointers("seen query key value new_key new_value output") | _pointers("weights", "float32")
-    _fields_ = _fields(_pointers, "slots_per_place weights_beam heads features")
+    _structure, _pointers, _fields_ = _stated("attention")
 
 
 class Residual(Arguments):
     """A connection with its normalisations; `weights` and `biases` are arrays of addresses."""
 
-    _structure = "residual"
-    _pointers = (
-        _pointers("x f output") | _pointers("scales branch_scales shares", "float32") | _pointers("weights biases")
-    )
-    _fields_ = _fields(_pointers, "features norms parts", "scale branch_scale epsilon")
+    _structure, _pointers, _fields_ = _stated("residual")
 
 
 class Linear(Arguments):
     """A linear map."""
 
-    _structure = "linear"
-    _pointers = _pointers("x") | _pointers("weight", "uint8") | _pointers("bias output")
-    _fields_ = _fields(_pointers, "inputs outputs activation")
+    _structure, _pointers, _fields_ = _stated("linear")
 
 
 class Packing(Arguments):
     """Packs a linear map's weight into the layout that its product reads."""
 
-    _structure = "packing"
-    _pointers = _pointers("weight") | _pointers("packed", "uint8")
-    _fields_ = _fields(_pointers, "inputs outputs")
+    _structure, _pointers, _fields_ = _stated("packing")
 
 
 class Packing8(Packing):
     """Packs an 8-bit weight."""
 
-    _pointers = Packing._pointers | _pointers("weight", "int8")
+    _pointers = Packing._pointers | {"weight": "int8"}
 
 
 class Embedding(Arguments):
     """Embeddings of tokens and of their positions."""
 
-    _structure = "embedding"
-    _pointers = (
-        _pointers("tokens", "int64") | _pointers("table") | _pointers("places", "int64")
-        | _pointers("positions output")
-    )  # fmt: skip
-    _fields_ = _fields(_pointers, "features packed", "scale")
+    _structure, _pointers, _fields_ = _stated("embedding")
 
 
 class CrossEntropy(Arguments):
     """Cross-entropy, with its gradient if `with_gradient` is set."""
 
-    _structure = "cross_entropy"
-    _pointers = (
-        _pointers("logits") | _pointers("labels", "int64") | _pointers("normalisers nll", "float32")
-    )
-    _fields_ = _fields(_pointers, "words with_gradient", "confidence")
+    _structure, _pointers, _fields_ = _stated("cross_entropy")
 
 
 class LogSoftmax(Arguments):
     """Log-softmax and its gradient."""
 
-    _structure = "log_softmax"
-    _pointers = _pointers("logits") | _pointers("log_probabilities gradient", "float32")
-    _fields_ = _fields(_pointers, "words")
+    _structure, _pointers, _fields_ = _stated("log_softmax")
 
 
 class Linear8(Arguments):
     """An 8-bit linear map."""
 
-    _structure = "linear8"
-    _pointers = (
-        _pointers("x", "float32") | _pointers("weight", "uint8") | _pointers("scales bias", "float32")
-        | _pointers("offsets", "int32") | _pointers("output", "float32") | _pointers("scanning")
-    )  # fmt: skip
-    _fields_ = _fields(_pointers, "inputs outputs activation")
-
-
-_PRODUCTS_A_NUMBER = 16  # number of products that take as long as reading one value
-
-
-def linear_work(arguments: Linear | Linear8) -> int:
-    """The cost of one row, in values read."""
-    work: int = arguments.inputs * arguments.outputs // _PRODUCTS_A_NUMBER
-    return work
-
-
-ATTEND, RESIDUAL, MAP, EMBED, MAP8, JOIN, GATE = range(7)
-IDENTITY, RELU, TANH = range(3)  # activations of linear maps
-SCALING, HIGHWAY, SHORTCUT, ORTHOGONAL, DELTA = range(5)  # forms of `Gating`
-GOES_ON, FINISHED, NOT_NUMBERS, NO_MEMORY = range(4)  # results of a search's step
-_CONSTANTS = {
-    "FLOAT32": TYPES["float32"], "BFLOAT16": TYPES["bfloat16"],
-    "GOES_ON": GOES_ON, "FINISHED": FINISHED, "NOT_NUMBERS": NOT_NUMBERS, "NO_MEMORY": NO_MEMORY,
-    "ATTEND": ATTEND, "RESIDUAL": RESIDUAL, "MAP": MAP, "EMBED": EMBED, "MAP8": MAP8,
-    "JOIN": JOIN, "GATE": GATE, "IDENTITY": IDENTITY, "RELU": RELU, "TANH": TANH,
-    "SCALING": SCALING, "HIGHWAY": HIGHWAY, "SHORTCUT": SHORTCUT,
-    "ORTHOGONAL": ORTHOGONAL, "DELTA": DELTA,
-}  # fmt: skip
+    _structure, _pointers, _fields_ = _stated("linear8")
 
 
 class Joining(Arguments):
     """Rows (x, f) of 2C features from x and f of C."""
 
-    _structure = "joining"
-    _pointers = _pointers("x f output")
-    _fields_ = _fields(_pointers, "features")
+    _structure, _pointers, _fields_ = _stated("joining")
 
 
 class Gating(Arguments):
     """A connection with gates, from their values before the sigmoid."""
 
-    _structure = "gating"
-    _pointers = _pointers("x f n alpha beta gamma output")
-    _fields_ = _fields(_pointers, "features width form")
+    _structure, _pointers, _fields_ = _stated("gating")
 
 
 class Operation(Arguments):
     """A kernel and its arguments."""
 
-    _structure = "operation"
-    _fields_ = [("arguments", c_void_p), ("kernel", c_int64)]
+    _structure, _pointers, _fields_ = _stated("operation")
 
 
 class Operations(Arguments):
     """Operations that run in sequence, on sentences with `beams` beams each."""
 
-    _structure = "program"
-    _fields_ = [("operations", c_void_p), ("count", c_int64), ("beams", c_int64)]
+    _structure, _pointers, _fields_ = _stated("program")
 
     def __init__(self, operations: list[Operation]) -> None:
         table = (Operation * len(operations))(*operations)
@@ -257,38 +214,34 @@ class Operations(Arguments):
 class SearchSettings(Arguments):
     """The settings of a search; `limits` and `prefixes` are arrays of 64-bit integers, which the search copies."""
 
-    _structure = "search_settings"
-    _pointers = _pointers("limits prefixes", "int64")
-    _fields_ = _fields(
-        _pointers, "sentences beams words prefix start end padding unknown min_length ngram gnmt source "
-        "sampling top_k seed", "length_penalty unknown_penalty temperature top_p", typed=False,
-    )  # fmt: skip
+    _structure, _pointers, _fields_ = _stated("search_settings")
 
 
 class FoundHypothesis(Arguments):
     """What a search tells of a finished hypothesis. Pointers that are set receive its values."""
 
-    _structure = "hypothesis"
-    _pointers = _pointers("tokens", "int64") | _pointers("token_scores attention", "float32")
-    _fields_ = _fields(_pointers, "length", "score", typed=False)
+    _structure, _pointers, _fields_ = _stated("hypothesis")
 
 
 class SearchView(Arguments):
     """The beams that a search goes on with. The addresses are those of the search's own memory until its next step."""
 
-    _structure = "search_view"
-    _fields_ = _fields(["tokens", "parents", "rows"], "count width length", typed=False)
+    _structure, _pointers, _fields_ = _stated("search_view")
 
 
 class Decoding(Arguments):
     """A decoder whose whole step is one program, for `search_run`."""
 
-    _structure = "decoding"
-    _pointers = (
-        _pointers("program embedding") | _pointers("places", "int64") | _pointers("target memory targets memories")
-        | _pointers("keys values") | _pointers("source_slots source_counts", "int32")
-    )  # fmt: skip
-    _fields_ = _fields(_pointers, "layers features source first_place known rows_to_share")
+    _structure, _pointers, _fields_ = _stated("decoding")
+
+
+_PRODUCTS_A_NUMBER = 16  # number of products that take as long as reading one value
+
+
+def linear_work(arguments: Linear | Linear8) -> int:
+    """The cost of one row, in values read."""
+    work: int = arguments.inputs * arguments.outputs // _PRODUCTS_A_NUMBER
+    return work
 
 
 def addresses(targets: Sequence[Any]) -> ctypes.Array:
@@ -305,5 +258,5 @@ Layout = dict[tuple[str, str], tuple[int, int]]  # ("", constant) -> (value, 0),
 
 def layout() -> Layout:
     """The sizes of the structures, and the constants. A library in which they differ is refused."""
-    found = {("", name): (value, 0) for name, value in _CONSTANTS.items()}
+    found = {("", name): (value, 0) for name, value in vars(constants).items()}
     return found | {(kind._structure, ""): (0, ctypes.sizeof(kind)) for kind in Arguments.__subclasses__()}

@@ -9,12 +9,11 @@ from torch import Tensor
 
 from rskip.cpu.decoding import StackDecoder
 from rskip.cpu.encoding import StackEncoder
-from rskip.cpu.int8 import in_int8
-from rskip.cpu.library import Library, find_library
+from rskip.cpu.library import Library, checked_indices, find_library, native_library
+from rskip.cpu.linear import in_int8
 from rskip.cpu.module_stack import ModuleStack
 from rskip.cpu.precision import set_precision
 from rskip.cpu.state import CpuState
-from rskip.cpu.tensors import checked_indices, native_library
 from rskip.transformer.config import TransformerProperties
 from rskip.transformer.encoder import Encoder, Memory
 from rskip.transformer.model import EncoderDecoder

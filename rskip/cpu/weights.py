@@ -15,11 +15,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rskip.cpu.forms import Connections
 from rskip.cpu.library import Library
 from rskip.cpu.packing import FEWEST_INT8_WEIGHTS, PackedMap, PackedMap8, PackedTable, quantised
-from rskip.kernel_forms import NoKernelForm
-from rskip.settings.check import check
+from rskip.formulas import UnknownFamily, find_family, parse_connection, terms
+from rskip.formulas.kernels import kernel_form
+from rskip.formulas.place import BRANCHES, Place
+from rskip.kernel_forms import GatedSum, NoKernelForm, NormalisedSum
 from rskip.settings.errors import SettingError
 from rskip.transformer.config import TransformerConfig
 
@@ -207,6 +208,62 @@ class Weights:
         return to_bfloat16(values) if self.precision == "bfloat16" else values
 
 
+class Connections:
+    """Builds the forms of one stack's connections."""
+
+    def __init__(self, weights: Weights, config: TransformerConfig, side: str) -> None:
+        self.weights, self.config, self.side = weights, config, side
+        self.features: int = getattr(config, f"{side}_embed_dim")
+        self.spec = parse_connection(getattr(config, f"{side}_connection"))
+        self.closing_norm = self.spec.closing_norm
+
+    def form(self, layer: int, member: str) -> NormalisedSum | GatedSum:
+        """The layer's connection with this name, such as `ffn_connection`.
+
+        :raises NoKernelForm: only PyTorch can build it.
+        """
+        family, settings = find_family(self.spec.family), self.spec.settings
+        name = f"{self.side}.layers.{layer}.{member}"
+        if family.needs_place:
+            settings["place"] = self._place(layer, member.removesuffix("_connection"))
+        formula = family.connection(**settings) if family.is_formula else None
+        if formula is not None and not (formula.inner_norms or formula.scales_heads or formula.stack):
+            stated = kernel_form(formula, lambda term: self._value(name, term))
+            if stated is not None:
+                return stated
+        raise NoKernelForm(f"the connection {str(self.spec)!r} needs PyTorch")
+
+    def _place(self, layer: int, branch: str) -> Place:
+        branches, side = BRANCHES[self.side], self.side
+        sublayer = layer * len(branches) + branches.index(branch) + 1
+        of_encoder, of_decoder = self.config.encoder_layers, self.config.decoder_layers
+        layers, others = (of_encoder, of_decoder) if side == "encoder" else (of_decoder, of_encoder)
+        return Place(side, branch, sublayer, layers * len(branches), layer + 1, layers, others)
+
+    def _value(self, connection: str, term: Any) -> Any:
+        """The number or the arrays of a term or factor."""
+        if isinstance(term, (int, float)):
+            return float(term)
+        if isinstance(term, terms.Number):
+            return float(term.value)
+        name, features = f"{connection}.{term.name}", self.features
+        if isinstance(term, terms.Norm):
+            return self.weights.norm(name, term.kind, features)
+        if isinstance(term, terms.Map):
+            inputs = term.of.outputs if isinstance(term.of, terms.Map) else None
+            return self.weights.linear(name, inputs or features, term.outputs or features, has_bias=False)
+        if isinstance(term, terms.Gate):
+            inputs, outputs = len(term.over) * features, 1 if term.scalar else features
+            hidden = self.weights.linear(f"{name}.hidden", inputs, features) if term.hidden else None
+            output = self.weights.linear(f"{name}.output", features if term.hidden else inputs, outputs)
+            return SimpleNamespace(hidden=hidden, output=output)
+        if isinstance(term, terms.Mixture) or term.bound != "none" or term.rate != 1:
+            raise NoKernelForm(f"the connection {str(self.spec)!r} needs PyTorch")
+        size = term.size or features
+        numbers = self.weights.numbers(name, size)
+        return numbers if size == 1 else np.repeat(numbers, features // size)
+
+
 def read_stacks(
     library: Library, settings: Mapping[str, Any], parameters: Parameters, precision: str
 ) -> tuple[TransformerConfig, Any, Any]:  # fmt: skip
@@ -217,7 +274,7 @@ def read_stacks(
     :raises NoKernelForm: the kernels can't compute the model.
     :raises SettingError: a setting has a wrong type or range, or the weights don't fit the settings.
     """
-    config = _checked(settings, parameters)
+    config = _config(settings, parameters)
     for name, computed in _COMPUTED.items():
         if getattr(config, name) not in computed:
             raise NoKernelForm(f"the kernels don't compute {name}={getattr(config, name)}")
@@ -237,27 +294,22 @@ def read_stacks(
     return config, encoder, decoder
 
 
-def _checked(settings: Mapping[str, Any], parameters: Parameters) -> TransformerConfig:
-    """The configuration, whose values have the right types and ranges.
-
-    `TransformerConfig` itself would also check the connections, for which it needs PyTorch.
-    """
+def _config(settings: Mapping[str, Any], parameters: Parameters) -> TransformerConfig:
     source, target = (parameters.shapes[f"{side}.embed_tokens.weight"][0] for side in ("encoder", "decoder"))
-    values = {**settings, "source_vocabulary": source, "target_vocabulary": target, "padding_index": 1}
-    config: TransformerConfig = object.__new__(TransformerConfig)
-    for field in fields(TransformerConfig):
-        value = values.get(field.name)
-        object.__setattr__(config, field.name, field.default if value is None else value)
-    check(config)
-    return config
+    values = {field.name: settings.get(field.name) for field in fields(TransformerConfig)}
+    values |= {"source_vocabulary": source, "target_vocabulary": target, "padding_index": 1}
+    try:
+        return TransformerConfig(**{name: value for name, value in values.items() if value is not None})
+    except SettingError as error:
+        if isinstance(error.__context__, UnknownFamily):  # your own, whose module may be imported with PyTorch
+            raise NoKernelForm(f"the connection {values[error.name]!r} needs PyTorch") from None
+        raise
 
 
 def _stack(weights: Weights, config: Any, side: str, learned: bool, length: int) -> Any:
     features: int = getattr(config, f"{side}_embed_dim")
     layers: int = getattr(config, f"{side}_layers")
-    others: int = getattr(config, "decoder_layers" if side == "encoder" else "encoder_layers")
-    text = getattr(config, f"{side}_connection")
-    connections = Connections(weights, text, side, features, layers=layers, others=others)
+    connections = Connections(weights, config, side)
     table, positions = weights.table(f"{side}.embed_tokens.weight", features), None
     if not config.no_token_positional_embeddings:
         name = f"{side}.embed_positions"
@@ -276,10 +328,6 @@ def _layer(weights: Weights, config: Any, side: str, number: int, connections: C
     name = f"{side}.layers.{number}"
     features, inner = connections.features, getattr(config, f"{side}_ffn_embed_dim")
     heads = getattr(config, f"{side}_attention_heads")
-    waves = not (config.no_token_positional_embeddings or getattr(config, f"{side}_learned_pos"))
-    if features % heads or (waves and features % 2):
-        expected = f"a multiple of the number of the {side}'s heads, {heads}, and even for sinusoidal positions"
-        raise SettingError.of_value(f"{side}_embed_dim", features, expected)
     layer = SimpleNamespace(
         self_attn=_attention(weights, f"{name}.self_attn", features, features, heads),
         self_attn_connection=connections.form(number, "self_attn_connection"),

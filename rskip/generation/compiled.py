@@ -13,7 +13,7 @@ import numpy as np
 
 from rskip.cpu.decoding import CpuDecoding
 from rskip.cpu.library import Library
-from rskip.cpu.structures import FINISHED, NO_MEMORY, NOT_NUMBERS, FoundHypothesis, SearchSettings, SearchView
+from rskip.cpu.structures import FoundHypothesis, SearchSettings, SearchView, constants
 from rskip.cpu.threads import threads
 from rskip.generation.hypothesis import Hypothesis
 from rskip.generation.options import SearchOptions
@@ -146,11 +146,11 @@ class CompiledSearch:
         return view
 
     def _finished(self, status: int) -> bool:
-        if status == NO_MEMORY:
+        if status == constants.NO_MEMORY:
             raise MemoryError("the search does not fit into memory")
-        if status == NOT_NUMBERS:
+        if status == constants.NOT_NUMBERS:
             raise ValueError(NOT_A_NUMBER)
-        return status == FINISHED
+        return status == constants.FINISHED
 
 
 def _integers(values: Sequence[int]) -> ctypes.Array:

@@ -23,7 +23,7 @@ from rskip.cli._options import flag_of
 from rskip.cli._translate import journal_settings
 from rskip.cli.main import build_parser, main
 from rskip.cpu import precision
-from rskip.cpu.int8 import largest_int8_weight
+from rskip.cpu.linear import largest_int8_weight
 from rskip.generation import SearchOptions
 from rskip.kernel_forms import PRECISIONS
 from rskip.machine.device import bfloat16_is_slow

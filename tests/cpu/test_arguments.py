@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import re
 import weakref
 
 import pytest
 import torch
 
-from rskip.cpu.structures import Arguments, Attention, Linear, Operation, Operations, Seen, addresses
+from rskip.cpu.structures import Attention, Linear, Operation, Operations, Seen, addresses
 
 
 def test_arguments_hold_what_they_point_to():
@@ -61,12 +60,3 @@ def test_all_rows_have_one_type():
     assert arguments.type == 1
     with pytest.raises(TypeError, match="bias has the type float32: expected bfloat16"):
         arguments.point("bias", torch.zeros(3))
-
-
-def test_the_structures_have_the_fields_of_c_in_order(root):
-    header = (root / "rskip/cpu/source/kernels.h").read_text(encoding="utf-8")
-    source = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
-    structures = dict(re.findall(r"struct (\w+) \{(.*?)\n\};", source, re.DOTALL))
-    for kind in Arguments.__subclasses__():
-        in_c = re.findall(r"(\w+)(?=\s*[,;])", structures[kind._structure])
-        assert in_c == [name for name, *_ in kind._fields_], kind

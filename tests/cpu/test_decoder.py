@@ -12,9 +12,9 @@ from functools import partial
 import pytest
 import torch
 
-from rskip.cpu import CpuTransformer, find_library, for_inference, int8, linear, program, set_precision
+from rskip.cpu import CpuTransformer, find_library, for_inference, linear, program, set_precision
 from rskip.cpu.state import CpuState
-from rskip.cpu.structures import EMBED, address, linear_work
+from rskip.cpu.structures import address, constants, linear_work
 
 pytestmark = pytest.mark.skipif(find_library().library is None, reason="the kernels are not compiled here")
 
@@ -173,7 +173,7 @@ def test_positions_that_another_thread_replaces_during_a_run_are_still_read(buil
     run = library.run
 
     def run_while_the_table_grows(*arguments, **options):
-        if all(each.kernel != EMBED for each in arguments[0].copied):
+        if all(each.kernel != constants.EMBED for each in arguments[0].copied):
             return run(*arguments, **options)
         tables.append(weakref.ref(embedding.table))
         embedding.grow(2 * embedding.table.size(0))
@@ -207,8 +207,8 @@ def test_threads_that_use_a_fresh_model_at_once_read_the_same_weights(build, sou
         read.append(arguments.weight)
         return linear_work(arguments)
 
-    for module, pack in ((linear, "PackedMap"), (int8, "PackedMap8")):
-        monkeypatch.setattr(module, pack, partial(beside_the_other, getattr(module, pack)))
+    for kind in (linear.PackedLinear, linear.Int8Linear):
+        monkeypatch.setattr(kind, "_kind", partial(beside_the_other, kind._kind))
     monkeypatch.setattr(program, "linear_work", record)
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(encode, [source, source]))

@@ -290,7 +290,7 @@ def test_a_library_that_is_missing_or_damaged_or_another_is_done_without(search,
     refused("invalid ELF header")
     if FILES:
         copy.write_bytes(FILES[0].read_bytes())
-        monkeypatch.setitem(rskip.cpu.structures._CONSTANTS, "ATTEND", 99)
+        monkeypatch.setattr(rskip.cpu.structures.constants, "ATTEND", 99)
         refused("it was compiled from the source of another version")
 
 

@@ -14,9 +14,8 @@ import torch
 from torch import nn
 
 from rskip.cpu import CpuTransformer, for_inference, precision
-from rskip.cpu.int8 import Int8Linear, largest_int8_weight
 from rskip.cpu.library import Found, find_library
-from rskip.cpu.linear import PackedLinear
+from rskip.cpu.linear import Int8Linear, PackedLinear, largest_int8_weight
 from rskip.cpu.precision import PRECISIONS, set_precision
 
 needs_int8 = pytest.mark.skipif(not largest_int8_weight(), reason="no 8-bit products here")
@@ -121,7 +120,7 @@ def test_without_vnni_weights_and_rows_have_7_bits_and_sums_are_exact(tmp_path):
     torch.save((plain, x), tmp_path / "given.pt")
     code = (
         "import torch\n"
-        "from rskip.cpu.int8 import Int8Linear, largest_int8_weight\n"
+        "from rskip.cpu.linear import Int8Linear, largest_int8_weight\n"
         "plain, x = torch.load('given.pt', weights_only=False)\n"
         "with torch.no_grad():\n"
         "    torch.save((largest_int8_weight(), Int8Linear(plain)(x)), 'found.pt')\n"
@@ -146,7 +145,7 @@ def test_a_model_whose_output_projection_is_too_small_for_int8_is_in_int8(build)
 
 
 def test_without_kernels_pytorch_runs_the_model_as_it_is(build, source, monkeypatch):
-    for module in ("library", "int8", "precision", "transformer"):
+    for module in ("library", "linear", "precision", "transformer"):
         monkeypatch.setattr(f"rskip.cpu.{module}.find_library", lambda: Found(None, "not compiled"))
     model = build("2rskip+ln").float()
     expected = model.encode(source).states

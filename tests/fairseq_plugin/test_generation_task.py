@@ -17,7 +17,7 @@ import torch
 
 from rskip.checkpoint import build_transformer, read_checkpoint, write_checkpoint
 from rskip.checkpoint.stock import stock_checkpoint
-from rskip.cpu.int8 import largest_int8_weight
+from rskip.cpu.linear import largest_int8_weight
 from rskip.text import TextPipeline
 
 tasks = pytest.importorskip("fairseq.tasks", reason="needs fairseq: run `rskip setup-fairseq`")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rskip.cpu import find_library
-from rskip.generation import Hypothesis, SearchOptions, SpecialTokens, StepDecoder, beam_search
+from rskip.generation import Hypothesis, SearchOptions, beam_search
 from rskip.generation.compiled_steps import compiled_beam_search
 
 Prefix = tuple[int, ...]
@@ -42,11 +42,8 @@ class TableDecoder:
     step, what the decoder was asked to go on from, sentence by sentence.
     """
 
-    def __init__(self, *tables: Table, vocabulary: int = 8, start: int = END, max_positions: int | None = None) -> None:
-        self.tables = tables
-        self.vocabulary = vocabulary
-        self.start_index = start
-        self.max_positions = max_positions
+    def __init__(self, *tables: Table, vocabulary: int = 8, max_positions: int | None = None) -> None:
+        self.tables, self.vocabulary, self.max_positions = tables, vocabulary, max_positions
         self.attention_of = attention_after
         self.asked: list[dict[int, list[Prefix]]] = []
 
@@ -59,18 +56,16 @@ class TableDecoder:
             for prefixes, row in zip(state.prefixes, tokens.tolist(), strict=True):
                 prefixes[:] = [(*prefix, token) for prefix, token in zip(prefixes, row, strict=True)]
         else:
-            assert tokens.eq(self.start_index).all()
+            assert tokens.eq(END).all()
             state.started = True
         rows = list(zip(state.sentences, state.prefixes, strict=True))
         self.asked.append({sentence: list(prefixes) for sentence, prefixes in rows})
         if state.wants_attention:
-            state.attention = torch.stack(
-                [
-                    torch.stack([self.attention_of(sentence, prefix) for prefix in prefixes])
-                    for sentence, prefixes in rows
-                ]
-            )
-        return torch.stack([self._logits(sentence, prefixes) for sentence, prefixes in rows])
+            attention = [[self.attention_of(sentence, prefix) for prefix in prefixes] for sentence, prefixes in rows]
+            state.attention = torch.stack([torch.stack(each) for each in attention])
+        # logits, of which the search has to take the softmax: each row is off by a number of its own
+        off = torch.linspace(-3, 5, tokens.size(1))[:, None]
+        return torch.stack([self.log_probabilities(sentence, prefixes) + off for sentence, prefixes in rows])
 
     def reorder(self, state: TableState, parents: Tensor, sentences: Tensor | None = None) -> None:
         kept = range(len(state.sentences)) if sentences is None else sentences.tolist()
@@ -80,11 +75,6 @@ class TableDecoder:
             [state.prefixes[row][parent] for parent in row_parents]
             for row, row_parents in zip(kept, parents.tolist(), strict=True)
         ]
-
-    def _logits(self, sentence: int, prefixes: Sequence[Prefix]) -> Tensor:
-        """Logits (K, V), of which the search has to take the softmax: each row is off by a number of its own."""
-        logits = self.log_probabilities(sentence, prefixes)
-        return logits + torch.linspace(-3, 5, len(prefixes))[:, None]
 
     def log_probabilities(self, sentence: int, prefixes: Sequence[Prefix]) -> Tensor:
         """(K, V)."""
@@ -126,109 +116,37 @@ def each_search(request: pytest.FixtureRequest) -> Callable[..., list[list[Hypot
     return compiled_beam_search
 
 
-@pytest.fixture(name="random_table")
-def random_table_fixture() -> Callable[..., Table]:
-    return random_table
-
-
-@pytest.fixture(name="attention_after")
-def attention_after_fixture() -> Callable[[int, Prefix], Tensor]:
-    return attention_after
-
-
-@pytest.fixture
-def table_decoder() -> type[TableDecoder]:
-    return TableDecoder
+def assert_equal(found, expected, context: object = "", *, score=1e-5, token=3e-5, attention=0.0) -> None:
+    """Asserts that these are the same hypotheses, of NumPy or PyTorch."""
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [each.tokens.tolist() for each in ours] == [each.tokens.tolist() for each in theirs], context
+        assert [each.score for each in ours] == pytest.approx([each.score for each in theirs], score, score)
+        for one, other in zip(ours, theirs, strict=True):
+            for name, tolerance in (("token_scores", token), ("attention", attention)):
+                own, their = getattr(one, name), getattr(other, name)
+                assert (own is None) == (their is None), name
+                if own is not None:
+                    values = map(torch.as_tensor, (own, their))
+                    torch.testing.assert_close(*values, rtol=0, atol=tolerance, equal_nan=True)
 
 
 @pytest.fixture
 def search(each_search: Callable[..., list[list[Hypothesis]]]) -> Callable[..., list[list[Hypothesis]]]:
     """Searches through tables, one a sentence, or a decoder of them, with these settings of `SearchOptions`."""
 
-    def search(
-        *tables: Table | StepDecoder,
-        memory: Sequence[Any] | None = None,
-        prefix: Sequence[Sequence[int]] | None = None,
-        source_lengths: Sequence[int] | None = None,
-        start_index: int | None = None,
-        **settings: Any,
-    ) -> list[list[Hypothesis]]:
-        decoder = (
-            tables[0]
-            if hasattr(tables[0], "step")
-            else TableDecoder(*tables, start=END if start_index is None else start_index)
-        )
+    def search(*tables, memory=None, prefix=None, source_lengths=None, **settings: Any) -> list[list[Hypothesis]]:
+        decoder = tables[0] if hasattr(tables[0], "step") else TableDecoder(*tables)
         memory = range(len(decoder.tables)) if memory is None else memory
-        lengths = [SOURCE] * len(memory) if source_lengths is None else source_lengths
-        return each_search(
-            decoder,
-            memory,
-            SearchOptions(**settings),
-            source_lengths=torch.tensor(lengths, dtype=torch.int64),
-            prefix=None if prefix is None else torch.tensor(prefix),
-            special=SpecialTokens(start=start_index),
-        )
+        lengths = torch.tensor([SOURCE] * len(memory) if source_lengths is None else source_lengths, dtype=torch.int64)
+        prefix = None if prefix is None else torch.tensor(prefix)
+        return each_search(decoder, memory, SearchOptions(**settings), source_lengths=lengths, prefix=prefix)
 
     return search
 
 
-@pytest.fixture
-def expect() -> Callable[..., None]:
+def expect(hypotheses: Sequence[Hypothesis], *expected: tuple[Prefix, float, float]) -> None:
     """Asserts that the hypotheses are these, in order, each (its tokens, its probability, its length penalty)."""
-
-    def expect(hypotheses: Sequence[Hypothesis], *expected: tuple[Prefix, float, float]) -> None:
-        assert [tuple(each.tokens.tolist()) for each in hypotheses] == [tokens for tokens, _, _ in expected]
-        scores = [math.log(probability) / penalty for _, probability, penalty in expected]
-        assert [each.score for each in hypotheses] == pytest.approx(scores, abs=2e-6)
-
-    return expect
-
-
-@pytest.fixture
-def fairseq_search() -> Callable[..., list[list[Hypothesis]]]:
-    """fairseq's own beam search over its models, with our options, as our hypotheses."""
-    generators = pytest.importorskip("fairseq.sequence_generator", reason="needs fairseq: run `rskip setup-fairseq`")
-    from fairseq.ngram_repeat_block import NGramRepeatBlock
-
-    class RepeatBlock(nn.Module):
-        """fairseq 0.12.2 gives its block rows with padding to the max length behind them. Without CUDA that
-        block then compares the padding and forbids nothing; it gets the rows alone here."""
-
-        def __init__(self, size: int) -> None:
-            super().__init__()
-            self.block = NGramRepeatBlock(size, use_extension=False)
-
-        def forward(self, tokens: Tensor, scores: Tensor, batch: int, beam: int, step: int) -> Tensor:
-            return self.block(tokens[:, : step + 1], scores, batch, beam, step)
-
-    def search(
-        models: Sequence[nn.Module],
-        dictionary: Any,
-        source: Tensor,
-        options: SearchOptions,
-        prefix: Tensor | None = None,
-        temperature: float | None = None,
-    ) -> list[list[Hypothesis]]:
-        generator = generators.SequenceGenerator(
-            models,
-            dictionary,
-            beam_size=options.beam,
-            max_len_a=options.max_length_a,
-            max_len_b=options.max_length_b,
-            min_len=options.min_length,
-            len_penalty=options.length_penalty,
-            unk_penalty=options.unknown_penalty,
-            temperature=options.temperature if temperature is None else temperature,
-        )
-        if options.no_repeat_ngram:
-            generator.repeat_ngram_blocker = RepeatBlock(options.no_repeat_ngram)
-        sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(1).sum(1)}}
-        return [
-            [
-                Hypothesis(each["tokens"], each["score"].item(), each["positional_scores"], each["attention"].T)
-                for each in hypotheses[: options.nbest]
-            ]
-            for hypotheses in generator.generate(models, sample, prefix_tokens=prefix)
-        ]
-
-    return search
+    assert [tuple(each.tokens.tolist()) for each in hypotheses] == [tokens for tokens, _, _ in expected]
+    scores = [math.log(probability) / penalty for _, probability, penalty in expected]
+    assert [each.score for each in hypotheses] == pytest.approx(scores, abs=2e-6)

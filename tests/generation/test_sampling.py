@@ -24,9 +24,8 @@ def compiled_draws(logits, **settings):
         pytest.skip("the kernels are not compiled here")
     count, words = 40, len(logits)
     options = SearchOptions(sampling=True, beam=ROWS // count, min_length=0, **settings)
-    logits = logits.expand(count, 1, words).contiguous()
     # padding and end are beyond the words that are drawn
-    padded = torch.nn.functional.pad(logits, (0, 2), value=-math.inf)
+    padded = torch.nn.functional.pad(logits.expand(count, 1, words).contiguous(), (0, 2), value=-math.inf)
     special = SpecialTokens(padding=words + 1, end=words, start=0)
     with CompiledSearch(
         find_library().library, options, limits=[5] * count, prefixes=None, special=special, words=words + 2, source=0
@@ -35,56 +34,46 @@ def compiled_draws(logits, **settings):
         return torch.tensor(search.beams()[0]).flatten()
 
 
-def frequencies(probabilities=PROBABILITIES, seed=1, *, compiled=False, **settings):
-    """Share (V,) of each token among the draws of sentences with ROWS rows."""
-    if compiled:
-        drawn = compiled_draws(probabilities.log() + 3, seed=seed, **settings)
-        return drawn.bincount(minlength=len(probabilities)) / ROWS
-    log_probabilities = probabilities.log().expand(2, ROWS // 2, -1)
-    generator = torch.Generator().manual_seed(seed)
-    tokens, scores = sample(log_probabilities, SearchOptions(sampling=True, **settings), generator)
-    assert torch.equal(scores, log_probabilities.gather(2, tokens[:, :, None]).squeeze(2))
-    return tokens.flatten().bincount(minlength=len(probabilities)) / ROWS
+def draws(log_probabilities, **settings):
+    """Tokens (ROWS,) that PyTorch draws after log-probabilities (V,)."""
+    rows = log_probabilities.expand(2, ROWS // 2, -1)
+    tokens, scores = sample(rows, SearchOptions(sampling=True, **settings), torch.Generator().manual_seed(1))
+    assert torch.equal(scores, rows.gather(2, tokens[:, :, None]).squeeze(2))
+    return tokens.flatten()
 
 
-def assert_follows(shares, expected):
+def assert_follows(tokens, expected):
     """Within 4.5 standard deviations of the share of ROWS draws; what has no probability is never drawn."""
     expected = torch.as_tensor(expected)
-    deviation = (expected * (1 - expected) / ROWS).sqrt()
+    shares, deviation = tokens.bincount(minlength=len(expected)) / ROWS, (expected * (1 - expected) / ROWS).sqrt()
     assert ((shares - expected).abs() <= 4.5 * deviation + 1e-9).all(), (shares, expected)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["pytorch", "compiled"])
+@pytest.mark.parametrize("drawn", [draws, lambda z, **settings: compiled_draws(z + 3, **settings)], ids=["torch", "C"])
 @pytest.mark.parametrize(
     ("settings", "kept"),
     [
         ({}, [0, 1, 2, 3, 4, 5]),
         ({"top_k": 1}, [1]),
         ({"top_k": 3}, [1, 3, 5]),
-        ({"top_k": 6}, [0, 1, 2, 3, 4, 5]),
         ({"top_k": 100}, [0, 1, 2, 3, 4, 5]),
         ({"top_p": 1e-9}, [1]),
-        ({"top_p": 0.39}, [1]),
-        ({"top_p": 0.41}, [1, 3]),
         ({"top_p": 0.64}, [1, 3]),
         ({"top_p": 0.66}, [1, 3, 5]),
         ({"top_p": 0.96}, [1, 3, 5, 4, 2]),
-        ({"top_p": 0.999}, [0, 1, 2, 3, 4, 5]),
-        ({"top_k": 4, "top_p": 0.66}, [1, 3, 5]),
         ({"top_k": 2, "top_p": 0.96}, [1, 3]),
     ],
     ids=str,
 )
-def test_frequencies(settings, kept, compiled):
+def test_frequencies(settings, kept, drawn):
     expected = torch.zeros(6)
     expected[kept] = PROBABILITIES[kept] / PROBABILITIES[kept].sum()
-    assert_follows(frequencies(compiled=compiled, **settings), expected)
+    assert_follows(drawn(PROBABILITIES.log(), **settings), expected)
 
 
 @pytest.mark.parametrize("type", TYPES, ids=str)
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0.5}, {"top_k": 40}, {"top_p": 0.7}], ids=str)
-@pytest.mark.parametrize("words", [64, 300])
-def test_compiled_draws_from_several_blocks(type, settings, words):
+def test_compiled_draws_from_several_blocks(type, settings, words=300):
     """Chi-square over many words; 5 standard deviations of its distribution."""
     logits = torch.randn(words, generator=torch.Generator().manual_seed(words)).to(getattr(torch, type))
     counts = compiled_draws(logits, **settings).bincount(minlength=words)
@@ -99,21 +88,14 @@ def test_compiled_draws_from_several_blocks(type, settings, words):
 
 
 @pytest.mark.parametrize("settings", [{}, {"top_k": 2}, {"top_p": 0.9}], ids=str)
-def test_tokens_that_are_all_improbable_can_be_drawn(settings):
-    """exp(-200) is 0 in float32."""
-    log_probabilities = torch.tensor([-math.inf, -200.0, -math.inf, -201.0]).expand(1, ROWS, 4)
-    generator = torch.Generator().manual_seed(4)
-    tokens, _ = sample(log_probabilities, SearchOptions(sampling=True, **settings), generator)
+def test_improbable_and_impossible_tokens(settings):
+    """exp(-200) is 0 in float32. A row where nothing is possible does not stop the others."""
     share = 1 / (1 + math.exp(-1))
-    assert_follows(tokens.flatten().bincount(minlength=4) / ROWS, [0, share, 0, 1 - share])
-
-
-@pytest.mark.parametrize("settings", [{}, {"top_k": 2}, {"top_p": 0.9}], ids=str)
-def test_rows_where_nothing_is_possible_do_not_stop_the_others(settings):
+    tokens = draws(torch.tensor([-math.inf, -200.0, -math.inf, -201.0]), **settings)
+    assert_follows(tokens, [0, share, 0, 1 - share])
     rows = torch.tensor([[-math.inf] * 3, [math.nan] * 3, [-math.inf, 0.0, -math.inf]])
     tokens, scores = sample(rows[None], SearchOptions(sampling=True, **settings), torch.Generator().manual_seed(1))
-    assert scores[0, 0] == -math.inf
-    assert scores[0, 1].isnan()
+    assert scores[0, 0] == -math.inf and scores[0, 1].isnan()
     assert (tokens[0, 2].item(), scores[0, 2].item()) == (1, 0.0)
 
 
@@ -125,28 +107,26 @@ WEATHER = {
     (B, C): {END: 0.25, A: 0.75},
 }
 STRINGS = {
-    (A, END): 0.5 * 0.6,
-    (A, B, END): 0.5 * 0.4,
-    (B, END): 0.3 * 0.1,
-    (B, C, END): 0.3 * 0.9 * 0.25,
-    (B, C, A, END): 0.3 * 0.9 * 0.75,
-    (C, A, END): 0.2,
-}
+    (A, END): 0.5 * 0.6, (A, B, END): 0.5 * 0.4, (B, END): 0.3 * 0.1, (B, C, END): 0.3 * 0.9 * 0.25,
+    (B, C, A, END): 0.3 * 0.9 * 0.75, (C, A, END): 0.2,
+}  # fmt: skip
 
 
-def sampled(search, count, sentences=1, **settings):
-    results = search(*[WEATHER] * sentences, sampling=True, beam=count, nbest=count, **settings)
+def sampled(search, count, *tables, **settings):
+    results = search(*tables or [WEATHER], sampling=True, beam=count, nbest=count, **settings)
     return [[tuple(each.tokens.tolist()) for each in hypotheses] for hypotheses in results]
 
 
-@pytest.mark.parametrize("sentences", [1, 3])
-def test_whole_hypotheses_follow_the_model(search, sentences):
+def test_whole_hypotheses_follow_the_model(search):
     count = 1000
-    for strings in sampled(search, count, sentences):
-        assert len(strings) == count
+    for strings in sampled(search, count, WEATHER, WEATHER):
         for string, probability in STRINGS.items():
             deviation = math.sqrt(probability * (1 - probability) / count)
             assert abs(strings.count(string) / count - probability) < 4.5 * deviation
+    assert set(sampled(search, 300, top_k=1)[0]) == {(A, END)}
+    assert set(sampled(search, 300, top_k=2)[0]) == set(STRINGS) - {(C, A, END)}
+    assert set(sampled(search, 300, top_p=0.7)[0]) == {(A, END), (A, B, END), (B, C, A, END)}
+    assert sampled(search, 40, seed=5) == sampled(search, 40, seed=5) != sampled(search, 40, seed=6)
 
 
 def test_scores_of_samples_are_the_models(search):
@@ -157,23 +137,8 @@ def test_scores_of_samples_are_the_models(search):
         torch.testing.assert_close(hypothesis.token_scores, torch.tensor(steps), rtol=0, atol=1e-5)
 
 
-def test_top_k_and_top_p_hold_at_every_step(search):
-    assert set(sampled(search, 300, top_k=1)[0]) == {(A, END)}
-    assert set(sampled(search, 300, top_k=2)[0]) == set(STRINGS) - {(C, A, END)}
-    assert set(sampled(search, 300, top_p=0.7)[0]) == {(A, END), (A, B, END), (B, C, A, END)}
-
-
-def test_the_seed_decides(search):
-    assert sampled(search, 40, seed=5) == sampled(search, 40, seed=5)
-    assert sampled(search, 40, seed=5) != sampled(search, 40, seed=6)
-
-
 def test_prefix_and_lengths_hold_in_sampling(search):
-    always = lambda prefix: {A: 0.4, B: 0.3, END: 0.3}  # noqa: E731
-    settings = {"sampling": True, "beam": 30, "nbest": 30, "min_length": 2, "max_length_b": 4}
-    results = search(always, always, prefix=[[B, B, B], [A, 1, 1]], **settings)
-    found = [[tuple(each.tokens.tolist()) for each in hypotheses] for hypotheses in results]
-    assert {each[:3] for each in found[0]} == {(B, B, B)}
-    assert {each[0] for each in found[1]} == {A}
-    assert {len(each) - 1 for each in found[0]} == {3, 4}
-    assert {len(each) - 1 for each in found[1]} == {2, 3, 4}
+    tables = [lambda prefix: {A: 0.4, B: 0.3, END: 0.3}] * 2
+    found = sampled(search, 30, *tables, prefix=[[B, B, B], [A, 1, 1]], min_length=2, max_length_b=4)
+    assert {each[:3] for each in found[0]} == {(B, B, B)} and {each[0] for each in found[1]} == {A}
+    assert [{len(each) - 1 for each in strings} for strings in found] == [{3, 4}, {2, 3, 4}]

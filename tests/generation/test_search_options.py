@@ -1,12 +1,17 @@
+"""The options of a search, and its rules on the next token."""
+
 from __future__ import annotations
 
 import dataclasses
 import math
 
 import pytest
+import torch
 
-from rskip.generation import SearchOptions
+from rskip.generation import SearchOptions, SpecialTokens
+from rskip.generation.processors import Step, build_processors
 from rskip.settings.errors import SettingError
+from rskip.text import Dictionary
 
 
 @pytest.mark.parametrize(
@@ -26,20 +31,24 @@ def test_a_setting_that_makes_no_sense_is_named(name, settings):
     assert caught.value.name == name and "\n" not in str(caught.value)
 
 
-def test_whole_numbers_stand_for_real_ones_and_extremes_are_taken():
-    for settings in (
-        {"max_length_a": 1, "max_length_b": 0},
-        {"min_length": 300, "max_length_a": 2},
-        {"unknown_penalty": math.inf},
-        {"temperature": 1},
-        {"length_penalty": -1},
-        {"beam": 1, "nbest": 1, "sampling": True, "top_k": 10, "top_p": 0.9},
-        {"seed": 2**63 - 1},
-    ):
-        options = SearchOptions(**settings)
-        assert {name: getattr(options, name) for name in settings} == settings
-
-
-def test_what_is_replaced_is_checked_too():
+def test_extremes_are_taken_and_what_is_replaced_is_checked_too():
+    SearchOptions(max_length_a=1, max_length_b=0, unknown_penalty=math.inf, length_penalty=-1, seed=2**63 - 1)
+    SearchOptions(min_length=300, max_length_a=2)
     with pytest.raises(SettingError, match=r"nbest is 4: expected at most beam \(--beam\), which is 2"):
         dataclasses.replace(SearchOptions(nbest=4), beam=2)
+
+
+def test_special_tokens_are_by_default_those_of_rskips_and_fairseqs_dictionaries():
+    assert SpecialTokens() == SpecialTokens.of(Dictionary)
+    fairseq_data = pytest.importorskip("fairseq.data", reason="needs fairseq: run `rskip setup-fairseq`")
+    assert SpecialTokens() == SpecialTokens.of(fairseq_data.Dictionary())
+
+
+def test_a_forced_token_follows_whatever_is_forbidden_and_keeps_its_logit():
+    options = SearchOptions(min_length=3, no_repeat_ngram=1, unknown_penalty=math.inf)
+    logits = torch.arange(12.0).view(2, 1, 6)
+    expected = [[[-math.inf] * 3 + [3.0] + [-math.inf] * 2], [[6.0, -math.inf, -math.inf, -math.inf, 10.0, -math.inf]]]
+    step = Step(length=1, tokens=torch.tensor([[[2, 3]], [[2, 5]]]), prefixes=[[3, 3], [4, 1]], limits=[9, 9])
+    for process in build_processors(options, SpecialTokens()):
+        process(logits, step)
+    assert logits.tolist() == expected

@@ -13,7 +13,7 @@ import pytest
 
 import rskip
 from rskip.cli.main import main
-from rskip.cpu.int8 import largest_int8_weight
+from rskip.cpu.linear import largest_int8_weight
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.text import Tokenizer
 from rskip.translation import Translation, Translator

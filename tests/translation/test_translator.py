@@ -12,7 +12,7 @@ import numpy
 import pytest
 import torch
 
-from rskip.cpu.int8 import largest_int8_weight
+from rskip.cpu.linear import largest_int8_weight
 from rskip.generation import SearchOptions
 from rskip.translation import Translation, Translator, Workers
 from rskip.translation.metrics import score

@@ -95,7 +95,7 @@ static int64_t packed_bytes8(int64_t in, int64_t out) { return panels(out) * PAN
 
 static void pack8(const struct packing *a) {
     const int8_t *weight = a->weight;
-    int8_t *packed = a->packed;
+    int8_t *packed = (int8_t *)a->packed;
     for (int64_t panel = 0; panel < panels(a->outputs); panel++)
         for (int64_t i = 0; i < in_fours(a->inputs); i += 4)
             for (int64_t o = panel * PANEL; o < (panel + 1) * PANEL; o++)

@@ -1,4 +1,4 @@
-/* Arguments of the kernels; rskip/cpu/structures.py defines the same structures. Sizes and strides count elements. */
+/* Arguments of the kernels; rskip/cpu/structures.py reads them from this file. Sizes and strides count elements. */
 #ifndef RSKIP_KERNELS_H
 #define RSKIP_KERNELS_H
 
@@ -46,7 +46,9 @@ struct residual {
 
 /* y = act(xWᵀ + b), its weight as `pack` lays it. */
 struct linear {
-    const void *x, *weight, *bias; /* (rows, in), packed, (out) or null */
+    const void *x;                 /* (rows, in) */
+    const uint8_t *weight;         /* packed */
+    const void *bias;              /* (out) or null */
     void *output;                  /* (rows, out) */
     int64_t inputs, outputs;
     int64_t activation;
@@ -56,7 +58,7 @@ struct linear {
 /* A linear map's weight, of numbers or of 8 bits, for the processor's products. */
 struct packing {
     const void *weight;            /* (out, in) */
-    void *packed;                  /* `packed_bytes` of room */
+    uint8_t *packed;               /* `packed_bytes` of room */
     int64_t inputs, outputs;
     int64_t type;
 };
@@ -131,7 +133,7 @@ struct scanning {
 /* y = act(xWᵀ + b) by 8-bit products. Each 8-bit row has a scale; the weight is laid out as `pack8` writes it. */
 struct linear8 {
     const float *x;                /* (rows, in) */
-    const void *weight;            /* packed */
+    const uint8_t *weight;         /* packed */
     const float *scales, *bias;    /* (out), of room for the next multiple of 32; bias may be null */
     const int32_t *offsets;        /* likewise, 128 times the sum of each row of the weight */
     float *output;                 /* (rows, out) */
