@@ -45,10 +45,6 @@ INLINE vector load(const void *from, int64_t index, int type) {
 #endif
 }
 
-INLINE void fetch(const void *from, int64_t index, int type) {
-    __builtin_prefetch((const char *)from + index * (type == FLOAT32 ? 4 : 2));
-}
-
 INLINE void store(void *to, int64_t index, vector x, int type) {
     if (type == FLOAT32) {
         memcpy((float *)to + index, &x, sizeof x);
@@ -126,20 +122,6 @@ INLINE float sum(vector x) {
 INLINE four larger_four(four a, four b) {
     integers_of_four mask = a > b;
     return (four)((mask & (integers_of_four)a) | (~mask & (integers_of_four)b));
-}
-
-INLINE void store_four(void *to, int64_t index, four x, int type) {
-    if (type == FLOAT32) {
-        memcpy((float *)to + index, &x, sizeof x);
-        return;
-    }
-    typedef uint32_t words_of_four __attribute__((vector_size(16)));
-    typedef uint16_t halves_of_four __attribute__((vector_size(8)));
-    words_of_four bits = (words_of_four)x;
-    words_of_four nan = (words_of_four)((bits & 0x7fffffff) > 0x7f800000);
-    words_of_four rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    halves_of_four narrow = __builtin_convertvector((nan & ((bits >> 16) | 0x40)) | (~nan & rounded), halves_of_four);
-    memcpy((uint16_t *)to + index, &narrow, sizeof narrow);
 }
 
 INLINE float largest(vector x) {
