@@ -12,24 +12,22 @@ import numpy as np
 
 from rskip.cpu.library import WORK_TO_SHARE, Library
 from rskip.cpu.program import Program, per_thread
-from rskip.cpu.structures import TYPES, Attention, Decoding, Embedding, Seen, address, addresses, kind_of, room
+from rskip.cpu.structures import TYPES, Attention, Decoding, Seen, address, addresses, kind_of, room
 
 KeysValues = tuple[Any, Any]  # of a layer, (places, slots, C) each
 
 
-class CpuDecoding:
+class CpuDecoding(Decoding):
     """A decoder's arguments for the compiled search, from the state before the first token."""
 
-    def __init__(self, arguments: Decoding, embedding: Embedding, positions: Any, words: int) -> None:
-        self.arguments, self.words = arguments, words  # V
-        self._embedding, self._positions = embedding, positions
+    step: _Step
 
     def know(self, length: int) -> None:
         """Makes sure that the table of positions has this number of tokens, which is the same in all calls or grows."""
-        self.arguments.known = length
-        if self._positions is not None:
-            self._positions.grow(length)
-            self._embedding.point("positions", self._positions.rows)
+        self.known = length
+        if self.step.positions is not None:
+            self.step.positions.grow(length)
+            self.step.embedding.point("positions", self.step.positions.rows)
 
 
 class StackDecoder:
@@ -164,12 +162,12 @@ class _Step:
             return None
         operations, work = whole
         keys, values = (addresses([each[part] for each in memory]) for part in (0, 1))
-        arguments = Decoding(
+        decoding = CpuDecoding(
             program=operations, embedding=self.embedding, places=self.places, target=self.seen_target,
             memory=self.seen_memory, targets=addresses(self.target), memories=addresses(self.memory), keys=keys,
             values=values, source_slots=source_slots, source_counts=source_counts, layers=len(keys),
             features=self.x.shape[1], source=source_slots.shape[1], first_place=self.padding,
             rows_to_share=-(-WORK_TO_SHARE // max(work, 1)), type=TYPES[kind_of(self.x)],
         )  # fmt: skip
-        arguments.step = self
-        return CpuDecoding(arguments, self.embedding, self.positions, self.words)
+        decoding.step = self
+        return decoding

@@ -168,10 +168,8 @@ class Weights:
             return PackedMap8(self.library, *quantised(weight, self.library.largest_weight), bias)
         return PackedMap(self.library, self._as_rows(weight), None if bias is None else self._as_rows(bias))
 
-    def norm(self, name: str, kind: str | None, features: int) -> Norm:
+    def norm(self, name: str, kind: str, features: int) -> Norm:
         """The normalisation of this kind, ln or rms."""
-        if kind not in ("ln", "rms"):
-            raise NoKernelForm(f"the kernels don't know the normalisation {kind}")
         bias = self.values(f"{name}.bias", features) if kind == "ln" else None
         return Norm(self.values(f"{name}.weight", features), bias, _EPS)
 

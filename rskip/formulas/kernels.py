@@ -46,13 +46,11 @@ def _gated(y: Term, value_of: ValueOf) -> dict[str, Any] | None:
     if not others:
         return given
     (gamma, norm), *more = others
-    if more or not isinstance(norm, Norm) or norm.of != X + F or gamma not in (Rest((of_x, of_f)), *_gates(gamma)):
+    if more or not isinstance(norm, Norm) or norm.of != X + F:
+        return None
+    if not isinstance(gamma, Gate) and gamma != Rest((of_x, of_f)):
         return None
     return {**given, "norm": value_of(norm), "gamma": value_of(gamma) if isinstance(gamma, Gate) else None}
-
-
-def _gates(coefficient: Any) -> tuple[Gate, ...]:
-    return (coefficient,) if isinstance(coefficient, Gate) else ()
 
 
 def _over(gate: Gate) -> Literal["x", "both"]:

@@ -36,10 +36,10 @@ class Place:
             known = "; ".join(f"{stack}: {', '.join(branches)}" for stack, branches in BRANCHES.items())
             raise SettingError.of_value("place", self, f"one of these stacks and branches: {known}")
         layers, layer, blocks = self.layers, self.layer, self.sublayers
-        if not (1 <= layer <= layers <= blocks and self.other_layers >= 0 and blocks % layers == 0):
-            raise SettingError.of_value("place", self, "layer from 1 to layers, and sublayers a multiple of layers")
-        if layer != (of_sublayer := -(-self.sublayer // (blocks // layers))):
-            raise SettingError.of_value("place.layer", layer, f"{of_sublayer}, that of sublayer {self.sublayer}")
+        counts = 1 <= layer <= layers <= blocks and self.other_layers >= 0 and blocks % layers == 0
+        if not counts or layer != -(-self.sublayer // (blocks // layers)):
+            expected = "sublayers a multiple of layers, and layer that of sublayer, from 1 to layers"
+            raise SettingError.of_value("place", self, expected)
 
     @property
     def crosses(self) -> bool:

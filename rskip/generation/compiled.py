@@ -93,7 +93,7 @@ class CompiledSearch:
             decoding.know(min(length + _STEPS_TO_KNOW, most))
             # it returns earlier after 0.2 seconds, or if tokens exceed the known positions
             steps = _MANY if each_step is None else 1
-            finished = self._finished(self.library.search_run(self._search, decoding.arguments, steps, threads()))
+            finished = self._finished(self.library.search_run(self._search, decoding, steps, threads()))
             length = self._view().length if each_step is None else length + 1
 
     def step(self, logits: int, kind: int, attention: int | None, *, threads: int) -> bool:

@@ -56,7 +56,7 @@ def compiled_beam_search(
             logits, attention = _step(decoder, tokens, state, with_attention)
             words, source = logits.size(-1), 0 if attention is None else attention.size(-1)
         else:
-            words, source = decoding.words, decoding.arguments.source
+            words, source = decoding.step.words, decoding.source
         with CompiledSearch(
             library, options, limits=limits, prefixes=None if prefix is None else prefix.tolist(), special=special,
             words=words, source=source,

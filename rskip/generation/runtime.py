@@ -123,7 +123,7 @@ class RuntimeModel(TransformerProperties):
         decoding = self._decoder.decoding(self._decoder.project(states), read.slots, read.counts, options.beam)
         assert decoding is not None
         with CompiledSearch(
-            self.library, options, limits=limits, prefixes=prefixes, special=special, words=decoding.words,
+            self.library, options, limits=limits, prefixes=prefixes, special=special, words=decoding.step.words,
             source=tokens.shape[1],
         ) as search:  # fmt: skip
             search.run(decoding, each_step)

@@ -686,18 +686,13 @@ def test_what_a_family_cannot_do_is_refused_in_one_line(spec, feature_dim, expec
         build_connection(spec, 4, feature_dim=feature_dim)
 
 
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        *(("place", each) for each in ({"stack": "Encoder"}, {"branch": "encoder_attn"}, {"layers": 0})),
-        *(("place", each) for each in ({"other_layers": -1}, {"sublayers": 5})),
-        *(("place.layer", each) for each in ({"sublayer": 3}, {"sublayer": 5})),
-    ],
-)
-def test_a_place_that_cannot_be_is_refused(name, changes):
-    with pytest.raises(SettingError) as error:
-        dataclasses.replace(Place("encoder", "ffn", 2, 4, 1, 2, 2), **changes)
-    assert error.value.name == name
+def test_a_place_that_cannot_be_is_refused():
+    for changes in (
+        {"stack": "Encoder"}, {"branch": "encoder_attn"}, {"layers": 0}, {"other_layers": -1}, {"sublayers": 5},
+        {"sublayer": 3}, {"sublayer": 5},
+    ):  # fmt: skip
+        with pytest.raises(SettingError, match="^place is "):
+            dataclasses.replace(Place("encoder", "ffn", 2, 4, 1, 2, 2), **changes)
 
 
 @pytest.mark.parametrize(
@@ -713,21 +708,14 @@ def test_the_stacks_input_itself_is_no_state(spec):
 
 COUNTS: dict[str, Any] = {  # of a block, and of a stack if it has any
     "1xskip": lambda h: 0,
-    "2xskip": lambda h: 0,
     "1xskip+ln": lambda h: 2 * h,
-    "2xskip+ln:branch_scale=3": lambda h: 2 * h,
-    "2xskip+bn": lambda h: 2 * h,
     "2xskip+rms": lambda h: h,
     "2xskip+gn1": lambda h: 2 * h,
     "1rskip+ln": lambda h: 2 * h,
-    "2rskip+ln": lambda h: 4 * h,
     "5rskip+ln": lambda h: 10 * h,
     "3rskip+rms": lambda h: 3 * h,
-    "3rskip+bn": lambda h: 6 * h,
     "wskip+ln": lambda h: 3 * h,
-    "wskip+rms": lambda h: 2 * h,
     "sas": lambda h: 2 * (2 * h**2 + h + h + 1) + 2 * h,
-    "sas+bn": lambda h: 2 * (2 * h**2 + h + h + 1) + 2 * h,
     "sas+rms": lambda h: 2 * (2 * h**2 + h + h + 1) + h,
     "sas:gamma=free": lambda h: 3 * (2 * h**2 + h + h + 1) + 2 * h,
     "sas:norm_term=false": lambda h: 2 * (2 * h**2 + h + h + 1),
@@ -738,9 +726,7 @@ COUNTS: dict[str, Any] = {  # of a block, and of a stack if it has any
     "highway:gate=single": lambda h: 2 * h + 1,
     "highway:gate=full": lambda h: 2 * h**2 + 2 * h + 1,
     "prenorm+ln": lambda h: 2 * h,
-    "prenorm+rms": lambda h: h,
     "askip+ln": lambda h: 2 * h + 1,
-    "askip+ln:form=depth": lambda h: 2 * h,
     "askip+ln:form=recursive": lambda h: 4 * h,
     "askip+ln:form=mixture": lambda h: 6 * h + 3,
     "deepnorm": lambda h: 2 * h,

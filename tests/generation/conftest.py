@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,17 +24,6 @@ END = 2
 SOURCE = 5  # source tokens that the decoders attend to
 
 
-@dataclass
-class TableState:
-    """sentences: their numbers, of each row. prefixes: of each beam of each row, without the start."""
-
-    sentences: list[int]
-    prefixes: list[list[Prefix]]
-    wants_attention: bool
-    started: bool = False
-    attention: Tensor | None = None
-
-
 class TableDecoder:
     """A `StepDecoder` that looks the next token up, in each sentence's table of prefix -> token -> probability.
 
@@ -47,10 +36,12 @@ class TableDecoder:
         self.attention_of = attention_after
         self.asked: list[dict[int, list[Prefix]]] = []
 
-    def start(self, memory: Sequence[int], *, attention: bool = False) -> TableState:
-        return TableState(list(memory), [[()] for _ in memory], attention)
+    def start(self, memory: Sequence[int], *, attention: bool = False) -> Any:
+        """The state: the numbers of the sentences of each row, and the prefixes of each beam, without the start."""
+        prefixes: list[list[Prefix]] = [[()] for _ in memory]
+        return SimpleNamespace(sentences=list(memory), prefixes=prefixes, wants_attention=attention, started=False)
 
-    def step(self, tokens: Tensor, state: TableState) -> Tensor:
+    def step(self, tokens: Tensor, state: Any) -> Tensor:
         assert tokens.shape == (len(state.sentences), len(state.prefixes[0]))
         if state.started:
             for prefixes, row in zip(state.prefixes, tokens.tolist(), strict=True):
@@ -67,7 +58,7 @@ class TableDecoder:
         off = torch.linspace(-3, 5, tokens.size(1))[:, None]
         return torch.stack([self.log_probabilities(sentence, prefixes) + off for sentence, prefixes in rows])
 
-    def reorder(self, state: TableState, parents: Tensor, sentences: Tensor | None = None) -> None:
+    def reorder(self, state: Any, parents: Tensor, sentences: Tensor | None = None) -> None:
         kept = range(len(state.sentences)) if sentences is None else sentences.tolist()
         assert len(parents) == len(kept)
         state.sentences = [state.sentences[row] for row in kept]
