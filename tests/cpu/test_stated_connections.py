@@ -20,6 +20,7 @@ from rskip.connections import (
 from rskip.connections.linear import Gate
 from rskip.cpu import find_library, for_inference
 from rskip.formulas import registry as families
+from rskip.formulas import terms
 from rskip.kernel_forms import GatedSum, NormalisedSum
 from tests.connections.every_connection import OWN_FAMILIES, families_of, specs_of, with_every_family
 from tests.cpu.test_decoder import assert_equal_decoding
@@ -68,6 +69,13 @@ class OfTwoKinds(Formula):
         self.y = Norm("outer", norm, X + Norm("inner", "ln" if norm == "rms" else "rms", X + F))
 
 
+class OneGate(Formula):
+    """A gate of x without one of f, which no kernel computes."""
+
+    def __init__(self, *, norm: TextNorm) -> None:
+        self.y = Norm("outer", norm, terms.Gate("gate", (X,), "g") * X + F)
+
+
 class Twice(Orthogonal):
     """Another formula, which it doesn't state."""
 
@@ -77,14 +85,14 @@ class Twice(Orthogonal):
 
 @pytest.fixture
 def own(monkeypatch):
-    """The families `halved`, `oftwokinds` and `twice`."""
+    """The families `halved`, `oftwokinds`, `onegate` and `twice`."""
     monkeypatch.setattr(families, "_families", dict(families._families))
-    for kind in (Halved, OfTwoKinds, Twice):
+    for kind in (Halved, OfTwoKinds, OneGate, Twice):
         register_connection(kind.__name__.lower(), source="this test")(kind)
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["halved", "oftwokinds", "twice"])
+@pytest.mark.parametrize("name", ["halved", "oftwokinds", "onegate", "twice"])
 @pytest.mark.parametrize("norm", ["ln", "rms"])
 def test_a_users_connection_is_decoded_by_the_kernels_as_by_pytorch(name, norm, own, build, source):
     model = for_inference(build(f"{name}+{norm}"), "float32")
