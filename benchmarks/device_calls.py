@@ -116,20 +116,17 @@ def update() -> list[Row]:
 
 def image_training() -> list[Row]:
     """PreAct-ResNet-110 in bfloat16 autocast: an iteration (2 images, so bytes are meaningless), a check, a save."""
-    from rskip.machine.ranks import Ranks
     from rskip.vision.data import ImageSet
     from rskip.vision.settings import TrainingSettings
-    from rskip.vision.training import TrainingFolder, image_training
+    from rskip.vision.training import Start, TrainingFolder, image_training
 
     rows = []
     images = ImageSet(torch.zeros(8, 3, 32, 32, dtype=torch.uint8), torch.zeros(8, dtype=torch.long), ("one", "other"))
     for connection in ("1xskip", "2rskip+ln", "sas"):
         settings = TrainingSettings(depth=110, connection=connection, precision="bfloat16", batch_size=2)
         with emulated_cuda() as counts, tempfile.TemporaryDirectory() as folder:
-            run = image_training(
-                settings, images=images, test_images=images, files=TrainingFolder(Path(folder)), seed=1,
-                device=torch.device("cuda", 0), ranks=Ranks(),
-            )  # fmt: skip
+            files, device = TrainingFolder(Path(folder)), torch.device("cuda", 0)
+            run = image_training(Start(settings=settings, files=files, seed=1, device=device), images, images)
             run.step()
             for name, work in {"iteration": run.step, "check": run.check, "save": run.save}.items():
                 counts.clear()

@@ -33,13 +33,12 @@ from torch import Tensor
 
 from rskip.analysis.blocks import residual_blocks
 from rskip.analysis.signals import SignalRecorder
-from rskip.machine.ranks import Ranks
 from rskip.vision import preact_resnet
 from rskip.vision.data import ImageSet, evaluation_batches, load_dataset
 from rskip.vision.evaluation import evaluate, recalibrate
 from rskip.vision.model_file import load_model
 from rskip.vision.settings import TrainingSettings
-from rskip.vision.training import TrainingFolder, TrainingRun, image_training
+from rskip.vision.training import Start, TrainingFolder, TrainingRun, image_training
 
 PARTS = ("signals", "start", "published", "trained_on")
 EXAMPLES = 64
@@ -159,15 +158,8 @@ def both_errors(
 
 
 def training(settings: TrainingSettings, data: Path, folder: Path) -> TrainingRun:
-    return image_training(
-        settings,
-        images=cifar(data, train=True),
-        test_images=cifar(data, train=False),
-        files=TrainingFolder(folder),
-        seed=1,
-        device=torch.device("cpu"),
-        ranks=Ranks(),
-    )
+    start = Start(settings=settings, files=TrainingFolder(folder), seed=1, device=torch.device("cpu"))
+    return image_training(start, cifar(data, train=True), cifar(data, train=False))
 
 
 def first(images: ImageSet, count: int) -> ImageSet:

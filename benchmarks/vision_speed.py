@@ -36,14 +36,13 @@ from torch.utils.data import DataLoader, Subset
 from torchvision import datasets, transforms
 
 from rskip.machine.device import bfloat16_is_slow, set_gpu_arithmetic, usable_device
-from rskip.machine.ranks import Ranks
 from rskip.vision import preact_resnet20
 from rskip.vision.data import ImageSet, load_dataset
 from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import evaluate
 from rskip.vision.model_file import load_model
 from rskip.vision.settings import TrainingSettings
-from rskip.vision.training import TrainingFolder, image_training
+from rskip.vision.training import Start, TrainingFolder, image_training
 
 BATCH, TEST_BATCH = 128, 500
 PUBLISHED = Path(__file__).resolve().parents[1] / "checkpoints" / "cifar10_resnet20/preact20_2rskip_ln"
@@ -108,16 +107,9 @@ def our_loop(
         random_images(train=train) if data is None else load_dataset("cifar10", data, train=train)
         for train in (True, False)
     )
-    run = image_training(
-        TrainingSettings(batch_size=batch_size, **settings),
-        images=images,
-        test_images=test_images,
-        files=TrainingFolder(folder),
-        seed=1,
-        device=device,
-        ranks=Ranks(),
-    )
-    return run.step
+    chosen = TrainingSettings(batch_size=batch_size, **settings)
+    start = Start(settings=chosen, files=TrainingFolder(folder), seed=1, device=device)
+    return image_training(start, images, test_images).step
 
 
 def plain_evaluation(data: Path, device: torch.device, *, workers: int, count: int) -> Callable[[], int]:

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rskip.cli._options import check_range, refuse_flags
-from rskip.machine.ranks import Ranks
 from rskip.settings.text import parse_overrides
-
-if TYPE_CHECKING:
-    from rskip.analysis.trace import TraceObserver
 
 
 def add_training_arguments(parser: argparse.ArgumentParser, *, change: str, without_probe: str = "") -> None:
@@ -48,22 +43,3 @@ def add_training_arguments(parser: argparse.ArgumentParser, *, change: str, with
 def changes_of_set(args: argparse.Namespace) -> dict[str, Any]:
     """The values of --set by the setting's name, which may begin with `train.` as in recipes."""
     return {key.removeprefix("train."): value for key, value in parse_overrides(args.changes, source="--set").items()}
-
-
-def probe_of(args: argparse.Namespace, connection: str, ranks: Ranks) -> TraceObserver | None:
-    """The probe that --probe-every asks for.
-
-    :raises ValueError: the flags are wrong, or a model with this connection can't be probed.
-    """
-    from rskip.analysis.trace import TraceObserver  # loads PyTorch, which --help doesn't need
-    from rskip.connections import find_family, parse_connection
-
-    if args.probe_every is None:
-        refuse_flags({"--probe-file": args.probe_file}, "needs --probe-every N")
-        return None
-    check_range(args, "probe_every", 1)
-    if find_family(parse_connection(connection).family).passes != "x":
-        problem = f"{connection} passes on several tensors"
-        raise ValueError(f"--probe-every needs a connection that passes on one x, but {problem}: leave out the flag")
-    path = args.probe_file or args.output / "probe.jsonl"
-    return TraceObserver(path, every=args.probe_every, writes=ranks.first)

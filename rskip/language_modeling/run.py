@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-import msgspec
 import torch
 
 from rskip.checkpoint import untrained_language_model
@@ -22,16 +19,15 @@ from rskip.language_modeling.generator import TextGenerator
 from rskip.language_modeling.model_file import load_language_model, model_config, write_language_model
 from rskip.language_modeling.preparation import prepare_text
 from rskip.language_modeling.settings import LanguageModelingSettings, TrainingSettings
-from rskip.language_modeling.training import CurvePoint, read_curve
+from rskip.language_modeling.training import CurvePoint
 from rskip.machine.device import set_gpu_arithmetic
 from rskip.machine.terminal import duration
 from rskip.records import Record
-from rskip.tasks import ModelDescription, Outcome
-from rskip.tasks.process import launched
-from rskip.tasks.run import EpochLines, Run, once, precision_here
-from rskip.tasks.training import TrainingFolder
+from rskip.tasks import ModelDescription, Outcome, looped
+from rskip.tasks.looped import DECIMALS, evaluation_file, training_folder
+from rskip.tasks.run import Run, precision_here
 
-DECIMALS = 4
+METRICS = ("loss", "loss_first_half", "loss_second_half", "perplexity", "bits_per_character")
 SAMPLE_LENGTH = 200
 _BASELINE = ConnectionSpec("prenorm", None, "ln")  # GPT-2's original connection, of this paper
 _GPT2 = Paper(
@@ -67,20 +63,7 @@ def _corpus(settings: LanguageModelingSettings) -> TextCorpus | None:
 def train(run: Run[LanguageModelingSettings]) -> None:
     """Trains to the end, from the last checkpoint if there is one."""
     ensure_data(run.settings, mirror=run.mirror)
-    print(f"{run.name}, seed {run.seed}", flush=True)
-    folder = training_folder(run)
-    if not scored_file(run).exists():
-        run.train(
-            lambda precision: train_command(run, precision=precision),
-            asked=run.settings.train.precision,
-            resumed=folder.checkpoint.exists(),
-            report=EpochLines(folder.curve, lambda path: [_line(point) for point in read_curve(path)]),
-        )
-
-
-def training_folder(run: Run[LanguageModelingSettings]) -> TrainingFolder:
-    """The folder that `rskip lm train` writes."""
-    return TrainingFolder(run.folder.path / "training")
+    looped.train(run, partial(train_command, run), model=scored_file(run), points=CurvePoint, line=_line)
 
 
 def scored_file(run: Run[LanguageModelingSettings]) -> Path:
@@ -93,23 +76,14 @@ def commands(run: Run[LanguageModelingSettings]) -> list[list[str]]:
     precision = precision_here(run.settings.train.precision, gpus=run.gpus)
     mirror = [] if run.mirror is None else ["--mirror", run.mirror]
     prepare = ["rskip", "prepare", run.settings.data, "--output", str(data_folder(run.settings)), *mirror]
-    return [*([prepare] if _corpus(run.settings) else []), train_command(run, precision=precision)]
+    return [*([prepare] if _corpus(run.settings) else []), train_command(run, precision)]
 
 
-def train_command(run: Run[LanguageModelingSettings], *, precision: str) -> list[str]:
-    """The command `rskip lm train`, under `torchrun` for several GPUs. It resumes from a checkpoint.
-
-    :param precision: precision of the training, which overrides the settings.
-    """
+def train_command(run: Run[LanguageModelingSettings], precision: str) -> list[str]:
+    """The command `rskip lm train`, in this precision instead of that of the settings."""
     defaults, settings = TrainingSettings().to_dict(), {**run.settings.train.to_dict(), "precision": precision}
-    changes = [f"{name}={json.dumps(value)}" for name, value in settings.items() if value != defaults[name]]
-    return [
-        *launched("rskip", gpus=run.gpus),
-        *("lm", "train", str(data_folder(run.settings)), *(["--set", *changes] if changes else [])),
-        *("--seed", str(run.seed), "--output", str(training_folder(run).path)),
-        *run.probe_flags,
-        *(["--device", "cpu"] if run.gpus == 0 else []),
-    ]
+    changed = {name: value for name, value in settings.items() if value != defaults[name]}
+    return looped.command(run, ["lm", "train", str(data_folder(run.settings))], changed)
 
 
 def _line(point: CurvePoint) -> str:
@@ -120,41 +94,27 @@ def _line(point: CurvePoint) -> str:
 
 
 def score(run: Run[LanguageModelingSettings]) -> Outcome:
-    """Evaluates the last iterate in float32, unless that is done already.
+    """Evaluates the last iterate in float32, unless that is done already. A diverged training has none, and no metrics.
 
     Metrics: loss (nats per token), perplexity and bits_per_character on the validation text, and the loss on each half
     of it, so that settings can be chosen on one half and reported on the other. train_loss is the mean over the
     training batches since the curve's point before the last one.
     """
     data = ensure_data(run.settings, mirror=run.mirror)
-    curve = training_folder(run).curve
-    if not scored_file(run).exists():
-        return _outcome(run, {}, read_curve(curve) if curve.exists() else [], data)  # the training diverged
 
     def evaluated() -> dict[str, Any]:
         print(f"evaluating in float32 for the run record, on {len(data.splits['valid']):,} tokens", flush=True)
         return evaluate_model(scored_file(run), data=data, gpus=run.gpus)
 
-    evaluation = once(evaluation_file(run), evaluated)
-    points = read_curve(curve, finished=True)
-    return _outcome(run, {**evaluation, "train_loss": points[-1].train_loss}, points, data)
-
-
-def _outcome(
-    run: Run[LanguageModelingSettings], figures: Mapping[str, float], curve: Sequence[CurvePoint], data: TextData
-) -> Outcome:
-    last = curve[-1] if curve else None
-    training: dict[str, Any] = {"seconds": 0.0, "iterations": None}
-    if last is not None:
-        speed = round(fmean(point.tokens_per_second for point in curve), 1)
-        training = {"seconds": last.seconds, "iterations": last.iteration, "tokens_per_second": speed}
     with torch.device("meta"):
-        model = untrained_language_model(model_config(run.settings.train, len(data.tokens.dictionary)))
-    return Outcome(
-        metrics={name: round(value, DECIMALS) for name, value in figures.items()},
-        curve=[msgspec.to_builtins(point) for point in curve],
-        training=training,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        untrained = untrained_language_model(model_config(run.settings.train, len(data.tokens.dictionary)))
+    return looped.score(
+        run,
+        evaluated,
+        metrics={name: name for name in METRICS},
+        model=scored_file(run),
+        points=CurvePoint,
+        untrained=untrained,
         data=data.described,
     )
 
@@ -177,18 +137,9 @@ def evaluate_model(path: Path, *, data: TextData, gpus: int = 0) -> dict[str, An
     characters = len(data.tokens.decode(text.tolist()))
     whole = TextScore(nats=float(losses.sum()), tokens=len(losses), characters=characters)
     half = len(losses) // 2
-    return {
-        "loss": whole.nats_per_token,
-        "loss_first_half": float(losses[:half].mean()),
-        "loss_second_half": float(losses[half:].mean()),
-        "perplexity": whole.perplexity,
-        "bits_per_character": whole.bits_per_character,
-    }
-
-
-def evaluation_file(run: Run[LanguageModelingSettings]) -> Path:
-    """The file with the evaluation of the last iterate."""
-    return run.folder.path / "evaluation.json"
+    halves = float(losses[:half].mean()), float(losses[half:].mean())
+    values = (whole.nats_per_token, *halves, whole.perplexity, whole.bits_per_character)
+    return dict(zip(METRICS, values, strict=True))
 
 
 def sample_outputs(run: Run[LanguageModelingSettings], count: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,15 +19,7 @@ from rskip.language_modeling.settings import TrainingSettings, learning_rate
 from rskip.machine.ranks import Ranks
 from rskip.settings.kinds import Count
 from rskip.tasks import training
-from rskip.tasks.training import (
-    Observer,
-    Tracker,
-    TrainingFolder,
-    TrainingRun,
-    iteration_seed,
-    read_points,
-    time_left,
-)
+from rskip.tasks.training import Start, TrainingRun, iteration_seed, time_left
 
 __all__ = ["CurvePoint", "TrainingSettings", "read_curve", "train"]
 
@@ -53,9 +44,7 @@ class CurvePoint:
     seconds: float
 
 
-def read_curve(path: Path, *, finished: bool = False) -> list[CurvePoint]:
-    """See `rskip.tasks.training.read_points`."""
-    return read_points(path, CurvePoint, finished=finished)
+read_curve = partial(training.read_points, kind=CurvePoint)
 
 
 def training_batches(
@@ -89,49 +78,31 @@ def training_batches(
     return batch
 
 
-def train(
-    settings: TrainingSettings,
-    *,
-    data: TextData,
-    folder: Path,
-    seed: int,
-    device: str | None = None,
-    tracker: Tracker | None = None,
-    observer: Observer | None = None,
-) -> TrainingRun[CurvePoint]:
+def train(settings: TrainingSettings, *, data: TextData, **options: Any) -> TrainingRun[CurvePoint]:
     """Trains to the end, from the start or from the folder's checkpoint.pt; see `rskip.tasks.training.train`.
 
-    :param folder: the output folder, see `TrainingFolder`. The last iterate is one that `rskip.load` reads.
-    :param observer: probes the training without changing its result.
+    :param options: further arguments of `rskip.tasks.training.train`: folder, seed, device and so on. `rskip.load`
+        reads the folder of the last iterate.
     """
-
-    build = partial(text_training, settings, data, seed=seed, observer=observer)
-    return training.train(build, settings, folder=folder, apart=data.path, seed=seed, device=device, tracker=tracker)
+    return training.train(partial(text_training, data=data), settings, apart=data.path, **options)
 
 
-def text_training(
-    settings: TrainingSettings,
-    data: TextData,
-    files: TrainingFolder,
-    device: torch.device,
-    ranks: Ranks,
-    *,
-    seed: int,
-    observer: Observer | None = None,
-) -> TrainingRun[CurvePoint]:
+def text_training(start: Start, data: TextData) -> TrainingRun[CurvePoint]:
     """The training run of a model, at its start.
 
     :raises ValueError: the settings don't fit this text or these processes.
     """
-    if settings.batch_size < ranks.count:
+    settings: TrainingSettings = start.settings
+    if settings.batch_size < start.ranks.count:
         raise ValueError(f"batch_size is {settings.batch_size}: expected at least one sequence for each process")
     context, unit = settings.context, data.tokens.unit
     batch = training_batches(
-        data.splits["train"], batch_size=settings.batch_size, context=context, seed=seed, device=device, ranks=ranks
-    )
-    torch.manual_seed(seed)
+        data.splits["train"], batch_size=settings.batch_size, context=context, seed=start.seed, device=start.device,
+        ranks=start.ranks,
+    )  # fmt: skip
+    torch.manual_seed(start.seed)
     config = model_config(settings, len(data.tokens.dictionary))
-    model = untrained_language_model(config).to(device).train()
+    model = untrained_language_model(config).to(start.device).train()
 
     def losses(logits: Tensor, targets: Tensor) -> tuple[Tensor]:
         """The summed loss. Shape of `logits`: (B, T, V)."""
@@ -159,11 +130,7 @@ def text_training(
         return "   ".join([*parts, *time_left(point.iteration, settings.iterations, point.seconds)])
 
     return TrainingRun(
-        settings=settings,
-        files=files,
-        seed=seed,
-        device=device,
-        ranks=ranks,
+        start=start,
         model=model,
         optimiser=torch.optim.AdamW(
             parameter_groups(model, settings), lr=settings.lr, betas=(settings.beta1, settings.beta2), fused=True
@@ -173,17 +140,16 @@ def text_training(
         batch=batch,
         losses=losses,
         learning_rate=partial(learning_rate, settings),
-        point_due=lambda iteration: iteration % settings.evaluate_every == 0,
+        point_every=settings.evaluate_every,
         point_type=CurvePoint,
         point=point,
         line=line,
-        finish=lambda last: write_language_model(files.path, config, last, tokens=data.tokens, corpus=data.name),
+        finish=lambda last: write_language_model(start.files.path, config, last, tokens=data.tokens, corpus=data.name),
         data={"text_sha256": data.described["files_sha256"]},
         config={"task": TASK, "model": config, "corpus": data.name},
         about={"text": data.described},
         name=f"{settings.layers} layers, {settings.features} features, {settings.connection}, {data.name}",
         evaluated_on="validation",
-        observer=observer,
     )
 
 

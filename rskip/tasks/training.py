@@ -1,8 +1,8 @@
 """The training loop of image models and language models.
 
-A task makes a `TrainingRun` of a model, its optimiser, batches, losses, a learning rate and an evaluation. `train` runs
-it to the last iterate, in any number of sessions and processes: devices, precision, clipping, checkpoints, signals, the
-curve, probes and trackers are the same for all tasks.
+`train` gives a task a `Start`. The task makes a `TrainingRun` of it: a model, its optimiser, batches, losses, a
+learning rate and an evaluation. `train` runs it to the last iterate, in any number of sessions and processes. Devices,
+precision, clipping, checkpoints, signals, the curve, probes and trackers are the same for all tasks.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar
@@ -202,15 +203,38 @@ def save_whole(path: Path, content: object) -> None:
         temporary.write_bytes(memory.getbuffer())
 
 
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What a training begins with.
+
+    :param settings: the task's settings: `to_dict()`, `precision`, `connection`, `batch_size`, `clip_norm` and
+        `save_every` are used here.
+    :param files: the output folder, locked.
+    :param seed: random seed of the initial weights, the batches and all other random numbers; 0 to 2⁶⁴ - 1.
+    :param observer: probes the training without changing its result.
+    :param notes: lines for the terminal before the first iteration.
+    """
+
+    settings: Any
+    files: TrainingFolder
+    seed: int
+    device: torch.device
+    ranks: Ranks = Ranks()
+    observer: Observer | None = None
+    notes: Sequence[str] = ()
+
+
 def train(
-    build: Callable[[TrainingFolder, torch.device, Ranks], TrainingRun[Point]],
+    build: Callable[[Start], TrainingRun[Point]],
     settings: Any,
     *,
     folder: Path,
     apart: Path | None,
     seed: int,
-    device: str | None,
-    tracker: Tracker | None,
+    device: str | None = None,
+    tracker: Tracker | None = None,
+    observer: Observer | None = None,
+    notes: Sequence[str] = (),
 ) -> TrainingRun[Point]:
     """Trains to the end, from the start or from the folder's checkpoint.pt.
 
@@ -218,10 +242,9 @@ def train(
     an uninterrupted one. It seeds torch's random numbers.
 
     :param build: makes the training run in the locked folder, on the device.
-    :param settings: the task's settings: `to_dict()`, `precision`, `connection`, `batch_size`, `clip_norm` and
-        `save_every` are used here.
+    :param settings, seed, observer, notes: see `Start`.
+    :param folder: the output folder, see `TrainingFolder`. After the end it also has the last iterate.
     :param apart: the user's data, which the folder must not be in.
-    :param seed: random seed of the initial weights, the batches and all other random numbers; 0 to 2⁶⁴ - 1.
     :param device: "cpu", "cuda" or "cuda:1"; None: a GPU if available.
     :param tracker: what also gets the curve: TensorBoard or Weights & Biases (offline unless WANDB_MODE says
         otherwise).
@@ -229,6 +252,7 @@ def train(
     :raises Interrupted: SIGTERM or SIGINT stopped the training, which was saved.
     :raises Diverged: the loss or a weight is not finite. Earlier checkpoints stay.
     :raises ValueError: an argument is wrong, the checkpoint has other settings, or the folder is in use.
+    :raises OSError: the data can't be read.
     """
     ranks, files = Ranks.from_environment(), TrainingFolder(folder)
     with process_group(ranks, device), ExitStack() as stack:
@@ -238,7 +262,10 @@ def train(
             if apart is not None:
                 check_apart(folder, apart)
             place = choose_device(device, ranks)
-            check_precision(settings.precision, place)
+            if settings.precision == "bfloat16" and place.type == "cuda" and bfloat16_is_slow(place):
+                problem = f"is 'bfloat16' and {place} is a {device_name(place)}, without bfloat16"
+                advice = "or hide it with CUDA_VISIBLE_DEVICES"
+                raise SettingError("precision", problem, expected="float32", advice=advice)
             set_gpu_arithmetic(place, training=True, same_shapes=True)
             if ranks.first:
                 stack.enter_context(files.lock())
@@ -257,19 +284,15 @@ def train(
                     "all machines share"
                 )
         with ranks.together():
-            run = build(files, place, ranks)
+            start = Start(
+                settings=settings, files=files, seed=seed, device=place, ranks=ranks, observer=observer, notes=notes
+            )
+            run = build(start)
             if checkpoint is not None:
                 run.restore(checkpoint)
             run.begin_files(tracker)
         run.to_the_end()
         return run
-
-
-def check_precision(precision: str, place: torch.device) -> None:
-    """:raises SettingError: this process's GPU has no instructions for the precision."""
-    if precision == "bfloat16" and place.type == "cuda" and bfloat16_is_slow(place):
-        problem = f"is 'bfloat16' and {place} is a {device_name(place)}, without bfloat16"
-        raise SettingError("precision", problem, expected="float32", advice="or hide it with CUDA_VISIBLE_DEVICES")
 
 
 def check_same(path: Path, there: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -289,7 +312,6 @@ def check_same(path: Path, there: Mapping[str, Any], now: Mapping[str, Any]) -> 
 class TrainingRun(Generic[Point]):
     """A training's state, and its steps.
 
-    :param settings: as for `train`.
     :param model: on the device, in training mode. `trained`: as training calls it, such as compiled; None: the model.
     :param iterations: length of the training.
     :param measures: number of the sums that `losses` returns.
@@ -297,7 +319,7 @@ class TrainingRun(Generic[Point]):
         (images or tokens) of all ranks. It depends on seed and iteration only.
     :param losses: returns sums over outputs and targets: the loss first, then other measures for the curve.
     :param learning_rate: returns an iteration's learning rate. All iterations count from 0.
-    :param point_due: whether the curve gets a point after so many iterations; one is also due at the end.
+    :param point_every: iterations between two points of the curve. One is also due at the end.
     :param point: evaluates the model and returns a point of the curve. Its arguments are this run, the means of
         `losses` over the examples since the last point, and the number of examples per second.
     :param line: the line on the terminal for a point.
@@ -305,18 +327,14 @@ class TrainingRun(Generic[Point]):
     :param data: what identifies the data, for a checkpoint.
     :param config: the content of the finished model's config.json.
     :param about: additional content of run.json.
-    :param notes: lines for the terminal before the first iteration.
+    :param notes: lines for the terminal before the first iteration, after those of `start`.
     :param name: name of the model and its data, such as `PreAct-ResNet-20, 2rskip+ln, cifar10`.
     :param evaluated_on: the data of the curve's evaluations: "test" or "validation".
 
     iteration, points: the number of completed iterations, and the learning curve, in the first process.
     """
 
-    settings: Any
-    files: TrainingFolder
-    seed: int
-    device: torch.device
-    ranks: Ranks
+    start: Start
     model: nn.Module
     trained: nn.Module | None = None
     optimiser: torch.optim.Optimizer
@@ -325,7 +343,7 @@ class TrainingRun(Generic[Point]):
     batch: Callable[[int], tuple[Tensor, Tensor, int]]
     losses: Callable[[Tensor, Tensor], tuple[Tensor, ...]]
     learning_rate: Callable[[int], float]
-    point_due: Callable[[int], bool]
+    point_every: int
     point_type: type[Point]
     point: Callable[[TrainingRun[Point], list[float], float], Point]
     line: Callable[[Point], str]
@@ -333,14 +351,15 @@ class TrainingRun(Generic[Point]):
     data: dict[str, Any]
     config: dict[str, Any]
     about: dict[str, Any]
+    notes: Sequence[str] = ()
     name: str
     evaluated_on: str
-    observer: Observer | None = None
-    notes: list[str] = field(default_factory=list)
     iteration: int = field(default=0, init=False)
     points: list[Point] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
+        self.settings, self.files, self.ranks = self.start.settings, self.start.files, self.start.ranks
+        self.device = self.start.device
         self.trained = averaging(self.model if self.trained is None else self.trained, self.device, self.ranks)
         # of this rank, since the last point
         self._sums = torch.zeros(self.measures, dtype=torch.float64, device=self.device)
@@ -376,7 +395,7 @@ class TrainingRun(Generic[Point]):
         if not self.ranks.first:
             return
         content = {
-            "settings": self.settings.to_dict(), "seed": self.seed, "processes": self.ranks.count,
+            "settings": self.settings.to_dict(), "seed": self.start.seed, "processes": self.ranks.count,
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()), **self.about,
         }  # fmt: skip
         with atomic_file(self.files.settings) as temporary:
@@ -402,7 +421,7 @@ class TrainingRun(Generic[Point]):
             ) as progress,
             stop_signals(self.ranks) as received,
         ):  # fmt: skip
-            for note in self.notes if shown else ():
+            for note in (*self.start.notes, *self.notes) if shown else ():
                 progress.note(note)
             while True:
                 if number := received():
@@ -412,7 +431,7 @@ class TrainingRun(Generic[Point]):
                         self.ranks.leave(interrupted.status)
                     raise interrupted
                 finished = self.iteration >= self.iterations
-                point_due = self._count > 0 and (finished or self.point_due(self.iteration))
+                point_due = self._count > 0 and (finished or self.iteration % self.point_every == 0)
                 # one is always saved before a point, since its evaluation may take long
                 if self.iteration > self._saved and (point_due or self.iteration % self.settings.save_every == 0):
                     self.save()
@@ -444,15 +463,11 @@ class TrainingRun(Generic[Point]):
             group["lr"] = self.learning_rate(self.iteration)
         try:
             inputs, targets, count = self.batch(self.iteration)
-            if self.observer is not None:
-                self.observer(
-                    self.iteration + 1,
-                    self.model,
-                    lambda model: self.sums(model, inputs, targets)[0],
-                    count=targets.numel(),
-                )
+            if (observer := self.start.observer) is not None:
+                probed = partial(self.sums, inputs=inputs, targets=targets)
+                observer(self.iteration + 1, self.model, lambda model: probed(model)[0], count=targets.numel())
             # set for each iteration, so that a resumed training draws the same dropout
-            torch.manual_seed(iteration_seed(self.seed, self.iteration, 1 + self.ranks.rank))
+            torch.manual_seed(iteration_seed(self.start.seed, self.iteration, 1 + self.ranks.rank))
             assert self.trained is not None
             sums = self.sums(self.trained, inputs, targets)
             self.optimiser.zero_grad()
@@ -520,7 +535,7 @@ class TrainingRun(Generic[Point]):
                 }
                 checkpoint = TrainingCheckpoint(
                     settings=self.settings.to_dict(),
-                    seed=self.seed,
+                    seed=self.start.seed,
                     processes=self.ranks.count,
                     data=self.data,
                     iteration=self.iteration,

@@ -38,7 +38,7 @@ from rskip.settings.errors import shown as shown_value
 from rskip.settings.kinds import Whole
 from rskip.vision.data import ImageSet
 from rskip.vision.datasets import DATASETS
-from rskip.vision.settings import MIN_TORCHVISION_SIZE, images_name
+from rskip.vision.settings import MIN_TORCHVISION_SIZE, TrainingSettings, images_name
 from rskip.vision.transforms import square
 
 with extra("vision"):
@@ -213,20 +213,18 @@ class OwnImages:
     notes: Sequence[str]
 
 
-def load_own_images(
-    files: LabelledFiles, *, size: int | None, preact: bool, scored: bool = False, shown: bool = True
-) -> OwnImages:
+def load_own_images(settings: TrainingSettings, *, scored: bool = False, shown: bool = True) -> OwnImages:
     """The training images, and those that the curve is evaluated on.
 
     These are the validation images, else the test images, else images that are split off.
 
-    :param size: pixels per side of the model's input; None: the largest of SIZES that half of the training images have
-        on their shorter side, at most LARGEST_PREACT_SIZE for a PreAct-ResNet.
-    :param preact: whether the model is a PreAct-ResNet.
+    :param settings: the images' path is `data`. Without a `size` it is the largest of SIZES that half of the training
+        images have on their shorter side, at most LARGEST_PREACT_SIZE for a PreAct-ResNet.
     :param scored: the held-out images are those that a finished model is scored on: test, else validation.
     :param shown: whether progress is shown on a terminal.
     :raises ValueError: images that can't be read, or a class with too few different images to split some off.
     """
+    files = find_labelled_files(Path(str(settings.data)))
     parts = {name: part.looked_at(name, shown=shown) for name, part in files.parts.items()}
     notes = list(files.notes)
     if files.unsplit is not None:
@@ -240,7 +238,8 @@ def load_own_images(
     if not parts.get(split):
         raise ValueError(f"{files.path}: {split} has no images: add some, or remove the folder")
     notes += _shared(parts)
-    if size is None:
+    if (size := settings.size) is None:
+        preact = settings.model == "preact_resnet"
         size = _choose_size([each for each in parts["train"].sizes if each], preact=preact)
     side = _stored_size(size)
     notes += _resizing([each for part in ("train", split) for each in parts[part].sizes if each], size, side)

@@ -1,34 +1,40 @@
-"""Trains a vision run with `rskip vision train` in a separate process, and scores its last iterate in float32."""
+"""Runs of image models: `rskip vision train` trains, the last iterate is scored in float32, and may be published."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-import msgspec
 import torch
-from torch import nn
 
+from rskip.checkpoint import Checkpoint, write_model
+from rskip.checkpoint.config_file import WEIGHTS, read_config
+from rskip.connections import ConnectionSpec, Paper, parse_connection
 from rskip.files.cache import expanded_path
 from rskip.machine.device import set_gpu_arithmetic
+from rskip.machine.environment import gpus_to_use
+from rskip.records import Record
 from rskip.settings.errors import SettingError, shown
-from rskip.tasks.process import launched
-from rskip.tasks.run import EpochLines, Run, epoch_line, once, precision_here
-from rskip.tasks.task import Outcome
+from rskip.tasks import ModelDescription, Outcome, looped
+from rskip.tasks.looped import DECIMALS, evaluation_file, training_folder
+from rskip.tasks.run import Run, epoch_line, once, precision_here
 from rskip.vision.data import ImageSet, checksums, load_dataset
 from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import evaluate
-from rskip.vision.model_file import build_model, load_model, model_config
+from rskip.vision.model_file import TASK, build_model, load_model, model_config
 from rskip.vision.own_images import find_labelled_files, load_own_images
 from rskip.vision.settings import TrainingSettings, VisionSettings
-from rskip.vision.training import CurvePoint, TrainingFolder, read_curve
+from rskip.vision.training import CurvePoint
 
-DECIMALS = 4
+_BASELINE = ConnectionSpec("xskip", 1)  # the PreAct-ResNet's original connection, of this paper
+_PREACT_RESNET = Paper(
+    title="Identity Mappings in Deep Residual Networks",
+    authors="Kaiming He, Xiangyu Zhang, Shaoqing Ren, Jian Sun",
+    url="https://arxiv.org/abs/1603.05027",
+)
 
 
 def train(run: Run[VisionSettings]) -> None:
@@ -38,15 +44,7 @@ def train(run: Run[VisionSettings]) -> None:
         ensure_dataset(settings.dataset, mirror=run.mirror)
     else:
         find_labelled_files(Path(settings.data))
-    print(f"{run.name}, seed {run.seed}", flush=True)
-    folder = training_folder(run)
-    if not scored_file(run).exists():
-        run.train(
-            lambda precision: train_command(run, precision=precision),
-            asked=run.settings.train.precision,
-            resumed=folder.checkpoint.exists(),
-            report=EpochLines(folder.curve, epoch_lines),
-        )
+    looped.train(run, partial(train_command, run), model=scored_file(run), points=CurvePoint, line=_line)
 
 
 def check_mirror(settings: VisionSettings, *, mirror: str) -> None:
@@ -62,10 +60,6 @@ def check_mirror(settings: VisionSettings, *, mirror: str) -> None:
     raise SettingError("mirror", f"is {shown(mirror)}, which {problem}", expected=expected)
 
 
-def training_folder(run: Run[VisionSettings]) -> TrainingFolder:
-    return TrainingFolder(run.folder.path / "training")
-
-
 def scored_file(run: Run[VisionSettings]) -> Path:
     """The last iterate, which is scored."""
     return training_folder(run).path / "model.pt"
@@ -75,39 +69,26 @@ def commands(run: Run[VisionSettings]) -> list[list[str]]:
     """The equivalent commands of a run: train and evaluate."""
     precision = precision_here(run.settings.train.precision, gpus=run.gpus)
     evaluating = ["rskip", "vision", "evaluate", str(training_folder(run).path), "--precision", "float32", *_data(run)]
-    return [train_command(run, precision=precision), [*evaluating, *_device(min(run.gpus, 1))]]
+    return [train_command(run, precision), [*evaluating, *looped.device_flags(run.gpus)]]
 
 
-def train_command(run: Run[VisionSettings], *, precision: str) -> list[str]:
-    """The command `rskip vision train`, under `torchrun` for several GPUs. It resumes from a checkpoint."""
+def train_command(run: Run[VisionSettings], precision: str) -> list[str]:
+    """The command `rskip vision train`."""
     defaults, settings = TrainingSettings().to_dict(), run.settings.train.to_dict()
     own = run.settings.train.data is not None  # the command would choose other settings for own images
     apart = ("precision", "compile", *(("data", "dataset") if own else ()))
-    changes = [
-        f"{name}={json.dumps(value)}"
-        for name, value in settings.items()
-        if name not in apart and (own or value != defaults.get(name))
-    ]
-    return [
-        *launched("rskip", gpus=run.gpus),
-        *("vision", "train", *(["--set", *changes] if changes else [])),
-        *("--seed", str(run.seed), "--output", str(training_folder(run).path)),
-        *_data(run),
-        *("--precision", precision, "--compile" if settings["compile"] else "--no-compile"),
-        *run.probe_flags,
-        *_device(run.gpus),
-    ]
+    changed = {
+        name: value for name, value in settings.items() if name not in apart and (own or value != defaults.get(name))
+    }
+    compiled = "--compile" if settings["compile"] else "--no-compile"
+    return looped.command(run, ["vision", "train"], changed, *_data(run), "--precision", precision, compiled)
 
 
-def epoch_lines(curve: Path) -> list[str]:
-    """One line per epoch of a curve."""
-    lines = []
-    for point in read_curve(curve):
-        metrics = [f"train loss {point.train_loss:.3f}", f"error {point.train_error:5.2f} %"]
-        if point.test_loss is not None:
-            metrics += [f"test loss {point.test_loss:.3f}", f"error {point.test_error:5.2f} %"]
-        lines.append(epoch_line(point.epoch, metrics, point.seconds))
-    return lines
+def _line(point: CurvePoint) -> str:
+    metrics = [f"train loss {point.train_loss:.3f}", f"error {point.train_error:5.2f} %"]
+    if point.test_loss is not None:
+        metrics += [f"test loss {point.test_loss:.3f}", f"error {point.test_error:5.2f} %"]
+    return epoch_line(point.epoch, metrics, point.seconds)
 
 
 def _data(run: Run[VisionSettings]) -> list[str]:
@@ -116,19 +97,12 @@ def _data(run: Run[VisionSettings]) -> list[str]:
     return [] if run.mirror is None else ["--data", str(image_folder(run.mirror))]
 
 
-def _device(gpus: int) -> list[str]:
-    """The flag for the CPU. On GPUs it is not needed, since each process chooses its own GPU."""
-    return ["--device", "cpu"] if gpus == 0 else []
-
-
 def score(run: Run[VisionSettings]) -> Outcome:
     """Evaluates the last iterate in float32, unless that is done already. A diverged training has none, and no metrics.
 
     Metrics: error, accuracy and top5_error (%) and test_loss of the last iterate on the test images. train_loss is the
     mean over the augmented training images of the last epoch.
     """
-    if not scored_file(run).exists():
-        return _diverged(run)
     settings = run.settings.train
     images = ensure_images(settings, mirror=run.mirror)
 
@@ -136,47 +110,15 @@ def score(run: Run[VisionSettings]) -> Outcome:
         print(f"evaluating in float32 for the run record, on {len(images.test):,} {images.split} images", flush=True)
         return evaluate_model(scored_file(run), dataset=settings.dataset, images=images.test, gpus=run.gpus)
 
-    evaluation = once(evaluation_file(run), evaluated)
-    model, _ = load_model(scored_file(run))
-    curve = read_curve(training_folder(run).curve, finished=True)
-    figures = {
-        "error": evaluation["error"],
-        "accuracy": evaluation["accuracy"],
-        "top5_error": evaluation["top5_error"],
-        "test_loss": evaluation["loss"],
-        "train_loss": curve[-1].train_loss,
-    }
-    return _outcome(run, figures, curve, model, images)
-
-
-def _diverged(run: Run[VisionSettings]) -> Outcome:
-    """The outcome of a diverged training: its curve until then."""
-    train = run.settings.train
-    images = ensure_images(train, mirror=run.mirror)
     with torch.device("meta"):
-        model = build_model(model_config(train, len(images.test.classes), size=images.size))
-    curve = training_folder(run).curve
-    return _outcome(run, {}, read_curve(curve) if curve.exists() else [], model, images)
-
-
-def _outcome(
-    run: Run[VisionSettings],
-    figures: Mapping[str, float],
-    curve: Sequence[CurvePoint],
-    model: nn.Module,
-    images: RunImages,
-) -> Outcome:
-    training: dict[str, Any] = {"seconds": 0.0, "epochs": 0, "iterations": None}
-    if curve:
-        rate = round(fmean(point.images_per_second for point in curve), 1)
-        training = {"seconds": curve[-1].seconds, "epochs": curve[-1].epoch, "iterations": curve[-1].iteration}
-        training["images_per_second"] = rate
-    return Outcome(
-        metrics={name: round(value, DECIMALS) for name, value in figures.items()},
-        signatures={},
-        curve=[msgspec.to_builtins(point) for point in curve],
-        training=training,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        untrained = build_model(model_config(settings, len(images.test.classes), size=images.size))
+    return looped.score(
+        run,
+        evaluated,
+        metrics={"error": "error", "accuracy": "accuracy", "top5_error": "top5_error", "test_loss": "loss"},
+        model=scored_file(run),
+        points=CurvePoint,
+        untrained=untrained,
         data=images.described,
     )
 
@@ -187,11 +129,6 @@ def evaluate_model(path: Path, *, dataset: str, images: ImageSet, gpus: int) -> 
     device = torch.device("cuda" if gpus > 0 else "cpu")
     set_gpu_arithmetic(device, training=False, same_shapes=True)
     return evaluate(model, images, dataset=dataset, device=device).to_dict()
-
-
-def evaluation_file(run: Run[VisionSettings]) -> Path:
-    """The file with the evaluation of the last iterate on the test images (`Evaluation.to_dict`)."""
-    return run.folder.path / "evaluation.json"
 
 
 def sample_outputs(run: Run[VisionSettings], count: int) -> str:
@@ -243,8 +180,7 @@ def ensure_images(settings: TrainingSettings, *, mirror: str | None) -> RunImage
             "md5": dict(sorted(checksums(settings.dataset).items())),
         }
         return RunImages(test=images["test"], described=described)
-    preact = settings.model == "preact_resnet"
-    own = load_own_images(find_labelled_files(Path(settings.data)), size=settings.size, preact=preact, scored=True)
+    own = load_own_images(settings, scored=True)
     about, classes = own.description, len(own.train.classes)
     described = {"dataset": about.name, "images": dict(about.counts), "classes": classes, "scored_on": own.split}
     described["sha256"] = dict(about.sha256)
@@ -265,3 +201,57 @@ def image_folder(mirror: str) -> Path:
     if "://" in mirror:
         raise SettingError.of_value("mirror", mirror, "a folder, such as one with cifar-10-batches-py in it")
     return expanded_path(mirror, "mirror")
+
+
+def check_publishable(record: Record) -> None:
+    """:raises ValueError: the run was trained on your own images."""
+    if (own := record.config["train"].get("data")) is not None:
+        raise ValueError(
+            f"{record.run} was trained on your own images, {own}: a published model names a dataset and its terms; "
+            "share the folder of the training run, which `rskip.load` reads, instead"
+        )
+
+
+def export_weights(run: Run[VisionSettings], record: Record, folder: Path) -> dict[str, Any]:
+    """Writes model.safetensors (float32) and config.json, which `rskip.vision.model_file.load_model` reads.
+
+    :returns: the error of the exported weights.
+    """
+    dataset = run.settings.train.dataset
+    images = ensure_images(run.settings.train, mirror=run.mirror).test
+    model, description = load_model(scored_file(run))
+    config = {"task": TASK, "model": dict(description.config), "dataset": dataset, "classes": list(images.classes)}
+    write_model(folder, Checkpoint(model=model.state_dict(), config=config))
+    gpus = gpus_to_use(None) if record.machine.get("gpu") else 0  # as in the run, since other devices round differently
+    found = evaluate_model(folder / WEIGHTS, dataset=dataset, images=images, gpus=gpus)
+    return {"error": round(found["error"], DECIMALS)}
+
+
+def describe(folder: Path, record: Record) -> ModelDescription:
+    """Describes the model in a published folder, from its config.json."""
+    config = read_config(folder / WEIGHTS)
+    dataset, model = config["dataset"], config["model"]
+    connection = model["connection"]
+    spec = parse_connection(connection)
+    return ModelDescription(
+        architecture=model["name"] if "name" in model else _preact_name(model),
+        connection=connection,
+        dataset=dataset,
+        measured_on=dataset,
+        split="test",
+        data_terms=DATASETS[dataset].terms,
+        paper=_PREACT_RESNET if spec == _BASELINE else spec.paper,
+    )
+
+
+def _preact_name(model: Mapping[str, Any]) -> str:
+    """The architecture's name, such as preact_resnet20, with the settings that differ from the defaults."""
+    depth, shortcut = model["depth"], model["shortcut"]
+    block, shortcut_input = model.get("block", "basic"), model.get("shortcut_input", "raw")
+    parts = [
+        f"preact_resnet{depth}",
+        *([block] if block != ("bottleneck" if depth == 164 else "basic") else []),
+        *([shortcut] if shortcut != "zero_pad" else []),
+        *([shortcut_input] if shortcut_input != "raw" else []),
+    ]
+    return "_".join(parts)

@@ -11,7 +11,7 @@ from rskip.vision.settings import VisionSettings, check_gpus, images_name, read_
 
 
 def _work() -> Work[VisionSettings]:
-    from rskip.vision import publishing, run
+    from rskip.vision import run
     from rskip.vision.subject import subject
 
     def check(runs: Any) -> None:
@@ -30,9 +30,9 @@ def _work() -> Work[VisionSettings]:
         commands=run.commands,
         sample_outputs=run.sample_outputs,
         artifacts=run.artifacts,
-        check_publishable=publishing.check_publishable,
-        export_weights=publishing.export_weights,
-        describe=publishing.describe,
+        check_publishable=run.check_publishable,
+        export_weights=run.export_weights,
+        describe=run.describe,
         subject=subject,
     )
 

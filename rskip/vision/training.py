@@ -6,7 +6,7 @@ N batch, K classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,15 +24,15 @@ from rskip.settings.check import to_plain
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
 from rskip.tasks import training
-from rskip.tasks.training import Diverged, Observer, Tracker, TrainingFolder, TrainingRun
+from rskip.tasks.training import Diverged, Start, TrainingFolder, TrainingRun
 from rskip.vision.data import ImageSet, TrainingBatches, load_dataset
 from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import evaluate
 from rskip.vision.model_file import TASK, build_model, model_config, model_name
-from rskip.vision.own_images import OwnImages, find_labelled_files, load_own_images
+from rskip.vision.own_images import OwnImages, load_own_images
 from rskip.vision.settings import TrainingSettings, learning_rate
 
-__all__ = ["CurvePoint", "Diverged", "Observer", "TrainingFolder", "TrainingSettings", "read_curve", "train"]
+__all__ = ["CurvePoint", "Diverged", "Start", "TrainingFolder", "TrainingSettings", "read_curve", "train"]
 
 CHOSEN = ("precision", "compile")
 MOST_EPOCHS, LEAST_EPOCHS = 300, 30
@@ -64,86 +64,58 @@ class CurvePoint:
     seconds: float
 
 
-def read_curve(path: Path, *, finished: bool = False) -> list[CurvePoint]:
-    """See `rskip.tasks.training.read_points`."""
-    return training.read_points(path, CurvePoint, finished=finished)
+read_curve = partial(training.read_points, kind=CurvePoint)
 
 
 def train(
-    settings: TrainingSettings,
-    *,
-    folder: Path,
-    data: Path | None = None,
-    download: bool = False,
-    seed: int,
-    device: str | None = None,
-    tracker: Tracker | None = None,
-    observer: Observer | None = None,
-    notes: Sequence[str] = (),
+    settings: TrainingSettings, *, data: Path | None = None, download: bool = False, **options: Any
 ) -> TrainingRun[CurvePoint]:
     """Trains to the end, from the start or from the folder's checkpoint.pt; see `rskip.tasks.training.train`.
 
-    :param folder: the output folder, see `TrainingFolder`. It also gets model.pt, the last iterate, after the end.
     :param data: folder of the dataset; None: the default of `load_dataset`. Your own images are in `settings.data`.
     :param download: whether to download the dataset if it is missing or damaged.
-    :param observer: probes the training without changing its result.
-    :param notes: lines for the terminal, which are printed after data and folder were checked.
+    :param options: further arguments of `rskip.tasks.training.train`: folder, seed, device and so on.
     :raises ValueError: also if images can't be read.
-    :raises OSError: the data can't be read.
     """
 
-    def build(files: TrainingFolder, place: torch.device, ranks: Ranks) -> TrainingRun[CurvePoint]:
-        if settings.sync_batch_norm and ranks.count > 1 and place.type == "cpu":
-            problem = f"is true for {ranks.count} processes on a CPU"
+    def build(start: Start) -> TrainingRun[CurvePoint]:
+        if settings.sync_batch_norm and start.ranks.count > 1 and start.device.type == "cpu":
+            problem = f"is true for {start.ranks.count} processes on a CPU"
             advice = "leave it out, or train in one process"
             raise SettingError("sync_batch_norm", problem, expected="GPUs", advice=advice)
-        own = None
-        if own_path is not None:
-            preact = settings.model == "preact_resnet"
-            own = load_own_images(find_labelled_files(own_path), size=settings.size, preact=preact, shown=ranks.first)
-            images, test_images = own.train, own.held_out
-        else:
+        if settings.data is None:
             images, test_images = (
                 load_dataset(settings.dataset, data, train=part, download=download) for part in (True, False)
             )
-        return image_training(
-            settings, images=images, test_images=test_images, own=own, files=files, seed=seed, device=place,
-            ranks=ranks, observer=observer, notes=notes,
-        )  # fmt: skip
+            return image_training(start, images, test_images)
+        own = load_own_images(settings, shown=start.ranks.first)
+        return image_training(start, own.train, own.held_out, own=own)
 
-    own_path = None if settings.data is None else Path(settings.data)
-    return training.train(build, settings, folder=folder, apart=own_path, seed=seed, device=device, tracker=tracker)
+    apart = None if settings.data is None else Path(settings.data)
+    return training.train(build, settings, apart=apart, **options)
 
 
 def image_training(
-    settings: TrainingSettings,
-    *,
-    images: ImageSet,
-    test_images: ImageSet,
-    own: OwnImages | None = None,
-    files: TrainingFolder,
-    seed: int,
-    device: torch.device,
-    ranks: Ranks,
-    observer: Observer | None = None,
-    notes: Sequence[str] = (),
+    start: Start, images: ImageSet, test_images: ImageSet, *, own: OwnImages | None = None
 ) -> TrainingRun[CurvePoint]:
     """The training run of a model, at its start. `own` are the images if they are your own, None for a dataset.
 
     :raises ValueError: the settings don't fit these images or processes.
     """
+    settings: TrainingSettings = start.settings
+    device, ranks = start.device, start.ranks
     last = len(images) % settings.batch_size or settings.batch_size
     if last < ranks.count:
         problem = f"an epoch's last batch has {last} images for {ranks.count} processes"
         raise ValueError(f"{problem}: choose another batch_size")
     batches = TrainingBatches(
-        images, batch_size=settings.batch_size, seed=seed, device=device, flip=settings.flip, rank=ranks.rank,
+        images, batch_size=settings.batch_size, seed=start.seed, device=device, flip=settings.flip, rank=ranks.rank,
         world_size=ranks.count, channels_last=settings.channels_last,
     )  # fmt: skip
     per_epoch = batches.batches_per_epoch
     schedule = settings.in_iterations(per_epoch)
     iterations = cast(int, schedule.iterations)
-    torch.manual_seed(seed)
+    torch.manual_seed(start.seed)
     config = model_config(settings, len(images.classes), size=None if own is None else own.description.size)
     model = build_model(config)
     if settings.sync_batch_norm and ranks.count > 1:
@@ -154,13 +126,17 @@ def image_training(
     optimiser = torch.optim.SGD(
         parameter_groups(model, settings), lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov
     )
-    batch_counts = take_batch_counts(model)
-
-    def count(*_: Any) -> None:
-        torch._foreach_add_(batch_counts, 1)
-
-    if batch_counts:  # torchvision's normalisations count batches themselves
-        optimiser.register_step_post_hook(count)
+    if batch_counts := take_batch_counts(model):  # torchvision's normalisations count batches themselves
+        optimiser.register_step_post_hook(lambda *_: torch._foreach_add_(batch_counts, 1))
+    about: dict[str, Any] = {}
+    dataset, classes, evaluated_on = settings.dataset, list(images.classes), "test"
+    if own is None:
+        classes = list(DATASETS[dataset].classes)
+    else:
+        about = {"classes": classes, "images": to_plain(own.description)}
+        dataset = own.description.name
+        evaluated_on = "validation" if own.split == "valid" else "test"
+    published = {"task": TASK, "model": config, "dataset": settings.dataset, "classes": classes, **about}
 
     def losses(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The summed loss and the number of errors. Shape of `logits`: (N, K)."""
@@ -186,27 +162,14 @@ def image_training(
         )
 
     def finish(weights: dict[str, Tensor]) -> None:
-        """Writes the last iterate as model.pt, and as model.safetensors with config.json."""
-        write_model(files.path, Checkpoint(model=weights, config=published))
+        """Writes the last iterate as model.safetensors with config.json, and as model.pt."""
+        write_model(start.files.path, Checkpoint(model=weights, config=published))
         kept = {"config": config, "dataset": settings.dataset, "model": weights, "iteration": iterations}
-        training.save_whole(files.path / "model.pt", kept | about)
+        training.save_whole(start.files.path / "model.pt", kept | about)
 
-    about: dict[str, Any] = {}
-    dataset, classes, evaluated_on = settings.dataset, list(images.classes), "test"
-    if own is None:
-        classes = list(DATASETS[dataset].classes)
-    else:
-        about = {"classes": classes, "images": to_plain(own.description)}
-        dataset = own.description.name
-        evaluated_on = "validation" if own.split == "valid" else "test"
-    published = {"task": TASK, "model": config, "dataset": settings.dataset, "classes": classes, **about}
-    line = partial(point_line, epochs=-(-iterations // per_epoch), iterations=iterations, evaluated_on=evaluated_on)
+    notes = [] if own is None else [*own.notes]
     run = TrainingRun(
-        settings=settings,
-        files=files,
-        seed=seed,
-        device=device,
-        ranks=ranks,
+        start=start,
         model=model,
         # not dynamic, since there are only two batch sizes: an epoch's last batch is smaller
         trained=cast(nn.Module, torch.compile(model, dynamic=False)) if settings.compile else None,
@@ -216,24 +179,25 @@ def image_training(
         batch=batches.batch,
         losses=losses,
         learning_rate=partial(learning_rate, schedule),
-        point_due=lambda iteration: iteration % per_epoch == 0,
+        point_every=per_epoch,
         point_type=CurvePoint,
         point=point,
-        line=line,
+        line=partial(
+            point_line, epochs=-(-iterations // per_epoch), iterations=iterations, evaluated_on=evaluated_on
+        ),
         finish=finish,
         data={} if own is None else {"images_sha256": str(own.description.sha256), "size": own.description.size},
         config=published,
         about={"iterations": iterations, **about},
+        notes=notes,
         name=f"{model_name(config)}, {dataset}",
         evaluated_on=evaluated_on,
-        observer=observer,
-        notes=[*notes, *([] if own is None else own.notes)],
     )
     if settings.compile and ranks.count == 1:
-        run.notes += compile_model(run, per_epoch)
+        notes += compile_model(run, per_epoch)
     first = (*settings.milestones, 0)[0]
     if settings.schedule == "step" and iterations <= first:
-        run.notes.append(
+        notes.append(
             f"note: the learning rate never falls: the training ends after {iterations:,} iterations, and the "
             f"first of its milestones is {first:,}; give other milestones, or the schedule one_cycle"
         )

@@ -30,7 +30,7 @@ def noise(count: int) -> ImageSet:
 def in_float32(gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """An epoch has batches of 16, 16 and 8 images; products are float32's, and cuDNN takes the same way every time."""
     monkeypatch.setattr(LOOP, "load_dataset", lambda name, root, *, train, download: noise(40 if train else 30))
-    monkeypatch.setattr(LOOP, "set_gpu_arithmetic", lambda *_, **__: None)
+    monkeypatch.setattr("rskip.tasks.training.set_gpu_arithmetic", lambda *_, **__: None)
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
 
 

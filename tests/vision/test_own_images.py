@@ -42,8 +42,8 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def load(path: Path, **options: Any) -> Any:
-    return load_own_images(find_labelled_files(path), **{"size": None, "preact": True, "shown": False, **options})
+def load(path: Path, **settings: Any) -> Any:
+    return load_own_images(TrainingSettings(data=str(path), epochs=1, **settings), shown=False)
 
 
 def test_classes_are_the_folders_sorted_and_validation_is_a_tenth_of_each(photos: Path) -> None:
@@ -104,15 +104,18 @@ def test_a_model_is_evaluated_on_its_validation_images_or_on_all_of_others(photo
 
 
 @pytest.mark.parametrize(
-    ("size", "preact", "expected"),
-    [((60, 90), True, 32), ((300, 200), True, 64), ((28, 28), False, 64), ((300, 200), False, 128)],
-)
+    ("size", "model", "expected"),
+    [
+        ((60, 90), "preact_resnet", 32), ((300, 200), "preact_resnet", 64), ((28, 28), "resnet18", 64),
+        ((300, 200), "resnet18", 128),
+    ],
+)  # fmt: skip
 def test_the_size_is_chosen_by_the_shorter_sides(
-    size: tuple[int, int], preact: bool, expected: int, tmp_path: Path
+    size: tuple[int, int], model: str, expected: int, tmp_path: Path
 ) -> None:
     for name in "ab":
         draw_class(tmp_path / name, 3, size=size)
-    own = load(tmp_path, preact=preact)
+    own = load(tmp_path, model=model)
     assert own.description.size == expected
     batches = TrainingBatches(own.train, batch_size=4, seed=1, device="cpu")
     assert batches.batch(0)[0].shape == (4, 3, expected, expected)
@@ -261,7 +264,7 @@ def test_arrays_under_the_names_that_people_give_them(
     files = arrays(tmp_path, **content)
     assert [*files.parts] == (parts or ["train", "valid", "test"]) and files.classes == ("0", "1", "2")
     assert [*next(iter(files.parts.values())).labels] == LABELS.tolist()
-    own = load_own_images(files, size=28, preact=True, shown=False)
+    own = load(tmp_path / "x.npz", size=28)
     (tmp_path / "moved").mkdir()
     moved = (tmp_path / "x.npz").rename(tmp_path / "moved" / "x.npz")
     split, _ = load_split(find_labelled_files(moved, classes=files.classes), None, own.description)

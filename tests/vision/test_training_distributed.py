@@ -26,7 +26,15 @@ from rskip.connections.norms import BatchNorm
 from rskip.machine.ranks import Ranks
 from rskip.tasks.training import Interrupted, Observer
 from rskip.vision.data import ImageSet, TrainingBatches
-from rskip.vision.training import TrainingFolder, TrainingRun, TrainingSettings, image_training, read_curve, train
+from rskip.vision.training import (
+    Start,
+    TrainingFolder,
+    TrainingRun,
+    TrainingSettings,
+    image_training,
+    read_curve,
+    train,
+)
 from tests.vision.conftest import noise
 
 LOOP = sys.modules["rskip.vision.training"]  # the package's `train` is the function
@@ -186,13 +194,11 @@ def test_a_mistake_is_reported_once_and_before_work(two):
 
 def test_on_gpus_batch_norm_is_pytorchs_synchronised_one(tmp_path, monkeypatch):
     monkeypatch.setattr("rskip.tasks.training.averaging", lambda model, *_: model)
+    options = {"files": TrainingFolder(tmp_path), "seed": 5, "device": torch.device("cpu"), "ranks": Ranks(0, 2)}
     runs = [
-        image_training(
-            TrainingSettings(**{**SETTINGS, "connection": "2rskip+bn", "sync_batch_norm": synced}), images=noise(37),
-            test_images=noise(20), files=TrainingFolder(tmp_path), seed=5, device=torch.device("cpu"),
-            ranks=Ranks(rank=0, count=2),
-        )  # fmt: skip
+        image_training(Start(settings=settings, **options), noise(37), noise(20))
         for synced in (False, True)
+        for settings in [TrainingSettings(**{**SETTINGS, "connection": "2rskip+bn", "sync_batch_norm": synced})]
     ]
     kinds = [{type(each) for each in run.model.modules() if "Norm" in type(each).__name__} for run in runs]
     assert kinds == [{BatchNorm}, {nn.SyncBatchNorm}]

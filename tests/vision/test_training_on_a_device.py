@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from rskip.machine.ranks import Ranks
-from rskip.tasks.training import check_precision
-from rskip.vision.training import TrainingFolder, TrainingRun, TrainingSettings, image_training, read_curve, train
+from rskip.vision.training import (
+    Start,
+    TrainingFolder,
+    TrainingRun,
+    TrainingSettings,
+    image_training,
+    read_curve,
+    train,
+)
 from tests.vision.conftest import noise
 
 LOOP = sys.modules["rskip.vision.training"]
@@ -20,11 +26,9 @@ SETTINGS: dict[str, Any] = {"depth": 8, "batch_size": 4, "milestones": (), "warm
 
 def training(folder: Path, **settings: Any) -> TrainingRun:
     """On the pretend GPU, after two iterations."""
-    run = image_training(
-        TrainingSettings(**{**SETTINGS, "iterations": 50, **settings}),
-        images=noise(12), test_images=noise(8), files=TrainingFolder(folder), seed=1, device=torch.device("cuda", 0),
-        ranks=Ranks(),
-    )  # fmt: skip
+    chosen = TrainingSettings(**{**SETTINGS, "iterations": 50, **settings})
+    start = Start(settings=chosen, files=TrainingFolder(folder), seed=1, device=torch.device("cuda", 0))
+    run = image_training(start, noise(12), noise(8))
     for _ in range(2):
         run.step()
     return run
@@ -87,9 +91,9 @@ def test_a_training_is_the_cpus_and_goes_on_from_its_checkpoint_and_back(tmp_pat
             torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-5)
 
 
-def test_a_gpu_without_bfloat16_is_named(monkeypatch):
+def test_a_gpu_without_bfloat16_is_named(tmp_path, monkeypatch, emulated_cuda):
     monkeypatch.setattr("rskip.tasks.training.device_name", lambda place: "Tesla V100")
-    monkeypatch.setattr("rskip.tasks.training.bfloat16_is_slow", lambda place: place.index == 1)
-    check_precision("bfloat16", torch.device("cuda", 0))
-    with pytest.raises(ValueError, match=r"cuda:1 is a Tesla V100, without bfloat16: expected float32"):
-        check_precision("bfloat16", torch.device("cuda", 1))
+    monkeypatch.setattr("rskip.tasks.training.bfloat16_is_slow", lambda place: True)
+    settings = TrainingSettings(**SETTINGS, precision="bfloat16")
+    with pytest.raises(ValueError, match=r"cuda:0 is a Tesla V100, without bfloat16: expected float32"):
+        train(settings, folder=tmp_path, seed=1, device="cuda:0")

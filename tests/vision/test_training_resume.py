@@ -21,7 +21,7 @@ import torch
 from rskip.files.folder_lock import LockLost
 from rskip.machine.ranks import Ranks
 from rskip.tasks.training import Interrupted, stop_signals
-from rskip.vision.training import Diverged, TrainingFolder, TrainingSettings, read_curve, train
+from rskip.vision.training import Diverged, Start, TrainingFolder, TrainingSettings, read_curve, train
 from tests.vision.conftest import noise
 
 LOOP = sys.modules["rskip.vision.training"]  # the package's `train` is the function
@@ -246,10 +246,9 @@ def test_a_folder_in_use_is_refused(tmp_path):
 @pytest.fixture
 def begun(tmp_path: Path) -> Any:
     """A training of 20 iterations after two of them."""
-    training = LOOP.image_training(
-        TrainingSettings(depth=8, batch_size=8, iterations=20, milestones=()), images=noise(40),
-        test_images=noise(10), files=TrainingFolder(tmp_path), seed=1, device=torch.device("cpu"), ranks=Ranks(),
-    )  # fmt: skip
+    settings = TrainingSettings(depth=8, batch_size=8, iterations=20, milestones=())
+    start = Start(settings=settings, files=TrainingFolder(tmp_path), seed=1, device=torch.device("cpu"))
+    training = LOOP.image_training(start, noise(40), noise(10))
     training.step()
     training.step()
     return training

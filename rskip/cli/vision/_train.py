@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rskip.cli._looped import run_training
 from rskip.cli._options import given_options, refuse_flags
-from rskip.cli._training import changes_of_set, probe_of
+from rskip.cli._training import changes_of_set
 from rskip.cli.vision._arguments import LESS_MEMORY
 from rskip.experiments.recipe import load_recipe
 from rskip.files.cache import expanded_path
-from rskip.files.folder_lock import FolderLock
 from rskip.files.names import line_name
 from rskip.machine.device import choose_device
 from rskip.machine.ranks import Ranks
 from rskip.machine.torch_errors import memory_as_mistake
-from rskip.machine.workers import end_with_parent
 from rskip.settings.check import convert
 from rskip.settings.user_dir import suggested_command
-from rskip.tasks.process import DIVERGED
-from rskip.tasks.training import Diverged, Interrupted, process_group
+from rskip.tasks.training import TrainingRun
 from rskip.vision.datasets import DATASETS
-from rskip.vision.evaluation import OutputsNotFinite
 from rskip.vision.own_images import LAYOUT, find_labelled_files, kind_of_images
 from rskip.vision.settings import OWN, TrainingSettings
 from rskip.vision.training import choose, own_schedule, slow_rank, train
@@ -41,44 +38,26 @@ BEST_PRECISION = "bfloat16"  # where the device has instructions for it
 def run(args: argparse.Namespace) -> int:
     """Trains, or resumes a training."""
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; images that are too large are refused
-    if FolderLock.inherited():
-        end_with_parent()  # that may be torchrun
-    ranks = Ranks.from_environment()
-    with process_group(ranks, args.device):
+
+    def begin(ranks: Ranks) -> tuple[TrainingSettings, Callable[..., TrainingRun[Any]]]:
         with ranks.together():
             device = choose_device(args.device, ranks)
         slow = slow_rank(device, ranks)
         with ranks.together():
             settings, notes = training_settings(args, device, ranks, slow=slow)
-            observer = probe_of(args, settings.connection, ranks)
-        try:
-            result = train(
-                settings,
-                folder=args.output,
-                data=args.data,
-                download=args.download,
-                seed=args.seed,
-                device=args.device,
-                tracker=args.tracker,
-                observer=observer,
-                notes=notes,
-            )
-        except Interrupted as error:
-            print(f"rskip vision train: {error}", file=sys.stderr)
-            return error.status
-        except (Diverged, OutputsNotFinite) as error:
-            print(f"rskip vision train: error: {error}", file=sys.stderr)
-            return DIVERGED
-    if ranks.first:
-        data = args.data if settings.data is None else settings.data
+        return settings, partial(train, data=args.data, download=args.download, notes=notes)
+
+    def done(result: TrainingRun[Any]) -> str:
+        data = args.data if result.settings.data is None else result.settings.data
         given = [] if data is None else ["--data", str(data)]
         evaluation = suggested_command("rskip", "vision", "evaluate", str(args.output), *given)
-        print(
+        return (
             f"{args.output}/model.pt: {result.name}: {result.evaluated_on} error {result.points[-1].test_error:.2f} % "
-            f"in {settings.precision} after {result.iteration:,} iterations ({result.seconds / 60:,.1f} min)\n"
+            f"in {result.settings.precision} after {result.iteration:,} iterations ({result.seconds / 60:,.1f} min)\n"
             f"error per class: {evaluation}"
         )
-    return 0
+
+    return run_training(args, "vision train", begin, done)
 
 
 def training_settings(
