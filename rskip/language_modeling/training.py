@@ -19,7 +19,7 @@ from rskip.language_modeling.settings import TrainingSettings, learning_rate
 from rskip.machine.ranks import Ranks
 from rskip.settings.kinds import Count
 from rskip.tasks import training
-from rskip.tasks.training import Start, TrainingRun, iteration_seed, time_left
+from rskip.tasks.training import Start, TrainingRun, iteration_seed
 
 __all__ = ["CurvePoint", "TrainingSettings", "read_curve", "train"]
 
@@ -127,7 +127,7 @@ def text_training(start: Start, data: TextData) -> TrainingRun[CurvePoint]:
             f"loss per {unit}: training {point.train_loss:.4f}, validation {point.valid_loss:.4f}",
             f"{point.tokens_per_second:,.0f} {unit}s/s",
         ]
-        return "   ".join([*parts, *time_left(point.iteration, settings.iterations, point.seconds)])
+        return "   ".join(parts)
 
     return TrainingRun(
         start=start,

@@ -12,7 +12,7 @@ import msgspec
 from torch import nn
 
 from rskip.tasks.process import launched
-from rskip.tasks.run import EpochLines, Run, once
+from rskip.tasks.run import Run, new_lines, once
 from rskip.tasks.task import Outcome
 from rskip.tasks.training import TrainingFolder, read_points
 
@@ -68,7 +68,7 @@ def train(
             command,
             asked=run.settings.train.precision,
             resumed=folder.checkpoint.exists(),
-            report=EpochLines(folder.curve, lambda curve: [line(each) for each in read_points(curve, points)]),
+            report=new_lines(folder.curve, lambda curve: [line(each) for each in read_points(curve, points)]),
         )
 
 

@@ -88,7 +88,7 @@ class Run(Generic[SettingsT]):
         :raises CommandFailed: the command failed.
         """
         precision = self.begin_session(stage=stage, asked=asked)
-        words, notes = command(precision), EpochLines(self.folder.train_log, notes_of)
+        words, notes = command(precision), new_lines(self.folder.train_log, notes_of)
 
         def on_poll() -> None:
             notes()
@@ -208,28 +208,25 @@ def notes_of(log: Path) -> list[str]:
     return [line[:-1] for line in lines if line.startswith("note: ") and line.endswith("\n")]
 
 
-class EpochLines:
-    """A function that prints the lines that came since its last call, such as one per epoch that ended.
+def new_lines(file: Path, lines: Callable[[Path], Sequence[str]]) -> Callable[[], None]:
+    """Returns a function that prints the lines that came since its last call, such as one per epoch that ended.
 
     :param file: a file that the training writes, such as its log.
     :param lines: reads the file and returns all lines to print.
     """
+    size, printed = -1, 0
 
-    def __init__(self, file: Path, lines: Callable[[Path], Sequence[str]]) -> None:
-        self._file, self._lines = file, lines
-        self._size = -1
-        self._printed = len(self._read())
+    def report(*, shown: bool = True) -> None:
+        nonlocal size, printed
+        if file.exists() and file.stat().st_size != size:
+            size = file.stat().st_size
+            for line in lines(file)[printed:]:
+                printed += 1
+                if shown:
+                    print(line, flush=True)
 
-    def __call__(self) -> None:
-        for line in self._read()[self._printed :]:
-            self._printed += 1
-            print(line, flush=True)
-
-    def _read(self) -> Sequence[str]:
-        if not self._file.exists() or self._file.stat().st_size == self._size:
-            return []
-        self._size = self._file.stat().st_size
-        return self._lines(self._file)
+    report(shown=False)
+    return report
 
 
 def once(file: Path, evaluate: Callable[[], dict[str, Any]] = dict) -> dict[str, Any]:

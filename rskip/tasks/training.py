@@ -40,7 +40,7 @@ from rskip.machine.device import bfloat16_is_slow, choose_device, gpu_of_its_own
 from rskip.machine.progress import Progress
 from rskip.machine.ranks import Ranks
 from rskip.machine.terminal import duration
-from rskip.machine.torch_errors import out_of_memory
+from rskip.machine.torch_errors import memory_as_mistake
 from rskip.settings.differences import differences
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
@@ -440,7 +440,9 @@ class TrainingRun(Generic[Point]):
                 if point_due:
                     self.add_point()
                     if shown:
-                        progress.note(self.line(self.points[-1]))
+                        left = self.seconds / self.iteration * (self.iterations - self.iteration)
+                        ends = "" if finished else f"   {duration(left)} left"
+                        progress.note(f"{self.line(self.points[-1])}{ends}")
                     if finished:
                         self.save()
                 if finished:
@@ -461,7 +463,7 @@ class TrainingRun(Generic[Point]):
         """
         for group in self.optimiser.param_groups:
             group["lr"] = self.learning_rate(self.iteration)
-        try:
+        with memory_as_mistake(self._less_memory):
             inputs, targets, count = self.batch(self.iteration)
             if (observer := self.start.observer) is not None:
                 probed = partial(self.sums, inputs=inputs, targets=targets)
@@ -477,14 +479,6 @@ class TrainingRun(Generic[Point]):
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
             self.optimiser.step()
             self._sums += torch.stack([each.detach().double() for each in sums])
-        except (RuntimeError, MemoryError) as error:
-            if out_of_memory(error):
-                bfloat16 = "" if self.settings.precision == "bfloat16" else ", precision bfloat16"
-                raise ValueError(
-                    f"not enough memory on {device_name(self.device)} for batches of {self.settings.batch_size:,}: "
-                    f"give a smaller batch_size{bfloat16} or another device; {self._kept}"
-                ) from error
-            raise
         self._count += count
         self.iteration += 1
 
@@ -513,6 +507,15 @@ class TrainingRun(Generic[Point]):
         return Diverged(
             f"{what} is not finite after {self.iteration:,} iterations (lr {lr:g}, connection {connection}): "
             f"try {first}a lower lr or clip_norm; {self._kept}"
+        )
+
+    @property
+    def _less_memory(self) -> str:
+        """What to do if the memory isn't enough."""
+        bfloat16 = "" if self.settings.precision == "bfloat16" else ", precision bfloat16"
+        return (
+            f" on {self._session['device']} for batches of {self.settings.batch_size:,}: give a smaller "
+            f"batch_size{bfloat16} or another device; {self._kept}"
         )
 
     @property
@@ -594,11 +597,6 @@ class TrainingRun(Generic[Point]):
         left = seconds * (self.iterations - self.iteration)
         end = datetime.now() + timedelta(seconds=left)
         return f"{seconds:.3g} s per iteration: about {duration(left)} left, until {end:%Y-%m-%d %H:%M}"
-
-
-def time_left(iteration: int, iterations: int, seconds: float) -> list[str]:
-    """The part of a point's line with the time that is left; none at the end."""
-    return [f"{duration(seconds / iteration * (iterations - iteration))} left"] if iteration < iterations else []
 
 
 def averaging(model: nn.Module, device: torch.device, ranks: Ranks) -> nn.Module:

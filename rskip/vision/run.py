@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -47,17 +47,20 @@ def train(run: Run[VisionSettings]) -> None:
     looped.train(run, partial(train_command, run), model=scored_file(run), points=CurvePoint, line=_line)
 
 
-def check_mirror(settings: VisionSettings, *, mirror: str) -> None:
-    """Checks whether a mirror holds the dataset."""
-    if settings.train.data is not None:
-        return
-    folder, named = image_folder(mirror), DATASETS[settings.train.dataset]
-    if named.find(folder):
-        return
-    problem = f"does not hold {settings.train.dataset}" if folder.is_dir() else "is not a folder"
-    files = f"{named.first_file} and the other files (also as .xz or .gz)"
-    expected = f"the folder with {named.folder} in it, or with {files}"
-    raise SettingError("mirror", f"is {shown(mirror)}, which {problem}", expected=expected)
+def check(runs: Sequence[Run[VisionSettings]]) -> None:
+    """Checks whether each batch has an image for each GPU, and a mirror the dataset."""
+    for run in runs:
+        settings, gpus = run.settings.train, run.gpus
+        if gpus > (size := settings.batch_size):
+            raise SettingError("train.batch_size", f"is {size}", expected=f"at least one image for each of {gpus} GPUs")
+        if run.mirror is None or settings.data is not None:
+            continue
+        folder, named = image_folder(run.mirror), DATASETS[settings.dataset]
+        if not named.find(folder):
+            problem = f"does not hold {settings.dataset}" if folder.is_dir() else "is not a folder"
+            files = f"{named.first_file} and the other files (also as .xz or .gz)"
+            expected = f"the folder with {named.folder} in it, or with {files}"
+            raise SettingError("mirror", f"is {shown(run.mirror)}, which {problem}", expected=expected)
 
 
 def scored_file(run: Run[VisionSettings]) -> Path:

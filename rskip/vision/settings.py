@@ -261,9 +261,3 @@ def read_settings(content: Mapping[str, Any]) -> VisionSettings:
         if missing := [name for name in required if name not in train]:
             raise SettingError(f"train.{missing[0]}", "is missing")
     return convert(content, VisionSettings)
-
-
-def check_gpus(settings: VisionSettings, *, gpus: int) -> None:
-    """:raises SettingError: there are more GPUs than images in a batch."""
-    if gpus > (size := settings.train.batch_size):
-        raise SettingError("train.batch_size", f"is {size}", expected=f"at least one image for each of {gpus} GPUs")

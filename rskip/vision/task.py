@@ -7,18 +7,12 @@ from typing import Any
 
 from rskip import vision
 from rskip.tasks import Column, Task, Work
-from rskip.vision.settings import VisionSettings, check_gpus, images_name, read_settings
+from rskip.vision.settings import VisionSettings, images_name, read_settings
 
 
 def _work() -> Work[VisionSettings]:
     from rskip.vision import run
     from rskip.vision.subject import subject
-
-    def check(runs: Any) -> None:
-        for each in runs:
-            check_gpus(each.settings, gpus=each.gpus)
-            if each.mirror is not None:
-                run.check_mirror(each.settings, mirror=each.mirror)
 
     return Work(
         settings=VisionSettings,
@@ -26,7 +20,7 @@ def _work() -> Work[VisionSettings]:
         train=run.train,
         score=run.score,
         scored_file=run.scored_file,
-        check=check,
+        check=run.check,
         commands=run.commands,
         sample_outputs=run.sample_outputs,
         artifacts=run.artifacts,

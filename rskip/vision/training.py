@@ -6,8 +6,8 @@ N batch, K classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -18,8 +18,6 @@ from torch import Tensor, nn
 
 from rskip.checkpoint import Checkpoint, write_model
 from rskip.connections.norms import take_batch_counts
-from rskip.machine import device as devices
-from rskip.machine.ranks import Ranks
 from rskip.settings.check import to_plain
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
@@ -34,7 +32,6 @@ from rskip.vision.settings import TrainingSettings, learning_rate
 
 __all__ = ["CurvePoint", "Diverged", "Start", "TrainingFolder", "TrainingSettings", "read_curve", "train"]
 
-CHOSEN = ("precision", "compile")
 MOST_EPOCHS, LEAST_EPOCHS = 300, 30
 FEW_IMAGES = 2_500
 
@@ -126,8 +123,13 @@ def image_training(
     optimiser = torch.optim.SGD(
         parameter_groups(model, settings), lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov
     )
-    if batch_counts := take_batch_counts(model):  # torchvision's normalisations count batches themselves
-        optimiser.register_step_post_hook(lambda *_: torch._foreach_add_(batch_counts, 1))
+    batch_counts = take_batch_counts(model)
+
+    def count(*_: Any) -> None:
+        torch._foreach_add_(batch_counts, 1)
+
+    if batch_counts:  # torchvision's normalisations count batches themselves
+        optimiser.register_step_post_hook(count)
     about: dict[str, Any] = {}
     dataset, classes, evaluated_on = settings.dataset, list(images.classes), "test"
     if own is None:
@@ -161,6 +163,17 @@ def image_training(
             seconds=run.seconds,
         )
 
+    def line(point: CurvePoint) -> str:
+        parts = [
+            f"epoch {point.epoch}/{-(-iterations // per_epoch)}",
+            f"iteration {point.iteration:,}",
+            f"lr {point.lr:.4g}",
+            f"training loss {point.train_loss:.4f}, error {point.train_error:.2f} %",
+        ]
+        if point.test_loss is not None:
+            parts.append(f"{evaluated_on} loss {point.test_loss:.4f}, error {point.test_error:.2f} %")
+        return "   ".join([*parts, f"{point.images_per_second:,.0f} images/s"])
+
     def finish(weights: dict[str, Tensor]) -> None:
         """Writes the last iterate as model.safetensors with config.json, and as model.pt."""
         write_model(start.files.path, Checkpoint(model=weights, config=published))
@@ -182,9 +195,7 @@ def image_training(
         point_every=per_epoch,
         point_type=CurvePoint,
         point=point,
-        line=partial(
-            point_line, epochs=-(-iterations // per_epoch), iterations=iterations, evaluated_on=evaluated_on
-        ),
+        line=line,
         finish=finish,
         data={} if own is None else {"images_sha256": str(own.description.sha256), "size": own.description.size},
         config=published,
@@ -242,20 +253,6 @@ def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[
     ]
 
 
-def point_line(point: CurvePoint, *, epochs: int, iterations: int, evaluated_on: str = "test") -> str:
-    """A line of text for a point of the curve of a training of so many epochs and iterations."""
-    parts = [
-        f"epoch {point.epoch}/{epochs}",
-        f"iteration {point.iteration:,}",
-        f"lr {point.lr:.4g}",
-        f"training loss {point.train_loss:.4f}, error {point.train_error:.2f} %",
-    ]
-    if point.test_loss is not None:
-        parts.append(f"{evaluated_on} loss {point.test_loss:.4f}, error {point.test_error:.2f} %")
-    parts.append(f"{point.images_per_second:,.0f} images/s")
-    return "   ".join([*parts, *training.time_left(point.iteration, iterations, point.seconds)])
-
-
 def own_schedule(images: int, said: Mapping[str, Any]) -> dict[str, Any]:
     """The default settings of a training on your own images.
 
@@ -277,35 +274,3 @@ def own_schedule(images: int, said: Mapping[str, Any]) -> dict[str, Any]:
         lr = 0.1 * batch / 128 if isinstance(batch, int) and batch > 0 else 0.1
         rule |= {"schedule": "one_cycle", "lr": lr, "warmup_lr": lr / 20, "nesterov": True, "weight_decay": 5e-4}
     return {name: value for name, value in rule.items() if name not in said or said[name] is None}
-
-
-def slow_rank(device: torch.device, ranks: Ranks) -> int | None:
-    """The first rank whose device has no bfloat16 instructions, if any. All ranks compute in the same precision."""
-    first = int(ranks.min(torch.tensor(ranks.rank if devices.bfloat16_is_slow(device) else ranks.count)))
-    return None if first == ranks.count else first
-
-
-def choose(
-    settings: TrainingSettings,
-    *,
-    said: Collection[str],
-    folder: Path,
-    device: torch.device,
-    ranks: Ranks,
-    slow: int | None,
-) -> tuple[TrainingSettings, list[str]]:
-    """The settings with the chosen precision, and a note if it differs from the requested one.
-
-    Settings in `said` don't change. For the others, a resumed training in the folder uses its earlier choices.
-
-    :param slow: see `slow_rank`.
-    """
-    begun = TrainingFolder(folder).begun_with() or {}
-    kept = {name: begun[name] for name in CHOSEN if name not in said and begun}
-    settings = replace(settings, **kept)
-    if "precision" in {*said, *kept} or settings.precision != "bfloat16" or slow is None:
-        return settings, []
-    kind = "CPU" if device.type == "cpu" else "GPU"
-    which = f"this {kind}" if ranks.count == 1 else f"process {slow}'s {kind}"
-    note = f"computing in float32: {which} has no bfloat16 instructions"
-    return replace(settings, precision="float32"), [note]

@@ -17,13 +17,13 @@ import rskip
 from rskip.analysis.trace import read_updates
 from rskip.cli.main import build_parser, main
 from rskip.cli.vision import _evaluate
-from rskip.cli.vision._train import training_settings
+from rskip.cli.vision._train import slow_rank, training_settings
 from rskip.machine.ranks import Ranks
 from rskip.tasks.process import DIVERGED
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
 from rskip.vision.data import ImageSet
 from rskip.vision.model_file import load_model
-from rskip.vision.training import TrainingRun, TrainingSettings, read_curve, slow_rank
+from rskip.vision.training import TrainingRun, TrainingSettings, read_curve
 
 LOOP = sys.modules["rskip.vision.training"]
 CLASSES = ("airplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -140,7 +140,7 @@ def test_a_training_resumes_with_its_images_wherever_they_are(
         raise Stop
 
     with monkeypatch.context() as context:
-        context.setattr(LOOP, "point_line", stop)
+        context.setattr(LOOP, "evaluate", stop)
         with pytest.raises(Stop):
             main(["vision", *command, str(stopped), "--data", str(photos)])
     moved = tmp_path / "elsewhere" / "colours"

@@ -11,11 +11,11 @@ import torch
 from rskip.settings.errors import SettingError
 from rskip.tasks.run import (
     SESSION,
-    EpochLines,
     Run,
     RunFolder,
     earlier_environments,
     epoch_line,
+    new_lines,
     notes_of,
     precision_here,
     trained_in,
@@ -106,12 +106,12 @@ def test_epochs_are_printed_once_as_they_end(tmp_path: Path, capsys: pytest.Capt
     def lines(file: Path) -> list[str]:
         return [epoch_line(int(word), ["loss 1.5"], 90) for word in file.read_text().split()]
 
-    report = EpochLines(log, lines)
+    report = new_lines(log, lines)
     report()
     log.write_text("1 2")
     report()
     assert capsys.readouterr().out == "  epoch   1   loss 1.5   1.5 min\n  epoch   2   loss 1.5   1.5 min\n"
-    resumed = EpochLines(log, lines)
+    resumed = new_lines(log, lines)
     for text in ("1", "1 2", "1 2 3"):  # a resumed training does its last epoch again
         log.write_text(text)
         resumed()
@@ -121,7 +121,7 @@ def test_epochs_are_printed_once_as_they_end(tmp_path: Path, capsys: pytest.Capt
 def test_the_notes_of_a_log_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "train.log"
     log.write_text("note: of an earlier session\n")
-    notes = EpochLines(log, notes_of)
+    notes = new_lines(log, notes_of)
     for text, printed in (("a\nnote: b", ""), (" c\nnote: d\n", "note: b c\nnote: d\n"), ("", ""), ("e\n", "")):
         with log.open("a") as file:
             file.write(text)

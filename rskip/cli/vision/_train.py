@@ -20,16 +20,16 @@ from rskip.cli.vision._arguments import LESS_MEMORY
 from rskip.experiments.recipe import load_recipe
 from rskip.files.cache import expanded_path
 from rskip.files.names import line_name
-from rskip.machine.device import choose_device
+from rskip.machine import device as devices
 from rskip.machine.ranks import Ranks
 from rskip.machine.torch_errors import memory_as_mistake
 from rskip.settings.check import convert
 from rskip.settings.user_dir import suggested_command
-from rskip.tasks.training import TrainingRun
+from rskip.tasks.training import TrainingFolder, TrainingRun
 from rskip.vision.datasets import DATASETS
 from rskip.vision.own_images import LAYOUT, find_labelled_files, kind_of_images
 from rskip.vision.settings import OWN, TrainingSettings
-from rskip.vision.training import choose, own_schedule, slow_rank, train
+from rskip.vision.training import own_schedule, train
 
 BEST_PRECISION = "bfloat16"  # where the device has instructions for it
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
     def begin(ranks: Ranks) -> tuple[TrainingSettings, Callable[..., TrainingRun[Any]]]:
         with ranks.together():
-            device = choose_device(args.device, ranks)
+            device = devices.choose_device(args.device, ranks)
         slow = slow_rank(device, ranks)
         with ranks.together():
             settings, notes = training_settings(args, device, ranks, slow=slow)
@@ -65,7 +65,8 @@ def training_settings(
 ) -> tuple[TrainingSettings, list[str]]:
     """The settings of the recipe or of the papers with the given changes, and notes on the chosen ones.
 
-    If --probe-every is not given, it is taken from the recipe.
+    A resumed training uses the choices of its earlier sessions. If --probe-every is not given, it is taken from the
+    recipe.
 
     :param slow: see `slow_rank`.
     """
@@ -96,8 +97,21 @@ def training_settings(
     if args.precision != "auto":
         settings = replace(settings, precision=args.precision)
         said.add("precision")
-    settings, more = choose(settings, said=said, folder=args.output, device=device, ranks=ranks, slow=slow)
-    return settings, [*notes, *more]
+    begun = TrainingFolder(args.output).begun_with() or {}
+    kept = {name: begun[name] for name in ("precision", "compile") if name not in said and begun}
+    settings = replace(settings, **kept)
+    if slow is not None and settings.precision == "bfloat16" and "precision" not in {*said, *kept}:
+        settings = replace(settings, precision="float32")
+        kind = "CPU" if device.type == "cpu" else "GPU"
+        which = f"this {kind}" if ranks.count == 1 else f"process {slow}'s {kind}"
+        notes.append(f"computing in float32: {which} has no bfloat16 instructions")
+    return settings, notes
+
+
+def slow_rank(device: torch.device, ranks: Ranks) -> int | None:
+    """The first rank whose device has no bfloat16 instructions, if any. All ranks compute in the same precision."""
+    first = int(ranks.min(torch.tensor(ranks.rank if devices.bfloat16_is_slow(device) else ranks.count)))
+    return None if first == ranks.count else first
 
 
 def _own_images(args: argparse.Namespace, given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

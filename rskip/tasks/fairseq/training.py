@@ -12,7 +12,7 @@ from rskip.tasks.fairseq.flags import Flag, device_arguments, flags_on_gpu, flag
 from rskip.tasks.fairseq.log import epoch_lines
 from rskip.tasks.fairseq.profiling import initialise, initialise_command, needs_profile, starting_checkpoint
 from rskip.tasks.process import launched
-from rskip.tasks.run import EpochLines, Run
+from rskip.tasks.run import Run, new_lines
 
 _LOW_PRECISION = {"bf16": "bfloat16", "fp16": "float16", "amp": "float16"}  # fairseq-train's flags
 _LOG_INTERVAL = 100  # updates between two lines in train.log
@@ -62,7 +62,7 @@ class FairseqTraining:
             stage=self.stage,
             asked=self.precision,
             resumed=(self.checkpoints / "checkpoint_last.pt").exists(),
-            report=EpochLines(self.run.folder.train_log, self._epoch_lines),
+            report=new_lines(self.run.folder.train_log, self._epoch_lines),
         )
         with atomic_file(self.finished) as temporary:
             temporary.write_text("training came to its end\n")
