@@ -20,6 +20,7 @@ from rskip.machine.ranks import Ranks
 from rskip.settings.kinds import Count
 from rskip.tasks import training
 from rskip.tasks.training import Start, TrainingRun, iteration_seed
+from rskip.tasks.training_folder import read_points
 
 __all__ = ["CurvePoint", "TrainingSettings", "read_curve", "train"]
 
@@ -44,7 +45,7 @@ class CurvePoint:
     seconds: float
 
 
-read_curve = partial(training.read_points, kind=CurvePoint)
+read_curve = partial(read_points, kind=CurvePoint)
 
 
 def training_batches(

@@ -14,7 +14,7 @@ from torch import nn
 from rskip.tasks.process import launched
 from rskip.tasks.run import Run, new_lines, once
 from rskip.tasks.task import Outcome
-from rskip.tasks.training import TrainingFolder, read_points
+from rskip.tasks.training_folder import TrainingFolder, read_points
 
 DECIMALS = 4
 

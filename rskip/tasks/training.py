@@ -7,22 +7,19 @@ precision, clipping, checkpoints, signals, the curve, probes and trackers are th
 
 from __future__ import annotations
 
-import io
 import json
 import math
-import os
-import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar
+from typing import Any, Generic, Protocol
 
 import msgspec
 import torch
@@ -31,26 +28,29 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rskip.connections import parse_connection
 from rskip.connections.norms import at_least_float32
-from rskip.extras import extra
-from rskip.files.folder_lock import FolderLock, folder_lock
-from rskip.files.state import as_state, read_state, read_state_lines, state_line
-from rskip.files.torch_file import read_torch_file
+from rskip.files.state import as_state
 from rskip.files.whole import atomic_file, check_apart
 from rskip.machine.device import bfloat16_is_slow, choose_device, gpu_of_its_own, set_gpu_arithmetic
 from rskip.machine.progress import Progress
 from rskip.machine.ranks import Ranks
 from rskip.machine.terminal import duration
 from rskip.machine.torch_errors import memory_as_mistake
-from rskip.settings.differences import differences
 from rskip.settings.errors import SettingError
-from rskip.settings.kinds import Count, Whole
+from rskip.tasks.training_folder import (
+    AGAIN,
+    Point,
+    Tracker,
+    TrainingCheckpoint,
+    TrainingFolder,
+    check_same,
+    read_checkpoint,
+    save_whole,
+    tracking,
+)
 
 CHECK_EVERY = 100  # iterations between two checks of the loss, since a check waits for the GPU
 TIMED = 20  # iterations of a session after which the first line tells its speed
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-Tracker = Literal["tensorboard", "wandb"]
-Point = TypeVar("Point")
-_AGAIN = "move it away to start again"
 
 
 class Diverged(ValueError):
@@ -87,120 +87,6 @@ class Observer(Protocol):
         :param model: copy it before a forward pass, which changes its running statistics.
         :param loss_of: a copy's summed loss over this process's part of the batch, of `count` images or tokens.
         """
-
-
-class _Begun(TypedDict):
-    settings: dict[str, Any]
-
-
-class TrainingFolder:
-    """The paths of a training.
-
-    - checkpoint.pt: the state for resuming
-    - curve.jsonl: the learning curve, with one line per point
-    - run.json: the settings
-    - tensorboard/, wandb/: what a tracker writes
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.checkpoint = path / "checkpoint.pt"
-        self.curve = path / "curve.jsonl"
-        self.settings = path / "run.json"
-        self._lock: FolderLock | None = None
-
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Creates the folder if it is missing, locks it for this process, and removes leftovers of a killed process.
-
-        :raises ValueError: another training run has locked it.
-        """
-        used = f"{self.path} is in use by another training run (process {{process}})"
-        with folder_lock(self.path, busy=f"{used}: wait for it, or choose another folder") as self._lock:
-            for half_written in self.path.glob(".*.partial.*"):  # temporary files of rskip.files.whole
-                half_written.unlink()
-            yield
-
-    def check_lock(self) -> None:
-        """:raises LockLost: the folder was locked, but another process has taken it over."""
-        if self._lock is not None:
-            self._lock.check()
-
-    def begun_with(self) -> Mapping[str, Any] | None:
-        """The settings in run.json, with which the training began; None if the file doesn't exist."""
-        if not self.settings.is_file():
-            return None
-        return read_state(self.settings, _Begun, advice=f"move {self.path} away to start again")["settings"]
-
-    def write_curve(self, points: Sequence[Any]) -> None:
-        """Writes all points of the learning curve, atomically."""
-        with atomic_file(self.curve) as temporary:
-            temporary.write_text("".join(map(state_line, points)))
-
-
-def read_points(path: Path, kind: type[Point], *, finished: bool = False) -> list[Point]:
-    """The points in a curve.jsonl. Skips a damaged end, which a killed training may leave.
-
-    :param finished: whether the training has ended. Then a damaged end is an error.
-    :raises SettingError: a line is damaged.
-    """
-    advice = "move the folder away to start again"
-    return [point for point, _ in read_state_lines(path, kind, advice=advice, finished=finished)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingCheckpoint:
-    """A training's state after an iteration. The fields are the keys of checkpoint.pt.
-
-    The random numbers of an iteration depend on seed and iteration only.
-
-    settings, seed, processes, data: only a training with the same values resumes from it (`data`: what identifies the
-        images or the text).
-    iteration, iterations: number of completed iterations, and the length of the training.
-    model, optimiser: state dicts.
-    config: the content of the finished model's config.json.
-    sums, count, seconds: since the last point of the curve: sums of the losses and other measures of the examples,
-        their number, and the time.
-    curve: the points so far, as in curve.jsonl.
-    sessions: one entry per session: "from" (iteration), "device", "torch" (version), "seconds".
-    """
-
-    settings: dict[str, Any]
-    seed: int
-    processes: Count
-    data: dict[str, Any]
-    iteration: Whole
-    iterations: Count
-    model: dict[str, Tensor]
-    optimiser: Any
-    config: dict[str, Any]
-    sums: list[float]
-    count: Whole
-    seconds: float
-    curve: list[dict[str, Any]]
-    sessions: list[dict[str, Any]]
-
-
-def read_checkpoint(path: Path) -> TrainingCheckpoint | None:
-    """The checkpoint on the CPU; None if it does not exist. It runs no pickle.
-
-    :raises ValueError: the file is truncated, damaged or not a checkpoint.
-    """
-    if not path.exists():
-        return None
-    content = read_torch_file(path, kind="file of `rskip vision train` or `rskip lm train`", advice=f"; {_AGAIN}")
-    return as_state(content, TrainingCheckpoint, source=str(path), advice=_AGAIN)
-
-
-def save_whole(path: Path, content: object) -> None:
-    """Calls torch.save, atomically.
-
-    :raises OSError: the file can't be written. An earlier file stays.
-    """
-    memory = io.BytesIO()  # on a full disk, torch.save would raise a RuntimeError about its archive
-    torch.save(content, memory)
-    with atomic_file(path) as temporary:
-        temporary.write_bytes(memory.getbuffer())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,19 +181,6 @@ def train(
         return run
 
 
-def check_same(path: Path, there: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """:raises ValueError: the checkpoint is from a training run with other settings. The error lists them.
-
-    The data are compared by their checksum, not by the setting `data`, which is their path.
-    """
-    plain = ({name: value for name, value in each.items() if name != "data"} for each in (there, now))
-    if listed := "; ".join(differences(*plain)):
-        raise ValueError(
-            f"{path} is from a training run with other settings ({listed}): use the same settings, or choose another "
-            "folder"
-        )
-
-
 @dataclass(kw_only=True, eq=False)
 class TrainingRun(Generic[Point]):
     """A training's state, and its steps.
@@ -380,7 +253,7 @@ class TrainingRun(Generic[Point]):
         groups = self.optimiser.state_dict()["param_groups"]  # the settings, not the checkpoint, determine the update
         self.optimiser.load_state_dict({"state": checkpoint.optimiser["state"], "param_groups": groups})
         kind: Any = list[self.point_type]  # type: ignore[name-defined]
-        self.points = as_state(checkpoint.curve, kind, source=str(self.files.checkpoint), advice=_AGAIN)
+        self.points = as_state(checkpoint.curve, kind, source=str(self.files.checkpoint), advice=AGAIN)
         self.iteration = self._saved = checkpoint.iteration
         self._earlier_sessions, self._session["from"] = checkpoint.sessions, checkpoint.iteration
         self._count, self._point_began = checkpoint.count, time.monotonic() - checkpoint.seconds
@@ -663,32 +536,3 @@ def stop_signals(ranks: Ranks) -> Iterator[Callable[[], int]]:
         restore()
 
 
-def tracking(tracker: Tracker, folder: Path, *, config: Mapping[str, Any], after: int) -> Callable[[Any], None]:
-    """Returns what gives a point of the curve to a tracker: train/loss, test/error, lr and so on, by iteration.
-
-    :param after: iteration of the last point of a resumed training. Later events of earlier sessions are hidden.
-    :raises ValueError: the tracker is not installed.
-    """
-    if tracker == "tensorboard":
-        with extra("tensorboard", what="the tracker tensorboard"):
-            from torch.utils.tensorboard import SummaryWriter
-        writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
-    else:
-        try:
-            import wandb
-        except ImportError as error:
-            raise ValueError(f"the tracker wandb can't be used ({error}): pip install wandb") from error
-        mode: Any = os.environ.get("WANDB_MODE", "offline")
-        wandb_run = wandb.init(project="rskip", name=folder.name, dir=str(folder), config=dict(config), mode=mode)
-
-    def track(point: Any) -> None:
-        values = {name: value for name, value in asdict(point).items() if value is not None and name != "iteration"}
-        tags = {re.sub("^(train|test|valid)_", r"\1/", name): value for name, value in values.items()}
-        if tracker == "wandb":
-            wandb_run.log(tags, step=point.iteration)
-            return
-        for tag, value in tags.items():
-            writer.add_scalar(tag, value, point.iteration)
-        writer.flush()
-
-    return track

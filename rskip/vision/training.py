@@ -22,7 +22,8 @@ from rskip.settings.check import to_plain
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
 from rskip.tasks import training
-from rskip.tasks.training import Diverged, Start, TrainingFolder, TrainingRun
+from rskip.tasks.training import Diverged, Start, TrainingRun
+from rskip.tasks.training_folder import TrainingFolder, read_points, save_whole
 from rskip.vision.data import ImageSet, TrainingBatches, load_dataset
 from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import evaluate
@@ -61,7 +62,7 @@ class CurvePoint:
     seconds: float
 
 
-read_curve = partial(training.read_points, kind=CurvePoint)
+read_curve = partial(read_points, kind=CurvePoint)
 
 
 def train(
@@ -178,7 +179,7 @@ def image_training(
         """Writes the last iterate as model.safetensors with config.json, and as model.pt."""
         write_model(start.files.path, Checkpoint(model=weights, config=published))
         kept = {"config": config, "dataset": settings.dataset, "model": weights, "iteration": iterations}
-        training.save_whole(start.files.path / "model.pt", kept | about)
+        save_whole(start.files.path / "model.pt", kept | about)
 
     notes = [] if own is None else [*own.notes]
     run = TrainingRun(

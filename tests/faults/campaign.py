@@ -80,9 +80,9 @@ VISION = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from tests.vision.test_training_resume import SETTINGS, use_noise
+from tests.vision.test_training_resume import LOOP, SETTINGS, load_noise
 from rskip.vision.training import TrainingSettings, train
-use_noise()
+LOOP.load_dataset = load_noise
 settings = TrainingSettings(**{**SETTINGS, "iterations": 40, "milestones": [30]})
 try:
     train(settings, folder=Path("run"), seed=5, device="cpu")

@@ -25,7 +25,7 @@ from rskip.files.folder_lock import Owner, read_owner
 from rskip.files.resumable import Entry, ResumableFile
 from rskip.files.state import state_line
 from rskip.tasks.run import SESSION, RunFolder, once
-from rskip.tasks.training import TrainingCheckpoint, TrainingFolder, read_checkpoint
+from rskip.tasks.training_folder import TrainingCheckpoint, TrainingFolder, read_checkpoint
 from rskip.vision.training import CurvePoint, read_curve
 from tests.fuzz.contract import holds
 from tests.fuzz.test_fuzz_files import OWN_IMAGES, damaged, damages, edited, edits, in_json

@@ -222,18 +222,6 @@ def test_an_image_of_other_size_and_padding_by_hand():
     ]
 
 
-@pytest.mark.parametrize("augment", [True, False])
-def test_every_epoch_shows_every_image_once_in_a_new_order(images, augment):
-    batches = batches_of(images, augment=augment)
-    orders = []
-    for epoch in range(3):
-        parts = [batches.batch(epoch * 5 + place) for place in range(5)]
-        assert [len(labels) for _, labels, _ in parts] == [count for *_, count in parts] == [64, 64, 64, 64, 44]
-        orders.append(torch.cat([labels for _, labels, _ in parts]).tolist())
-        assert sorted(orders[-1]) == list(range(COUNT))
-    assert orders[0] != orders[1] != orders[2] != orders[0]
-
-
 @pytest.mark.parametrize(("seed", "iteration"), [(0, 0), (1, 4), (1, 13), (2**40, 5)])
 def test_batches_are_what_the_documentation_says(images, seed, iteration):
     epoch, place = divmod(iteration, 5)
@@ -250,15 +238,6 @@ def test_batches_are_what_the_documentation_says(images, seed, iteration):
     pixels, labels, count = batches.batch(iteration)
     assert torch.equal(pixels, normalise(crops, MEAN_10, STD_10))
     assert torch.equal(labels, order[part]) and count == len(order[part])
-
-
-def test_seeds_and_epochs_do_not_repeat_each_other(images):
-    """Neither seed + epoch nor a large seed leads to the batches of another seed."""
-    seen = set()
-    for seed in (0, 1, 2, 3, 2**32, 2**32 + 1, 2**64):
-        batches = batches_of(images, seed=seed)
-        seen |= {tuple(batches.batch(epoch * 5)[1].tolist()) for epoch in range(4)}
-    assert len(seen) == 7 * 4
 
 
 @pytest.mark.parametrize("world_size", [2, 7])

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 import rskip.vision
 from rskip.connections import Connection, build_connection
-from rskip.connections.norms import LayerNorm
 from rskip.vision import CifarClassification, PreActResNet, preact_resnet, preact_resnet164, torchvision_resnet
 
 
@@ -123,22 +122,6 @@ def test_the_baseline_is_the_plain_network():
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
-def test_only_the_first_and_the_last_activation_lie_on_the_way_of_the_identity():
-    model = preact_resnet(20, "2xskip").double().eval()
-    for name, module in model.named_modules():
-        if name.endswith("conv2"):
-            nn.init.zeros_(module.weight)
-        elif isinstance(module, nn.BatchNorm2d):
-            nn.init.uniform_(module.weight, 0.5, 2)
-            nn.init.uniform_(module.bias, -1, 1)
-    x = images(dtype=torch.float64)
-    first = model.layer1[0].bn1
-    carried = torch.relu(first(model.conv1(x)))[:, :, ::4, ::4] * 2**9  # λ = 2 in each of the nine blocks
-    carried = F.pad(carried, (0, 0, 0, 0, 0, 48))
-    expected = model.fc(torch.relu(model.bn(carried)).mean((2, 3)))
-    torch.testing.assert_close(model(x), expected, rtol=1e-12, atol=1e-12)
-
-
 def test_each_block_joins_shortcut_and_branch_by_the_connection():
     model = preact_resnet(8, "2rskip+ln").double()
     step_block = model.layer2[0]
@@ -197,18 +180,6 @@ def test_autocast_to_bfloat16_computes_nearly_the_same(spec):
     assert expected.std() > 0.2
     y.float().sum().backward()
     assert all(parameter.grad.dtype == torch.float32 for parameter in model.parameters())
-
-
-def test_under_autocast_normalised_features_far_from_zero_keep_their_differences():
-    """In training, biases of layer normalisation reached 65, where bfloat16 has steps of 0.5; here they reach 1,000."""
-    torch.manual_seed(0)
-    model = preact_resnet(8, "2rskip+ln")
-    for each in model.modules():
-        if isinstance(each, LayerNorm):
-            nn.init.normal_(each.bias, std=500)
-    expected = model(images())
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        torch.testing.assert_close(model(images()).float(), expected, rtol=0, atol=0.1)
 
 
 def test_initial_values():

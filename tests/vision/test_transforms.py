@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
 import torch
@@ -32,39 +30,6 @@ def test_every_kind_of_input_gives_what_torchvision_gives(dataset):
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)
     assert all(torch.equal(preset(each), expected) for each in (image, pixels, tensor, tensor.float() / 255))
     assert torch.equal(preset(torch.stack([tensor, tensor.flip(2)])), torch.stack([expected, expected.flip(2)]))
-
-
-def as_pixels(y):
-    mean, std = (torch.tensor(each).view(3, 1, 1) for each in (DATASETS["cifar10"].mean, DATASETS["cifar10"].std))
-    return ((y * std + mean) * 255).round().int()[:, ::31, ::31].flatten(1).T.tolist()  # the four corners
-
-
-def test_pil_images_of_all_kinds_become_upright_rgb():
-    def saved(image, kind, **options):
-        file = io.BytesIO()
-        image.save(file, kind, **options)
-        return Image.open(file, formats=[kind])
-
-    red, blue, white = [200, 30, 40], [0, 0, 255], [255, 255, 255]
-    plain = Image.new("RGB", (32, 32), tuple(red))
-    palette = Image.new("P", (32, 32), 1)
-    palette.putpalette([0, 0, 0, *red])
-    palette.paste(0, (0, 0, 16, 16))
-    turned = plain.copy()
-    turned.paste(tuple(blue), (0, 0, 16, 32))
-    exif = turned.getexif()
-    exif[0x0112] = 6  # turned by 90 degrees
-    deep = Image.fromarray(np.full((32, 32), 32_896, np.uint16))
-    moving = saved(plain, "GIF", save_all=True, append_images=[Image.new("RGB", (32, 32), "blue")])
-    for name, image, expected in (
-        ("CMYK", saved(plain.convert("CMYK"), "JPEG", quality=100), [red] * 4),
-        ("16 bits", saved(deep, "PNG"), [[128] * 3] * 4),
-        ("transparent", saved(palette, "PNG", transparency=0), [white, red, red, red]),
-        ("animated", moving, [red] * 4),
-        ("turned", saved(turned, "PNG", exif=exif), [blue, blue, red, red]),
-        ("resized", saved(turned.resize((64, 64)), "PNG", exif=exif).resize((32, 32)), [blue, blue, red, red]),
-    ):
-        assert as_pixels(CifarClassification()(image)) == expected, name
 
 
 def test_other_input_is_an_error_that_says_what_is_expected():

@@ -15,13 +15,13 @@ from rskip.files.plot import check_plot
 from rskip.machine.device import bfloat16_is_slow, choose_device, set_gpu_arithmetic
 from rskip.machine.ranks import Ranks
 from rskip.machine.torch_errors import memory_as_mistake
+from rskip.tasks.training_folder import TrainingFolder
 from rskip.vision.data import ImageSet, load_dataset
 from rskip.vision.evaluation import evaluate, evaluation_batch, recalibrate
 from rskip.vision.evaluation_report import draw_confusion, text_form
 from rskip.vision.model_file import TASK, ModelDescription, load_model
 from rskip.vision.own_images import find_labelled_files, load_split
 from rskip.vision.settings import images_name
-from rskip.vision.training import TrainingFolder
 
 
 @memory_as_mistake(LESS_MEMORY)

@@ -25,7 +25,8 @@ from rskip.machine.ranks import Ranks
 from rskip.machine.torch_errors import memory_as_mistake
 from rskip.settings.check import convert
 from rskip.settings.user_dir import suggested_command
-from rskip.tasks.training import TrainingFolder, TrainingRun
+from rskip.tasks.training import TrainingRun
+from rskip.tasks.training_folder import TrainingFolder
 from rskip.vision.datasets import DATASETS
 from rskip.vision.own_images import LAYOUT, find_labelled_files, kind_of_images
 from rskip.vision.settings import OWN, TrainingSettings
