@@ -137,7 +137,6 @@ def text_training(start: Start, data: TextData) -> TrainingRun[CurvePoint]:
             parameter_groups(model, settings), lr=settings.lr, betas=(settings.beta1, settings.beta2), fused=True
         ),
         iterations=settings.iterations,
-        measures=1,
         batch=batch,
         losses=losses,
         learning_rate=partial(learning_rate, settings),

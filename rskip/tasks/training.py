@@ -187,7 +187,6 @@ class TrainingRun(Generic[Point]):
 
     :param model: on the device, in training mode. `trained`: as training calls it, such as compiled; None: the model.
     :param iterations: length of the training.
-    :param measures: number of the sums that `losses` returns.
     :param batch: returns inputs and targets of this rank's part of an iteration's batch, and the number of examples
         (images or tokens) of all ranks. It depends on seed and iteration only.
     :param losses: returns sums over outputs and targets: the loss first, then other measures for the curve.
@@ -212,7 +211,6 @@ class TrainingRun(Generic[Point]):
     trained: nn.Module | None = None
     optimiser: torch.optim.Optimizer
     iterations: int
-    measures: int
     batch: Callable[[int], tuple[Tensor, Tensor, int]]
     losses: Callable[[Tensor, Tensor], tuple[Tensor, ...]]
     learning_rate: Callable[[int], float]
@@ -235,7 +233,7 @@ class TrainingRun(Generic[Point]):
         self.device = self.start.device
         self.trained = averaging(self.model if self.trained is None else self.trained, self.device, self.ranks)
         # of this rank, since the last point
-        self._sums = torch.zeros(self.measures, dtype=torch.float64, device=self.device)
+        self._sums = torch.zeros(1, dtype=torch.float64, device=self.device)  # as many as `losses` returns, later
         self._count = 0  # of all ranks, since then
         self._saved = 0  # the iteration of the last checkpoint
         self._earlier_sessions: list[dict[str, Any]] = []
@@ -257,8 +255,9 @@ class TrainingRun(Generic[Point]):
         self.iteration = self._saved = checkpoint.iteration
         self._earlier_sessions, self._session["from"] = checkpoint.sessions, checkpoint.iteration
         self._count, self._point_began = checkpoint.count, time.monotonic() - checkpoint.seconds
-        if self.ranks.first:  # its sums are those of all ranks
-            self._sums.copy_(torch.tensor(checkpoint.sums, dtype=torch.float64))
+        self._sums = torch.tensor(checkpoint.sums, dtype=torch.float64).to(self.device)
+        if not self.ranks.first:  # whose sums are those of all ranks
+            self._sums.zero_()
 
     def begin_files(self, tracker: Tracker | None) -> None:
         """Writes run.json and the curve so far, in the first rank only.
@@ -351,7 +350,7 @@ class TrainingRun(Generic[Point]):
             if self.settings.clip_norm is not None:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
             self.optimiser.step()
-            self._sums += torch.stack([each.detach().double() for each in sums])
+            self._sums = self._sums + torch.stack([each.detach().double() for each in sums])
         self._count += count
         self.iteration += 1
 

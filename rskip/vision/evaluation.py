@@ -110,7 +110,7 @@ def evaluate(
         batch_size = evaluation_batch(images.images.shape[-1])
     if batch_size < 1:
         raise ValueError(f"the batch size is {batch_size}: expected 1 or more")
-    device = _device_of(model) if device is None else usable_device(device)
+    device = usable_device(next(model.parameters()).device if device is None else device)
     model.to(device)
     images = images.to(device)
     count, number = len(images), len(images.classes)
@@ -181,7 +181,7 @@ def recalibrate(
     :param seed: random seed of order and augmentation, see `TrainingBatches`.
     :param device: the device to which the model is moved; None: the model's device.
     """
-    device = _device_of(model) if device is None else usable_device(device)
+    device = usable_device(next(model.parameters()).device if device is None else device)
     model.to(device)
     batches = TrainingBatches(images, batch_size=batch_size, seed=seed, device=device, augment=augment, flip=flip)
     update_bn((batches.batch(number)[0] for number in range(batches.batches_per_epoch)), model)
@@ -210,10 +210,6 @@ def per_class_metrics(names: Sequence[str], confusion: Tensor) -> tuple[ClassMet
         taken_for = names[others.index(taken)] if taken else None
         metrics.append(ClassMetrics(name, count, correct, predicted, error, precision, taken_for, taken))
     return tuple(metrics)
-
-
-def _device_of(model: nn.Module) -> torch.device:
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 def _clock(device: torch.device) -> float:

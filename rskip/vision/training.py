@@ -189,7 +189,6 @@ def image_training(
         trained=cast(nn.Module, torch.compile(model, dynamic=False)) if settings.compile else None,
         optimiser=optimiser,
         iterations=iterations,
-        measures=2,
         batch=batches.batch,
         losses=losses,
         learning_rate=partial(learning_rate, schedule),

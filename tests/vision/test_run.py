@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from rskip.vision.model_file import load_model
 from rskip.vision.training import TrainingRun
 from rskip.zoo.loading import load_entry
 from rskip.zoo.registry import read_registry
+from tests.vision.conftest import noise
 
 RECIPE = """
 kind: vision
@@ -43,13 +44,7 @@ paper: [{error: 6.02, table: rSkip Table 1}]
 CLASSES = tuple(f"class{number}" for number in range(10))
 
 
-def pictures(count: int, *, seed: int) -> ImageSet:
-    generator = torch.Generator().manual_seed(seed)
-    images = torch.randint(256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)
-    return ImageSet(images=images, labels=torch.arange(count) % 10, classes=CLASSES)
-
-
-IMAGES = {True: pictures(40, seed=1), False: pictures(30, seed=2)}
+IMAGES = {train: replace(noise(count), classes=CLASSES) for train, count in ((True, 40), (False, 30))}
 
 
 def load_pictures(name: str, root: Path | None = None, *, train: bool, download: bool = False) -> ImageSet:
@@ -117,8 +112,6 @@ def test_a_run_leaves_a_record_of_everything(project: Path, capsys: pytest.Captu
     assert record.data["images"] == {"train": 40, "test": 30}
     assert record.data["md5"]["data_batch_1"] == "c99cafc152244af753f735de768cd75f"  # as its authors publish it
     assert len(record.data["md5"]) == 7
-    assert record.machine["gpu"] is None and record.packages["torch"] == torch.__version__.partition("+")[0]
-    assert "torchvision" in record.packages
     text = (project / "results/mine/7.json").read_text()
     assert str(project) not in text and str(Path.home()) not in text
 
@@ -198,20 +191,12 @@ def test_a_training_that_diverges_has_a_record_that_says_so(project: Path, capsy
     assert "exists: skipping this run" in capsys.readouterr().out
 
 
-def test_a_dry_run_prints_the_commands_and_does_nothing(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dry_run_prints_the_commands_and_does_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--dry-run", "--seeds", "1", "2") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:3] for line in lines] == [["rskip", "vision", verb] for verb in ("train", "evaluate")] * 2
     assert lines[2].endswith(" --seed 2 --output runs/mine/2/training --precision float32 --no-compile --device cpu")
     assert lines[3] == "rskip vision evaluate runs/mine/2/training --precision float32 --device cpu"
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    own = project.parent / "own_parts_of_dry_run"
-    own.mkdir()
-    (own / "__init__.py").touch()
-    assert main(["run", "mine.yaml", "--user-dir", str(own), "--gpus", "0", "--dry-run"]) == 0
-    assert all(line.endswith(f" --user-dir {own}") for line in capsys.readouterr().out.splitlines())
     assert main(["run", "mine.yaml", "--gpus", "4", "--dry-run"]) == 0
     train, evaluate = capsys.readouterr().out.splitlines()
     assert train.startswith("torchrun --standalone --nproc-per-node 4 ") and "/rskip vision train --set" in train
