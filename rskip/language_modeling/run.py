@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rskip.checkpoint import untrained_language_model
-from rskip.checkpoint.config_file import WEIGHTS, read_config
+from rskip.checkpoint.config_file import CONFIG, WEIGHTS, read_config
 from rskip.connections import ConnectionSpec, Paper, parse_connection
 from rskip.corpora import TEXT_CORPORA, find_text_corpus
 from rskip.corpora.corpus import TextCorpus
@@ -63,12 +63,16 @@ def _corpus(settings: LanguageModelingSettings) -> TextCorpus | None:
 def train(run: Run[LanguageModelingSettings]) -> None:
     """Trains to the end, from the last checkpoint if there is one."""
     ensure_data(run.settings, mirror=run.mirror)
-    looped.train(run, partial(train_command, run), model=scored_file(run), points=CurvePoint, line=_line)
+    looped.train(run, partial(train_command, run), last=_last_file(run), points=CurvePoint, line=_line)
 
 
 def scored_file(run: Run[LanguageModelingSettings]) -> Path:
     """The last iterate, which is scored."""
     return training_folder(run).path / WEIGHTS
+
+
+def _last_file(run: Run[LanguageModelingSettings]) -> Path:
+    return scored_file(run).with_name(CONFIG)
 
 
 def commands(run: Run[LanguageModelingSettings]) -> list[list[str]]:
@@ -112,7 +116,7 @@ def score(run: Run[LanguageModelingSettings]) -> Outcome:
         run,
         evaluated,
         metrics={name: name for name in METRICS},
-        model=scored_file(run),
+        last=_last_file(run),
         points=CurvePoint,
         untrained=untrained,
         data=data.described,

@@ -53,17 +53,17 @@ def device_flags(gpus: int) -> list[str]:
 
 
 def train(
-    run: Run[Any], command: Callable[[str], list[str]], *, model: Path, points: type[Any], line: Callable[[Any], str]
+    run: Run[Any], command: Callable[[str], list[str]], *, last: Path, points: type[Any], line: Callable[[Any], str]
 ) -> None:
     """Trains to the end, from the last checkpoint if there is one.
 
     :param command: the command for a precision.
-    :param model: the last iterate, which ends the training.
+    :param last: the file that the training writes last.
     :param points: the type of the curve's points. `line` describes one.
     """
     print(f"{run.name}, seed {run.seed}", flush=True)
     folder = training_folder(run)
-    if not model.exists():
+    if not last.exists():
         run.train(
             command,
             asked=run.settings.train.precision,
@@ -77,7 +77,7 @@ def score(
     evaluate: Callable[[], dict[str, Any]],
     *,
     metrics: Mapping[str, str],
-    model: Path,
+    last: Path,
     points: type[Any],
     untrained: nn.Module,
     data: Mapping[str, Any],
@@ -85,20 +85,21 @@ def score(
     """Evaluates the last iterate in float32, unless that is done already. A diverged training has none, and no metrics.
 
     :param evaluate: returns the content of `evaluation_file`.
+    :param last: as for `train`.
     :param metrics: the outcome's metrics, and their names in that content. `train_loss` is that of the last point.
     :param untrained: a model of the same size, on any device.
     """
     file, figures = training_folder(run).curve, dict[str, float]()
-    if model.exists():
+    if last.exists():
         evaluation = once(evaluation_file(run), evaluate)
         curve = read_points(file, points, finished=True)
         figures = {name: evaluation[of] for name, of in metrics.items()} | {"train_loss": curve[-1].train_loss}
     else:
         curve = read_points(file, points) if file.exists() else []
     names = list(points.__dataclass_fields__)
-    last = vars(curve[-1]) if curve else {"seconds": 0.0, "epoch": 0, "iteration": None}
-    epochs = {"epochs": last["epoch"]} if "epoch" in names else {}
-    training = {"seconds": last["seconds"], **epochs, "iterations": last["iteration"]}
+    end = vars(curve[-1]) if curve else {"seconds": 0.0, "epoch": 0, "iteration": None}
+    epochs = {"epochs": end["epoch"]} if "epoch" in names else {}
+    training = {"seconds": end["seconds"], **epochs, "iterations": end["iteration"]}
     if curve:
         rate = next(name for name in names if name.endswith("_per_second"))
         training[rate] = round(fmean(getattr(point, rate) for point in curve), 1)

@@ -44,7 +44,7 @@ def train(run: Run[VisionSettings]) -> None:
         ensure_dataset(settings.dataset, mirror=run.mirror)
     else:
         find_labelled_files(Path(settings.data))
-    looped.train(run, partial(train_command, run), model=scored_file(run), points=CurvePoint, line=_line)
+    looped.train(run, partial(train_command, run), last=scored_file(run), points=CurvePoint, line=_line)
 
 
 def check(runs: Sequence[Run[VisionSettings]]) -> None:
@@ -119,7 +119,7 @@ def score(run: Run[VisionSettings]) -> Outcome:
         run,
         evaluated,
         metrics={"error": "error", "accuracy": "accuracy", "top5_error": "top5_error", "test_loss": "loss"},
-        model=scored_file(run),
+        last=scored_file(run),
         points=CurvePoint,
         untrained=untrained,
         data=images.described,

@@ -21,12 +21,11 @@ from rskip.cli.vision._train import slow_rank, training_settings
 from rskip.machine.ranks import Ranks
 from rskip.tasks.process import DIVERGED
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
-from rskip.vision.data import ImageSet
 from rskip.vision.model_file import load_model
 from rskip.vision.training import TrainingRun, TrainingSettings, read_curve
+from tests.vision.conftest import noise
 
 LOOP = sys.modules["rskip.vision.training"]
-CLASSES = ("airplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHORT = ("--depth", "8", "--batch-size", "16", "--iterations", "5", "--set", "warmup_iterations=2", "milestones=[4]")
 RECIPE = """\
 kind: vision
@@ -42,21 +41,11 @@ train:
 """
 
 
-def noise(count: int, *, size: int = 32) -> ImageSet:
-    generator = torch.Generator().manual_seed(count)
-    images = torch.randint(256, (count, 3, size, size), generator=generator, dtype=torch.uint8)
-    return ImageSet(images, torch.randint(10, (count,), generator=generator), CLASSES)
-
-
 @pytest.fixture
 def data(monkeypatch: pytest.MonkeyPatch) -> None:
     """40 training images, 30 test images."""
-
-    def load(name: str, root: Path | None = None, *, train: bool, download: bool = False) -> ImageSet:
-        return noise(40 if train else 30)
-
-    monkeypatch.setattr(_evaluate, "load_dataset", load)
-    monkeypatch.setattr(LOOP, "load_dataset", load)
+    for module in (_evaluate, LOOP):
+        monkeypatch.setattr(module, "load_dataset", lambda *_, train, **__: noise(40 if train else 30))
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +158,7 @@ def test_training_and_evaluation_agree(data, trained, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["error"] == last.test_error and found["loss"] == pytest.approx(last.test_loss, rel=1e-5)
     assert sum(sum(row) for row in found["confusion"]) == found["count"] == 30
-    assert [each["name"] for each in found["per_class"]] == list(CLASSES)
+    assert [each["name"] for each in found["per_class"]] == list("abcdefghij")
     model = preact_resnet(8)
     assert found["model"] == {
         "path": str(trained / "model.pt"),

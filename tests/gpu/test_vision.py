@@ -10,20 +10,14 @@ import pytest
 import torch
 
 from rskip.vision import preact_resnet
-from rskip.vision.data import ImageSet
 from rskip.vision.evaluation import evaluate
 from rskip.vision.training import TrainingSettings, train
+from tests.vision.conftest import noise
 
 LOOP = sys.modules["rskip.vision.training"]
 SETTINGS: dict[str, Any] = {
     "depth": 8, "batch_size": 16, "iterations": 18, "milestones": (), "warmup_iterations": 2, "clip_norm": 1.0,
 }  # fmt: skip
-
-
-def noise(count: int) -> ImageSet:
-    generator = torch.Generator().manual_seed(count)
-    images = torch.randint(256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)
-    return ImageSet(images, torch.randint(10, (count,), generator=generator), tuple("abcdefghij"))
 
 
 @pytest.fixture(autouse=True)
