@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -250,10 +250,11 @@ def forked_logged(forked: Callable[..., Process]) -> Callable[..., None]:
     """Forks a program as `rskip.tasks.process.run_logged` starts it; tests/tasks/test_process.py has that function."""
 
     def run(
-        command: Sequence[str], *, log: Path, environment: Mapping[str, str], output: Path | None = None,
-        on_poll: Callable[[], None] = lambda: None, **_: object,
+        command: Sequence[str], *, log: Path, output: Path | None = None, on_poll: Callable[[], None] = lambda: None,
+        **_: object,
     ) -> None:  # fmt: skip
-        process = forked(str(PROGRAMS / command[0]), *command[1:], folder=Path.cwd(), **environment)
+        variables = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
+        process = forked(str(PROGRAMS / command[0]), *command[1:], folder=Path.cwd(), **variables)
         assert process.returncode == 0, process.stderr[-3000:]
         for path, text in ((output or log, process.stdout), (log, process.stderr)):
             with path.open("a", encoding="utf-8") as file:

@@ -57,18 +57,21 @@ def run_logged(
     command: Sequence[str],
     *,
     log: Path,
-    environment: Mapping[str, str],
+    processes: int = 1,
     lock: FolderLock | None = None,
     on_poll: Callable[[], None] = lambda: None,
     output: Path | None = None,
 ) -> None:
-    """Runs the command to its end, as `end_of` does.
+    """Runs the command to its end, as `end_of` does. It reads and writes UTF-8 in every locale.
 
+    :param processes: its number of processes, which share the machine's threads.
     :raises ValueError: the user must act before the command can continue (exit status 2: wrong arguments, full disk).
     :raises TrainingDiverged: the training diverged.
     :raises CommandFailed: the command failed otherwise.
     :raises LockLost: as `end_of`.
     """
+    threads = str(max(training_threads() // processes, 1))
+    environment = {**os.environ, "OMP_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
     status, reason = end_of(command, log=log, environment=environment, lock=lock, on_poll=on_poll, output=output)
     if status == 0:
         return
@@ -149,15 +152,6 @@ def last_error_line(text: str) -> str:
     refusals = [line for line in lines if _REFUSAL.match(line)]
     errors = [line for line in lines if _RAISED.match(line) or _OWN_ERROR.match(line)]
     return (refusals or errors or lines or ["it printed nothing"])[-1]
-
-
-def child_environment(*, processes: int) -> dict[str, str]:
-    """The environment variables for a command of `processes` processes, which share the machine's threads.
-
-    The command reads and writes UTF-8 in every locale.
-    """
-    threads = max(training_threads() // processes, 1)
-    return {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
 
 
 def _in_foreground() -> bool:

@@ -18,7 +18,7 @@ from rskip.files.whole import atomic_file
 from rskip.machine.environment import describe_environment
 from rskip.settings.differences import differences
 from rskip.settings.errors import SettingError
-from rskip.tasks.process import child_environment, run_logged
+from rskip.tasks.process import run_logged
 
 SettingsT = TypeVar("SettingsT")
 
@@ -102,7 +102,7 @@ class Run(Generic[SettingsT]):
         run_logged(
             words,
             log=self.folder.train_log,
-            environment=child_environment(processes=max(self.gpus, 1)),
+            processes=max(self.gpus, 1),
             lock=self.lock,
             on_poll=on_poll,
         )

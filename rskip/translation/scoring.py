@@ -11,7 +11,7 @@ from rskip.corpora.record import RECORD_FILE, State, made_record
 from rskip.files.whole import atomic_file
 from rskip.tasks.fairseq.log import read_train_log
 from rskip.tasks.fairseq.profiling import profiled_weights
-from rskip.tasks.process import child_environment, run_logged
+from rskip.tasks.process import run_logged
 from rskip.tasks.run import Run
 from rskip.tasks.task import Outcome
 from rskip.text import TextPipeline
@@ -139,7 +139,7 @@ def translate(run: Run[TranslationSettings], *, checkpoint: Path, output: Path, 
     """Runs fairseq-generate on the evaluated split. Writes its output to `output` and its messages to `log`."""
     command = generate_command(run, checkpoint=checkpoint)
     with atomic_file(output) as temporary:
-        run_logged(command, log=log, environment=child_environment(processes=1), output=temporary)
+        run_logged(command, log=log, output=temporary)
 
 
 def sample_outputs(run: Run[TranslationSettings], count: int) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rskip.tasks.fairseq.log import JSON_LINE
-from rskip.tasks.process import child_environment, run_logged
+from rskip.tasks.process import run_logged
 from rskip.tasks.run import Run, precision_here
 from rskip.translation.recipe import TranslationSettings
 from rskip.translation.training import training_of
@@ -32,7 +32,7 @@ def updates_within(minutes: float, run: Run[TranslationSettings]) -> tuple[int, 
         probing = ["--max-update", str(_UPDATES), "--stop-time-hours", f"{minutes / 60 * _SHARE:.6f}"]
         probing += ["--log-interval", "1", "--no-save", "--disable-validation"]
         command = [*training.command(precision_here(training.precision, gpus=run.gpus)), *probing]
-        run_logged(command, log=log, environment=child_environment(processes=max(run.gpus, 1)))
+        run_logged(command, log=log, processes=max(run.gpus, 1))
         seconds = seconds_per_update(log.read_text(encoding="utf-8", errors="replace"))
     left = 60 * minutes - (time.monotonic() - started)
     return max(math.floor(left * _FOR_UPDATES / seconds), 1), seconds

@@ -191,13 +191,13 @@ KILLED_RUN = """
 import sys
 from pathlib import Path
 from rskip.files.folder_lock import folder_lock
-from rskip.tasks.process import child_environment, executable, run_logged
+from rskip.tasks.process import executable, run_logged
 
 data, folder, *flags = sys.argv[1:]
 command = ["torchrun", "--standalone", "--nproc-per-node", "2", executable("rskip"), "lm", "train", data]
 with folder_lock(Path(folder), busy="busy") as lock:
     command += ["--output", f"{folder}/model", *flags]
-    run_logged(command, log=Path(folder, "log"), environment=child_environment(processes=2), lock=lock)
+    run_logged(command, log=Path(folder, "log"), processes=2, lock=lock)
 """
 
 

@@ -21,11 +21,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Runs a shell script as the command `tool`, with log.txt for its log."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setattr(process, "_POLL_SECONDS", 0.2)
+    monkeypatch.setenv("WHO", "me")
 
     def run(script: str, **options: object) -> str:
         (tmp_path / "tool").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "tool").chmod(0o755)
-        run_logged(["tool", "a b"], log=tmp_path / "log.txt", environment={"WHO": "me"}, **options)  # type: ignore[arg-type]
+        run_logged(["tool", "a b"], log=tmp_path / "log.txt", **options)  # type: ignore[arg-type]
         return (tmp_path / "log.txt").read_text()
 
     return run
@@ -68,7 +69,7 @@ import sys
 from pathlib import Path
 from rskip.tasks.process import run_logged
 sys.executable = {str(tmp_path / "python")!r}
-run_logged(["tool"], log=Path({str(tmp_path / "log")!r}), environment={{"PATH": "/usr/bin:/bin"}})
+run_logged(["tool"], log=Path({str(tmp_path / "log")!r}))
 """
     runner = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     while not (tmp_path / "number").exists():

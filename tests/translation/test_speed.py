@@ -31,7 +31,7 @@ def test_a_training_that_is_over_at_once_measures_nothing() -> None:
 def test_the_measurement_counts_in_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now, stops = [100.0], ["0.000333", "0.008333"]  # a fifth of the time
 
-    def measured(command: Any, *, log: Path, environment: Any) -> None:
+    def measured(command: Any, *, log: Path, processes: int) -> None:
         assert command[command.index("--stop-time-hours") + 1] == stops.pop()
         log.write_text("".join(LINE.format(updates=each, wall=each / 5) for each in range(1, 51)))
         now[0] += 30

@@ -9,7 +9,7 @@ from typing import Any
 from rskip.checkpoint import read_checkpoint
 from rskip.connections import find_family, parse_connection
 from rskip.tasks.fairseq.flags import Flag
-from rskip.tasks.process import child_environment, run_logged
+from rskip.tasks.process import run_logged
 from rskip.tasks.run import Run
 
 _WEIGHT = ".skip_weight"
@@ -25,8 +25,7 @@ def initialise(run: Run[Any], words: Sequence[str]) -> None:
     """Makes the checkpoint if it is missing."""
     if not starting_checkpoint(run).exists():
         print("profiling pass", flush=True)
-        log, environment = run.folder.path / "initialise.log", child_environment(processes=1)
-        run_logged(initialise_command(run, words), log=log, environment=environment, lock=run.lock)
+        run_logged(initialise_command(run, words), log=run.folder.path / "initialise.log", lock=run.lock)
 
 
 def initialise_command(run: Run[Any], words: Sequence[str]) -> list[str]:
