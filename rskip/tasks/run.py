@@ -99,13 +99,8 @@ class Run(Generic[SettingsT]):
             here = precision == precision_here(asked, gpus=self.gpus)
             why = f"{asked} is slower on a CPU without instructions for it" if here else f"it began in {precision}"
             print(f"training in {precision}, though the recipe says {asked}: {why}", flush=True)
-        run_logged(
-            words,
-            log=self.folder.train_log,
-            processes=max(self.gpus, 1),
-            lock=self.lock,
-            on_poll=on_poll,
-        )
+        processes = max(self.gpus, 1)
+        run_logged(words, log=self.folder.train_log, processes=processes, lock=self.lock, on_poll=on_poll)
 
     def begin_session(self, *, stage: str = FIRST_STAGE, asked: str = "float32") -> str:
         """Logs the environment of a training session, and returns its precision; see `train`, which calls it.

@@ -114,13 +114,13 @@ class ImageDescription(msgspec.Struct, frozen=True, kw_only=True):
 class Part:
     """Images of one split, not decoded.
 
-    :param images: paths, or an array of uint8: (N, H, W) or (N, H, W, channels).
+    :param images: paths, or arrays of uint8: (H, W) or (H, W, channels).
     :param names: names for checksums, which don't depend on the folder's path.
     :param sums: the SHA-256 of each image's file or array, after `looked_at`. `sizes`: its width and height; None:
         they can't be read.
     """
 
-    images: Sequence[Path] | np.ndarray
+    images: Sequence[Path | np.ndarray]
     names: Sequence[str]
     labels: Sequence[int]
     sums: Sequence[str] = ()
@@ -131,8 +131,7 @@ class Part:
 
     def chosen(self, rows: Sequence[int]) -> Part:
         """The images of these rows, which were looked at."""
-        images: Any = self.images[list(rows)] if isinstance(self.images, np.ndarray) else _at(self.images, rows)
-        names, labels = _at(self.names, rows), _at(self.labels, rows)
+        images, names, labels = _at(self.images, rows), _at(self.names, rows), _at(self.labels, rows)
         return Part(images, names, labels, _at(self.sums, rows), _at(self.sizes, rows))
 
     def image(self, row: int) -> Image:
@@ -663,7 +662,7 @@ def _arrays_of(name: str, arrays: Mapping[str, np.ndarray], images_key: str, lab
     if images.ndim == 4 and channels == 1:
         images = images[..., 0]
     names = [f"{images_key}[{row}]" for row in range(len(images))]
-    return Part(images, names, labels.astype(np.int64).tolist())
+    return Part(list(images), names, labels.astype(np.int64).tolist())
 
 
 def _npz_class_names(

@@ -200,21 +200,20 @@ def test_a_name_of_the_zoo_is_its_model(data, root, capsys):
     assert json.loads(capsys.readouterr().out)["confusion"] == found["confusion"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_training_can_be_evaluated_and_gone_on_with(number, data, trained, tmp_path, monkeypatch, capsys):
+def test_a_stopped_training_can_be_evaluated_and_gone_on_with(data, trained, tmp_path, monkeypatch, capsys):
     step = TrainingRun.step
 
     def stopping(self: Any) -> None:
         if self.iteration == 3:
-            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), signal.SIGTERM)
         step(self)
 
     command = ["vision", "train", *SHORT, "--precision", "float32", "--output", str(tmp_path)]
     with monkeypatch.context() as context:
         context.setattr(TrainingRun, "step", stopping)
-        assert main(command) == 128 + number
+        assert main(command) == 143
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith(f"rskip vision train: stopped by {number.name} after 4 iterations")
+    assert error.startswith("rskip vision train: stopped by SIGTERM after 4 iterations")
     assert main(["vision", "evaluate", str(tmp_path)]) == 0
     heading = capsys.readouterr().out.splitlines()[0]
     assert heading == (

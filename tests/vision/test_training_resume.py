@@ -195,17 +195,6 @@ def test_a_finished_training_is_left_as_it_is(straight, tmp_path):
     assert_same_end(tmp_path, straight)
 
 
-def test_a_training_of_other_settings_is_named(stopped):
-    folder = stopped(3)
-    before = (folder / "checkpoint.pt").read_bytes()
-    with pytest.raises(ValueError) as error:
-        run(folder, seed=6, depth=14, connection="1xskip")
-    message = str(error.value)
-    assert "depth: 8, now 14; connection: 2rskip+ln, now 1xskip; seed: 5, now 6" in message
-    assert str(folder / "checkpoint.pt") in message and "\n" not in message
-    assert (folder / "checkpoint.pt").read_bytes() == before
-
-
 def test_a_full_disk_leaves_the_checkpoint_before(stopped, straight, monkeypatch):
     folder = stopped(1)
     before = (folder / "checkpoint.pt").read_bytes()
