@@ -57,7 +57,7 @@ class Trace:
 
 
 class TraceObserver:
-    """Writes the trace of a training; an `rskip.vision.training.Observer`.
+    """Writes the trace of a training; an `rskip.tasks.training.Observer`.
 
     It runs the iteration's batch through a copy of the model in training mode, because the model may be compiled, and
     an additional pass would change its running statistics. Loss (nats) and the norm of the whole gradient are means

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -79,13 +80,15 @@ def training_batches(
     return batch
 
 
-def train(settings: TrainingSettings, *, data: TextData, **options: Any) -> TrainingRun[CurvePoint]:
-    """Trains to the end, from the start or from the folder's checkpoint.pt; see `rskip.tasks.training.train`.
+def train(
+    settings: TrainingSettings, *, data: TextData, folder: Path, seed: int, **options: Any
+) -> TrainingRun[CurvePoint]:
+    """Trains to the end, from the start or from the folder's checkpoint.pt. `rskip.load` reads the folder afterwards.
 
-    :param options: further arguments of `rskip.tasks.training.train`: folder, seed, device and so on. `rskip.load`
-        reads the folder of the last iterate.
+    :param folder, seed, options: see `rskip.tasks.training.train`, which also takes device, tracker and observer.
     """
-    return training.train(partial(text_training, data=data), settings, apart=data.path, **options)
+    build = partial(text_training, data=data)
+    return training.train(build, settings, folder=folder, apart=data.path, seed=seed, **options)
 
 
 def text_training(start: Start, data: TextData) -> TrainingRun[CurvePoint]:

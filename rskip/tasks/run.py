@@ -108,7 +108,8 @@ class Run(Generic[SettingsT]):
         A task that trains in this process must call it too.
         """
         self.folder.keep_processes(max(self.gpus, 1))
-        precision = self.folder.keep_precision(precision_here(asked, gpus=self.gpus), stage=stage)
+        name = "precision" if stage == FIRST_STAGE else f"precision-{stage}"
+        precision = self.folder.keep(name, precision_here(asked, gpus=self.gpus))  # which its checkpoints need
         session = {**describe_environment(), "precision": precision}
         if stage != FIRST_STAGE:
             session["stage"] = stage
@@ -161,15 +162,11 @@ class RunFolder:
 
         :raises SettingError: the number differs from that at the start.
         """
-        if (before := self._keep("processes", str(count))) != str(count):
+        if (before := self.keep("processes", str(count))) != str(count):
             expected = f"{before}, as at the start of {self.path}"
             raise SettingError.of_value("gpus", count, expected, advice="use that number, or move the folder away")
 
-    def keep_precision(self, chosen: str, *, stage: str = FIRST_STAGE) -> str:
-        """The precision in which a training started, which its checkpoints need; `chosen` if it starts now."""
-        return self._keep("precision" if stage == FIRST_STAGE else f"precision-{stage}", chosen)
-
-    def _keep(self, name: str, text: str) -> str:
+    def keep(self, name: str, text: str) -> str:
         """The text in a file of the folder, which is written if it does not exist."""
         file = self.path / name
         if not file.exists():

@@ -66,13 +66,14 @@ read_curve = partial(read_points, kind=CurvePoint)
 
 
 def train(
-    settings: TrainingSettings, *, data: Path | None = None, download: bool = False, **options: Any
-) -> TrainingRun[CurvePoint]:
-    """Trains to the end, from the start or from the folder's checkpoint.pt; see `rskip.tasks.training.train`.
+    settings: TrainingSettings, *, folder: Path, seed: int, data: Path | None = None, download: bool = False,
+    **options: Any,
+) -> TrainingRun[CurvePoint]:  # fmt: skip
+    """Trains to the end, from the start or from the folder's checkpoint.pt.
 
     :param data: folder of the dataset; None: the default of `load_dataset`. Your own images are in `settings.data`.
     :param download: whether to download the dataset if it is missing or damaged.
-    :param options: further arguments of `rskip.tasks.training.train`: folder, seed, device and so on.
+    :param folder, seed, options: see `rskip.tasks.training.train`, which also takes device, tracker and observer.
     :raises ValueError: also if images can't be read.
     """
 
@@ -90,7 +91,7 @@ def train(
         return image_training(start, own.train, own.held_out, own=own)
 
     apart = None if settings.data is None else Path(settings.data)
-    return training.train(build, settings, apart=apart, **options)
+    return training.train(build, settings, folder=folder, apart=apart, seed=seed, **options)
 
 
 def image_training(

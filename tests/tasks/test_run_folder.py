@@ -32,12 +32,14 @@ def test_bound_to_the_config_that_it_was_started_with(tmp_path: Path) -> None:
     assert str(tmp_path) in str(error.value)
 
 
-def test_each_stage_has_its_own_precision(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    assert folder.keep_precision("float32") == "float32"
-    assert folder.keep_precision("bfloat16", stage="self_critical") == "bfloat16"
-    assert folder.keep_precision("float32", stage="self_critical") == "bfloat16"
-    assert folder.keep_precision("bfloat16") == "float32"
+def test_each_stage_has_its_own_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = Run(name="r", seed=1, settings=None)
+    run.folder.path.mkdir(parents=True)
+    assert run.begin_session(asked="float32") == "float32"
+    assert run.begin_session(asked="float16", stage="self_critical") == "float16"
+    assert run.begin_session(asked="float32", stage="self_critical") == "float16"
+    assert run.begin_session(asked="float16") == "float32"
 
 
 def test_a_record_has_one_precision_or_one_per_stage() -> None:
