@@ -37,7 +37,7 @@ WITHOUT_TORCH = (
     "settings", "extras", "formulas", "files", "machine", "text", "corpora", "records", "zoo", "cli", "translation",
     "checkpoint.arrays",
     "checkpoint.config_file", "checkpoint.translation", "checkpoint.hugging_face",
-    "generation.hypothesis", "generation.options", "generation.special_tokens", "transformer.config",
+    "generation.hypothesis", "generation.options", "transformer.config",
     "translation.description", "translation.files", "translation.generated", "translation.jobs",
     "translation.metrics", "translation.model_files", "translation.terminal",
     "translation.translator", "translation.workers", "captioning.preparation", "language_modeling.preparation",

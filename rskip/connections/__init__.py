@@ -11,7 +11,6 @@ require_torch("rskip.connections")
 
 from rskip.connections.admin import AdminConnection, admin_profiling, is_profiled
 from rskip.connections.attnres import AttnRes
-from rskip.connections.b2t import B2T
 from rskip.connections.building import (
     build_connection,
     build_stack_connection,
@@ -20,15 +19,14 @@ from rskip.connections.building import (
     read_supplies,
 )
 from rskip.connections.connection import HOST_NEEDS, Connection, HostNeed, StackConnection, State
-from rskip.connections.denseformer import MUDD, X0, DenseFormer
+from rskip.connections.denseformer import B2T, MUDD, X0, DenseFormer
 from rskip.connections.formula import FormulaConnection, FormulaStack
 from rskip.connections.frac import FracConnection
 from rskip.connections.hyper import HyperConnection, ManifoldHyperConnection
 from rskip.connections.mhc_lite import MHCLite
 from rskip.connections.mixing import Mixing, mixing_of
-from rskip.connections.ngpt import NGPT
 from rskip.connections.norms import build_norm
-from rskip.connections.prenorm import GPAS, DeepDelta, Orthogonal
+from rskip.connections.one_stream import GPAS, NGPT, DeepDelta, Orthogonal
 from rskip.connections.sas import SASConnection
 from rskip.formulas import *
 from rskip.settings.paper import Paper

@@ -1,4 +1,4 @@
-"""DenseFormer, MUDD and x0 scalars: pre-norm layers that also read earlier layers' outputs or the stack's input."""
+"""DenseFormer, MUDD, x0 scalars and B2T: layers that also read earlier layers' outputs, or an input again."""
 
 from __future__ import annotations
 
@@ -175,3 +175,27 @@ class X0(Connection):
             reads = torch.cat(weights)
         carries = torch.stack([reads, reads.new_tensor([0.0, 1.0])])
         return Mixing(reads=reads, carries=carries, adds=reads.new_tensor([1.0, 0.0]))
+
+
+@register_connection("b2t", source="Takase et al. 2023, section 4")
+class B2T(Connection):
+    """y = norm(x + f), in a layer's last block y = norm(x + f + the layer's input).
+
+    The state is (x, the layer's input) within a layer and x between layers. The paper's code can also multiply all
+    initial weights by L^(-1/2) for L layers; this module does not. Members: `norm`.
+    """
+
+    def __init__(self, features: int, *, norm: TextNorm = "ln", place: Place, feature_dim: int = -1) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.ends_layer = place.ends_layer
+        self.norm = build_norm(norm, features, feature_dim)
+
+    def before(self, state: State) -> tuple[Tensor, State]:
+        x, bottom = (state, state) if isinstance(state, Tensor) else tensors(state, self, 2)
+        return x, (x, bottom)
+
+    def after(self, kept: State, f: Tensor) -> State:
+        x, bottom = kept
+        if self.ends_layer:
+            return self.norm(x + f + bottom).to(x.dtype)
+        return self.norm(x + f).to(x.dtype), bottom

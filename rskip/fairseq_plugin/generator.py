@@ -24,8 +24,7 @@ from rskip.cpu import CpuTransformer, for_inference
 from rskip.fairseq_plugin.flags import unsupported_flags
 from rskip.fairseq_plugin.model import ConnectionTransformer
 from rskip.fairseq_plugin.usage_errors import usage_errors
-from rskip.generation import EnsembleDecoder, Hypothesis, SearchOptions, find_search
-from rskip.generation.special_tokens import SpecialTokens
+from rskip.generation import EnsembleDecoder, Hypothesis, SearchOptions, SpecialTokens, find_search
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.model import EncoderDecoder
 from rskip.transformer.undrawn import undrawn

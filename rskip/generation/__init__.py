@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from rskip.generation.decoder import DecoderState, StepDecoder
     from rskip.generation.ensemble import EnsembleDecoder
     from rskip.generation.hypothesis import Hypothesis
-    from rskip.generation.options import SearchOptions
+    from rskip.generation.options import SearchOptions, SpecialTokens
     from rskip.generation.search import beam_search
-    from rskip.generation.special_tokens import SpecialTokens
 
 __all__ = [
     "DecoderState", "EnsembleDecoder", "Hypothesis", "SearchOptions", "SpecialTokens", "StepDecoder", "beam_search",
@@ -23,6 +22,6 @@ __all__ = [
 _MEMBERS = {
     "compiled_steps": ("find_search",), "decoder": ("DecoderState", "StepDecoder"),
     "ensemble": ("EnsembleDecoder",), "hypothesis": ("Hypothesis",),
-    "options": ("SearchOptions",), "search": ("beam_search",), "special_tokens": ("SpecialTokens",),
+    "options": ("SearchOptions", "SpecialTokens"), "search": ("beam_search",),
 }  # fmt: skip
 __getattr__ = imported_on_use(__name__, {name: module for module, names in _MEMBERS.items() for name in names})

@@ -16,8 +16,7 @@ from rskip.cpu.library import Library
 from rskip.cpu.structures import FoundHypothesis, SearchSettings, SearchView, constants
 from rskip.cpu.threads import threads
 from rskip.generation.hypothesis import Hypothesis
-from rskip.generation.options import SearchOptions
-from rskip.generation.special_tokens import SpecialTokens
+from rskip.generation.options import SearchOptions, SpecialTokens
 
 NOT_A_NUMBER = (
     "the model's output is not a number: its training diverged, or its values are out of the range of this precision; "

@@ -16,9 +16,8 @@ from rskip.cpu.threads import threads
 from rskip.generation.compiled import CompiledSearch, EachStep
 from rskip.generation.decoder import StepDecoder
 from rskip.generation.hypothesis import Hypothesis
-from rskip.generation.options import SearchOptions
+from rskip.generation.options import SearchOptions, SpecialTokens
 from rskip.generation.search import beam_search
-from rskip.generation.special_tokens import SpecialTokens
 
 _DEFAULTS, _USUAL_TOKENS = SearchOptions(), SpecialTokens()
 

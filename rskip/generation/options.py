@@ -1,11 +1,11 @@
-"""Defines the settings of a beam search."""
+"""Defines the settings of a beam search, and the tokens that it handles specially."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from msgspec import Meta
 
@@ -115,3 +115,27 @@ class SearchOptions(Checked):
         """
         length = int(self.max_length_a * source_length + self.max_length_b)
         return max(length if max_positions is None else min(length, max_positions - 1), 1)
+
+
+class _Dictionary(Protocol):
+    pad_index: int
+    eos_index: int
+    unk_index: int
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Indices of the special tokens. The defaults are those of rskip's and fairseq's dictionaries.
+
+    :param start: the token before the first; None: the end, as in fairseq.
+    """
+
+    padding: int = 1
+    end: int = 2
+    unknown: int = 3
+    start: int | None = None
+
+    @classmethod
+    def of(cls, dictionary: _Dictionary, *, start: int | None = None) -> SpecialTokens:
+        """The special tokens of a dictionary, rskip's or fairseq's."""
+        return cls(dictionary.pad_index, dictionary.eos_index, dictionary.unk_index, start)

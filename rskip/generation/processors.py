@@ -13,8 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rskip.generation.options import SearchOptions
-from rskip.generation.special_tokens import SpecialTokens
+from rskip.generation.options import SearchOptions, SpecialTokens
 
 
 class Step(NamedTuple):

@@ -22,8 +22,7 @@ from rskip.cpu.weights import read_stacks
 from rskip.extras import advice
 from rskip.generation.compiled import CompiledSearch, EachStep
 from rskip.generation.hypothesis import Hypothesis
-from rskip.generation.options import SearchOptions
-from rskip.generation.special_tokens import SpecialTokens
+from rskip.generation.options import SearchOptions, SpecialTokens
 from rskip.kernel_forms import NoKernelForm
 from rskip.settings.errors import SettingError
 from rskip.transformer.config import TransformerProperties

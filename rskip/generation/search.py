@@ -13,10 +13,9 @@ from torch import Tensor
 from rskip.generation.compiled import NOT_A_NUMBER
 from rskip.generation.decoder import StepDecoder
 from rskip.generation.hypothesis import Hypothesis
-from rskip.generation.options import SearchOptions
+from rskip.generation.options import SearchOptions, SpecialTokens
 from rskip.generation.processors import Step, build_processors
 from rskip.generation.sampling import sample
-from rskip.generation.special_tokens import SpecialTokens
 
 _DEFAULTS, _USUAL_TOKENS = SearchOptions(), SpecialTokens()
 _FINISHED_SHARE = 8  # finished sentences leave the batch if they are at least one in this number
