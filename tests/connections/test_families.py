@@ -28,7 +28,7 @@ from rskip.connections.sinkhorn import sinkhorn
 from rskip.settings.errors import SettingError
 from tests.connections.every_connection import OWN_FAMILIES, families_of
 from tests.connections.stack import BRANCHES, FEATURES, Stack, places_of
-from tests.connections.test_formulas import BLOCK_FORMULAS
+from tests.connections.test_formulas import BLOCK_FORMULAS, kind_of, norm_of
 
 
 @dataclass
@@ -49,11 +49,7 @@ class Written:
         return torch.tanh(x @ self.model.branches[block])
 
     def norm(self, name: str, z: Tensor) -> Tensor:
-        if "+rms" in self.spec:
-            return z / torch.sqrt((z * z).mean(-1, keepdim=True) + 1e-5) * self.p(f"{name}.weight")
-        centred = z - z.mean(-1, keepdim=True)
-        scaled = centred / torch.sqrt((centred * centred).mean(-1, keepdim=True) + 1e-5)
-        return scaled * self.p(f"{name}.weight") + self.p(f"{name}.bias")
+        return norm_of(kind_of(self.spec), dict(self.model.named_parameters()))(name, z)
 
     def of(self, block: int, z: Tensor, name: str = "norm") -> Tensor:
         """The normalisation `name` of a block."""
