@@ -39,7 +39,8 @@ class TableDecoder:
     def start(self, memory: Sequence[int], *, attention: bool = False) -> Any:
         """The state: the numbers of the sentences of each row, and the prefixes of each beam, without the start."""
         prefixes: list[list[Prefix]] = [[()] for _ in memory]
-        return SimpleNamespace(sentences=list(memory), prefixes=prefixes, wants_attention=attention, started=False)
+        known = {"sentences": list(memory), "prefixes": prefixes, "wants_attention": attention}
+        return SimpleNamespace(**known, started=False, attention=None)
 
     def step(self, tokens: Tensor, state: Any) -> Tensor:
         assert tokens.shape == (len(state.sentences), len(state.prefixes[0]))
