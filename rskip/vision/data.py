@@ -24,6 +24,7 @@ from rskip.files.cache import cache_folder, expanded_path, file_or_packed, unpac
 from rskip.files.checksum import file_difference
 from rskip.files.download import download as download_file
 from rskip.files.lock import one_at_a_time
+from rskip.machine.ranks import Ranks
 from rskip.vision.datasets import DATASETS
 
 with extra("vision"):
@@ -188,8 +189,7 @@ class TrainingBatches:
     :param device: the device on which the batches are made.
     :param augment: whether to crop and flip. The order changes in each epoch in any case.
     :param flip: whether augmentation flips images.
-    :param rank: number of this process, 0 to world_size - 1. It gets every `world_size`-th image of a batch.
-    :param world_size: number of processes that share each batch.
+    :param ranks: the processes that share each batch. This one gets every `ranks.count`-th image.
     :param channels_last: use the channels-last memory format.
     """
 
@@ -200,8 +200,7 @@ class TrainingBatches:
     device: torch.device | str
     augment: bool = True
     flip: bool = True
-    rank: int = 0
-    world_size: int = 1
+    ranks: Ranks = Ranks()
     channels_last: bool = False
 
     def __post_init__(self) -> None:
@@ -226,7 +225,7 @@ class TrainingBatches:
             self._epoch, self._drawn = epoch, self._draw(epoch)
         begin = place * self.batch_size
         end = min(begin + self.batch_size, len(self.images))
-        rows, crops, flips = (each[begin + self.rank : end : self.world_size] for each in self._drawn)
+        rows, crops, flips = (each[begin + self.ranks.rank : end : self.ranks.count] for each in self._drawn)
         # images in memory are computed only on the device; several times as fast as images[rows] on a CPU
         images, size = self.images.images.index_select(0, rows).to(self.device), self.images.size
         if not self.augment:

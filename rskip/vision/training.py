@@ -108,8 +108,8 @@ def image_training(
         problem = f"an epoch's last batch has {last} images for {ranks.count} processes"
         raise ValueError(f"{problem}: choose another batch_size")
     batches = TrainingBatches(
-        images, batch_size=settings.batch_size, seed=start.seed, device=device, flip=settings.flip, rank=ranks.rank,
-        world_size=ranks.count, channels_last=settings.channels_last,
+        images, batch_size=settings.batch_size, seed=start.seed, device=device, flip=settings.flip, ranks=ranks,
+        channels_last=settings.channels_last,
     )  # fmt: skip
     per_epoch = batches.batches_per_epoch
     schedule = settings.in_iterations(per_epoch)
@@ -206,7 +206,7 @@ def image_training(
         evaluated_on=evaluated_on,
     )
     if settings.compile and ranks.count == 1:
-        notes += compile_model(run, per_epoch)
+        notes += compile_model(run)
     first = (*settings.milestones, 0)[0]
     if settings.schedule == "step" and iterations <= first:
         notes.append(
@@ -216,13 +216,13 @@ def image_training(
     return run
 
 
-def compile_model(run: TrainingRun[CurvePoint], batches_per_epoch: int) -> list[str]:
+def compile_model(run: TrainingRun[CurvePoint]) -> list[str]:
     """Compiles the model for each batch size, without changing the training. On an error it stays uncompiled.
 
     :returns: a note with the error, if any.
     """
     statistics = {name: buffer.clone() for name, buffer in run.model.named_buffers()}
-    notes, last = [], batches_per_epoch - 1
+    notes, last = [], run.point_every - 1  # of an epoch
     try:
         for iteration in (0, last) if run.iterations > last else (0,):
             images, labels, _ = run.batch(iteration)

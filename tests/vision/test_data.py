@@ -20,6 +20,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rskip.machine.ranks import Ranks
 from rskip.vision.data import (
     ImageSet,
     TrainingBatches,
@@ -243,7 +244,7 @@ def test_batches_are_what_the_documentation_says(images, seed, iteration):
 @pytest.mark.parametrize("world_size", [2, 7])
 def test_ranks_parts_interleave_to_the_whole_batch(images, world_size):
     whole = batches_of(images)
-    ranks = [batches_of(images, rank=rank, world_size=world_size) for rank in range(world_size)]
+    ranks = [batches_of(images, ranks=Ranks(rank, world_size)) for rank in range(world_size)]
     for iteration in (0, 4, 6, 9):
         pixels, labels, count = whole.batch(iteration)
         joined, joined_labels = torch.full_like(pixels, torch.nan), torch.full_like(labels, -1)

@@ -10,8 +10,6 @@ import torch
 from rskip.vision.evaluation import Evaluation, per_class_metrics
 from rskip.vision.evaluation_report import draw_confusion, text_form
 
-NEEDS_MATPLOTLIB = "needs the extra plots"
-
 
 def evaluation_of(names: tuple[str, ...], confusion: list[list[int]]) -> Evaluation:
     matrix = torch.tensor(confusion)
@@ -69,16 +67,12 @@ def test_text_of_many_classes_has_the_most_frequent_confusions(many):
     assert len(lines) == begin + 21
 
 
-def comments_of(svg: str) -> list[str]:
-    """Texts of an SVG picture, which matplotlib keeps in comments beside the outlines of the letters."""
-    return [comment.strip() for comment in re.findall(r"<!--(.*?)-->", svg, flags=re.DOTALL)]
-
-
 def test_picture_has_every_class_and_number(few, tmp_path):
-    pytest.importorskip("matplotlib", reason=NEEDS_MATPLOTLIB)
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
     draw_confusion(few, tmp_path / "few.svg", title="PreAct-ResNet-20")
     svg = (tmp_path / "few.svg").read_text(encoding="utf-8")
-    texts = comments_of(svg)
+    # matplotlib keeps texts in comments beside the outlines of the letters
+    texts = [comment.strip() for comment in re.findall(r"<!--(.*?)-->", svg, flags=re.DOTALL)]
     assert [texts.count(name) for name in ("cat", "airplane", "dog")] == [2, 2, 2]
     assert [texts.count(number) for number in ("900", "10", "90", "1,000")] == [1, 1, 1, 1]
     assert "PreAct-ResNet-20" in texts and "error 5.00 % of 2,000 images" in texts
