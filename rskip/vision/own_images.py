@@ -34,7 +34,8 @@ from rskip.files.decoding import FORMATS, OTHER_FORMAT, ImageError
 from rskip.files.images import SUFFIXES, image_size, read_image
 from rskip.files.names import line_name
 from rskip.machine.environment import available_cores
-from rskip.settings.errors import shown as shown_value
+from rskip.machine.ranks import Ranks
+from rskip.settings.errors import shown
 from rskip.settings.kinds import Whole
 from rskip.vision.data import ImageSet
 from rskip.vision.datasets import DATASETS
@@ -142,9 +143,9 @@ class Part:
         source = image if isinstance(image, Path) else Image.fromarray(np.ascontiguousarray(image))
         return read_image(source, least_side=1)
 
-    def looked_at(self, name: str, *, shown: bool) -> Part:
+    def looked_at(self, name: str) -> Part:
         """The same images with their checksums and sizes."""
-        found = [*_in_threads(self._look, len(self), f"checking {name}", shown=shown)]
+        found = [*_in_threads(self._look, len(self), f"checking {name}")]
         return replace(self, sums=[checksum for checksum, _ in found], sizes=[size for _, size in found])
 
     def _look(self, row: int) -> tuple[str, tuple[int, int] | None]:
@@ -212,7 +213,7 @@ class OwnImages:
     notes: Sequence[str]
 
 
-def load_own_images(settings: TrainingSettings, *, scored: bool = False, shown: bool = True) -> OwnImages:
+def load_own_images(settings: TrainingSettings, *, scored: bool = False) -> OwnImages:
     """The training images, and those that the curve is evaluated on.
 
     These are the validation images, else the test images, else images that are split off.
@@ -220,11 +221,10 @@ def load_own_images(settings: TrainingSettings, *, scored: bool = False, shown: 
     :param settings: the images' path is `data`. Without a `size` it is the largest of SIZES that half of the training
         images have on their shorter side, at most LARGEST_PREACT_SIZE for a PreAct-ResNet.
     :param scored: the held-out images are those that a finished model is scored on: test, else validation.
-    :param shown: whether progress is shown on a terminal.
     :raises ValueError: images that can't be read, or a class with too few different images to split some off.
     """
     files = find_labelled_files(Path(str(settings.data)))
-    parts = {name: part.looked_at(name, shown=shown) for name, part in files.parts.items()}
+    parts = {name: part.looked_at(name) for name, part in files.parts.items()}
     notes = list(files.notes)
     if files.unsplit is not None:
         whole = parts[files.unsplit]
@@ -242,7 +242,7 @@ def load_own_images(settings: TrainingSettings, *, scored: bool = False, shown: 
         size = _choose_size([each for each in parts["train"].sizes if each], preact=preact)
     side = _stored_size(size)
     notes += _resizing([each for part in ("train", split) for each in parts[part].sizes if each], size, side)
-    pixels = _decoded({part: parts[part] for part in ("train", split)}, side, shown=shown)
+    pixels = _decoded({part: parts[part] for part in ("train", split)}, side)
     mean, std, brightest = _statistics(pixels["train"])
     if brightest <= _DARK:
         told = f"the brightest value of the training images is {brightest} of 255"
@@ -272,7 +272,7 @@ def load_split(files: LabelledFiles, split: str | None, description: ImageDescri
     """
     parts = dict(files.parts)
     if files.unsplit is not None:
-        whole = parts[files.unsplit].looked_at(files.unsplit, shown=True)
+        whole = parts[files.unsplit].looked_at(files.unsplit)
         try:
             own = _split_off(files, whole)
         except ValueError:  # too few images to split
@@ -283,7 +283,7 @@ def load_split(files: LabelledFiles, split: str | None, description: ImageDescri
         split = next(part for part in ("test", "valid", ALL, "train") if part in parts)
     if split not in parts:
         raise ValueError(f"{files.path} has no {split} images: expected --split {' or '.join(parts)}")
-    pixels = _decoded({split: parts[split]}, description.stored_size, shown=True)[split]
+    pixels = _decoded({split: parts[split]}, description.stored_size)[split]
     return split, _image_set(pixels, parts[split].labels, files.classes, description)
 
 
@@ -296,11 +296,11 @@ def _at(values: Sequence[Result], rows: Sequence[int]) -> list[Result]:
     return [values[row] for row in rows]
 
 
-def _in_threads(function: Callable[[int], Result], count: int, name: str, *, shown: bool) -> Iterator[Result]:
+def _in_threads(function: Callable[[int], Result], count: int, name: str) -> Iterator[Result]:
     """The function's results for 0 to count - 1. Pillow releases Python's lock while it decodes and resizes."""
     with (
         ThreadPoolExecutor(min(16, available_cores()), thread_name_prefix="image reader") as readers,
-        Progress(name, total=count, unit="image", shown=shown) as progress,
+        Progress(name, total=count, unit="image", shown=Ranks.from_environment().first) as progress,
     ):
         for begin in range(0, count, _AHEAD):
             for result in readers.map(function, range(begin, min(begin + _AHEAD, count))):
@@ -308,7 +308,7 @@ def _in_threads(function: Callable[[int], Result], count: int, name: str, *, sho
                 yield result
 
 
-def _decoded(parts: Mapping[str, Part], side: int, *, shown: bool) -> dict[str, np.ndarray]:
+def _decoded(parts: Mapping[str, Part], side: int) -> dict[str, np.ndarray]:
     """The pixels of every image, in uint8. Shape: (N, 3, side, side).
 
     :raises ImageError: some of the images can't be read.
@@ -324,7 +324,7 @@ def _decoded(parts: Mapping[str, Part], side: int, *, shown: bool) -> dict[str, 
                 return str(error)
             return None
 
-        wrong += filter(None, _in_threads(decode, len(part), f"reading {name}", shown=shown))
+        wrong += filter(None, _in_threads(decode, len(part), f"reading {name}"))
     if len(wrong) > 1:
         reasons = _listed([each.removesuffix(OTHER_FORMAT) for each in wrong], separator="; ")
         other = any(each.endswith(OTHER_FORMAT) for each in wrong)
@@ -430,8 +430,8 @@ def _resizing(found: Sequence[tuple[int, int]], size: int, side: int) -> list[st
     sizes = sorted({*found}, key=math.prod)
     if not sizes or sizes == [(side, side)]:
         return []
-    shown = [f"{width} x {height}" for width, height in (sizes[0], sizes[-1])]
-    which = shown[0] if len(sizes) == 1 else f"{len(sizes):,} sizes from {shown[0]} to {shown[1]}"
+    ends = [f"{width} x {height}" for width, height in (sizes[0], sizes[-1])]
+    which = ends[0] if len(sizes) == 1 else f"{len(sizes):,} sizes from {ends[0]} to {ends[1]}"
     cut = "" if side == size else f", then cropped to {size} x {size}, at random or at the centre"
     return [f"images of {which} pixels: their central squares are resized to {side} x {side}{cut}"]
 
@@ -492,22 +492,22 @@ def _listed(names: Sequence[str], *, separator: str = ", ") -> str:
 
 
 def _class_folders(path: Path, classes: Sequence[str] | None) -> LabelledFiles:
-    inside, shown = _folders(path), line_name(path)
+    inside, place = _folders(path), line_name(path)
     parts: dict[str, Path] = {}
     for folder, part in _split_folders(inside).items():
         if part in parts:
-            raise ValueError(f"{shown} has {parts[part].name} and {folder.name}: remove one of them")
+            raise ValueError(f"{place} has {parts[part].name} and {folder.name}: remove one of them")
         parts[part] = folder
     if parts and "train" not in parts and classes is None:
         has = " and ".join(folder.name for folder in parts.values())
-        raise ValueError(f"{shown} has {has} and no train: expected class folders in {shown}/train")
+        raise ValueError(f"{place} has {has} and no train: expected class folders in {place}/train")
     notes = []
     if not parts:
         if classes is None:
             _refuse_nested(path, inside)
         parts = {ALL: path}
     elif others := [line_name(folder.name) for folder in inside if folder not in parts.values()]:
-        notes.append(f"{_listed(others)} in {shown}: skipped, because there is {' and '.join(parts)}")
+        notes.append(f"{_listed(others)} in {place}: skipped, because there is {' and '.join(parts)}")
     source = parts.get("train", path)
     names = _class_names(source) if classes is None else tuple(classes)
     found: dict[str, Part] = {}
@@ -619,7 +619,7 @@ def _read_npz(path: Path, classes: Sequence[str] | None) -> LabelledFiles:
         raise ValueError(f"{name}: no arrays can be read ({reason}): expected {EXPECTED}") from None
     found = {part: pair for part in PAIRS for pair in PAIRS[part] if pair[0] in arrays or pair[1] in arrays}
     if "train" not in found and ALL not in found and classes is None:
-        given = _listed([shown_value(key) for key in keys]) or "nothing"
+        given = _listed([shown(key) for key in keys]) or "nothing"
         raise ValueError(f"{name} holds {given}: expected {EXPECTED}")
     if ALL in found and len(found) > 1:
         raise ValueError(

@@ -87,7 +87,7 @@ def train(
                 load_dataset(settings.dataset, data, train=part, download=download) for part in (True, False)
             )
             return image_training(start, images, test_images)
-        own = load_own_images(settings, shown=start.ranks.first)
+        own = load_own_images(settings)
         return image_training(start, own.train, own.held_out, own=own)
 
     apart = None if settings.data is None else Path(settings.data)

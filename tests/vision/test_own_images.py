@@ -43,7 +43,7 @@ def photos(tmp_path: Path) -> Path:
 
 
 def load(path: Path, **settings: Any) -> Any:
-    return load_own_images(TrainingSettings(data=str(path), epochs=1, **settings), shown=False)
+    return load_own_images(TrainingSettings(data=str(path), epochs=1, **settings))
 
 
 def test_classes_are_the_folders_sorted_and_validation_is_a_tenth_of_each(photos: Path) -> None:
