@@ -37,7 +37,7 @@ def build_connection(
     :param features: number of features C of x and f.
     :param feature_dim: dimension of the features: -1 for sequences such as text (B, T, C), 1 for feature maps of
         images (N, C, H, W).
-    :param place: the block position, for families whose `needs_place` is true.
+    :param place: the block position, for families whose `needs_place` is true and for mhc:start=home.
     :param host_supplies: those of the connection's `host_needs` that the model supplies, out of HOST_NEEDS. A
         UserWarning names the others. Pass HOST_NEEDS if nothing is trained, as in an analysis.
     :param eps: value that every normalisation inside adds to the variance; None: 1e-5, or the choice of your own class.
@@ -49,11 +49,11 @@ def build_connection(
     check_connection(spec, feature_dim)
     family = find_family(spec.family)
     settings: dict[str, Any] = spec.settings
-    if family.needs_place:
-        if place is None:
-            expected = f"a block position, which {family.name} depends on"
-            example = 'Place("encoder", "ffn", sublayer=2, sublayers=12, layer=1, layers=6, other_layers=6)'
-            raise wrong(str(spec), expected, advice=f"pass place={example}")
+    if family.needs_place and place is None:
+        expected = f"a block position, which {family.name} depends on"
+        example = 'Place("encoder", "ffn", sublayer=2, sublayers=12, layer=1, layers=6, other_layers=6)'
+        raise wrong(str(spec), expected, advice=f"pass place={example}")
+    if family.takes_place:
         settings["place"] = place
     connection: Connection
     if family.is_formula:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from rskip.connections.hyper import CopiedStreams, ManifoldStreams
+from rskip.connections.hyper import CopiedStreams, Exit, ManifoldStreams
 from rskip.connections.linear import fill
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.place import Place
@@ -31,6 +31,7 @@ class MHCLite(ManifoldStreams):
     for the identity and -8 for other permutations.
 
     :param streams: n, at most 6.
+    :param exit: what the stack gives: Σ_k h_k, its mean, or with head Σ_k g_k·h_k with gates g like α.
 
     Members: those of `ManifoldStreams`, and `matrices` (n!, n²; not saved).
     """
@@ -46,6 +47,7 @@ class MHCLite(ManifoldStreams):
         *,
         norm: TextNorm = "ln",
         streams: Annotated[int, Bounds(1, 6)] = 4,
+        exit: Exit = "sum",
         place: Place,
         feature_dim: int = -1,
     ) -> None:

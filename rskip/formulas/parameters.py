@@ -137,7 +137,7 @@ def read_parameters(cls: type) -> dict[str, Any]:
         elif name == "norm":
             found |= {"norms": _norms(cls, kind), "default_norm": None if default is parameter.empty else default}
         elif name == "place":
-            found["needs_place"] = default is parameter.empty
+            found |= {"takes_place": True, "needs_place": default is parameter.empty}
         elif default is not parameter.empty and name != "feature_dim" and _OPTION_NAME.fullmatch(name):
             bounds = next((mark for mark in marks if isinstance(mark, Bounds)), Bounds())
             meaning = " ".join(meanings.get(name, "").split()).removesuffix(".")

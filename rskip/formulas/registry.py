@@ -39,7 +39,7 @@ class Family:
     :param factor: the λ; None: it takes none.
     :param norms: what may follow the `+`; None: nothing. `default_norm` is meant if nothing follows.
     :param options: the options by name.
-    :param needs_place: whether the class takes `place`, a Place.
+    :param takes_place: whether the class takes `place`, a Place; needs_place: whether it takes it without a default.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Family:
     norms: tuple[str | None, ...] = (None,)
     default_norm: str | None = None
     options: Mapping[str, Option]
+    takes_place: bool = False
     needs_place: bool = False
 
     @cached_property

@@ -131,7 +131,7 @@ def siamese(w: Written, x: Tensor) -> Tensor:
     return w.norm("stack.norm", w.norm("stack.post_norm", x) + w.norm("stack.pre_norm", y))
 
 
-def hyper(w: Written, x: Tensor, *, n: int, dynamic: bool) -> Tensor:
+def hyper(w: Written, x: Tensor, *, n: int, dynamic: bool, head: bool = False) -> Tensor:
     """Algorithm 2 of the paper: [α, R] (n, 1 + n), H (n, C) a position."""
     streams = torch.stack([x] * n, -2)  # (..., n, C)
     for k in w.blocks():
@@ -145,6 +145,8 @@ def hyper(w: Written, x: Tensor, *, n: int, dynamic: bool) -> Tensor:
         mixed = mixing.transpose(-1, -2) @ streams  # (..., 1 + n, C)
         f = w.f(k, w.of(k, mixed[..., 0, :]))
         streams = mixed[..., 1:, :] + beta[..., None] * f[..., None, :]
+    if head:
+        return w.norm("closing", headed(w, list(streams.unbind(-2))))
     return w.norm("closing", streams.sum(-2))
 
 
@@ -182,6 +184,58 @@ def streams_with(w: Written, x: Tensor, n: int, residual: Callable[[Tensor], Ten
         f = w.f(k, w.of(k, sum(pre[..., j, None] * h[j] for j in range(n))))
         h = [sum(matrix[..., j, i, None] * h[j] for j in range(n)) + post[..., i, None] * f for i in range(n)]
     return w.norm("closing", sum(h))
+
+
+def mhc_of_2026(
+    w: Written,
+    x: Tensor,
+    *,
+    n: int,
+    identity: bool = False,
+    single_pass: bool = False,
+    magnitude: float = 2.0,
+    eps: tuple[float, float] = (0.0, 1e-6),
+    exit: str = "sum",
+) -> Tensor:
+    """DeepSeek-V4's, V4.1's and Hy4's forms, position by position of a list of streams."""
+
+    def gates(at: str, h: list[Tensor]) -> Tensor:
+        mean_square = sum((each * each).sum(-1) for each in h) / (n * x.size(-1))
+        z = torch.cat(h, -1) / torch.sqrt(mean_square + 1e-5)[..., None]
+        return torch.einsum("...c,mc->...m", z, w.p(at + "mixing"))
+
+    def sigmoid(z: Tensor) -> Tensor:
+        return 1 / (1 + torch.exp(-z))
+
+    h = [x] * n
+    alpha = torch.tensor([1.0] + [0.0] * (n - 1), dtype=x.dtype).expand(*x.shape[:-1], n)
+    for k in w.blocks():
+        at = f"connections.{k}."
+        values, scale, bias = gates(at, h), w.p(at + "scale"), w.p(at + "bias")
+        own = sigmoid(scale[0] * values[..., :n] + bias[:n]) + eps[0]
+        alpha = alpha if single_pass else own
+        beta = magnitude * sigmoid(scale[1] * values[..., n : 2 * n] + bias[n : 2 * n]) + (eps[0] if identity else 0)
+        f = w.f(k, w.of(k, sum(alpha[..., j, None] * h[j] for j in range(n))))
+        if not identity:
+            matrix = torch.exp(scale[2] * values[..., 2 * n :] + bias[2 * n :]).unflatten(-1, (n, n))
+            matrix = matrix / matrix.sum(-1, keepdim=True) + eps[1]
+            for step in range(39):
+                matrix = matrix / (matrix.sum(-1 if step % 2 else -2, keepdim=True) + eps[1])
+            h = [sum(matrix[..., j, i, None] * h[j] for j in range(n)) for i in range(n)]
+        h, alpha = [h[i] + beta[..., i, None] * f for i in range(n)], own
+    if single_pass:
+        return w.norm("closing", sum(alpha[..., i, None] * h[i] for i in range(n)))
+    if exit == "head":
+        return w.norm("closing", headed(w, h, eps[0]))
+    return w.norm("closing", sum(h) / (n if exit == "mean" else 1))
+
+
+def headed(w: Written, h: list[Tensor], eps: float = 0.0) -> Tensor:
+    """DeepSeek-V4's exit of the streams."""
+    flat = torch.cat(h, -1)
+    z = flat / torch.sqrt((flat * flat).mean(-1, keepdim=True) + 1e-5) @ w.p("stack.mixing").T
+    gates = eps + 1 / (1 + torch.exp(-w.p("stack.scale") * z - w.p("stack.bias")))
+    return sum(gates[..., i, None] * each for i, each in enumerate(h))
 
 
 def mixture_of_permutations(logits: Tensor, n: int) -> Tensor:
@@ -374,6 +428,17 @@ STACK_FORMULAS: dict[str, Formula] = {
     "attnres+rms": lambda w, x: attnres(w, x, sizes={6: [1] * 6, 9: [1] * 7 + [2]}),
     "mhc:streams=3": lambda w, x: mhc(w, x, n=3),
     "mhc:residual=identity,streams=3": lambda w, x: streams_with(w, x, 3, functools.partial(identity_of, n=3)),
+    "mhc:gate_eps=1e-3,sinkhorn_eps=1e-2,start=deepseek,streams=3,exit=head": lambda w, x: mhc_of_2026(
+        w, x, n=3, eps=(1e-3, 1e-2), exit="head"
+    ),
+    "mhc+rms:exit=head,gate_eps=1e-6,magnitude=1.5,residual=identity,start=hy4": lambda w, x: mhc_of_2026(
+        w, x, n=4, identity=True, magnitude=1.5, eps=(1e-6, 0), exit="head"
+    ),
+    "mhc:exit=mean,start=home,streams=2": lambda w, x: mhc_of_2026(w, x, n=2, exit="mean"),
+    "mhc:gate_eps=1e-3,reads=previous,streams=3": lambda w, x: mhc_of_2026(
+        w, x, n=3, single_pass=True, eps=(1e-3, 1e-6)
+    ),
+    "hyper:exit=head,streams=3": lambda w, x: hyper(w, x, n=3, dynamic=True, head=True),
     "mhc_lite:streams=3": lambda w, x: streams_with(w, x, 3, functools.partial(mixture_of_permutations, n=3)),
     "frac": each_block(functools.partial(frac, m=4, dynamic=True), closes=True),
     "frac+rms:form=static,parts=2": each_block(functools.partial(frac, m=2, dynamic=False), closes=True),
@@ -467,6 +532,28 @@ def test_mhc_starts_near_a_pre_norm_block():
         nn.init.zeros_(connection.mixing)
     x = drawn_input()
     torch.testing.assert_close(model(x), Stack("prenorm+ln")(x), rtol=0, atol=1e-4)
+
+
+def test_how_mhc_can_start():
+    """Of DeepSeek-V4 and Hy4 as in transformers' `_init_weights`, and with home streams."""
+    place = places_of("encoder", 4, 0)[5]  # the sixth block: of 4 streams the second is its home
+
+    def built(options: str) -> Any:
+        return build_connection(f"mhc:{options}", 64, place=place)
+
+    torch.manual_seed(0)
+    deepseek, hy4, home = built("start=deepseek"), built("start=hy4,residual=identity"), built("start=home")
+    assert deepseek.scale.tolist() == [1, 1, 1] and not deepseek.bias.any()
+    assert hy4.scale.tolist() == pytest.approx([0.01] * 2)
+    assert hy4.bias.tolist() == pytest.approx([-math.log(3)] * 4 + [0] * 4)
+    for each in (deepseek, hy4):
+        assert each.mixing.std().item() == pytest.approx(0.02, rel=0.05)
+    of_residual = [[3.0 if j == k else -3.0 for k in range(4)] for j in range(4)]
+    assert home.bias.tolist() == [-3, 0, -3, -3, 0, 0, 0, 0, *itertools.chain(*of_residual)]
+    head: Any = build_stack_connection("mhc:exit=head,start=hy4", 64)
+    assert head.bias.tolist() == pytest.approx([-math.log(3)] * 4) and head.scale.item() == pytest.approx(0.01)
+    with pytest.raises(SettingError, match="place.*start=home"):
+        build_connection("mhc:start=home", 64)
 
 
 def test_mhc_lite_starts_with_the_blocks_own_stream_and_nearly_the_identity():
@@ -671,6 +758,7 @@ REFUSED = [  # spec, feature_dim, a part of what is expected
     ("laurel:bound=softmax", -1, "bound only with form=rw"),
     ("askip+ln:form=depth,rate=1", -1, "rate only with form=learned"),
     ("mhc:iterations=5,residual=identity", -1, "iterations only with residual=sinkhorn"),
+    ("mhc:exit=head,reads=previous", -1, "exit only with reads=own"),
     ("hyper:form=fast", -1, "dynamic or static"),
     ("rezero+ln", -1, "without a normalisation"),
 ]  # fmt: skip
@@ -746,6 +834,8 @@ COUNTS: dict[str, Any] = {  # of a block, and of a stack if it has any
     "hyper:form=static": lambda h: 2 * h + 24,
     "mhc": lambda h: 98 * h + 27,
     "mhc:residual=identity": lambda h: 34 * h + 10,
+    "mhc:exit=head": (lambda h: 98 * h + 27, lambda h: 16 * h + 5),
+    "mhc:reads=previous": lambda h: 98 * h + 27,
     "mhc_lite": lambda h: 130 * h + 35,
     "x0": lambda h: 2 * h + 2,  # of a layer's first block
     "gpas": lambda h: 2 * h + 1,

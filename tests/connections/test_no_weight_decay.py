@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from rskip.connections import StackConnection
 from rskip.formulas import registry
 from tests.connections.every_connection import FAMILIES, built_for, specs_of
 
@@ -22,4 +21,3 @@ def test_linear_maps_and_nothing_else_take_weight_decay(family):
             module = build()
             names = {name for name, _ in module.named_parameters()}
             assert module.no_weight_decay == names - LINEAR_MAPS, spec
-            assert not isinstance(module, StackConnection) or module.no_weight_decay == names
