@@ -112,6 +112,11 @@ def _token_loss(model: Transformer, features: Tensor, target: Tensor) -> Tensor:
     return loss / target.numel()
 
 
+# the forms of models of 2026 that are options, and the families that recipes/lm_field.yaml is older than
+OF_2026 = ("mhc:reads=previous", "mhc:exit=head", "attnres:queries=3", "x0:backout=true")
+NEW_FAMILIES = ("gated_residual", "lanes")
+
+
 def _translation(layers: int) -> Model:
     return Model(
         description=f"Transformer of 128 features, FFN dimension 256, 4 heads, {layers} + {layers} layers, "
@@ -121,7 +126,7 @@ def _translation(layers: int) -> Model:
         variants=(
             "1xskip", "2xskip+ln", "3xskip+ln", "prenorm+ln value-residual=learned",
             "sas:gate=single", "sas:host=prenorm", "hyper:form=static", "hyper:streams=2",
-            "askip+ln:form=depth", "askip+ln:form=recursive", "askip+ln:form=mixture",
+            "askip+ln:form=depth", "askip+ln:form=recursive", "askip+ln:form=mixture", *OF_2026,
         ),
         build=lambda connection: _transformer(connection, layers),
         inputs=_sentences,
@@ -144,7 +149,7 @@ def _language_model(depth: str) -> Model:
         feature_dim=-1,
         baseline="prenorm+ln",
         variants=(),
-        only=tuple(dict.fromkeys(["prenorm+ln", *(each.connection for each in variants)])),
+        only=tuple(dict.fromkeys(["prenorm+ln", *(each.connection for each in variants), *OF_2026, *NEW_FAMILIES])),
         build=lambda connection: untrained_language_model(
             model_config(replace(common, connection=connection), CHARACTERS)
         ),

@@ -22,6 +22,7 @@ from rskip.connections.connection import HOST_NEEDS, Connection, HostNeed, Stack
 from rskip.connections.denseformer import B2T, MUDD, X0, DenseFormer
 from rskip.connections.formula import FormulaConnection, FormulaStack
 from rskip.connections.frac import FracConnection
+from rskip.connections.gated_residual import GatedResidual
 from rskip.connections.hyper import HyperConnection, ManifoldHyperConnection
 from rskip.connections.mhc_lite import MHCLite
 from rskip.connections.mixing import Mixing, mixing_of
@@ -32,10 +33,10 @@ from rskip.formulas import *
 from rskip.settings.paper import Paper
 
 __all__ = [
-    "AdminConnection", "AttnRes", "B2T", "Connection", "DeepDelta", "DenseFormer", "FormulaConnection", "FormulaStack",
-    "FracConnection", "GPAS", "HOST_NEEDS", "HostNeed", "HyperConnection", "MHCLite", "MUDD", "ManifoldHyperConnection",
-    "Mixing", "NGPT", "Orthogonal", "Paper", "SASConnection", "StackConnection", "State", "X0", "admin_profiling",
-    "build_connection", "build_norm", "build_stack_connection", "described_needs", "is_profiled", "mixing_of",
-    "name_of", "read_supplies",
+    "AdminConnection", "AttnRes", "B2T", "Connection", "DeepDelta", "DenseFormer", "FormulaConnection",
+    "FormulaStack", "FracConnection", "GPAS", "GatedResidual", "HOST_NEEDS", "HostNeed", "HyperConnection",
+    "MHCLite", "MUDD", "ManifoldHyperConnection", "Mixing", "NGPT", "Orthogonal", "Paper", "SASConnection",
+    "StackConnection", "State", "X0", "admin_profiling", "build_connection", "build_norm", "build_stack_connection",
+    "described_needs", "is_profiled", "mixing_of", "name_of", "read_supplies",
 ]  # fmt: skip
 __all__ += formulas.__all__

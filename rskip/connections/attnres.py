@@ -2,40 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
 from rskip.connections.connection import Connection, Resettable, StackConnection, State, opened, tensors
+from rskip.connections.hyper import weighted_sums
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import RMSNorm, at_least_float32, build_norm, without_autocast
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
 
+Values = Literal["raw", "rms"]
+
 
 class DepthAttention(Resettable):
     """h = Σ_i softmax_i(w·RMS(v_i)) v_i over tensors v_i of one shape (..., C), separately at each position.
 
     w starts at 0, so h starts as the mean. The softmax is in float32 or better. Members: `query` (w, C), `norm`.
+
+    :param queries: number of queries w, each of which gives an h; if there are several, `query` is (queries, C).
+    :param values: rms: v_i / RMS(v_i), without the gain, in place of the last v_i.
     """
 
-    def __init__(self, features: int) -> None:
+    def __init__(self, features: int, *, queries: int = 1, values: Values = "raw") -> None:
         super().__init__()
-        self.query = self.learned("query", 0.0, features)
+        self.query = self.learned("query", 0.0, *([] if queries == 1 else [queries]), features)
         self.norm = RMSNorm(features)
+        self.values = values
 
-    def weights(self, stacked: Tensor) -> Tensor:
-        """The attention to each value: (..., number of values, C) -> (..., number of values)."""
+    def _read(self, stacked: Tensor) -> tuple[Tensor, Tensor]:
+        """The attention (..., number of values), with several queries (..., queries, number of values), and 1/RMS."""
         gain = at_least_float32(self.norm.weight) * at_least_float32(self.query)  # so RMS(v) is not kept for backward
         root = torch.rsqrt(stacked.square().mean(-1) + self.norm.eps)
         with without_autocast(stacked.device):
-            return (root * (stacked @ gain)).softmax(-1)
+            if gain.dim() == 1:
+                return (root * (stacked @ gain)).softmax(-1), root
+            return (root.unsqueeze(-2) * (gain @ stacked.mT)).softmax(-1), root
+
+    def weights(self, stacked: Tensor) -> Tensor:
+        """The weight of each value in h: (..., number of values, C) -> (..., number of values)."""
+        found, root = self._read(stacked)
+        found = found[..., 0, :] if self.query.dim() == 2 else found
+        return found if self.values == "raw" else found * root
 
     def forward(self, values: tuple[Tensor, ...]) -> Tensor:
+        """h, with several queries (..., queries, C)."""
         stacked = at_least_float32(torch.stack(values, dim=-2))
-        return (self.weights(stacked).unsqueeze(-1) * stacked).sum(-2).to(values[0].dtype)
+        found, root = self._read(stacked)
+        if self.query.dim() == 2:
+            of_values = root.unsqueeze(-2) if self.values == "rms" else 1
+            return weighted_sums((found * of_values).mT, stacked).to(values[0].dtype)
+        of_values = root if self.values == "rms" else 1
+        return ((found * of_values).unsqueeze(-1) * stacked).sum(-2).to(values[0].dtype)
 
 
 class AttnResStack(StackConnection):
@@ -44,9 +65,9 @@ class AttnResStack(StackConnection):
     Members: `attention`.
     """
 
-    def __init__(self, features: int, **settings: Any) -> None:
+    def __init__(self, features: int, *, values: Values = "raw", **settings: Any) -> None:
         super().__init__()
-        self.attention = DepthAttention(features)
+        self.attention = DepthAttention(features, values=values)
 
     def enter(self, x: Tensor) -> State:
         return opened(x)
@@ -57,7 +78,8 @@ class AttnResStack(StackConnection):
 
 @register_connection(
     "attnres",
-    source="Kimi Team 2026, Eq. 2 to 6, the block form; as many blocks as branches is the full form",
+    source="Kimi Team 2026, Eq. 2 to 6, the block form; as many blocks as branches is the full form; layers=12: Kimi "
+    "K3; layers=6, values=rms, queries=3: Inkling 2, as in transformers 5.24",
 )
 class AttnRes(Connection):
     """f = F(norm(h)) with h = Σ_i softmax_i(w·RMS(b_i)) b_i, where b_0 is the stack's input and b_1 to b_N are sums of
@@ -67,13 +89,18 @@ class AttnRes(Connection):
     differ by at most one. w starts at 0. The first branch receives norm(b_0).
 
     :param blocks: N.
+    :param layers: number of layers in each sum; 0: as `blocks` says.
+    :param values: rms: attention sums b_i / RMS(b_i) in place of b_i.
+    :param queries: 3: self-attention reads its queries, keys and values from three h, each with a w and a norm.
 
-    Members: `norm`, and `attention` in every block except the first.
+    Members: `norm`, and `attention` in every block except the first. With queries=3 self-attention also has `key_norm`
+    and `value_norm`.
     """
 
     closing_norm = True
     stack = AttnResStack
     reads_earlier_layers = True
+    only_with = {"blocks": ("layers", 0)}
 
     def __init__(
         self,
@@ -81,21 +108,41 @@ class AttnRes(Connection):
         *,
         norm: TextNorm = "ln",
         blocks: Annotated[int, Bounds(1, 10**6)] = 8,
+        layers: Annotated[int, Bounds(0, 1000)] = 0,
+        values: Values = "raw",
+        queries: Literal["1", "3"] = "1",
         place: Place,
         feature_dim: int = -1,
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)
-        sums = _block(place.sublayer - 1, place, blocks)  # number of sums that earlier branches contribute to
-        self.begins = _block(place.sublayer, place, blocks) != sums
+        sums = _block(place.sublayer - 1, place, blocks, layers)  # number of sums that earlier branches contribute to
+        self.begins = _block(place.sublayer, place, blocks, layers) != sums
         self.values = 1 + sums  # number of tensors in its state
+        self.splits_inputs = queries == "3" and place.branch == "self_attn"
+        count = 3 if self.splits_inputs else 1
         self.norm = build_norm(norm, features, feature_dim)
-        self.attention = DepthAttention(features) if place.sublayer > 1 else None
+        self.attention = DepthAttention(features, queries=count, values=values) if place.sublayer > 1 else None
+        if self.splits_inputs:
+            self.key_norm = build_norm(norm, features, feature_dim)
+            self.value_norm = build_norm(norm, features, feature_dim)
+
+    @property
+    def no_weight_decay(self) -> frozenset[str]:
+        return super().no_weight_decay | ({"attention.query"} if self.attention is not None else set())
 
     def before(self, state: State) -> tuple[Tensor, State]:
         values = tensors(state, self, self.values)
-        return self.norm(values[0] if self.attention is None else self.attention(values)), values
+        read = values[0] if self.attention is None else self.attention(values)
+        if not self.splits_inputs:
+            return self.norm(read), values
+        queries, keys, of_values = [read] * 3 if self.attention is None else read.unbind(-2)
+        return self.norm(queries), (*values, self.key_norm(keys), self.value_norm(of_values))
+
+    def key_value_inputs(self, kept: State) -> tuple[Tensor, Tensor] | None:
+        return (kept[-2], kept[-1]) if self.splits_inputs else None
 
     def after(self, kept: State, f: Tensor) -> State:
+        kept = kept[: self.values]
         return (*kept, f) if self.begins else (*kept[:-1], kept[-1] + f)
 
     def as_mixing(self, state: State, f: Tensor) -> Mixing:
@@ -105,6 +152,8 @@ class AttnRes(Connection):
         return Mixing(reads=reads, carries=kept[:, : self.values], adds=kept[-1])
 
 
-def _block(sublayer: int, place: Place, blocks: int) -> int:
+def _block(sublayer: int, place: Place, blocks: int, layers: int) -> int:
     """The number of the sum, from 1, that a branch's output is added to; 0 before the first branch."""
+    if layers:
+        return -(-sublayer * place.layers // (place.sublayers * layers))
     return -(-sublayer * min(blocks, place.sublayers) // place.sublayers)

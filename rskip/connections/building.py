@@ -16,6 +16,7 @@ from rskip.settings.errors import SettingError, did_you_mean
 _IN_WORDS: dict[HostNeed, str] = {
     "inner_norms": "normalise inside the branch (connection.inner_norms)",
     "scales_heads": "scale the branch's heads (connection.scales_heads)",
+    "splits_inputs": "read attention's keys and values from other inputs (connection.key_value_inputs)",
     "branch_gain": "scale the branch's initial weights (connection.branch_gain)",
     "profile": "set initial values with a pass over data (admin_profiling)",
     "stack": "open and close its stack (build_stack_connection)",

@@ -17,7 +17,7 @@ from rskip.kernel_forms import GatedSum, NormalisedSum
 State = Tensor | tuple[Tensor, ...]
 
 # What a connection may need from its model in addition to x and f; building.py describes each need.
-HostNeed = Literal["inner_norms", "scales_heads", "branch_gain", "profile", "stack"]
+HostNeed = Literal["inner_norms", "scales_heads", "splits_inputs", "branch_gain", "profile", "stack"]
 HOST_NEEDS: tuple[HostNeed, ...] = get_args(HostNeed)
 
 
@@ -118,6 +118,10 @@ class Connection(Described, Resettable):
         assert isinstance(kept, Tensor)
         return self(kept, f)
 
+    def key_value_inputs(self, kept: State) -> tuple[Tensor, Tensor] | None:
+        """What attention's keys and values read, from what `before` kept; None: the branch's input."""
+        return None
+
     def branch_input(self, x: Tensor) -> Tensor:
         """The branch's input if the state is x: x itself, unless the connection normalises it first."""
         return x
@@ -153,6 +157,7 @@ class Connection(Described, Resettable):
         asked: dict[HostNeed, bool] = {
             "inner_norms": bool(self.inner_norms),
             "scales_heads": self.scales_heads,
+            "splits_inputs": self.splits_inputs,
             "branch_gain": self.branch_gain != 1,
             "profile": self.needs_profile,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -116,6 +117,24 @@ class MUDD(DenseFormer):
 # Initial values in nanochat, from the first layer to the last.
 _LAMBDA = (1.15, 1.05)
 _MU = (0.20, 0.05)
+_BACKOUT = 0.2
+
+
+class X0Stack(StackConnection):
+    """The state starts as (x, x), with backout as (x, x, x). Members with backout: `backout_weight`."""
+
+    def __init__(self, features: int, *, backout: bool, **settings: Any) -> None:
+        super().__init__()
+        self.backout_weight = self.learned("backout_weight", _BACKOUT, 1) if backout else None
+
+    def enter(self, x: Tensor) -> State:
+        return opened(x, x) if self.backout_weight is None else opened(x, x, x)
+
+    def leave(self, state: State) -> Tensor:
+        if self.backout_weight is None:
+            return tensors(state, self, 2)[0]
+        x, _, middle = tensors(state, self, 3)
+        return torch.addcmul(x, -self.backout_weight, middle).to(x.dtype)
 
 
 @register_connection(
@@ -127,21 +146,31 @@ class X0(Connection):
 
     λ starts at 1.15 in the first layer and falls to 1.05 in the last, μ at 0.20 and 0.05, both linearly. Let p be
     `skip_weight`, p₀ its initial value and c `rate`. Then λ = p₀ + c(p - p₀), so λ = p with c = 1.
-    The state is x and x_0.
+    The state is x and x_0. With backout it is also x_m, which is x after layer ⌊L/2⌋ + 1 of L, and the stack gives
+    x - κx_m with κ learned from 0.2.
 
     :param rate: c. Adam moves λ at c times the learning rate, and SGD at c² times.
+    :param backout: whether the stack gives x - κx_m.
 
     Members: `norm`, and in a layer's first block `skip_weight` (p) and `input_weight` (μ), each (1).
     """
 
     closing_norm = True
-    stack = DenseFormerStack
+    stack = X0Stack
 
     def __init__(
-        self, features: int, *, norm: TextNorm = "ln", rate: Positive = 1, place: Place, feature_dim: int = -1
+        self,
+        features: int,
+        *,
+        norm: TextNorm = "ln",
+        rate: Positive = 1,
+        backout: bool = False,
+        place: Place,
+        feature_dim: int = -1,
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)
-        self.rate = rate
+        self.rate, self.count = rate, 3 if backout else 2
+        self.is_middle = backout and place.layer == place.layers // 2 + 1 and place.ends_layer
         depth = (place.layer - 1) / max(place.layers - 1, 1)
         self.first_lambda, first_mu = (start + depth * (end - start) for start, end in (_LAMBDA, _MU))
         self.norm = build_norm(norm, features, feature_dim)
@@ -159,22 +188,25 @@ class X0(Connection):
         return weight, self.input_weight
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        x, first = tensors(state, self, 2)
+        x, first, *middle = tensors(state, self, self.count)
         weights = self._weights()
         if weights is not None:
             x = torch.addcmul(weights[0] * x, weights[1], first).to(x.dtype)
-        return self.norm(x), (x, first)
+        return self.norm(x), (x, first, *middle)
 
     def after(self, kept: State, f: Tensor) -> State:
-        x, first = kept
-        return (x + f).to(x.dtype), first
+        x, first, *middle = kept
+        y = (x + f).to(x.dtype)
+        return (y, first, y) if self.is_middle else (y, first, *middle)
 
     def as_mixing(self, state: State, f: Tensor) -> Mixing:
-        reads, weights = torch.tensor([1.0, 0.0]), self._weights()
+        carries, adds, weights = torch.eye(self.count), torch.eye(self.count)[0], self._weights()
         if weights is not None:
-            reads = torch.cat(weights)
-        carries = torch.stack([reads, reads.new_tensor([0.0, 1.0])])
-        return Mixing(reads=reads, carries=carries, adds=reads.new_tensor([1.0, 0.0]))
+            carries = torch.cat([functional.pad(torch.cat(weights), (0, self.count - 2))[None], carries[1:]])
+        reads = carries[0]
+        if self.is_middle:
+            carries, adds = torch.stack([reads, carries[1], reads]), torch.tensor([1.0, 0.0, 1.0])
+        return Mixing(reads=reads, carries=carries, adds=adds)
 
 
 @register_connection("b2t", source="Takase et al. 2023, section 4")

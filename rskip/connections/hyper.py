@@ -68,7 +68,7 @@ class CopiedStreams(StackConnection):
         return x.unsqueeze(-2).expand(*x.shape[:-1], self.streams, -1)
 
     def leave(self, state: State) -> Tensor:
-        streams = _streams(state, self)
+        streams = streams_of(state, self)
         if self.exit != "head":
             return streams.sum(-2) if self.exit == "sum" else streams.mean(-2)
         found = self.scale * projected(streams, self.mixing, self.eps) + self.bias
@@ -110,16 +110,16 @@ class StreamsConnection(Connection):
         raise NotImplementedError
 
     def as_mixing(self, state: State, f: Tensor) -> Mixing:
-        weights, outputs = self.weights(_streams(state, self))
+        weights, outputs = self.weights(streams_of(state, self))
         reads, mixes = weights[..., 0], weights[..., 1:]
         carries = mixes.transpose(-1, -2) if mixes.size(-1) else torch.eye(self.streams, dtype=weights.dtype)
         return Mixing(reads=reads, carries=carries, adds=outputs.squeeze(-1))
 
     def parts(self, state: State) -> Tensor:
-        return _streams(state, self)
+        return streams_of(state, self)
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        streams = _streams(state, self)
+        streams = streams_of(state, self)
         weights, outputs = self.weights(streams)
         sums = weighted_sums(weights, streams)
         mixed = streams if sums.size(-2) == 1 else sums.narrow(-2, 1, self.streams)
@@ -131,7 +131,7 @@ class StreamsConnection(Connection):
         return new if new.dtype == mixed.dtype else new.to(mixed.dtype)
 
 
-def _streams(state: State, user: CopiedStreams | StreamsConnection) -> Tensor:
+def streams_of(state: State, user: CopiedStreams | StreamsConnection) -> Tensor:
     """The state as h (..., n, C)."""
     fits = isinstance(state, Tensor) and state.shape[-2:] == (user.streams, user.features)
     assert fits, "not a state of this family: call enter, and run every block in order"

@@ -116,7 +116,7 @@ class _Calls:
     """A connection that PyTorch computes. A state of more than x is in the program's `kept` during a run."""
 
     def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+        self.connection, self.splits_inputs = connection, connection.splits_inputs
 
     def branch_input(self, program: Program, room: Room) -> Any:
         """As `Program.branch_input`."""
@@ -133,6 +133,18 @@ class _Calls:
         else:
             program.call(connection.branch_input, room.given, room.x)
         return room.given
+
+    def key_value_inputs(self, program: Program, room: Room) -> tuple[Any, Any]:
+        """What keys and values read, after `branch_input`."""
+        connection = self.connection
+        inputs = program.buffer("key input", room.x.shape[1]), program.buffer("value input", room.x.shape[1])
+
+        def compute(rows: int) -> None:
+            for to, read in zip(inputs, connection.key_value_inputs(program.kept["state"]) or (), strict=True):
+                to[:rows] = read
+
+        program.call_rows(compute)
+        return inputs
 
     def join(self, program: Program, room: Room) -> None:
         """As `Program.join`."""

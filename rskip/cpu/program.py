@@ -201,10 +201,12 @@ class Program:
         """Adds the layer's self-attention and connection. The caller sets keys and values in the returned arguments."""
         attention, connection = layer.self_attn, layer.self_attn_connection
         given = self.branch_input(connection, room)
+        splits = getattr(connection, "splits_inputs", False)
+        of_keys, of_values = connection.key_value_inputs(self, room) if splits else (given, given)
         self.query(attention, given, room)
-        self.map(attention.k_proj, given, room.key)
+        self.map(attention.k_proj, of_keys, room.key)
         self.norm_heads(attention, attention.key_norm, room.key)
-        self.map(attention.v_proj, given, room.value)
+        self.map(attention.v_proj, of_values, room.value)
         self.norm_heads(attention, attention.value_norm, room.value)
         if attention.value_residual is not None:
             attention.value_residual(self, room.value)

@@ -20,13 +20,13 @@ from rskip.formulas.prenorm import (
 from rskip.formulas.registry import Family, UnknownFamily, find_family, list_connections, register_connection
 from rskip.formulas.spec import ConnectionSpec, check_connection, parse_connection, works_on
 from rskip.formulas.terms import F, Formula, Gate, Learned, Map, Mixture, Norm, Number, StackFormula, Sum, Symbol, X
-from rskip.formulas.two_streams import ResidualDual, Siamese
+from rskip.formulas.two_streams import Lanes, ResidualDual, Siamese
 
 __all__ = [
     "ASkip", "Admin", "AnyNorm", "Bounds", "ConnectionSpec", "DeepNorm", "F", "Factor", "Family", "Fold", "Formula",
-    "Gate", "Highway", "HybridNorm", "Keel", "Laurel", "LayerNormScaling", "LayerScale", "Learned", "Map", "MixLN",
-    "Mixture", "Norm", "NormFormer", "Number", "Option", "PeriLN", "Place", "Positive", "PreNorm", "RSkip", "ReZero",
-    "ResidualDual", "SAS", "Sandwich", "Siamese", "StackFormula", "SubLN", "Sum", "Symbol", "TextNorm", "UnknownFamily",
-    "WSkip", "X", "XSkip", "check_connection", "find_family", "list_connections", "parse_connection",
-    "register_connection", "works_on",
+    "Gate", "Highway", "HybridNorm", "Keel", "Lanes", "Laurel", "LayerNormScaling", "LayerScale", "Learned", "Map",
+    "MixLN", "Mixture", "Norm", "NormFormer", "Number", "Option", "PeriLN", "Place", "Positive", "PreNorm", "RSkip",
+    "ReZero", "ResidualDual", "SAS", "Sandwich", "Siamese", "StackFormula", "SubLN", "Sum", "Symbol", "TextNorm",
+    "UnknownFamily", "WSkip", "X", "XSkip", "check_connection", "find_family", "list_connections",
+    "parse_connection", "register_connection", "works_on",
 ]  # fmt: skip

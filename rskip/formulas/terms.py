@@ -205,6 +205,7 @@ class Described:
     - branch_gain: factor for the initial values of the branch's value, output and feed-forward weights.
     - inner_norms: the normalisations (`ln`, `rms`) that a model must build inside the branch, by their position.
     - scales_heads: whether a model must multiply each head's output by a learned factor that starts at 1.
+    - splits_inputs: whether attention must read its keys and values from `key_value_inputs`.
     - needs_profile: whether a pass over data sets its initial values (see `rskip.connections.admin_profiling`).
     """
 
@@ -216,6 +217,7 @@ class Described:
     branch_gain: float = 1.0
     inner_norms: Mapping[InnerNorm, str] = {}
     scales_heads: bool = False
+    splits_inputs: bool = False
     needs_profile: bool = False
 
     @classmethod

@@ -1,16 +1,18 @@
-"""Families whose blocks pass on two streams: ResiDual and SiameseNorm."""
+"""Families whose blocks pass on two streams: ResiDual, SiameseNorm and two lanes."""
 
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
-from rskip.formulas.parameters import TextNorm
+from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
-from rskip.formulas.terms import F, Formula, Norm, Number, StackFormula, Symbol, X
+from rskip.formulas.terms import F, Formula, Learned, Norm, Number, StackFormula, Symbol, X
 
 R = Symbol("r")
 Y = Symbol("y")
+M = Symbol("m")
 
 
 class ResidualDualStack(StackFormula):
@@ -60,3 +62,44 @@ class Siamese(Formula):
         self.keeps = {"x": Norm("post_norm", norm, X)}
         self.reads = Norm("norm", norm, X + Norm("pre_norm", norm, Y))
         self.becomes = {"x": X + Number(scale, "s", "= 1/√(the blocks up to this layer's end)") * F, "y": Y + F}
+
+
+class LanesStack(StackFormula):
+    """Starts with x = y = m = the stack's input; its output is (x + y)/2 + bm, with b learned from -1/2.
+
+    Members: `backout_weight` (b).
+    """
+
+    streams = ("x", "y", "m")
+
+    def __init__(self, *, norm: str) -> None:
+        self.leaves = 0.5 * X + 0.5 * Y + Learned("backout_weight", -0.5, size=1, symbol="b") * M
+
+
+@register_connection(
+    "lanes",
+    source="modded-nanogpt's parallel residuals (pull request 230) and backout (140), without its embeddings' terms",
+)
+class Lanes(Formula):
+    """x ← λx + vf, y ← λy + wf, where f = F(norm(x)) in attention and F(norm(y)) in feed-forward blocks; the stack
+    gives (x + y)/2 + bm, where m is x after the first layer with two lanes.
+
+    In the first layers y is x. λ starts at √1.1, v at 1, w at 3/2 after attention and 1 after feed-forward, b at -1/2.
+
+    :param ratio: share of the layers, counted from the first, in which y is x.
+
+    Members: `norm`, `skip_weight` (λ), `branch_weight` (v), and with two lanes `lane_weight` (w).
+    """
+
+    stack = LanesStack
+    closing_norm = True
+
+    def __init__(self, *, norm: TextNorm = "ln", ratio: Annotated[float, Bounds(0, 1)] = 0.64, place: Place) -> None:
+        single = min(int(ratio * place.layers), place.layers - 1)  # layers with one lane
+        feeds, doubled = place.branch == "ffn", place.layer > single
+        skip = Learned("skip_weight", math.sqrt(1.1), size=1, symbol="λ")
+        x = skip * X + Learned("branch_weight", 1.0, size=1, symbol="v") * F
+        y = skip * Y + Learned("lane_weight", 1.0 if feeds else 1.5, size=1) * F
+        self.reads = Norm("norm", norm, Y if feeds and doubled else X)
+        ends = place.layer == single + 1 and place.ends_layer
+        self.becomes = {"x": x, "y": y if doubled else x, "m": x if ends else M}

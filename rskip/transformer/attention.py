@@ -112,13 +112,18 @@ class MultiHeadAttention(nn.Module):
         return x.unflatten(-1, (-1, self.head_features)).transpose(1, 2)  # (B, T, C) -> (B, H, T, D)
 
     def project(
-        self, memory: Tensor, first: FirstValues | None = None, rotation: Rotation | None = None
+        self,
+        memory: Tensor,
+        first: FirstValues | None = None,
+        rotation: Rotation | None = None,
+        value_input: Tensor | None = None,
     ) -> KeyValue:
         """Keys and values of `memory` (B, S, C). `first` holds the first layer's values, in self-attention.
 
-        `rotation` rotates the keys by their positions.
+        `rotation` rotates the keys by their positions. Values are those of `value_input`, if there is one.
         """
-        key, value = self._split(self.k_proj(memory)), self._split(self.v_proj(memory))
+        key = self._split(self.k_proj(memory))
+        value = self._split(self.v_proj(memory if value_input is None else value_input))
         if self.key_norm is not None:
             key = self.key_norm(key)
         if rotation is not None:

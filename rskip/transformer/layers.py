@@ -17,7 +17,7 @@ from torch.nn import functional
 from rskip.connections import HOST_NEEDS, Connection, Place, State, build_connection
 from rskip.connections.linear import Linear
 from rskip.formulas.place import BRANCHES
-from rskip.transformer.attention import MultiHeadAttention, build_inner_norm
+from rskip.transformer.attention import KeyValue, MultiHeadAttention, build_inner_norm
 from rskip.transformer.config import DecoderConfig, LanguageModelConfig, StackConfig
 from rskip.transformer.dropout import Dropout
 from rskip.transformer.rotary import Rotation
@@ -80,6 +80,13 @@ class TransformerLayer(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.activation_dropout = Dropout(config.activation_dropout)
 
+    def _project(
+        self, x: Tensor, kept: State, first: FirstValues | None, rotation: Rotation | None = None
+    ) -> KeyValue:
+        """Self-attention's keys and values."""
+        key_input, value_input = self.self_attn_connection.key_value_inputs(kept) or (x, None)
+        return self.self_attn.project(key_input, first, rotation, value_input)
+
     def feed_forward(self, passed: State) -> State:
         """The feed-forward branch and its connection."""
         x, kept = self.ffn_connection.before(passed)
@@ -102,7 +109,7 @@ class EncoderLayer(TransformerLayer):
     def forward(self, passed: State, mask: Tensor | None, first: FirstValues | None = None) -> State:
         """Runs the layer on a state of tensors (B, S, C). `mask` (B, 1, 1, S) is added to the scores, unless None."""
         x, kept = self.self_attn_connection.before(passed)
-        attended = self.self_attn(x, self.self_attn.project(x, first), mask)
+        attended = self.self_attn(x, self._project(x, kept, first), mask)
         return self.feed_forward(self.self_attn_connection.after(kept, self.dropout(attended)))
 
 
@@ -140,7 +147,7 @@ class DecoderLayer(TransformerLayer):
         the memory's keys and values.
         """
         x, kept = self.self_attn_connection.before(passed)
-        own = self.self_attn.project(x, first)
+        own = self._project(x, kept, first)
         target = own if cache is None else cache.extend(own)
         attended = self.self_attn(x, target, mask, causal=mask is None)
         passed = self.self_attn_connection.after(kept, self.dropout(attended))
@@ -179,7 +186,7 @@ class LanguageModelLayer(TransformerLayer):
         beam.
         """
         x, kept = self.self_attn_connection.before(passed)
-        own = self.self_attn.project(x, first, rotation)
+        own = self._project(x, kept, first, rotation)
         target = own if cache is None else cache.extend(own)
         attended = self.self_attn(x, target, mask, rotation, causal=mask is None)
         return self.feed_forward(self.self_attn_connection.after(kept, self.dropout(attended)))

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from rskip.connections import Connection
 from rskip.extras import extra
 from rskip.files.checksum import sha256_file
 from rskip.settings.check import to_plain
@@ -266,6 +267,8 @@ def _export(graph: _EncoderGraph | _StepGraph, path: Path) -> None:
         for part in (_names(len(example) // 2) if isinstance(example, list) else [""])
     ]
     try:
+        if any(isinstance(each, Connection) and each.splits_inputs for each in graph.modules()):
+            raise torch.onnx.OnnxExporterError("keys and values read inputs of their own")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.onnx.export(

@@ -32,6 +32,12 @@ def places_of(stack: str, layers: int, other_layers: int) -> list[Place]:
     ]
 
 
+def branch_inputs(connection: Any, given: Tensor, kept: State) -> Tensor:
+    """The input of a branch that adds up its queries', keys' and values' inputs, where they differ."""
+    total: Tensor = sum(connection.key_value_inputs(kept) or (), given)
+    return total
+
+
 class Stack(nn.Module):
     """Blocks with a branch tanh(x·M) each, as a model has them: enter, before, after, leave, closing norm."""
 
@@ -52,7 +58,8 @@ class Stack(nn.Module):
         """The state after a block; `number` counts from 0."""
         connection: Any = self.connections[number]
         given, kept = connection.before(state)
-        after: State = connection.after(kept, torch.tanh(given @ self.branches[number]))
+        inputs = branch_inputs(connection, given, kept)
+        after: State = connection.after(kept, torch.tanh(inputs @ self.branches[number]))
         return after
 
     def forward(self, x: Tensor, run: Run = lambda block, state, number: block(state, number)) -> Tensor:

@@ -268,7 +268,7 @@ def frac(w: Written, k: int, x: Tensor, *, m: int, dynamic: bool) -> Tensor:
     return torch.cat([mixed[m + i] + beta[i] * f[..., i * size : (i + 1) * size] for i in range(m)], -1)
 
 
-def x0(w: Written, x: Tensor, *, rate: float = 1) -> Tensor:
+def x0(w: Written, x: Tensor, *, rate: float = 1, backout: bool = False) -> Tensor:
     first = x
     for k in w.blocks():
         place = w.places[k]
@@ -277,7 +277,9 @@ def x0(w: Written, x: Tensor, *, rate: float = 1) -> Tensor:
             factor = start + rate * (w.p(f"connections.{k}.skip_weight") - start)
             x = factor * x + w.p(f"connections.{k}.input_weight") * first
         x = x + w.f(k, w.of(k, x))
-    return w.norm("closing", x)
+        if place.layer == 3 // 2 + 1:
+            middle = x
+    return w.norm("closing", x - w.p("stack.backout_weight") * middle if backout else x)
 
 
 def gpas(w: Written, k: int, x: Tensor) -> Tensor:
@@ -373,6 +375,60 @@ def attnres(w: Written, x: Tensor, *, sizes: dict[int, list[int]]) -> Tensor:
     return w.norm("closing", attend("stack.attention", completed))
 
 
+def attnres_of_inkling(w: Written, x: Tensor, *, layers: int, queries: int = 1) -> Tensor:
+    """Inkling 2's loop: `layers` layers in each sum, and attention over normalised sums, which may have three queries
+    in self-attention. The model's branch adds up what they read."""
+
+    def attend(name: str, sources: list[Tensor]) -> Tensor:
+        v = torch.stack([each / torch.sqrt((each * each).mean(-1, keepdim=True) + 1e-5) for each in sources])
+        query = w.p(f"{name}.query").view(-1, x.size(-1)) * w.p(f"{name}.norm.weight")
+        return torch.einsum("nqbt,nbtc->qbtc", torch.einsum("qc,nbtc->nqbt", query, v).softmax(0), v)
+
+    blocks_a_layer = len(BRANCHES[w.places[0].stack])
+    sums: list[Tensor] = [x]
+    for k in w.blocks():
+        split = queries == 3 and w.places[k].branch == "self_attn"
+        h = [x] * 3 if k == 0 else list(attend(f"connections.{k}.attention", sums))
+        names = ("norm", "key_norm", "value_norm") if split else ("norm",)
+        f = w.f(k, sum(w.of(k, each, name) for each, name in zip(h, names, strict=False)))
+        sums = [*sums, f] if k % (layers * blocks_a_layer) == 0 else [*sums[:-1], sums[-1] + f]
+    return w.norm("closing", attend("stack.attention", sums)[0])
+
+
+def gated_reading(w: Written, at: str, streams: Tensor) -> tuple[Tensor, Tensor]:
+    n = streams.size(-2)
+    z = streams / torch.sqrt((streams * streams).mean(-1, keepdim=True) + 1e-5)
+    z = z * w.p(at + "reading.gain").view(n, -1)
+    hidden = z.flatten(-2) @ w.p(at + "reading.down.weight").T / n
+    gates = 1 / (1 + torch.exp(-(hidden / (1 + torch.exp(-hidden)) @ w.p(at + "reading.up.weight").T)))
+    return z.flatten(-2), (gates.view_as(z) * z).sum(-2) / n
+
+
+def gated_residual(w: Written, x: Tensor, *, n: int) -> Tensor:
+    streams = torch.stack([x] * n, -2)
+    for k in w.blocks():
+        z, given = gated_reading(w, f"connections.{k}.", streams)
+        gates = 2 / (1 + torch.exp(-z @ w.p(f"connections.{k}.inject.weight").T / n))
+        streams = streams + gates[..., None] * w.f(k, given)[..., None, :]
+    return gated_reading(w, "stack.", streams)[1]
+
+
+def lanes(w: Written, x: Tensor, *, single: int) -> Tensor:
+    """modded-nanogpt's loop: one lane in the first layers, then attention reads lane 0 and feed-forward lane 1."""
+    lane0 = lane1 = middle = x
+    for k in w.blocks():
+        place, at = w.places[k], f"connections.{k}."
+        f = w.f(k, w.of(k, lane1 if place.branch == "ffn" else lane0))
+        skip, first = w.p(at + "skip_weight"), w.p(at + "branch_weight")
+        if place.layer <= single:
+            lane0 = lane1 = skip * lane0 + first * f
+        else:
+            lane0, lane1 = skip * lane0 + first * f, skip * lane1 + w.p(at + "lane_weight") * f
+        if place.layer == single + 1:
+            middle = lane0
+    return w.norm("closing", (lane0 + lane1) * 0.5 + w.p("stack.backout_weight") * middle)
+
+
 def askip(w: Written, k: int, x: Tensor, *, rate: float) -> Tensor:
     """λ = 1 + log(1 + e^b·e^(c·a)), where 1 + log(1 + e^b) is α by depth."""
     alpha = 0.81 * (3**4 * 2) ** (1 / 16) if w.places[k].stack == "encoder" else 9**0.25
@@ -443,6 +499,12 @@ STACK_FORMULAS: dict[str, Formula] = {
     "frac": each_block(functools.partial(frac, m=4, dynamic=True), closes=True),
     "frac+rms:form=static,parts=2": each_block(functools.partial(frac, m=2, dynamic=False), closes=True),
     "x0": x0,
+    "x0:backout=true": functools.partial(x0, backout=True),
+    "lanes": functools.partial(lanes, single=1),
+    "lanes+rms:ratio=0": functools.partial(lanes, single=0),
+    "gated_residual:rank=3,streams=2": functools.partial(gated_residual, n=2),
+    "attnres:layers=2": lambda w, x: attnres(w, x, sizes={6: [4, 2], 9: [6, 3]}),
+    "attnres+rms:layers=2,queries=3,values=rms": functools.partial(attnres_of_inkling, layers=2, queries=3),
     "x0+rms:rate=0.01": functools.partial(x0, rate=0.01),
     "gpas": each_block(gpas, closes=True),
     "orthogonal": each_block(lambda w, k, x: orthogonal(x, w.f(k, x)), closes=False),
@@ -749,6 +811,7 @@ REFUSED = [  # spec, feature_dim, a part of what is expected
         "admin", "keel", "layerscale+ln", "hybridnorm", "normformer", "subln", "laurel+rms", "sas:host=prenorm",
         "frac", "ddl",
     )),
+    ("attnres:blocks=2,layers=1", -1, "blocks only with layers=0"),
     ("attnres:blocks=0", -1, "a whole number from 1 to 1000000"),
     ("hyper:streams=0", -1, "a whole number from 1 to 64"),
     ("mhc:iterations=1.5", -1, "a whole number from 1 to 1000"),
@@ -837,6 +900,10 @@ COUNTS: dict[str, Any] = {  # of a block, and of a stack if it has any
     "mhc:exit=head": (lambda h: 98 * h + 27, lambda h: 16 * h + 5),
     "mhc:reads=previous": lambda h: 98 * h + 27,
     "mhc_lite": lambda h: 130 * h + 35,
+    "gated_residual": (lambda h: 276 * h, lambda h: 260 * h),
+    "lanes": (lambda h: 2 * h + 2, lambda h: 1),  # of a layer with one lane
+    "x0:backout=true": (lambda h: 2 * h + 2, lambda h: 1),
+    "attnres:queries=3": (lambda h: 6 * h, lambda h: 2 * h),
     "x0": lambda h: 2 * h + 2,  # of a layer's first block
     "gpas": lambda h: 2 * h + 1,
     "orthogonal": lambda h: 0,

@@ -7,7 +7,10 @@ import pytest
 from rskip.formulas import registry
 from tests.connections.every_connection import FAMILIES, built_for, specs_of
 
-LINEAR_MAPS = {"down.weight", "up.weight", "mixing", "output_mixing", "step.weight", "target.weight"} | {
+LINEAR_MAPS = {
+    "down.weight", "up.weight", "mixing", "output_mixing", "step.weight", "target.weight", "inject.weight",
+    "reading.down.weight", "reading.up.weight",
+} | {
     f"{gate}.{map_}.weight"
     for gate in ("gate", "alpha_gate", "beta_gate", "gamma_gate")
     for map_ in ("hidden", "output")

@@ -7,13 +7,13 @@ import rskip.nn
 
 CONNECTIONS = """
     ASkip Admin AdminConnection AnyNorm AttnRes B2T Bounds Connection ConnectionSpec DeepDelta DeepNorm DenseFormer F
-    Factor Family Fold Formula FormulaConnection FormulaStack FracConnection GPAS Gate HOST_NEEDS Highway HostNeed
-    HybridNorm HyperConnection Keel Laurel LayerNormScaling LayerScale Learned MHCLite MUDD ManifoldHyperConnection Map
-    MixLN Mixing Mixture NGPT Norm NormFormer Number Option Orthogonal Paper PeriLN Place Positive PreNorm RSkip ReZero
-    ResidualDual SAS SASConnection Sandwich Siamese StackConnection StackFormula State SubLN Sum Symbol TextNorm
-    UnknownFamily WSkip X X0 XSkip admin_profiling build_connection build_norm build_stack_connection check_connection
-    described_needs find_family is_profiled list_connections mixing_of name_of parse_connection read_supplies
-    register_connection works_on
+    Factor Family Fold Formula FormulaConnection FormulaStack FracConnection GPAS Gate GatedResidual HOST_NEEDS Highway
+    HostNeed HybridNorm HyperConnection Keel Lanes Laurel LayerNormScaling LayerScale Learned MHCLite MUDD
+    ManifoldHyperConnection Map MixLN Mixing Mixture NGPT Norm NormFormer Number Option Orthogonal Paper PeriLN Place
+    Positive PreNorm RSkip ReZero ResidualDual SAS SASConnection Sandwich Siamese StackConnection StackFormula State
+    SubLN Sum Symbol TextNorm UnknownFamily WSkip X X0 XSkip admin_profiling build_connection build_norm
+    build_stack_connection check_connection described_needs find_family is_profiled list_connections mixing_of name_of
+    parse_connection read_supplies register_connection works_on
 """
 NN = """
     Adaptation AdaptedBlock LayerResiduals Residual Residuals SpecRecord adapt adaptation

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.connections.every_connection import FAMILIES, specs_on_text
-from tests.connections.stack import FEATURES, Run, Stack
+from tests.connections.stack import FEATURES, Run, Stack, branch_inputs
 
 # families whose state is a tuple between layers
-TUPLES = {"siamese", "residual_dual", "denseformer", "attnres", "mudd", "x0"}
+TUPLES = {"siamese", "residual_dual", "denseformer", "attnres", "mudd", "x0", "lanes"}
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +134,7 @@ class Block(nn.Module):
 
     def forward(self, state):
         given, kept = self.connection.before(state)
-        return self.connection.after(kept, torch.tanh(given @ self.branch))
+        return self.connection.after(kept, torch.tanh(branch_inputs(self.connection, given, kept) @ self.branch))
 
 
 @pytest.mark.slow
@@ -153,7 +153,8 @@ def test_compiled_per_block_a_deep_stack_needs_few_compilations(family):
             state = block(state)
     torch.testing.assert_close(model.closing(model.stack.leave(state)), model(x))
     grows = family in ("denseformer", "attnres", "mudd")
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= (8 if grows else 4)
+    allowed = 8 if grows else 6 if family == "lanes" else 4  # lanes: one lane, two, and the first layer with two
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= allowed
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.connections.every_connection import FAMILIES, specs_on_text
-from tests.connections.stack import FEATURES, Stack
+from tests.connections.stack import FEATURES, Stack, branch_inputs
 
 
 class Block(nn.Module):
@@ -32,7 +32,7 @@ class Block(nn.Module):
     def forward(self, state: Any) -> Any:
         connection: Any = self.connection
         given, kept = connection.before(state)
-        return connection.after(kept, torch.tanh(self.branch(given)))
+        return connection.after(kept, torch.tanh(self.branch(branch_inputs(connection, given, kept))))
 
 
 class Model(nn.Module):

@@ -126,7 +126,7 @@ def test_the_loop_in_c_equals_the_reference_with_random_settings(models, precisi
     assert len(lengths) > 10
 
 
-@pytest.mark.parametrize("connection", ["prenorm+rms", "normformer", "wskip+ln", "denseformer", "residual_dual"])
+@pytest.mark.parametrize("connection", ["prenorm+rms", "normformer", "wskip+ln", "attnres:queries=3", "residual_dual"])
 def test_connections_with_and_without_kernels(connection, same):
     model = build(connection)
     for number in range(4):

@@ -19,7 +19,8 @@ CONNECTIONS = with_every_family([
     "deepnorm+rms", "layerscale", "layerscale+ln", "periln+rms", "mixln:ratio=0.5", "laurel+ln", "laurel:form=rw",
     "hyper:streams=2", "hyper+rms:form=static,streams=3", "mhc:streams=2", "attnres:blocks=3", "mhc_lite:streams=2",
     "mhc:residual=identity,streams=2", "orthogonal+ln", "frac:parts=2", "hybridnorm+rms:first=prenorm",
-    "normformer+rms:res_scale=true",
+    "normformer+rms:res_scale=true", "mhc:exit=head,streams=2", "mhc:reads=previous,streams=2",
+    "attnres:queries=3", "attnres:layers=1,values=rms", "x0:backout=true", "gated_residual:rank=4",
 ])  # fmt: skip
 
 

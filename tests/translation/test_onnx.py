@@ -254,11 +254,14 @@ class Branching(Connection):
         return x + f if bool(f.sum() > 0) else x
 
 
-def test_a_connection_with_control_flow_is_refused_in_one_line(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("connection", "reason"), [("branching", "data-dependent"), ("attnres:queries=3", "inputs of their own")]
+)
+def test_a_connection_that_no_graph_computes_is_refused_in_one_line(connection, reason, tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "_families", dict(registry._families))
     register_connection("branching", source="a test")(Branching)
-    model = tiny(encoder_connection="branching", encoder_layers=1, decoder_layers=1)
+    model = tiny(encoder_connection=connection, encoder_layers=1, decoder_layers=1)
     with pytest.raises(ValueError) as error:
         exported(model, tmp_path / "model")
-    assert str(error.value).startswith("a model of branching, 1xskip+ln can't be exported to ONNX: ")
-    assert "\n" not in str(error.value) and "data-dependent" in str(error.value)
+    assert str(error.value).startswith(f"a model of {connection}, 1xskip+ln can't be exported to ONNX: ")
+    assert "\n" not in str(error.value) and reason in str(error.value)

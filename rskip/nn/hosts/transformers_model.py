@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections import HOST_NEEDS, Connection, StackConnection, State
-from rskip.connections.attnres import DepthAttention
+from rskip.connections.connection import Resettable
 from rskip.connections.linear import LinearMap
 from rskip.connections.norms import Normalisation
 from rskip.nn.adapted import AdaptedBlock
@@ -27,7 +27,7 @@ from rskip.settings.errors import SettingError
 
 SPEC = "rskip_connection"  # in a model's config
 # Modules that set their own initial values. transformers skips those that have no tensors outside their members.
-_INITIALISED = (Connection, StackConnection, Normalisation, LinearMap, DepthAttention)
+_INITIALISED = (Resettable, Normalisation, LinearMap)
 
 
 class AdaptedModel:
