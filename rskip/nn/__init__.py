@@ -7,6 +7,7 @@ require_torch("rskip.nn")
 from rskip.nn.adapted import AdaptedBlock
 from rskip.nn.adapting import Adaptation, adapt, adaptation
 from rskip.nn.call_check import check_calls
+from rskip.nn.hosts.stream_models import own_specs
 from rskip.nn.hosts.transformers_model import from_pretrained, init_missing
 from rskip.nn.residuals import LayerResiduals, Residual, Residuals, no_weight_decay
 from rskip.nn.spec_record import SpecRecord
@@ -24,4 +25,5 @@ __all__ = [
     "from_pretrained",
     "init_missing",
     "no_weight_decay",
+    "own_specs",
 ]

@@ -23,6 +23,7 @@ from rskip.nn.connecting import connect, is_pre_norm
 from rskip.nn.example_inputs import example_inputs
 from rskip.nn.finding import Block, Stack, find_missed, find_stacks, norm_kind
 from rskip.nn.hosts import timm_model, transformers_model
+from rskip.nn.hosts.stream_models import StreamModel, stream_models
 from rskip.nn.hosts.torch_layers import turn_off_fast_path
 from rskip.nn.proving import Branch, Own, Skip, Unproven, compare, evaluated, run_probe, trained, undisturbed
 from rskip.nn.rewriting import Hop, NotRewritable, Plan, changes, hops, plans, unseen
@@ -120,6 +121,8 @@ def adapt(
     spec = connection if isinstance(connection, ConnectionSpec) else parse_connection(connection)
     _check(model)
     transformers_model.check_model(model, str(spec))
+    if carriers := list(stream_models(model)):
+        return _adapt_streams(model, carriers, spec, host_supplies, dry_run=dry_run)
     wanted = _wanted(model, blocks)
     former, random_state = set(model.modules()), torch.get_rng_state()
     with torch.inference_mode(False), undisturbed(model), _as_mistakes():
@@ -165,6 +168,45 @@ def adapt(
     )
     if after.unchanged:
         warnings.warn(f"adapt left unchanged: {', '.join(after.unchanged)}", stacklevel=2)
+    return model
+
+
+def _adapt_streams(
+    model: Model,
+    carriers: Sequence[StreamModel],
+    spec: ConnectionSpec,
+    supplies: HostNeed | Collection[HostNeed],
+    *,
+    dry_run: bool,
+) -> Model:
+    """Replaces the connection of a model that carries streams."""
+    own = {str(each.spec) for each in carriers}
+    stacks = tuple(
+        f"{each.name or 'the model'}: {len(each.model.layers)} × {type(each.model.layers[0]).__name__} (attention, ffn)"
+        for each in carriers
+    )
+    if dry_run:
+        lines = [f"{spec} in place of {each.spec} in {stack}" for each, stack in zip(carriers, stacks, strict=True)]
+        print("\n".join(lines))
+        return model
+    before = {id(each): name for name, each in model.named_parameters()}
+    alive = list(model.parameters())
+    for each in carriers:
+        each.replace(spec, supplies)
+    transformers_model.finish(model, str(spec))
+    after = {id(each): name for name, each in model.named_parameters()}
+    model.__dict__["rskip_adaptation"] = Adaptation(
+        str(spec),
+        dict(Counter(type(layer).__name__ for each in carriers for layer in each.model.layers)),
+        stacks,
+        own.pop() if len(own) == 1 else None,
+        kept={after[key]: name for key, name in before.items() if after.get(key, name) != name},
+        new=tuple(name for key, name in after.items() if key not in before),
+        dropped=tuple(name for key, name in before.items() if key not in after),
+        unclosed=(),
+        unchanged=(),
+    )
+    del alive
     return model
 
 

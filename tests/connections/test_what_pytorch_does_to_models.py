@@ -81,7 +81,8 @@ def test_recomputed_reentrantly_a_layer_gives_the_same_gradients_or_is_refused(f
             return model.closing(model.stack.leave(state))
 
         found = backward(model, lambda x, model=model: checkpoint(model, x, use_reentrant=True), x)
-        assert all(map(torch.equal, found, expected)), spec
+        for one, other in zip(found, expected, strict=True):  # x's gradient may be summed in another order
+            torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12, msg=spec)
         model.zero_grad()
         if family in TUPLES or "reads=previous" in spec:
             with pytest.raises(RuntimeError, match=r" got a state that requires gradients .*use_reentrant=False"):
