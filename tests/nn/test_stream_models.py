@@ -97,7 +97,7 @@ def test_its_own_connection_computes_the_same(name, tmp_path: Path):
     found = gradients(model)
     made: Any = adaptation(model)
     assert made.own == MODELS[name][3] and len(made.stacks) == 1
-    derived = ("gain", "query", "attention.norm.weight", "spec_record.spec")  # 1 + weight, a query without √C, and a gain that they lack
+    derived = ("gain", "query", "attention.norm.weight")  # 1 + weight, a query without √C, and a gain that they lack
     assert all(each.endswith(derived) for each in made.new)
     same = [each for each in found if made.kept.get(each, each) in wanted]
     assert len(same) >= len(wanted) - len(made.dropped) - len(made.new)
