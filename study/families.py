@@ -21,6 +21,7 @@ from rskip.connections import (
 )
 from rskip.formulas.description import example
 from rskip.formulas.parameters import MOST
+from rskip.formulas.registry import MODELS
 from rskip.records.tables import markdown_table
 from rskip.settings.errors import SettingError
 
@@ -105,4 +106,9 @@ def _values(option: Option) -> str:
     return f"{default}; {others}" if others else default
 
 
-TABLES = {"families": families_table, "options_of_families": options_table}
+def models_table() -> str:
+    """Each model and its connection."""
+    return markdown_table(("model", "spec"), ((model, f"`{spec}`") for model, spec in MODELS.items())) + "\n"
+
+
+TABLES = {"families": families_table, "options_of_families": options_table, "models": models_table}

@@ -3,8 +3,8 @@
     rskip connections
     rskip connections 2rskip+ln sas:gate=single
 
-The list has one line per family, with an example. docs/connections.md explains how to choose one, and
-docs/residuals.md what a connection may need from your model.
+The list has one line per family, with an example, and then one per model, with its connection. docs/connections.md
+explains how to choose one, and docs/residuals.md what a connection may need from your model.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ def run(args: argparse.Namespace) -> None:
     # load PyTorch, which --help doesn't need
     from rskip.connections import list_connections, parse_connection
     from rskip.formulas.description import example, facts
+    from rskip.formulas.registry import MODELS
 
     specs = [parse_connection(text) for text in args.specs]
     if specs:
@@ -29,3 +30,4 @@ def run(args: argparse.Namespace) -> None:
         print("\n\n".join(blocks))
     else:
         print(columns([(str(example(family)), family.formula) for family in list_connections()], left=(0, 1)))
+        print("\nby model:\n" + columns(list(MODELS.items()), left=(0, 1)))

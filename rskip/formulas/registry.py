@@ -152,12 +152,43 @@ _families: dict[str, Family] = {}
 # Published weights use these names. A user's class may take any other name: the class may be older than our family.
 _KEPT = ("highway", "prenorm", "rskip", "sas", "wskip", "xskip")
 _OWN = __name__.partition(".")[0] + "."
+# Models and their connections; the first ones of a name are what the name without a version means.
+MODELS = {
+    "Transformer (2017), BERT": "1xskip+ln",
+    "GPT-2, ViT": "prenorm+ln",
+    "Llama, Qwen3": "prenorm+rms",
+    "ResNet": "1xskip",
+    "DeepSeek-V4": "mhc+rms:exit=head,gate_eps=1e-06,start=deepseek",
+    "DeepSeek-V4.1": "mhc+rms:gate_eps=1e-06,reads=previous,start=deepseek",
+    "GLM-5.3-Flash": "mhc+rms:exit=mean,gate_eps=1e-06,start=deepseek",
+    "Hy4": "mhc+rms:exit=head,gate_eps=1e-06,residual=identity,start=hy4",
+    "Qwen4-Exp": "gated_residual:rank=320",
+    "Kimi K3": "attnres+rms:layers=12,queries=3",
+    "Inkling 2": "attnres+rms:layers=6,queries=3,values=rms",
+    "nanochat": "x0+rms:backout=true",
+    "modded-nanogpt (February 2026)": "lanes+rms",
+}
 # what people call a connection elsewhere, and its spec
 _USUAL_NAMES = {
-    **dict.fromkeys(("post", "postln", "postnorm", "post_ln", "post_norm"), "1xskip+ln"),
-    **dict.fromkeys(("pre", "preln", "pre_ln", "pre_norm"), "prenorm+ln"),
-    **dict.fromkeys(("identity", "plain", "resnet", "residual"), "1xskip"),
+    **dict.fromkeys(("post", "postln", "postnorm"), "1xskip+ln"),
+    **dict.fromkeys(("pre", "preln", "prelayernorm"), "prenorm+ln"),
+    **dict.fromkeys(("identity", "plain", "residual"), "1xskip"),
+    **dict.fromkeys(("hyperconnections", "hyperconnection", "hc"), "hyper"),
+    **dict.fromkeys(("manifoldconstrainedhyperconnections", "manifoldhyperconnections"), "mhc"),
+    **dict.fromkeys(("attentionresiduals", "attentionresidual", "attnresiduals"), "attnres"),
 }
+
+
+def usual_spec(name: str) -> str | None:
+    """The spec of what people call by this name: a connection, or a model, whose version may be left out."""
+    plain = _plain(name)
+    models = [(_plain(model), spec) for names, spec in MODELS.items() for model in names.split(", ")]
+    named = (spec for model, spec in models if len(plain) > 2 and model.startswith(plain))
+    return _USUAL_NAMES.get(plain) or next(named, None)
+
+
+def _plain(name: str) -> str:
+    return re.sub("[^a-z0-9]", "", name.lower())
 
 
 def register_connection(name: str, *, source: str, paper: Paper | None = None) -> Callable[[Class], Class]:
@@ -207,7 +238,7 @@ def find_family(name: str, *, before: str = "", after: str = "") -> Family:
         near = nearest(name, _families)
         factor = before if near and _families[near[0]].factor else ""
         suggestion = did_you_mean(name, near, before=factor, after=after)
-        if usual := _USUAL_NAMES.get(name):
+        if usual := usual_spec(name):
             suggestion = f" (did you mean {usual!r}?)"
         expected = "a connection from docs/connections.md" + (suggestion or ", such as 2rskip+ln")
         advice = "if it is your own, import its module or give --user-dir"

@@ -10,7 +10,7 @@ from typing import Any
 
 from rskip.formulas.folds import Fold, fold_of
 from rskip.formulas.parameters import NORMS_OF_IMAGES, NORMS_OF_TEXT, OptionValue, plain_number
-from rskip.formulas.registry import Family, find_family
+from rskip.formulas.registry import Family, UnknownFamily, find_family, usual_spec
 from rskip.settings.errors import SettingError, did_you_mean, shown
 from rskip.settings.paper import Paper
 
@@ -106,6 +106,8 @@ def parse_connection(text: str | ConnectionSpec) -> ConnectionSpec:
         return _read_spec(text)
     except SettingError as error:
         near = _differently_written(text)
+        if near is None and isinstance(text, str) and not isinstance(error, UnknownFamily):
+            near = usual_spec(text[:_LONGEST])
         if near is None:
             raise
         raise type(error).of_value("connection", text, _FORM, advice=f"did you mean {near!r}?") from None

@@ -17,10 +17,13 @@ def shown(*arguments: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def test_each_family_is_listed_by_a_valid_spec(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [line.split(maxsplit=1) for line in shown(capsys=capsys)]
+    listed = shown(capsys=capsys)
+    lines = [line.split(maxsplit=1) for line in listed[: listed.index("")]]
     expected = [(family.name, family.formula) for family in list_connections()]
     assert [(parse_connection(spec).family, formula) for spec, formula in lines] == expected
     assert {"2xskip+ln", "2rskip+ln", "prenorm+ln", "sas"} <= {spec for spec, _ in lines}
+    models = [line.rsplit(maxsplit=1) for line in listed[listed.index("") + 2 :]]
+    assert all(str(parse_connection(spec)) == spec for _, spec in models) and len(models) == len(registry.MODELS)
 
 
 def test_a_description(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,7 +42,8 @@ def test_a_description(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_family_can_be_described(capsys: pytest.CaptureFixture[str]) -> None:
-    specs = [line.split()[0] for line in shown(capsys=capsys)]
+    listed = shown(capsys=capsys)
+    specs = [line.split()[0] for line in listed[: listed.index("")]]
     lines = shown(*specs, capsys=capsys)
     assert [line for line in lines if line and not line.startswith(" ")] == specs
     assert all(line.strip() for line in "\n".join(lines).split("\n\n"))
@@ -58,6 +62,6 @@ def test_own_and_wrong_connections(
         "    def combine(self, x, f):\n"
         "        return x + f / 2\n"
     )
-    assert "half" in [line.split()[0] for line in shown("--user-dir", str(folder), capsys=capsys)]
+    assert "half" in [line.split()[0] for line in filter(None, shown("--user-dir", str(folder), capsys=capsys))]
     assert main(["connections", "xskip+ln"]) == 2
     assert "write '1xskip+ln'" in capsys.readouterr().err
