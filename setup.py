@@ -113,7 +113,7 @@ setup(
     # directory, such as this checkout seen from its parent, would hide the package.
     package_dir={"": "."},
     packages=find_packages(include=["rskip", "rskip.*", "fairseq_compat", "fairseq_compat.*"]),
-    package_data={"rskip": ["py.typed"], "fairseq_compat": ["site_files/*"], "rskip.corpora": ["corpora.yaml"], "rskip.cpu": ["source/kernels.h"], "rskip.formulas": ["papers.tsv"], "rskip.serving": ["page_files/*"]},
+    package_data={"rskip": ["py.typed"], "fairseq_compat": ["site_files/*"], "rskip.corpora": ["corpora.yaml"], "rskip.connections": ["test_vectors.json"], "rskip.cpu": ["source/kernels.h"], "rskip.formulas": ["papers.tsv"], "rskip.serving": ["page_files/*"]},
     ext_modules=[KERNELS],
     python_requires=">=3.10",
     install_requires=["numpy", "safetensors", "msgspec>=0.20", "filelock>=4"],
