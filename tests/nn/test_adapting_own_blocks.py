@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -129,7 +130,14 @@ class Inside(Block):
         return x + self.mlp[1:](h + self.other(h))
 
 
-GOOD = [Plain, Reversed, InPlace, Functions, Parallel, Helper, InParts, Decorated, Difference, Inside]
+class Masked(Block):
+    """It draws from NumPy in training, as speech models do for their masks."""
+
+    def forward(self, x):
+        return x + self.mlp(x * np.random.rand() if self.training else x)
+
+
+GOOD = [Plain, Reversed, InPlace, Functions, Parallel, Helper, InParts, Decorated, Difference, Inside, Masked]
 
 
 class Model(nn.Module):
