@@ -43,6 +43,15 @@ RECORD = ROOT / "study" / "results" / "benchmarks" / "adapt_coverage.jsonl"
 OWN = "own connection"
 PRELOADED = {"transformers": "llama", "timm": "vision_transformer", "torchvision": "vit", "torch.nn": "Transformer"}
 SPECS = ("2rskip+ln", "mhc", "attnres")
+# Files without a residual addition, and what they have. They are not counted.
+WITHOUT = {
+    "densenet": "concatenates",
+    "inception_v3": "concatenates",
+    "inception_v4": "concatenates",
+    "rdnet": "concatenates",
+    "selecsls": "concatenates",
+    "vgg": "a chain of convolutions",
+}
 Row = dict[str, Any]
 
 
@@ -119,6 +128,7 @@ def _attempt(work: Callable[[], str]) -> str:
 def _group(model: nn.Module, library: str, inputs: Any) -> str:
     if library != "transformers":
         return library
+    # Not counted among the Transformers: CNNs, audio codecs, recurrent models and tokenizers.
     if type(model).__name__.endswith(("CausalLM", "LMHeadModel", "LMHead")) and set(inputs) == {"input_ids"}:
         return "causal language models"
     if not any("attention" in type(each).__name__.lower() for each in model.modules()):
@@ -207,7 +217,7 @@ def _cell(text: str) -> str:
 
 def page(rows: Collection[Row]) -> Iterator[str]:
     """The lines of the page."""
-    built = [row for row in rows if "reason" not in row]
+    built = [row for row in rows if "reason" not in row and row["name"] not in WITHOUT]
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in sorted(built, key=lambda row: (row["library"], row["version"], row["group"], row["name"])):
         groups.setdefault((f"{row['library']} {row['version']}", row["group"]), []).append(row)
@@ -225,6 +235,8 @@ def page(rows: Collection[Row]) -> Iterator[str]:
             results = ["same" if row.get(spec) == row[OWN] else row.get(spec, "not run") for spec in SPECS]
             cells = " | ".join(map(_cell, (row["name"], stacks, row[OWN], *results)))
             yield f"| {cells} |"
+    yield "\n## Without residual additions\n"
+    yield from (f"- timm {name}: {what}" for name, what in WITHOUT.items())
     yield "\n## Not built\n\n| library | architecture | reason |\n|---|---|---|"
     for row in rows:
         if "reason" in row and not row["reason"].startswith("KeyError"):  # a name that this version does not have
@@ -242,6 +254,9 @@ random weights, and adapts copies of it. [How to adapt a model](adapt.md) descri
 - **{", ".join(f"`{spec}`" for spec in SPECS)}**: `trains` if three steps of AdamW change a finite loss, and each new
   parameter gets a gradient.
 - `refused` is adapt's message. The model is then unchanged.
+- `not run`: this connection was not measured for the architecture.
+- **built**: architectures that can be built small and trained for a step. `without attention` are those of transformers
+  in which no module is an attention: they are not Transformers. Files of timm without residual additions are left out.
 - **stacks**: the blocks that adapt found, with the branch of each residual addition.
 """
 

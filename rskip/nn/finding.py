@@ -142,15 +142,19 @@ def find_missed(trace: Trace, stacks: Sequence[Stack]) -> str | None:
     return None
 
 
+def _around(trace: Trace, number: int) -> Iterator[int]:
+    """The calls around a call, innermost first."""
+    above = trace.calls[number].outer
+    while above is not None:
+        yield above
+        above = trace.calls[above].outer
+
+
 def _layer_around(trace: Trace, number: int) -> int | None:
     """The outermost call of a list's element around this call."""
-    found, above = None, trace.calls[number].outer
     lists = {id(each) for call in trace.calls for each in _elements(call.module)}
-    while above is not None:
-        if id(trace.calls[above].module) in lists:
-            found = above
-        above = trace.calls[above].outer
-    return found
+    found = [each for each in _around(trace, number) if id(trace.calls[each].module) in lists]
+    return found[-1] if found else None
 
 
 def _elements(module: nn.Module) -> Iterator[nn.Module]:
@@ -323,8 +327,7 @@ def _choose(trace: Trace, blocks: list[Block]) -> list[Block]:
     """Of nested blocks the outer one, unless its additions are those of inner blocks of one class, as in a stage."""
 
     def inner(block: Block) -> list[Block]:
-        call = trace.calls[block.call]
-        return [each for each in blocks if each is not block and _is_inside(trace, each.call, block.call, call)]
+        return [each for each in blocks if each.call != block.call and block.call in _around(trace, each.call)]
 
     def sums(block: Block) -> set[int]:
         return {id(step) for each in block.additions for step, _ in each.sums}
@@ -345,19 +348,6 @@ def _choose(trace: Trace, blocks: list[Block]) -> list[Block]:
         if not any(block in inner(other) for other in blocks):
             chosen += choose(block)
     return chosen
-
-
-def _is_inside(trace: Trace, number: int, outer: int, call: Call) -> bool:
-    return outer < number and trace.calls[number].first >= call.first and trace.calls[number].last <= call.last and (
-        _has_outer(trace, number, outer)
-    )
-
-
-def _has_outer(trace: Trace, number: int, outer: int) -> bool:
-    above = trace.calls[number].outer
-    while above is not None and above != outer:
-        above = trace.calls[above].outer
-    return above == outer
 
 
 def _describe(trace: Trace, block: Block) -> None:
@@ -512,7 +502,7 @@ def _name_branches(trace: Trace, block: Block) -> None:
             addition.branch = "block"
         elif _CROSS.search(words) or (across and mixes):
             addition.branch, block.crosses = "cross_attention", True
-        elif _FFN.search(words) and not any("attention" in step.name for step in steps) and not _mixes_first(words):
+        elif _FFN.search(words) and not any("attention" in step.name for step in steps) and not _ATTENTION.match(words):
             addition.branch = "ffn"
         else:
             addition.branch = "attention" if mixes else "ffn"
@@ -524,10 +514,6 @@ def _name_branches(trace: Trace, block: Block) -> None:
         taken[name] = taken.get(name, 0) + 1
         addition.branch = name if taken[name] == 1 else f"{name}_{taken[name]}"
     block.causal |= any(getattr(each, "is_causal", False) is True for each in block.module.modules())
-
-
-def _mixes_first(words: str) -> bool:
-    return bool(_ATTENTION.match(words))
 
 
 def _words(trace: Trace, block: Block, steps: Sequence[Step]) -> Iterator[str]:
@@ -569,10 +555,9 @@ def _goes_on(trace: Trace, one: Block, other: Block) -> bool:
 
 def _is_beside(trace: Trace, number: int, block: int) -> bool:
     """Whether a module is called by one that also contains the block."""
-    above = trace.calls[number].outer
-    while above is not None and isinstance(trace.calls[above].module, _CONTAINERS):
-        above = trace.calls[above].outer
-    return above is None or _has_outer(trace, block, above)
+    around = (each for each in _around(trace, number) if not isinstance(trace.calls[each].module, _CONTAINERS))
+    above = next(around, None)
+    return above is None or above in _around(trace, block)
 
 
 def _look_between(trace: Trace, stack: Stack) -> None:

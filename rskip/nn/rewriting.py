@@ -94,13 +94,10 @@ def hops(spots: Sequence[Spot], block: nn.Module) -> list[Hop]:
             code = spot.code
             where = f"{code.co_filename}:{code.co_firstlineno + spot.end[0]}"
             raise NotRewritable(f"{where} adds in {code.co_name}, which is neither a method nor a function of a module")
-        if spot.owner is block and function is not None and _is_entry(block, function):
+        forward = getattr(type(block), "forward", None)
+        if spot.owner is block and function is not None and leads_to(forward, function.__code__) is function:
             return found[::-1]
     raise NotRewritable(f"{type(block).__name__} is not called through its forward")
-
-
-def _is_entry(block: nn.Module, function: FunctionType) -> bool:
-    return leads_to(getattr(type(block), "forward", None), function.__code__) is function
 
 
 def _function_of(spot: Spot) -> tuple[nn.Module | None, FunctionType | None]:
