@@ -8,12 +8,26 @@ from __future__ import annotations
 
 import math
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rskip.connections import Connection, ConnectionSpec, Place
+from rskip.connections import HOST_NEEDS, Connection, ConnectionSpec, Place, build_connection
 from rskip.connections.norms import BatchNorm
-from rskip.nn.image_blocks import image_connection
+from rskip.settings.errors import SettingError
+
+
+def image_connection(spec: ConnectionSpec, features: int, place: Place | None = None) -> Connection:
+    """The connection that `spec` names, for x and f of shape (N, features, H, W).
+
+    :raises SettingError: it works only on sequences, changes the branch's input, or changes the inside of the branch.
+    """
+    connection = build_connection(spec, features, feature_dim=1, place=place, host_supplies=HOST_NEEDS)
+    x = torch.zeros(1, features, 1, 1)
+    if connection.before(x)[0] is not x or connection.host_needs:
+        expected = "a connection that changes neither the input nor the inside of the branch, for blocks of a ResNet"
+        raise SettingError.of_value("connection", str(spec), expected)
+    return connection
 
 
 class PreActivationBlock(nn.Module):

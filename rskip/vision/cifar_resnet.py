@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from torch import Tensor, nn
 
-from rskip.connections import ConnectionSpec, parse_connection
+from rskip.connections import ConnectionSpec, Place, parse_connection
 from rskip.connections.norms import BatchNorm
-from rskip.nn.image_blocks import image_place
 from rskip.settings.check import check, to_plain
 from rskip.settings.errors import SettingError
 from rskip.vision.blocks import BasicBlock, Bottleneck, activate, convolution, fill_as_linear, reset_connections
@@ -82,9 +81,8 @@ class PreActResNet(nn.Module):
         config = PreActConfig(depth=depth, connection=str(spec), num_classes=num_classes, size=size, **values)
         self._config: dict[str, Any] = to_plain(config)
         blocks_per_stage = blocks_per_stage_of(depth, block)
-        kind = BLOCKS[block]
-
-        places = (image_place(number, 3 * blocks_per_stage) for number in range(1, 3 * blocks_per_stage + 1))
+        kind, last = BLOCKS[block], 3 * blocks_per_stage
+        places = (Place("network", "block", number, last, number, last) for number in range(1, last + 1))
 
         def stage(inputs: int, width: int, **first_block: Any) -> nn.Sequential:
             blocks: list[nn.Module] = []
