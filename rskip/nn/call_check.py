@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,69 +25,89 @@ def check_calls(model: nn.Module, *args: Any, **kwargs: Any) -> None:
     :raises ValueError: the model has no `Residuals`, a call is not the expected one, or a branch changes the state or
         returns another shape.
     """
-    stacks = {name: module for name, module in model.named_modules() if isinstance(module, Residuals)}
+    stacks = [
+        _Calls(f"the model's {name}" if name else "the model", module)
+        for name, module in model.named_modules()
+        if isinstance(module, Residuals)
+    ]
     if not stacks:
         raise ValueError(f"check_calls got a {type(model).__name__} without Residuals: expected a model that has some")
-    calls = {name: _Calls(f"the model's {name}" if name else "the model") for name in stacks}
     error = None
     with ExitStack() as undo, torch.no_grad():
-        for name, residuals in stacks.items():
-            for call, (module, method) in _expected(residuals).items():
-                _record(module, method, call, calls[name], undo)
+        for calls in stacks:
+            for call, (module, method) in calls.expected.items():
+                calls.record(module, method, call, undo)
         try:
             model(*args, **kwargs)
         except Exception as raised:  # perhaps because of a wrong call
             error = raised
     try:
-        for name, residuals in stacks.items():
-            _compare(calls[name], list(_expected(residuals)), finished=error is None)
+        for calls in stacks:
+            calls.compare(finished=error is None)
     except ValueError as wrong:
         raise wrong from error
     if error is not None:
         raise error
 
 
-@dataclass
 class _Calls:
     """The calls of one `Residuals`.
 
     :param of: the `Residuals`, for errors.
-    :param made: the calls so far.
-    :param kept: the tensors that each residual's `before` kept for `after`, with their versions.
-    :param given: the shape of each branch's input.
     """
 
-    of: str
-    made: list[str] = field(default_factory=list)
-    kept: dict[nn.Module, list[tuple[Tensor, int]]] = field(default_factory=dict)
-    given: dict[nn.Module, torch.Size] = field(default_factory=dict)
+    def __init__(self, of: str, residuals: Residuals) -> None:
+        self.of = of
+        # each call in its order, as it is written in code, with the module and the name of the method
+        self.expected: dict[str, tuple[nn.Module, str]] = {"enter": (residuals, "enter")}
+        for number, layer in enumerate(residuals):
+            for (branch, _), connection in zip(layer.named_children(), layer.connections(), strict=True):
+                for method in ("before", "after"):
+                    self.expected[f"[{number}].{branch}.{method}"] = connection, method
+        self.expected["leave"] = residuals, "leave"
+        self.made: list[str] = []
+        # what `before` returned to the branch: its input's shape, and the state's tensors with their versions
+        self.given: dict[nn.Module, tuple[torch.Size, list[tuple[Tensor, int]]]] = {}
 
+    def record(self, module: nn.Module, method: str, call: str, undo: ExitStack) -> None:
+        """Makes the method note the call, until `undo` is closed."""
+        original, own = getattr(module, method), module.__dict__.get(method)
+        branch = f"{self.of}: the branch of {call.rpartition('.')[0]}"
 
-def _record(module: nn.Module, method: str, call: str, calls: _Calls, undo: ExitStack) -> None:
-    """Makes the method note the call, until `undo` is closed."""
-    original: Callable[..., Any] = getattr(module, method)
-    own = module.__dict__.get(method)
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            self.made.append(call)
+            shape, kept = self.given.pop(module, (None, []))
+            if any(tensor._version != version for tensor, version in kept):
+                advice = "expected a new tensor, for example with inplace=False"
+                raise ValueError(f"{branch} changes its input in place: {advice}")
+            if method == "after" and shape is not None:
+                f = kwargs["f"] if "f" in kwargs else args[1]
+                if not isinstance(f, Tensor) or not f.is_floating_point() or f.shape != shape:
+                    returned = f"{f.dtype} {tuple(f.shape)}" if isinstance(f, Tensor) else f"a {type(f).__name__}"
+                    raise ValueError(f"{branch} returns {returned}: expected floats {tuple(shape)}, as its input")
+            result = original(*args, **kwargs)
+            if method == "before":
+                self.given[module] = result[0].shape, _with_versions(result[1])
+            return result
 
-    branch = f"{calls.of}: the branch of {call.rpartition('.')[0]}"
+        module.__dict__[method] = noted
+        undo.callback(module.__dict__.pop if own is None else module.__dict__.__setitem__, method, own)
 
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        calls.made.append(call)
-        if any(tensor._version != version for tensor, version in calls.kept.pop(module, ())):
-            raise ValueError(
-                f"{branch} changes its input in place: expected a new tensor, for example with inplace=False"
-            )
-        if method == "after" and (shape := calls.given.pop(module, None)) is not None:
-            f = kwargs["f"] if "f" in kwargs else args[1]
-            if not isinstance(f, Tensor) or not f.is_floating_point() or f.shape != shape:
-                returned = f"{f.dtype} {tuple(f.shape)}" if isinstance(f, Tensor) else f"a {type(f).__name__}"
-                raise ValueError(f"{branch} returns {returned}: expected floats {tuple(shape)}, as its input")
-        result = original(*args, **kwargs)
-        if method == "before":
-            calls.kept[module], calls.given[module] = _with_versions(result[1]), result[0].shape
-        return result
+    def compare(self, *, finished: bool) -> None:
+        """Raises ValueError at the first call that differs from repetitions of the expected ones.
 
-    module.__dict__[method] = noted
-    undo.callback(module.__dict__.pop if own is None else module.__dict__.__setitem__, method, own)
+        :param finished: whether the model ran to its end. If not, calls may be missing at the end.
+        """
+        made, expected = self.made, list(self.expected)
+        for number, called in enumerate(made):
+            wanted = expected[number % len(expected)]
+            if called != wanted:
+                after = f"after {made[number - 1]} it" if number else "first it"
+                wanted = "nothing more, or enter" if number and wanted == "enter" else wanted
+                raise ValueError(f"{self.of}: {after} calls {called}: expected {wanted}")
+        if finished and (not made or len(made) % len(expected)):
+            after = f"after {made[-1]} it makes no call" if made else "it is not called"
+            raise ValueError(f"{self.of}: {after}: expected {expected[len(made) % len(expected)]}")
 
 
 def _with_versions(state: State) -> list[tuple[Tensor, int]]:
@@ -98,30 +116,3 @@ def _with_versions(state: State) -> list[tuple[Tensor, int]]:
         return []
     tensors = state if isinstance(state, tuple) else (state,)
     return [(each, each._version) for each in tensors if isinstance(each, Tensor) and not each.is_inference()]
-
-
-def _expected(residuals: Residuals) -> dict[str, tuple[nn.Module, str]]:
-    """Each call in its order, as it is written in code, with the module and the name of the method."""
-    found: dict[str, tuple[nn.Module, str]] = {"enter": (residuals, "enter")}
-    for number, layer in enumerate(residuals):
-        for branch, residual in layer.named_children():
-            connection: Any = residual.connection
-            found |= {f"[{number}].{branch}.{method}": (connection, method) for method in ("before", "after")}
-    return {**found, "leave": (residuals, "leave")}
-
-
-def _compare(calls: _Calls, expected: Sequence[str], *, finished: bool) -> None:
-    """Raises ValueError at the first call that differs from repetitions of the expected ones.
-
-    :param finished: whether the model ran to its end. If not, calls may be missing at the end.
-    """
-    made = calls.made
-    for number, called in enumerate(made):
-        wanted = expected[number % len(expected)]
-        if called != wanted:
-            after = f"after {made[number - 1]} it" if number else "first it"
-            wanted = "nothing more, or enter" if number and wanted == "enter" else wanted
-            raise ValueError(f"{calls.of}: {after} calls {called}: expected {wanted}")
-    if finished and (not made or len(made) % len(expected)):
-        after = f"after {made[-1]} it makes no call" if made else "it is not called"
-        raise ValueError(f"{calls.of}: {after}: expected {expected[len(made) % len(expected)]}")

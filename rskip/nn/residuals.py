@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,12 +25,9 @@ from rskip.connections import (
 )
 from rskip.connections.connection import HostNeed
 from rskip.connections.norms import EPS, Normalisation
-from rskip.nn.branch_gain import expect_scaling, settle, weights_of
 from rskip.nn.spec_record import SpecRecord
 from rskip.settings.errors import SettingError, did_you_mean
 from rskip.settings.kinds import MOST_LAYERS
-
-REFERENCE = "docs/residuals.md"
 
 # The allowed names of branches, each with the block position (Place.branch) that it stands for.
 BRANCH_NAMES = {
@@ -39,6 +37,10 @@ BRANCH_NAMES = {
     "block": "block",
 }
 _TRANSFORMERS = (("self_attn", "ffn"), ("self_attn", "encoder_attn", "ffn"))
+_UNSCALED = (
+    "training starts with initial weights that were not scaled, although host_supplies names branch_gain: call "
+    "scale_branch of each residual before training (docs/residuals.md); ignore this if you scale them yourself"
+)
 
 
 class Residual(nn.Module):
@@ -84,11 +86,11 @@ class Residual(nn.Module):
         maps of an attention branch, and all maps of a feed-forward branch (Wang et al. 2022, section 4.2).
 
         :param parts: modules with a `weight`; parts of a weight, such as the rows that compute the values; or an
-            nn.MultiheadAttention, of which the values' part and the output map are scaled.
+            nn.MultiheadAttention, which stands for its value and output maps.
         :raises ValueError: there is no weight; one is a copy or computed from others; or a state dict was loaded, which
             contains scaled weights.
         """
-        weights = weights_of(parts)
+        weights = _weights_of(parts)
         if self.connection.branch_gain == 1:
             return
         if self.loaded:
@@ -99,17 +101,21 @@ class Residual(nn.Module):
         with torch.no_grad():
             for weight in weights:
                 weight.mul_(self.connection.branch_gain)
-        settle(self.connection)
+        _settle(self.connection)
 
     def reset_parameters(self, weight_init: Callable[[Tensor], object] | None = None) -> None:
         """Sets every parameter of the connection to its initial value, as in `Residuals.reset_parameters`."""
         self.connection.reset_parameters(*(() if weight_init is None else (weight_init,)))
         self.loaded = False
 
+    def mark_loaded(self) -> None:
+        """Says that the values come from a saved state, which contains scaled weights."""
+        _settle(self.connection)
+        self.loaded = True
+
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         if any(key.startswith(prefix) for key in state_dict):
-            settle(self.connection)  # a saved state contains the scaled weights
-            self.loaded = True
+            self.mark_loaded()
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
@@ -188,14 +194,11 @@ class Residuals(nn.Module):
         self.spec_record = SpecRecord(str(spec))
         self.stack = build_stack_connection(spec, features, eps=eps)
         sublayers = layers * len(positions)
-        places = []
-        for layer in range(1, layers + 1):
-            first = (layer - 1) * len(positions) + 1
-            mine = {}
-            for number, (name, branch) in enumerate(positions.items(), start=first):
-                kind = "network" if branch == "block" else side
-                mine[name] = Place(kind, branch, number, sublayers, layer, layers, other_layers)
-            places.append(mine)
+        places: list[dict[str, Place]] = [{} for _ in range(layers)]
+        for number in range(sublayers):
+            layer, (name, branch) = number // len(positions), list(positions.items())[number % len(positions)]
+            kind = "network" if branch == "block" else side
+            places[layer][name] = Place(kind, branch, number + 1, sublayers, layer + 1, layers, other_layers)
         self.layers = nn.ModuleList(build_layers(spec, features, places, eps=eps, host_supplies=host_supplies))
         self.closing_norm = None
         if closing_norm and spec.closing_norm is not None:
@@ -233,13 +236,7 @@ class Residuals(nn.Module):
 
     def connections(self) -> Iterator[Connection]:
         """All connections, in the order in which the state passes through them."""
-        return (residual.connection for residual in self._residuals())
-
-    def _residuals(self) -> Iterator[Residual]:
-        for layer in self:
-            for residual in layer.children():
-                assert isinstance(residual, Residual)
-                yield residual
+        return (connection for layer in self for connection in layer.connections())
 
     def reset_parameters(self, weight_init: Callable[[Tensor], object] | None = None) -> None:
         """Sets every parameter to its initial value. Call it after `to_empty`, or after your model's initialiser.
@@ -247,8 +244,8 @@ class Residuals(nn.Module):
         :param weight_init: fills the weights of linear maps inside connections, such as gates; pass your model's own
             initialisation. None: they start as they were built, in most families by Xavier's uniform values.
         """
-        for residual in self._residuals():
-            residual.reset_parameters(weight_init)
+        for residual in (residual for layer in self for residual in layer.children()):
+            residual.reset_parameters(weight_init)  # type: ignore[operator]
         self.stack.reset_parameters()
         if self.closing_norm is not None:
             self.closing_norm.reset_parameters()
@@ -295,26 +292,53 @@ def build_layers(
 
     :raises SettingError: the connection needs something from the model that `host_supplies` does not name.
     """
-    built = []
-    for layer in places:
-        residuals = {
-            name: Residual(
-                build_connection(
-                    spec, features, feature_dim=feature_dim, place=place, eps=eps, host_supplies=HOST_NEEDS
-                )
-            )
-            for name, place in layer.items()
-        }
-        built.append(LayerResiduals(residuals))
+
+    def build(place: Place) -> Residual:
+        settings: dict[str, Any] = {"feature_dim": feature_dim, "eps": eps, "host_supplies": HOST_NEEDS}
+        return Residual(build_connection(spec, features, place=place, **settings))
+
+    built = [LayerResiduals({name: build(place) for name, place in layer.items()}) for layer in places]
     connections = [each for layer in built for each in layer.connections()]
     branches = [tuple(place.branch for place in layer.values()) for layer in places]
     _check_needs(spec, connections, branches, host_supplies)
     for each in connections:
         if "branch_gain" in each.host_needs:
-            expect_scaling(each)
+            each.register_forward_pre_hook(_warn_unscaled)
     *others, last = connections
     last.warns_unprofiled = last.needs_profile and bool(others)  # the first block's values may stay as they are
     return built
+
+
+def _weights_of(parts: Sequence[nn.Module | Tensor]) -> list[Tensor]:
+    """The weights that `scale_branch` scales."""
+    weights: list[Tensor] = []
+    for part in parts:
+        if isinstance(part, nn.MultiheadAttention):
+            joint = part.in_proj_weight
+            weights += [part.v_proj_weight if joint is None else joint[2 * part.embed_dim :], part.out_proj.weight]
+        else:
+            weights.append(part if isinstance(part, Tensor) else part.get_parameter("weight"))
+    if not weights or any(not weight.numel() for weight in weights):
+        raise ValueError("scale_branch got no weights, or an empty one: expected linear maps or parts of their weights")
+    for weight in weights:
+        if (weight if weight._base is None else weight._base).grad_fn is not None:
+            given = f"a copy of a weight, of shape {tuple(weight.shape)}, and scaling it changes nothing"
+            advice = "pass the weight or a view of it, such as weight[start:end], before any reparametrisation"
+            raise ValueError(f"scale_branch got {given}: {advice}")
+    return weights
+
+
+def _settle(connection: Connection) -> None:
+    """Keeps the connection from warning, because its branch's weights are scaled or loaded."""
+    hooks = connection._forward_pre_hooks
+    for key in [key for key, hook in hooks.items() if hook is _warn_unscaled]:
+        del hooks[key]
+
+
+def _warn_unscaled(connection: Any, inputs: object) -> None:
+    if connection.training and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        _settle(connection)
+        warnings.warn(_UNSCALED, stacklevel=2)
 
 
 def _read_branches(branches: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
@@ -358,7 +382,7 @@ def _check_needs(
     needs = {need for connection in connections for need in connection.host_needs}
     if missing := [need for need in HOST_NEEDS if need in needs and need not in supplied]:
         listed = [need for need in HOST_NEEDS if need in needs and need != "stack"]
-        how = f"pass host_supplies={listed} to Residuals or adapt ({REFERENCE})"
+        how = f"pass host_supplies={listed} to Residuals or adapt (docs/residuals.md)"
         advice = f"do so and {how}, or choose another connection"
         expected = f"a model that is able to {described_needs(missing)}"
         raise SettingError.of_value("connection", str(spec), expected, advice=advice)

@@ -8,20 +8,16 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache, wraps
 from importlib import import_module
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
-from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from rskip.connections import HOST_NEEDS, Connection, StackConnection, State
+from rskip.connections import HOST_NEEDS, Connection, StackConnection
 from rskip.connections.attnres import DepthAttention
 from rskip.connections.linear import LinearMap
 from rskip.connections.norms import Normalisation
 from rskip.nn.adapted import AdaptedBlock
-from rskip.nn.branch_gain import settle
 from rskip.nn.residuals import Residual, no_weight_decay
 from rskip.settings.errors import SettingError
 
@@ -51,10 +47,8 @@ class AdaptedModel:
         adapt(self, spec, host_supplies=HOST_NEEDS if loaded else ())  # type: ignore[type-var]
         if loaded:
             for each in self.modules():
-                if isinstance(each, Connection):
-                    settle(each)
-                elif isinstance(each, Residual):
-                    each.loaded = True
+                if isinstance(each, Residual):
+                    each.mark_loaded()
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)  # type: ignore[misc]
@@ -121,44 +115,23 @@ def adapted_model_class(kind: type) -> type:
     """The class of an adapted model. It keeps the library's name, which is written into configs and looked up."""
     if issubclass(kind, AdaptedModel):
         return kind
-    if "transformers.trainer" in sys.modules:
-        _leave_out_of_decay(sys.modules["transformers.trainer"])
-    elif _AtTrainersImport not in sys.meta_path:
-        sys.meta_path.insert(0, _AtTrainersImport)
+    _leave_out_of_decay()
     return type(kind.__name__, (AdaptedModel, kind), {"__module__": kind.__module__})
 
 
-class _AtTrainersImport:
-    """Changes the Trainer when it is imported, since an adapted model may do without it, and its import takes long."""
-
-    @classmethod
-    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != "transformers.trainer":
-            return None
-        sys.meta_path.remove(cls)
-        spec = find_spec(name)
-        assert spec is not None and spec.loader is not None
-        run = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            run(module)
-            _leave_out_of_decay(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
 @cache
-def _leave_out_of_decay(trainer: ModuleType) -> None:
+def _leave_out_of_decay() -> None:
     """Makes the Trainer give no weight decay to what `no_weight_decay` names. It goes by names, and asks no model."""
-    names_of_library = trainer.Trainer.get_decay_parameter_names
+    names_of_library = import_module("transformers.trainer_pt_utils").get_parameter_names
 
     @wraps(names_of_library)
-    def get_decay_parameter_names(self: Any, model: nn.Module) -> list[str]:
+    def get_parameter_names(model: nn.Module, *args: Any, **settings: Any) -> list[str]:
         left_out = no_weight_decay(model)
-        return [name for name in names_of_library(self, model) if name not in left_out]
+        return [name for name in names_of_library(model, *args, **settings) if name not in left_out]
 
-    trainer.Trainer.get_decay_parameter_names = get_decay_parameter_names
+    for name in {"transformers.trainer_pt_utils", "transformers.trainer"} & sys.modules.keys():
+        trainer: Any = sys.modules[name]
+        trainer.get_parameter_names = get_parameter_names
 
 
 def check_model(model: nn.Module, spec: str) -> None:
@@ -204,13 +177,12 @@ def _leave_hidden_states(model: Any, args: Any, settings: dict[str, Any], output
             expected = "return_dict=True, since this connection's hidden states consist of several tensors"
             raise SettingError.of_value("return_dict", False, expected)
     elif (states := output.get("hidden_states")) is not None:
-        between = [None if state is None else stack.leave(_as_state(state)) for state in states[1:-1]]
+        between = [
+            None if state is None else stack.leave(tuple(state) if isinstance(state, list) else state)
+            for state in states[1:-1]
+        ]
         output.hidden_states = (*states[:1], *between, *states[1:][-1:])
     return output
-
-
-def _as_state(state: Tensor | list[Tensor]) -> State:
-    return tuple(state) if isinstance(state, list) else state
 
 
 def _passes_several(block: nn.Module) -> bool:
