@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -133,7 +133,8 @@ def find_missed(trace: Trace, stacks: Sequence[Stack]) -> str | None:
     """Where a layer that contains one of the blocks adds residually outside of its blocks, as `file:line`."""
     blocks = [block for stack in stacks for block in stack.blocks]
     found = {id(step) for block in blocks for addition in block.additions for step, _ in addition.sums}
-    layers = {_layer_around(trace, block.call) for block in blocks} - {block.call for block in blocks}
+    elements = {id(each) for module in {call.module for call in trace.calls} for each in _elements(module)}
+    layers = {_layer_around(trace, block.call, elements) for block in blocks} - {block.call for block in blocks}
     for call in (trace.calls[number] for number in layers if number is not None):
         for x in call.reads.values():
             paths, _ = _paths(trace, call, trace.same[x], all_of_them=True)
@@ -147,12 +148,11 @@ def find_missed(trace: Trace, stacks: Sequence[Stack]) -> str | None:
     return None
 
 
-def _layer_around(trace: Trace, number: int) -> int | None:
+def _layer_around(trace: Trace, number: int, elements: Collection[int]) -> int | None:
     """The outermost call of a list's element around this call."""
     found, above = None, trace.calls[number].outer
-    lists = {id(each) for call in trace.calls for each in _elements(call.module)}
     while above is not None:
-        if id(trace.calls[above].module) in lists:
+        if id(trace.calls[above].module) in elements:
             found = above
         above = trace.calls[above].outer
     return found
