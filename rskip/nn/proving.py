@@ -96,12 +96,12 @@ class Branch(_Probe):
         return total
 
     def end(self, output: Any) -> Any:
-        _Sum.is_closed = True
+        former, _Sum.is_closed = _Sum.is_closed, True  # an activation checkpoint may run the block again within this
         try:
             if self.depends(output, [self.source]):
                 raise Unproven(f"{self.name} passes its input on beside its additions")
         finally:
-            _Sum.is_closed = False
+            _Sum.is_closed = former
         return output
 
 
