@@ -382,7 +382,7 @@ def _change_class(module: nn.Module, kind: type, undo: ExitStack) -> None:
 
 def _route(block: Block, undo: ExitStack) -> None:
     module: Any = block.module
-    if taken := [name for name in ("residuals", "stack", "closing_norm", "spec_record") if hasattr(module, name)]:
+    if taken := [name for name in ("residuals", "closing_norm", "spec_record") if hasattr(module, name)]:
         raise NotRewritable(f"{type(module).__name__} has a member {taken[0]}, which is the name of one of rskip's")
     names = [name for name in _parameters(type(module))]
     position = block.key if isinstance(block.key, int) else names.index(block.key) if block.key in names else -1
