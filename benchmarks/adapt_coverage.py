@@ -1,11 +1,13 @@
 """What `rskip.adapt` can do with every architecture of the installed libraries, on small models with random weights.
 
-    python benchmarks/adapt_coverage.py [LIBRARY ...] [--only NAME ...] [--jobs 2] [--limit 240] [--build] [--page]
+    python benchmarks/adapt_coverage.py [LIBRARY ...] [--only NAME ...] [--specs SPEC ...] [--jobs 2] [--limit 240]
+                                       [--build] [--page]
 
 A library is transformers, timm, torchvision or torch.nn; by default all. Each model runs in a process of its own, so
 that one that hangs or crashes costs only itself; --limit is its time in seconds. What the record has already for the
 installed version is not measured again, except with --only. For another version, put it first in PYTHONPATH.
---build only builds the models and runs them once, without recording it.
+--build only builds the models and runs them once, without recording it. --specs measures fewer connections; a later run
+without it measures these models again, with all of them.
 
 Appends to study/results/benchmarks/adapt_coverage.jsonl, and then writes docs/adapt_coverage.md from it, as --page
 alone does.
@@ -129,7 +131,7 @@ def _group(model: nn.Module, library: str, inputs: Any) -> str:
     return "vision" if kinds == {"pixel"} else "text" if "input_ids" in inputs else "others"
 
 
-def measure(library: str, name: str, build_only: bool) -> Row:
+def measure(library: str, name: str, specs: Collection[str]) -> Row:
     """The row of one model."""
     begin, row = time.perf_counter(), {"library": library, "name": name}
     try:
@@ -139,12 +141,12 @@ def measure(library: str, name: str, build_only: bool) -> Row:
     row |= {"group": _group(model, library, inputs), "class": type(model).__name__}
     row["parameters"] = sum(each.numel() for each in model.parameters())
     refused = ""
-    if not build_only:
-        for spec in SPECS:
+    if specs:
+        for spec in specs:
             row[spec] = refused or _attempt(partial(_trained, model, inputs, spec, row))
             if row[spec].startswith("refused: model"):  # not for the connection: the next would be refused as well
                 refused = row[spec]
-        if not refused and "own" not in row:  # it takes none of the three: what does it have?
+        if not refused and "own" not in row:  # it takes none of them: what does it have?
             refused = _attempt(partial(_trained, model, inputs, "rezero", row)).removeprefix("trains")
         row[OWN] = _attempt(partial(_own, model, inputs, row["own"])) if "own" in row else refused
     return row | {"total": round(time.perf_counter() - begin, 1)}
@@ -156,7 +158,7 @@ def _run_one(args: argparse.Namespace, library: str, name: str) -> None:
 
     def work() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (8 << 30, 8 << 30))
-        sender.send(measure(library, name, args.build))
+        sender.send(measure(library, name, args.specs))
 
     process = multiprocessing.get_context("fork").Process(target=work)
     process.start()
@@ -173,7 +175,7 @@ def _run_one(args: argparse.Namespace, library: str, name: str) -> None:
     if not args.build:
         with args.record.open("a") as record:
             record.write(json.dumps(row) + "\n")
-    print(name, *(row.get(key, "") for key in ("reason", OWN, *SPECS)), sep=" | ", flush=True)
+    print(name, *(row.get(key, "") for key in ("reason", OWN, *args.specs)), sep=" | ", flush=True)
 
 
 def _version(library: str) -> str:
@@ -191,9 +193,10 @@ def run(args: argparse.Namespace, library: str) -> None:
     torch.set_num_threads(1)
     if library == "transformers":
         importlib.import_module("transformers").logging.set_verbosity_error()
-    measure(library, PRELOADED[library], args.build)  # the processes inherit what this imports
-    done = _read(args.record)
-    left = (name for name in names_of(library) if (library, _version(library), name) not in done)
+    measure(library, PRELOADED[library], args.specs)  # the processes inherit what this imports
+    done = {key: {*row, *args.specs} if "reason" in row else row.keys() for key, row in _read(args.record).items()}
+    version = _version(library)
+    left = (name for name in names_of(library) if not done.get((library, version, name), set()) >= set(args.specs))
     with ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(partial(_run_one, args, library), args.only or left))
 
@@ -212,14 +215,14 @@ def page(rows: Collection[Row]) -> Iterator[str]:
     yield f"| library | group | built | {OWN} | {' | '.join(SPECS)} |\n|---|---|" + "---:|" * (2 + len(SPECS))
     for (library, group), each in groups.items():
         counts = [sum("equal" in row[OWN] for row in each)]
-        counts += [sum(row[spec] == "trains" for row in each) for spec in SPECS]
+        counts += [sum(row.get(spec) == "trains" for row in each) for spec in SPECS]
         yield f"| {library} | {group} | {len(each)} | {' | '.join(map(str, counts))} |"
     for (library, group), each in groups.items():
         yield f"\n## {library}: {group}\n\n| architecture | stacks | {OWN} | {' | '.join(SPECS)} |"
         yield "|---" * (3 + len(SPECS)) + "|"
         for row in each:
             stacks = "; ".join(row.get("stacks", ""))
-            results = ["same" if row[spec] == row[OWN] else row[spec] for spec in SPECS]
+            results = ["same" if row.get(spec) == row[OWN] else row.get(spec, "not run") for spec in SPECS]
             cells = " | ".join(map(_cell, (row["name"], stacks, row[OWN], *results)))
             yield f"| {cells} |"
     yield "\n## Not built\n\n| library | architecture | reason |\n|---|---|---|"
@@ -247,12 +250,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("libraries", nargs="*", metavar="LIBRARY", help=", ".join(BUILDERS))
     parser.add_argument("--only", nargs="*", metavar="NAME")
+    parser.add_argument("--specs", nargs="*", metavar="SPEC", default=SPECS)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--limit", type=int, default=240)
     parser.add_argument("--build", action="store_true")
     parser.add_argument("--page", action="store_true")
     parser.add_argument("--record", type=Path, default=RECORD)
     args = parser.parse_args()
+    args.specs = () if args.build else args.specs
     for library in () if args.page else args.libraries or BUILDERS:
         run(args, library)
     if not args.build:

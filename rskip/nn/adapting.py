@@ -365,7 +365,7 @@ def _change_class(module: nn.Module, kind: type, undo: ExitStack) -> None:
 
 def _route(block: Block, undo: ExitStack) -> None:
     module: Any = block.module
-    if taken := [name for name in ("residuals", "stack", "closing_norm", "spec_record") if hasattr(module, name)]:
+    if taken := [name for name in ("residuals", "closing_norm", "spec_record") if hasattr(module, name)]:
         raise NotRewritable(f"{type(module).__name__} has a member {taken[0]}, which is the name of one of rskip's")
     names = list(inspect.signature(type(module).forward).parameters)[1:]
     position = block.key if isinstance(block.key, int) else names.index(block.key) if block.key in names else -1

@@ -18,6 +18,7 @@ from rskip.formulas.spec import works_on
 from rskip.nn.adapted import OperandPassage, Own, StatePassage
 from rskip.nn.finding import Addition, Block, Stack, norm_kind
 from rskip.nn.residuals import BRANCH_NAMES, LayerResiduals, build_layers
+from rskip.nn.rewriting import NotRewritable
 from rskip.nn.spec_record import Removed, SpecRecord
 from rskip.settings.errors import SettingError
 
@@ -64,6 +65,9 @@ class Connecting:
             self._add(first.module, "spec_record", as_in(first.module, SpecRecord(str(self.spec))))
             if any(True for _ in closing.parameters()):  # the block that uses them owns the parameters
                 home = last if closing.closes else first
+                if hasattr(home.module, "stack"):
+                    kind = type(home.module).__name__
+                    raise NotRewritable(f"{kind} has a member stack, which is the name of one of rskip's")
                 self._add(home.module, "stack", as_in(home.module, closing))
             norm = None
             if stack.final is not None:

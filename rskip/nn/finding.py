@@ -85,11 +85,6 @@ class Block:
         """Whether each sum is normalised."""
         return all(each.closing is not None for each in self.additions)
 
-    @property
-    def is_mixed(self) -> bool:
-        """Whether only some sums are normalised, so that the others' normalisations are elsewhere."""
-        return any(each.closing is not None for each in self.additions) and not self.post_norm
-
 
 @dataclass(eq=False)
 class Stack:
@@ -126,21 +121,21 @@ def find_stacks(model: nn.Module, trace: Trace, wanted: Callable[[nn.Module], bo
     chosen = blocks if wanted is not None else _choose(trace, blocks)
     for block in chosen:
         _describe(trace, block)
-    return _join(trace, [each for each in chosen if not each.is_mixed])
+    return _join(trace, chosen)
 
 
 def find_missed(trace: Trace, stacks: Sequence[Stack]) -> str | None:
     """Where a layer that contains one of the blocks adds residually outside of its blocks, as `file:line`."""
     blocks = [block for stack in stacks for block in stack.blocks]
     found = {id(step) for block in blocks for addition in block.additions for step, _ in addition.sums}
+    inside = {block.call for block in blocks}
     elements = {id(each) for module in {call.module for call in trace.calls} for each in _elements(module)}
-    layers = {_layer_around(trace, block.call, elements) for block in blocks} - {block.call for block in blocks}
+    layers = {_layer_around(trace, number, elements) for number in inside} - inside
     for call in (trace.calls[number] for number in layers if number is not None):
         for x in call.reads.values():
             paths, _ = _paths(trace, call, trace.same[x], all_of_them=True)
-            for step in trace.steps[call.first : call.last]:
-                if step.kind == "add" and len(step.reads) == 2 and id(step) not in found:
-                    pair = [trace.same[each] for each in step.reads]
+            for step, pair in _sums(trace, call):
+                if id(step) not in found and inside.isdisjoint(step.stack):
                     for skip, branch in (pair, pair[::-1]):
                         path = paths.get(branch, {}).get(skip)
                         if path is not None and path.linear and not path.cheap:
@@ -217,6 +212,8 @@ def _paths(
             for value, path in (*paths[read].items(), *([(read, Path(True, False))] if in_stream else [])):
                 cheap, linear = mine.get(value, (False, False))
                 mine[value] = Path(cheap or (path.cheap and not through), linear or path.linear or through)
+        if "sub" in step.name and len({trace.sizes[each].numel() for each in (*step.reads, *step.gives)}) == 1:
+            mine = {each: Path(path.cheap and not path.linear, path.linear) for each, path in mine.items()}  # f(x) - x
         if mine:
             deepest = max(depth[read] for each in step.reads if (read := trace.same[each]) in depth)
             for each in step.gives:
@@ -229,7 +226,6 @@ def _chain(
     trace: Trace, call: Call, x: int, out: int, paths: dict[int, dict[int, Path]], depth: dict[int, int]
 ) -> tuple[list[Addition], bool, bool] | None:
     """The additions from x to out, if each takes up the one before; whether every skip is the stream; the end."""
-    additions: list[Addition] = []
     makers = {each: step for step in trace.steps[call.first : call.last] for each in step.gives}
     others = {trace.same[each] for each in call.reads.values()} - {x}
 
@@ -243,44 +239,84 @@ def _chain(
         reads = {trace.same[each] for each in makers[value].reads}
         return all(follows(each, earlier) for each in reads if each in makers or each in others)
 
-    for step in trace.steps[call.first : call.last]:
-        if step.kind != "add" or len(step.reads) != 2:
-            continue
-        pair = [trace.same[each] for each in step.reads]
-        if len({trace.sizes[each].numel() for each in (*step.reads, *step.gives)}) > 1:
-            continue
+    known: list[Addition] = []
+    for step, pair in _sums(trace, call):
         for side in (0, 1):
             skip, branch = pair[side], pair[1 - side]
             path = paths.get(branch, {}).get(skip)
             in_stream = skip == x or (skip in paths and paths[skip].get(x, Path(False, True)).cheap)
             if path is not None and path.linear and not path.cheap and in_stream:
-                additions.append(Addition([(step, side)], skip, step.gives[0]))
+                known.append(Addition([(step, side)], skip, step.gives[0]))
                 break
-            before = additions[-1] if additions else None
-            if before is not None and skip == before.result and branch in paths:
+            before = next((each for each in known if each.result == skip), None)
+            if before is not None and branch in paths:
                 path = paths[branch].get(before.skip)
                 if path is not None and path.linear and before.result not in paths[branch]:
                     before.sums.append((step, side))
                     before.result = step.gives[0]
                     break
-    keeps = bool(additions)
-    if not additions and call.last - call.first <= _LARGEST:  # a shortcut with a projection
-        paths, _ = _paths(trace, call, x, all_of_them=True)
-        for step in trace.steps[call.first : call.last]:
-            pair = [trace.same[each] for each in step.reads]
-            if step.kind == "add" and len(pair) == 2 and all(each in depth for each in pair):
-                for side in (0, 1):
-                    if depth[pair[side]] == 1 < depth[pair[1 - side]] and follows(out, step.gives[0]):
-                        additions.append(Addition([(step, side)], pair[side], step.gives[0]))
-    if not additions or len(additions) > 1 and not keeps or not follows(out, additions[-1].result):
+    additions: list[Addition] = []  # those on the way from x to the output, not those in branches
+    value = out
+    while (last := next((each for each in known if follows(value, each.result)), None)) is not None:
+        additions.insert(0, last)
+        known.remove(last)
+        value = last.skip
+    if additions and follows(value, x):
+        return additions, True, out == additions[-1].result
+    if call.last - call.first > _LARGEST:
         return None
-    if keeps and not follows(additions[0].skip, x):
+    additions = _shortcuts(trace, call, x, out)
+    paths, _ = _paths(trace, call, x, all_of_them=True)
+    if len({trace.sizes[each.result] for each in additions}) != 1 or not follows(out, additions[-1].result):
         return None
-    for one, other in zip(additions, additions[1:], strict=False):
-        if not follows(other.skip, one.result):
-            return None
-    last = additions[-1].result
-    return additions, keeps, out == last
+    return additions, False, out == additions[-1].result
+
+
+def _sums(trace: Trace, call: Call) -> Iterator[tuple[Step, list[int]]]:
+    """The sums of a call of two tensors of the result's size, and their operands."""
+    for step in trace.steps[call.first : call.last]:
+        sizes = {trace.sizes[each].numel() for each in (*step.reads, *step.gives)}
+        if step.kind == "add" and len(step.reads) == 2 and len(sizes) == 1:
+            yield step, [trace.same[each] for each in step.reads]
+
+
+def _shortcuts(trace: Trace, call: Call, x: int, out: int) -> list[Addition]:
+    """The additions through which all of x's ways to the output lead, if shortcuts or what precedes them change x.
+
+    A shortcut has fewer learned maps than the branch and at most one, or the branch follows from it. None are found if
+    another sum, or what has a way around a map as a gate or lerp has, could be a residual addition too.
+    """
+    additions: list[Addition] = []
+    paths, depth = _paths(trace, call, x, all_of_them=True)
+    for step, pair in _sums(trace, call):
+        if not all(each in paths for each in pair) or not _passes_all(trace, call, x, out, step):
+            continue
+        for side in (0, 1):
+            skip, branch = pair[side], pair[1 - side]
+            roots = {skip: Path(True, False), **paths[skip]}
+            ways = [(path, paths[branch][each]) for each, path in roots.items() if each in paths[branch]]
+            before = Path(True, False) if skip == x else paths[skip][x]
+            if not (before.cheap and before.linear) and (
+                depth[skip] <= 1 and depth[skip] < depth[branch]
+                or any(one.cheap and not one.linear and other.linear and not other.cheap for one, other in ways)
+            ):
+                additions.append(Addition([(step, side)], skip, step.gives[0]))
+                x = step.gives[0]
+                paths, depth = _paths(trace, call, x, all_of_them=True)
+                break
+        else:
+            if depth[pair[0]] != depth[pair[1]] or any(each == x or paths[each][x].cheap for each in pair):
+                return []
+    return additions
+
+
+def _passes_all(trace: Trace, call: Call, x: int, out: int, through: Step) -> bool:
+    """Whether all ways from x to the output lead through this step."""
+    reached = {x}
+    for step in trace.steps[call.first : call.last]:
+        if step is not through and reached.intersection(trace.same[each] for each in step.reads):
+            reached.update(step.gives)
+    return out not in reached
 
 
 def _choose(trace: Trace, blocks: list[Block]) -> list[Block]:
@@ -301,7 +337,7 @@ def _choose(trace: Trace, blocks: list[Block]) -> list[Block]:
         theirs = set().union(*map(sums, outermost)) if outermost else set()
         kinds = {type(each.module) for each in outermost}
         is_layer = len(kinds) == len(outermost) > 1 and all(len(each.additions) == 1 for each in outermost)
-        if is_layer or not sums(block) <= theirs:
+        if (is_layer and block.keeps_skip) or not sums(block) <= theirs:
             return [block]
         return [found for each in outermost for found in choose(each)]
 
@@ -345,6 +381,11 @@ def _describe(trace: Trace, block: Block) -> None:
                 block.ends = True
         else:
             block.keeps_skip = block.keeps_skip and later == addition.result
+    if block.ends and not block.post_norm:  # a normalisation of the stream that stays in the block, as a Conformer's
+        block.keeps_skip &= all(each.closing is None for each in block.additions[:-1])
+        block.ends = trace.same[block.out] == block.additions[-1].result
+        for addition in block.additions:
+            addition.closing = None
     block.keeps_skip = block.keeps_skip and block.additions[0].skip == trace.same[block.x]
     block.returns_input = block.keeps_skip and trace.same[block.out] == block.additions[-1].result
     _name_branches(trace, block)
