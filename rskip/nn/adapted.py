@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from rskip.connections import Connection, StackConnection, State
+from rskip.connections import StackConnection, State
 from rskip.nn.residuals import LayerResiduals
 from rskip.nn.rewriting import NAME, Plan, rewritten
+from rskip.settings.errors import SettingError
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,6 @@ class Route:
 
     :param position: of the stream among the arguments of its forward, and `name`, its name.
     :param slot: its position in the block's output, if that is a tuple.
-    :param by_operand: whether each connection reads the skip from the sum's operand. Then the stream is what the
-        library computes with; otherwise it has a state of the connections.
     :param feature_dim: 1 if the stream is a feature map (N, C, H, W). States have features last.
     :param dims: number of the stream's dimensions.
     """
@@ -30,41 +29,51 @@ class Route:
     position: int
     name: str
     slot: int | None
-    by_operand: bool
     feature_dim: int
     dims: int
 
 
-class Passage(Protocol):
-    """The way through one call of a block. The block's rewritten functions call it at the additions."""
+class Own:
+    """The way through one call of a block, on which each addition is the library's own sum.
 
-    def at(self, number: int) -> Passage:
+    The block's rewritten functions call it at the additions.
+
+    :param x: the block's input. `given` is what the block computes with in place of it.
+    """
+
+    def __init__(self, block: AdaptedBlock, x: Tensor) -> None:
+        self.block, self.given = block, x
+
+    def at(self, number: int) -> Own:
         """The passage, with this connection next."""
+        return self
 
     def join(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
         """What takes the place of left + right, of which operand number `skip` is the skip."""
+        return left + right
 
     def inner(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
         """What takes the place of a sum whose result goes on to another sum of the same connection."""
+        return self.join(left, right, skip)
 
-
-class _Passage:
     def unseen(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
-        """Takes the place of a sum that did not run on the example."""
-        raise RuntimeError(
-            "an adapted block got an argument with which adapt did not run it, so an addition of it is unknown: pass "
-            "adapt an example= with this argument"
-        )
+        """What takes the place of a sum that did not run on the example."""
+        return left + right
+
+    def end(self, output: Any) -> Any:
+        """The block's output."""
+        return output
 
 
-class OperandPassage(_Passage):
+class OperandPassage(Own):
     """Gives each connection the operands of the library's addition: y = connection(skip, f)."""
 
-    def __init__(self, connections: Sequence[Connection]) -> None:
-        self.connections, self.number = connections, 0
+    def __init__(self, block: AdaptedBlock, x: Tensor) -> None:
+        super().__init__(block, x)
+        self.connections, self.number = block.residuals.connections(), 0
         self.skip: Tensor | None = None
 
-    def at(self, number: int) -> OperandPassage:
+    def at(self, number: int) -> Own:
         self.number = number
         return self
 
@@ -83,17 +92,27 @@ class OperandPassage(_Passage):
         assert isinstance(y, Tensor)
         return y
 
+    def unseen(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
+        raise RuntimeError(
+            "an adapted block got an argument with which adapt did not run it, so an addition of it is unknown: pass "
+            "adapt an example= with this argument"
+        )
 
-class StatePassage(_Passage):
+
+class StatePassage(OperandPassage):
     """Carries the state of the connections, while the library computes with the input of each branch.
 
-    :param state: the state that the first connection gets.
+    The first block of a stack opens it and the last block closes it, so the model around the blocks does not change.
     """
 
-    def __init__(self, connections: Sequence[Connection], state: State, route: Route) -> None:
-        self.connections, self.state = connections, state
-        self.second, self.dims = route.feature_dim == 1, route.dims
-        self.number, self.is_whole = 0, True
+    def __init__(self, block: AdaptedBlock, x: Any) -> None:
+        super().__init__(block, x)
+        route, opening = block.rskip_route, block.__dict__["rskip_opening"]
+        self.second, self.dims, self.is_whole = route.feature_dim == 1, route.dims, True
+        state: Any = tuple(x) if isinstance(x, list) else x
+        if self.second and isinstance(x, Tensor) and x.dim() == route.dims:
+            state = x.movedim(1, -1)
+        self.state: State = state if opening is None else opening.enter(state)
         self.given = self._next()
         self.shape = self.given.shape
 
@@ -106,7 +125,7 @@ class StatePassage(_Passage):
         given, self.kept = self.connections[self.number].before(self.state)
         return given.movedim(-1, 1) if self.second else given
 
-    def at(self, number: int) -> StatePassage:
+    def at(self, number: int) -> Own:
         if number != self.number:
             raise RuntimeError(
                 f"an adapted block passed from branch {self.number} to branch {number}: run every branch for each input"
@@ -133,6 +152,21 @@ class StatePassage(_Passage):
             return f.view(shape)
         return given if shape == self.shape else given.reshape(shape)
 
+    def end(self, output: Any) -> Any:
+        """The block's output, in which a state of other form takes the place of the stream."""
+        closing: StackConnection | None = self.block.__dict__["rskip_closing"]
+        norm = self.block._modules.get("closing_norm")
+        if self.is_plain and norm is None and (closing is None or not closing.closes):
+            return output
+        state: Any = self.state
+        if closing is not None:
+            state = closing.leave(state)
+            state = state if norm is None else norm(state)
+            state = state.movedim(-1, 1) if self.second else state
+        elif isinstance(state, tuple):
+            state = list(state)  # libraries record only the first tensor of a tuple
+        return replaced(output, self.block.rskip_route.slot, state)
+
 
 class AdaptedPart(nn.Module):
     """A module on the way from a block to one of its additions, with rewritten methods."""
@@ -147,54 +181,23 @@ class AdaptedPart(nn.Module):
 class AdaptedBlock(AdaptedPart):
     """The part of an adapted block that its library does not have.
 
-    The first block of a stack opens it and the last block closes it, so the model around the blocks does not change.
     Members: `residuals`; in the first block `spec_record`; for connections that have them, `stack` in the first or last
     block, and `closing_norm` in the last block.
     """
 
     residuals: LayerResiduals
     rskip_route: Route
-    rskip_probe: Callable[[AdaptedBlock, Tensor], Passage] | None
+    rskip_passage: type[Own]
+    rskip_returns_input: bool
 
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-        """The passage, and the arguments with the first branch's input in place of the state."""
-        route = self.rskip_route
-        named = route.name in kwargs
-        x = kwargs[route.name] if named else args[route.position]
-        if self.rskip_probe is not None:
-            passage: Any = self.rskip_probe(self, x)
-            x = passage.given
-        else:
-            connections = self.residuals.connections()
-            if route.by_operand:
-                return OperandPassage(connections), args, kwargs
-            opening: StackConnection | None = self.__dict__["rskip_opening"]
-            state: Any = tuple(x) if isinstance(x, list) else x
-            if route.feature_dim == 1 and isinstance(x, Tensor) and x.dim() == route.dims:
-                state = x.movedim(1, -1)
-            passage = StatePassage(connections, state if opening is None else opening.enter(state), route)
-            x = passage.given
-        if named:
-            return passage, args, {**kwargs, route.name: x}
-        return passage, (*args[: route.position], x, *args[route.position + 1 :]), kwargs
-
-    def end(self, passage: Any, output: Any) -> Any:
-        """The block's output, in which a state of other form takes the place of the stream."""
-        if self.rskip_probe is not None:
-            return passage.end(output)
-        route = self.rskip_route
-        closing: StackConnection | None = self.__dict__["rskip_closing"]
-        norm = self._modules.get("closing_norm")
-        if route.by_operand or (passage.is_plain and norm is None and (closing is None or not closing.closes)):
-            return output
-        state = passage.state
-        if closing is not None:
-            state = closing.leave(state)
-            state = state if norm is None else norm(state)
-            state = state.movedim(-1, 1) if route.feature_dim == 1 else state
-        elif isinstance(state, tuple):
-            state = list(state)  # libraries record only the first tensor of a tuple
-        return replaced(output, route.slot, state)
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Own, tuple[Any, ...], dict[str, Any]]:
+        """The passage, and the arguments with what it gives in place of the stream."""
+        name, position = self.rskip_route.name, self.rskip_route.position
+        if name in kwargs:
+            passage = self.rskip_passage(self, kwargs[name])
+            return passage, args, {**kwargs, name: passage.given}
+        passage = self.rskip_passage(self, args[position])
+        return passage, (*args[:position], passage.given, *args[position + 1 :]), kwargs
 
 
 def replaced(output: Any, slot: int | None, stream: Any) -> Any:
@@ -220,8 +223,15 @@ def adapted_class(library_class: type[nn.Module], plan: Plan, is_block: bool) ->
 def _entered(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def forward(self: AdaptedBlock, *args: Any, **kwargs: Any) -> Any:
-        passage, args, kwargs = self.begin(args, kwargs)
-        return self.end(passage, method(self, *args, _rskip_=passage, **kwargs))
+        try:
+            passage, args, kwargs = self.begin(args, kwargs)
+            return passage.end(method(self, *args, _rskip_=passage, **kwargs))
+        except RuntimeError as error:  # accelerate loads weights when a module's forward is called, not its `before`
+            if any("_hf_hook" in vars(each) for each in self.residuals.modules()):
+                advice = f"pass preload_module_classes=[{type(self).__name__!r}] to cpu_offload or dispatch_model"
+                problem = "has connections whose weights accelerate offloads"
+                raise SettingError("model", problem, advice=advice) from error
+            raise
 
     assert NAME == "_rskip_"
     return forward

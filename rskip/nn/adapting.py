@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from types import CodeType
 from typing import Any, TypeVar
@@ -19,19 +20,20 @@ from torch import Tensor, nn
 from rskip.connections import ConnectionSpec, parse_connection
 from rskip.connections.connection import HostNeed
 from rskip.nn.adapted import AdaptedBlock, AdaptedPart, Route, adapted_class
-from rskip.nn.connecting import connect, is_pre_norm
+from rskip.nn.connecting import Connecting, is_pre_norm
 from rskip.nn.example_inputs import example_inputs
 from rskip.nn.finding import Block, Stack, find_missed, find_stacks, norm_kind
 from rskip.nn.hosts import timm_model, transformers_model
 from rskip.nn.hosts.stream_models import StreamModel, stream_models
-from rskip.nn.hosts.torch_layers import turn_off_fast_path
-from rskip.nn.proving import Branch, Own, Skip, Unproven, compare, evaluated, run_probe, trained, undisturbed
+from rskip.nn.proving import Unproven, evaluated, prove, trained, undisturbed
 from rskip.nn.rewriting import Hop, NotRewritable, Plan, changes, hops, plans, unseen
 from rskip.nn.tracing import Trace, trace
 from rskip.settings.errors import SettingError
 
 Model = TypeVar("Model", bound=nn.Module)
 Guards = dict[CodeType, set[tuple[int, int]]]
+# A block's sums: the number of their connection, the skip's operand (-1 - operand: another sum follows), the functions.
+Ways = list[tuple[int, int, list[Hop]]]
 YOURSELF = "put the connections into the blocks yourself (docs/own_model.md)"  # the advice for what `adapt` refuses
 
 
@@ -126,18 +128,18 @@ def adapt(
     wanted = _wanted(model, blocks)
     former, random_state = set(model.modules()), torch.get_rng_state()
     with torch.inference_mode(False), undisturbed(model), _as_mistakes():
-        run, outputs, found, guards = _found(model, example, wanted)
+        run, outputs, found, ways, plan = _found(model, example, wanted)
         if dry_run:
-            print("\n".join(changes(_plans(found, guards))))
+            print("\n".join(changes(plan)))
             return model
         before = {name: id(each) for name, each in model.named_parameters()}
         with ExitStack() as undo:
             alive = list(model.parameters())  # so that a new one can't take over the id of one
-            turn_off_fast_path(model, undo)
-            _install(model, run, outputs, found, _plans(found, guards), undo)
+            _turn_off_fast_path(model, undo)
+            _install(model, run, outputs, found, ways, plan, undo)
             torch.set_rng_state(random_state)  # initial values are drawn from the caller's seed, not the probes'
             with torch.device("cpu"):
-                connect(model, found, spec, host_supplies, undo)
+                Connecting(model, spec, host_supplies, undo).connect(found)
             random_state = torch.get_rng_state()
             if not _on_meta(model):
                 _try(model, run, spec)
@@ -160,11 +162,7 @@ def adapt(
         new=tuple(name for key, name in names.items() if key not in old),
         dropped=tuple(name for key, name in old.items() if key not in names),
         unclosed=tuple(each.name for each in found if each.final is None and is_pre_norm(each)),
-        unchanged=(
-            *(f"{block.name} ({type(block.module).__name__})" for block in _left(found)),
-            *_coded_norms(found, spec),
-            *(_unchanged_stacks(model) if blocks is None else ()),
-        ),
+        unchanged=(*_left(found, spec), *(_unchanged_stacks(model) if blocks is None else ())),
     )
     if after.unchanged:
         warnings.warn(f"adapt left unchanged: {', '.join(after.unchanged)}", stacklevel=2)
@@ -210,22 +208,22 @@ def _adapt_streams(
     return model
 
 
-def _left(stacks: Sequence[Stack]) -> Iterator[Block]:
-    """The blocks that keep the library's sums, since they can't carry the connection's state."""
-    for stack in stacks:
-        yield from (block for block in stack.blocks if "residuals" not in block.module._modules)
+def _left(stacks: Sequence[Stack], spec: ConnectionSpec) -> Iterator[str]:
+    """The blocks that keep the library's sums, since they can't carry the connection's state; then norms.
 
-
-def _coded_norms(stacks: Sequence[Stack], spec: ConnectionSpec) -> list[str]:
-    """The normalisations that are not modules, and stay although the connection has none of their kind there."""
-    found = {
+    These are no modules, and stay in blocks' code although the connection has none of their kind there.
+    """
+    blocks = [block for stack in stacks for block in stack.blocks]
+    for block in blocks:
+        if "residuals" not in block.module._modules:
+            yield f"{block.name} ({type(block.module).__name__})"
+    coded = {
         f"{addition.reads} in the code of {type(block.module).__name__}": None
-        for stack in stacks
-        for block in stack.blocks
+        for block in blocks
         for addition in block.additions
         if addition.reads not in (None, spec.closing_norm) and not addition.norms
     }
-    return list(found)
+    yield from coded
 
 
 def adaptation(model: nn.Module) -> Adaptation | None:
@@ -261,11 +259,7 @@ def _wanted(model: nn.Module, blocks: Any) -> Callable[[nn.Module], bool] | None
             known = [name for name, each in model.named_modules() if isinstance(each, (nn.ModuleList, nn.Sequential))]
             expected = f"a module of the model, such as {', '.join(known[:5])}"
             raise SettingError.of_value("blocks", blocks, expected) from None
-        ids = {id(each) for each in container.children()}
-        return lambda module: id(module) in ids
-    if isinstance(blocks, nn.Module):
-        ids = {id(each) for each in (blocks, *blocks.children())}
-        return lambda module: id(module) in ids
+        return set(container.children()).__contains__
     kinds = (blocks,) if isinstance(blocks, type) else tuple(blocks)
     if not kinds or not all(isinstance(each, type) and issubclass(each, nn.Module) for each in kinds):
         raise SettingError.of_value("blocks", blocks, "a module's name, or classes of modules")
@@ -274,8 +268,8 @@ def _wanted(model: nn.Module, blocks: Any) -> Callable[[nn.Module], bool] | None
 
 def _found(
     model: nn.Module, example: Any, wanted: Callable[[nn.Module], bool] | None
-) -> tuple[Callable[[], Any], list[Tensor], list[Stack], Guards]:
-    """A run of the model, its outputs, its stacks of blocks, and the sums that must not run.
+) -> tuple[Callable[[], Any], list[Tensor], list[Stack], list[Ways], dict[type, Plan]]:
+    """A run of the model, its outputs, its stacks of blocks, the ways to each block's sums, and the new methods.
 
     :raises SettingError: the model takes none of the examples, or has no residual block.
     """
@@ -288,9 +282,11 @@ def _found(
 
         try:
             with ExitStack() as undo:
-                turn_off_fast_path(model, undo)
-                traced = trace(model, run)
-                outputs = evaluated(model, run)  # torch.nn's attention takes a faster path here than in the trace
+                _turn_off_fast_path(model, undo)
+                traced = Trace()
+                outputs = evaluated(model, partial(trace, model, run, traced))
+                if any(isinstance(each, nn.MultiheadAttention) for each in model.modules()):
+                    outputs = evaluated(model, run)  # it takes a faster path here than in the trace
         except Exception as error:
             failed = failed or error
             continue
@@ -300,63 +296,65 @@ def _found(
             problem = f"({type(model).__qualname__}) has no block whose residual additions can be found"
             raise SettingError("model", problem, advice=advice)
         _check_blocks(stacks)
-        missed, guards = _unseen(traced, stacks)
+        ways = [_ways(block) for stack in stacks for block in stack.blocks]
+        missed, guards = _unseen(traced, ways)
         missed = missed or (find_missed(traced, stacks) if wanted is None else None)
         if missed is not None:
             problem = f"has an addition at {missed} that is not part of a block that adapt found"
             advice = f"pass an example= that runs it, name the blocks with blocks=, or {YOURSELF}"
             raise SettingError("model", problem, advice=advice)
-        return run, outputs, stacks, guards
-    reason = f"{type(failed).__name__}: {str(failed).splitlines()[0][:150] if str(failed) else ''}"
+        return run, outputs, stacks, ways, plans(ways, guards)
     what = "does not run on example" if example is not None else "does not run on tokens, images or features"
-    raise SettingError("model", f"{what} ({reason})", advice="pass example=, arguments that it takes") from failed
+    advice = "pass example=, arguments that it takes"
+    raise SettingError("model", f"{what} ({_brief(failed)})", advice=advice) from failed
 
 
-def _unseen(traced: Trace, stacks: Sequence[Stack]) -> tuple[str | None, Guards]:
+def _unseen(traced: Trace, ways: Sequence[Ways]) -> tuple[str | None, Guards]:
     """Where a block adds to a skip under a condition that the example did not meet, and the places for guards."""
     ran: dict[CodeType, set[tuple[int, int]]] = {}
     for step in traced.steps:
         for spot in step.spots[:1]:
             ran.setdefault(spot.code, set()).add(spot.end)
     guards: Guards = {}
-    checked = set()
-    for stack in stacks:
-        for _, sums in _chains(stack):
-            for _, side, way in sums:
-                hop = way[-1]
-                code = hop.function.__code__
-                if (code, hop.end, type(hop.owner)) in checked:
-                    continue
-                checked.add((code, hop.end, type(hop.owner)))
-                for where, place in unseen(hop, side if side >= 0 else -1 - side, ran.get(code, set())):
-                    if place is None:
-                        return where, {}
-                    guards.setdefault(code, set()).add(place)
+    last = [(way[-1], side if side >= 0 else -1 - side) for sums in ways for _, side, way in sums]
+    for hop, side in {(hop.function.__code__, hop.end, type(hop.owner)): (hop, side) for hop, side in last}.values():
+        code = hop.function.__code__
+        for where, place in unseen(hop, side, ran.get(code, set())):
+            if place is None:
+                return where, {}
+            guards.setdefault(code, set()).add(place)
     return None, guards
 
 
 def _check_blocks(stacks: Sequence[Stack]) -> None:
-    blocks = [block for stack in stacks for block in stack.blocks]
-    for module, count in Counter(id(block.module) for block in blocks).items():
-        if count > 1:
-            name = next(block.name for block in blocks if id(block.module) == module)
-            problem = f"runs one block several times, {name}"
+    names: dict[nn.Module, str] = {}
+    for block in (block for stack in stacks for block in stack.blocks):
+        if block.module in names:
+            problem = f"runs one block several times, {names[block.module]}"
             raise SettingError("model", problem, expected="a separate block each time, with its own connections")
+        names[block.module] = block.name
 
 
-def _chains(stack: Stack) -> Iterator[tuple[Block, list[tuple[int, int, list[Hop]]]]]:
-    """Each block with its sums: the number of their connection, the skip's operand (-1 - operand: inner), the way."""
-    for block in stack.blocks:
-        sums = []
-        for number, addition in enumerate(block.additions):
-            for step, side in addition.sums:
-                outer = step is addition.sums[-1][0]
-                sums.append((number, side if outer else -1 - side, hops(step.spots, block.module)))
-        yield block, sums
+def _ways(block: Block) -> Ways:
+    return [
+        (number, side if step is addition.sums[-1][0] else -1 - side, hops(step.spots, block.module))
+        for number, addition in enumerate(block.additions)
+        for step, side in addition.sums
+    ]
 
 
-def _plans(stacks: Sequence[Stack], guards: Guards) -> dict[type, Plan]:
-    return plans([chain for stack in stacks for _, chain in _chains(stack)], guards)
+def _turn_off_fast_path(model: nn.Module, undo: ExitStack) -> None:
+    """Keeps PyTorch from computing adapted encoder layers in one kernel, by the attributes that it asks before.
+
+    They take PyTorch's other path, so outputs at padding are not 0.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoderLayer):
+            undo.callback(setattr, module, "activation_relu_or_gelu", module.activation_relu_or_gelu)
+            module.activation_relu_or_gelu = 0
+        elif isinstance(module, nn.TransformerEncoder):
+            undo.callback(setattr, module, "use_nested_tensor", module.use_nested_tensor)
+            module.use_nested_tensor = False
 
 
 @contextmanager
@@ -371,41 +369,26 @@ def _as_mistakes() -> Iterator[None]:
 def _install(
     model: nn.Module,
     run: Callable[[], Any],
-    expected: Sequence[Tensor],
+    outputs: Sequence[Tensor],
     stacks: Sequence[Stack],
+    ways: Sequence[Ways],
     plan: Mapping[type, Plan],
     undo: ExitStack,
 ) -> None:
     """Gives blocks and their parts the new methods, and proves them.
 
-    Skips are proven in evaluation and branches in training, so that an addition that runs only in one of them is seen.
-
-    :param expected: the model's outputs in evaluation.
-    :raises SettingError: the blocks can't be rewritten, or a probe fails.
+    :raises Unproven: a probe fails.
     """
     blocks = [block for stack in stacks for block in stack.blocks]
     watched = [each for stack in stacks for each in stack.blocks[0].module.parameters()]
-    proves = not _on_meta(model)
-    before = trained(model, run, watched) if proves else None
-    for stack in stacks:
-        for block, sums in _chains(stack):
-            parts = {id(hop.owner): hop.owner for *_, way in sums for hop in way if hop.owner is not None}
-            for part in parts.values():
-                kind = adapted_class(type(part), plan[type(part)], part is block.module)  # type: ignore[arg-type]
-                _change_class(part, kind, undo)
-            _route(block, undo)
-    for probe in (Own, Skip, Branch) if proves else ():
-        for block in blocks:
-            block.module.__dict__["rskip_probe"] = probe
-        if probe is Own:
-            compare(evaluated(model, run), expected)
-            if before is not None:
-                compare(trained(model, run, watched) or [], before)
-        else:
-            names = {id(block.module): block.name for block in blocks}
-            run_probe(probe, model, run, names, trains=probe is Branch and before is not None)
-    for block in blocks:
-        block.module.__dict__["rskip_probe"] = None
+    gradients = None if _on_meta(model) else trained(model, run, watched)
+    for block, sums in zip(blocks, ways, strict=True):
+        for part in {id(hop.owner): hop.owner for *_, way in sums for hop in way if hop.owner is not None}.values():
+            kind = adapted_class(type(part), plan[type(part)], part is block.module)  # type: ignore[arg-type]
+            _change_class(part, kind, undo)
+        _route(block, undo)
+    if not _on_meta(model):
+        prove(model, run, {block.name: block.module for block in blocks}, outputs, gradients, watched)
 
 
 def _change_class(module: nn.Module, kind: type, undo: ExitStack) -> None:
@@ -426,19 +409,13 @@ def _route(block: Block, undo: ExitStack) -> None:
     module: Any = block.module
     if taken := [name for name in ("residuals", "closing_norm", "spec_record") if hasattr(module, name)]:
         raise NotRewritable(f"{type(module).__name__} has a member {taken[0]}, which is the name of one of rskip's")
-    names = [name for name in _parameters(type(module))]
+    names = list(inspect.signature(type(module).forward).parameters)[1:]
     position = block.key if isinstance(block.key, int) else names.index(block.key) if block.key in names else -1
     name = block.key if isinstance(block.key, str) else names[block.key] if block.key < len(names) else ""
-    dims = block.dims
-    module.__dict__["rskip_route"] = Route(position, name, block.slot, True, block.feature_dim, dims)
+    module.__dict__["rskip_route"] = Route(position, name, block.slot, block.feature_dim, block.dims)
     module.__dict__["rskip_returns_input"] = block.returns_input
-    for key in ("rskip_route", "rskip_probe", "rskip_returns_input", "rskip_opening", "rskip_closing"):
+    for key in ("rskip_route", "rskip_passage", "rskip_returns_input", "rskip_opening", "rskip_closing"):
         undo.callback(module.__dict__.pop, key, None)
-
-
-def _parameters(kind: type) -> list[str]:
-    """The names of forward's parameters after self."""
-    return list(inspect.signature(kind.forward).parameters)[1:]  # type: ignore[attr-defined]
 
 
 def _try(model: nn.Module, run: Callable[[], Any], spec: ConnectionSpec) -> None:
@@ -451,9 +428,12 @@ def _try(model: nn.Module, run: Callable[[], Any], spec: ConnectionSpec) -> None
         with torch.no_grad():
             run()
     except Exception as error:
-        reason = f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"
-        expected = f"a connection with which {type(model).__name__} runs ({reason})"
+        expected = f"a connection with which {type(model).__name__} runs ({_brief(error)})"
         raise SettingError.of_value("connection", str(spec), expected) from error
+
+
+def _brief(error: Exception | None) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:150]}"
 
 
 def own_connection(stacks: Sequence[Stack]) -> str | None:

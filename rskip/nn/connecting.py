@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field
 from os.path import commonprefix
 from typing import Any, TypeVar
 
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from rskip.connections import ConnectionSpec, Place, build_norm, build_stack_connection
 from rskip.connections.connection import Connection, HostNeed, StackConnection
 from rskip.formulas.spec import works_on
+from rskip.nn.adapted import OperandPassage, Own, StatePassage
 from rskip.nn.finding import Addition, Block, Stack, norm_kind
-from rskip.nn.proving import Own
 from rskip.nn.residuals import BRANCH_NAMES, LayerResiduals, build_layers
 from rskip.nn.rewriting import NotRewritable
 from rskip.nn.spec_record import Removed, SpecRecord
@@ -25,83 +25,142 @@ from rskip.settings.errors import SettingError
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
-def connect(
-    model: nn.Module,
-    stacks: Sequence[Stack],
-    spec: ConnectionSpec,
-    supplies: HostNeed | Collection[HostNeed],
-    undo: ExitStack,
-) -> None:
-    """Gives each block its connections, and keeps or removes the library's normalisations.
+@dataclass
+class Connecting:
+    """Gives the blocks of a model their connections.
 
-    :raises SettingError: the connection needs what these blocks can't give.
+    :param supplies: what the user does for the connection.
+    :param undo: gets what takes the changes back.
     """
-    removed: set[int] = set()
-    stacks, number = list(stacks), 0
-    while number < len(stacks):
-        stack = stacks[number]
-        first, last = stack.blocks[0], stack.blocks[-1]
-        eps = _eps(next((norm for each in first.additions for norm in _norms(each)), None))
-        layers, closing, by_operand = _built(spec, stack, stacks, eps, supplies)
-        if not by_operand and (parts := _usable(stack, spec)) != [stack]:
-            stacks[number : number + 1] = parts
-            continue
-        number += 1
-        for block, layer in zip(stack.blocks, layers, strict=True):
-            for addition, connection in zip(block.additions, layer.connections(), strict=True):
-                _settle_norms(block, addition, connection, spec, by_operand, removed, undo)
-            _add(block.module, "residuals", as_in(block.module, layer), undo)
-            block.module.__dict__["rskip_route"] = replace(block.module.__dict__["rskip_route"], by_operand=by_operand)
-            if by_operand and all(map(_only_adds, layer.connections())):
-                block.module.__dict__["rskip_probe"] = Own  # in the library's order of additions
-        _add(first.module, "spec_record", as_in(first.module, SpecRecord(str(spec))), undo)
-        if any(True for _ in closing.parameters()):  # the block that uses them owns the parameters
-            home = last if closing.closes else first
-            if hasattr(home.module, "stack"):
-                kind = type(home.module).__name__
-                raise NotRewritable(f"{kind} has a member stack, which is the name of one of rskip's")
-            _add(home.module, "stack", as_in(home.module, closing), undo)
-        norm = None
-        if stack.final is not None:
-            _settle_final(model, stack, spec, eps, removed, undo)
-        elif spec.closing_norm is not None and all(block.post_norm for block in stack.blocks):
-            norm = as_in(last.module, build_norm(spec.closing_norm, last.features, eps=eps))
-        for block in stack.blocks:  # None in the others, because torch.compile doesn't notice a missing key
-            block.module.__dict__["rskip_opening"] = closing if block is first else None
-            block.module.__dict__["rskip_closing"] = closing if block is last else None
-            _add(block.module, "closing_norm", norm if block is last else None, undo)
 
+    model: nn.Module
+    spec: ConnectionSpec
+    supplies: HostNeed | Collection[HostNeed]
+    undo: ExitStack
+    removed: set[nn.Module] = field(default_factory=set)
 
-def _built(
-    spec: ConnectionSpec,
-    stack: Stack,
-    stacks: Sequence[Stack],
-    eps: float,
-    supplies: HostNeed | Collection[HostNeed],
-) -> tuple[list[LayerResiduals], StackConnection, bool]:
-    """The connections of a stack, what opens and closes it, and whether they read the operands of the sums.
+    def connect(self, found: Sequence[Stack]) -> None:
+        """Gives each block its connections, and keeps or removes the library's normalisations.
 
-    :raises SettingError: the connection's state is more than x, and the model reads x between the blocks.
-    """
-    first = stack.blocks[0]
-    closing = build_stack_connection(spec, first.features, eps=eps)
-    second = first.feature_dim == 1
-    if not second or works_on(spec, 1):
-        places = _places(stack, stacks, [each for each in stacks if _in_one_tower(stack, each)])
-        layers = build_layers(
-            spec, first.features, places, feature_dim=first.feature_dim, eps=eps, host_supplies=supplies
-        )
-        if not (closing.opens or closing.closes) and all(
-            _reads_operand(connection, addition, spec)
-            for block, layer in zip(stack.blocks, layers, strict=True)
-            for addition, connection in zip(block.additions, layer.connections(), strict=True)
-        ):
-            return layers, closing, True
-    layers = build_layers(spec, first.features, _places(stack, stacks, [stack]), eps=eps, host_supplies=supplies)
-    if stack.between and _passes_more(layers, closing, first.features):
-        expected = f"a connection whose blocks pass on x, since the model reads it between blocks: {stack.between[0]}"
-        raise SettingError.of_value("connection", str(spec), expected)
-    return layers, closing, False
+        :raises SettingError: the connection needs what these blocks can't give.
+        """
+        stacks, number = list(found), 0
+        while number < len(stacks):
+            stack = stacks[number]
+            first, last = stack.blocks[0], stack.blocks[-1]
+            eps = _eps(next((norm for each in first.additions for norm in (*each.norms, each.closing) if norm), None))
+            layers, closing, by_operand = self._built(stack, stacks, eps)
+            if not by_operand and (parts := _usable(stack, self.spec)) != [stack]:
+                stacks[number : number + 1] = parts
+                continue
+            number += 1
+            for block, layer in zip(stack.blocks, layers, strict=True):
+                for addition, connection in zip(block.additions, layer.connections(), strict=True):
+                    self._settle_norms(block, addition, connection, by_operand)
+                self._add(block.module, "residuals", as_in(block.module, layer))
+                passage: type[Own] = OperandPassage if by_operand else StatePassage
+                if by_operand and all(map(_only_adds, layer.connections())):
+                    passage = Own  # in the library's order of additions
+                block.module.__dict__["rskip_passage"] = passage
+            self._add(first.module, "spec_record", as_in(first.module, SpecRecord(str(self.spec))))
+            if any(True for _ in closing.parameters()):  # the block that uses them owns the parameters
+                home = last if closing.closes else first
+                if hasattr(home.module, "stack"):
+                    kind = type(home.module).__name__
+                    raise NotRewritable(f"{kind} has a member stack, which is the name of one of rskip's")
+                self._add(home.module, "stack", as_in(home.module, closing))
+            norm = None
+            if stack.final is not None:
+                self._settle_final(stack, stack.final, eps)
+            elif self.spec.closing_norm is not None and all(block.post_norm for block in stack.blocks):
+                norm = as_in(last.module, build_norm(self.spec.closing_norm, last.features, eps=eps))
+            for block in stack.blocks:  # None in the others, because torch.compile doesn't notice a missing key
+                block.module.__dict__["rskip_opening"] = closing if block is first else None
+                block.module.__dict__["rskip_closing"] = closing if block is last else None
+                self._add(block.module, "closing_norm", norm if block is last else None)
+
+    def _built(
+        self, stack: Stack, stacks: Sequence[Stack], eps: float
+    ) -> tuple[list[LayerResiduals], StackConnection, bool]:
+        """The connections of a stack, what opens and closes it, and whether they read the operands of the sums.
+
+        :raises SettingError: the connection's state is more than x, and the model reads x between the blocks.
+        """
+        spec, first = self.spec, stack.blocks[0]
+        closing = build_stack_connection(spec, first.features, eps=eps)
+
+        def build(tower: Sequence[Stack], dim: int) -> list[LayerResiduals]:
+            places = _places(stack, stacks, tower)
+            return build_layers(spec, first.features, places, feature_dim=dim, eps=eps, host_supplies=self.supplies)
+
+        layers = None
+        if not (closing.opens or closing.closes) and works_on(spec, first.feature_dim):
+            tower = [each for each in stacks if _in_one_tower(stack, each)]
+            layers = build(tower, first.feature_dim)
+            if all(
+                _reads_operand(connection, addition, spec)
+                for block, layer in zip(stack.blocks, layers, strict=True)
+                for addition, connection in zip(block.additions, layer.connections(), strict=True)
+            ):
+                return layers, closing, True
+        if layers is None or first.feature_dim == 1 or len(tower) > 1:
+            layers = build([stack], -1)
+        if stack.between and _passes_more(layers, closing, first.features):
+            read = f"since the model reads it between blocks: {stack.between[0]}"
+            expected = f"a connection whose blocks pass on x, {read}"
+            raise SettingError.of_value("connection", str(spec), expected)
+        return layers, closing, False
+
+    def _settle_norms(self, block: Block, addition: Addition, connection: Any, by_operand: bool) -> None:
+        """Leaves the library's normalisations if they are the connection's too, and removes them otherwise."""
+        if _is_kept(addition, connection, self.spec):
+            _set_slot(connection, connection.input_slot, nn.Identity())
+        else:
+            for norm in addition.norms:
+                self._remove(block.module, norm)
+        slot, closing = connection.output_slot, addition.closing
+        if closing is not None:
+            same = slot is not None and norm_kind(closing, block.features, block.feature_dim) == self.spec.norm
+            if same:
+                _set_slot(connection, slot, nn.Identity() if by_operand else closing)
+            if not (same and by_operand):
+                self._remove(block.module, closing)
+
+    def _settle_final(self, stack: Stack, final: nn.Module, eps: float) -> None:
+        """Keeps the normalisation after a stack as the closing one, replaces it, or removes it.
+
+        If a post-norm stack has one in addition to its blocks', post-norm connections keep it.
+        """
+        last, closing = stack.blocks[-1], self.spec.closing_norm
+        if closing is None and is_pre_norm(stack):
+            self._remove(self.model, final, marks=False)
+        elif closing not in (None, norm_kind(final, last.features, last.feature_dim)) and final not in self.removed:
+            self.removed.add(final)
+            norm = build_norm(closing, last.features, last.feature_dim, eps=eps)
+            self._replace(self.model, final, as_in(last.module, norm))
+
+    def _remove(self, home: nn.Module, norm: nn.Module, *, marks: bool = True) -> None:
+        """Puts an identity in the place of a normalisation. The first one marks the state."""
+        if norm not in self.removed:
+            names = [name for name, _ in norm.named_parameters(recurse=False)]
+            self._replace(home, norm, as_in(home, Removed(names, marks=marks and not self.removed)))
+            if marks:
+                self.removed.add(norm)
+
+    def _replace(self, home: nn.Module, old: nn.Module, new: nn.Module) -> None:
+        """Puts a module in the place of another, under each of its names."""
+        for owner in list(home.modules()):
+            for name, each in list(owner._modules.items()):
+                if each is old:
+                    self._add(owner, name, new)
+
+    def _add(self, owner: nn.Module, name: str, module: nn.Module | None) -> None:
+        """Sets a member: a new one, or one that takes the place of a normalisation."""
+        if name in owner._modules:
+            self.undo.callback(owner._modules.__setitem__, name, owner._modules[name])
+        else:
+            self.undo.callback(owner._modules.pop, name, None)
+        owner._modules[name] = module
 
 
 def _usable(stack: Stack, spec: ConnectionSpec) -> list[Stack]:
@@ -113,7 +172,7 @@ def _usable(stack: Stack, spec: ConnectionSpec) -> list[Stack]:
     goes_on = False
     for block in stack.blocks:
         if not (block.keeps_skip and block.ends):
-            block.module.__dict__["rskip_probe"] = Own
+            block.module.__dict__["rskip_passage"] = Own
         elif goes_on:
             parts[-1].blocks.append(block)
         else:
@@ -155,81 +214,9 @@ def _is_kept(addition: Addition, connection: Connection, spec: ConnectionSpec) -
     return connection.input_slot is not None and addition.reads is not None and addition.reads == spec.norm
 
 
-def _settle_norms(
-    block: Block,
-    addition: Addition,
-    connection: Any,
-    spec: ConnectionSpec,
-    by_operand: bool,
-    removed: set[int],
-    undo: ExitStack,
-) -> None:
-    """Leaves the library's normalisations if they are the connection's too, and removes them otherwise."""
-    if _is_kept(addition, connection, spec):
-        _set_slot(connection, connection.input_slot, nn.Identity())
-    else:
-        for norm in addition.norms:
-            _remove(block.module, norm, removed, undo)
-    closing = addition.closing
-    if closing is None:
-        return
-    slot = connection.output_slot
-    same = slot is not None and norm_kind(closing, block.features, block.feature_dim) == spec.norm
-    if same and by_operand:
-        _set_slot(connection, slot, nn.Identity())
-        return
-    if same:
-        _set_slot(connection, slot, closing)
-    _remove(block.module, closing, removed, undo)
-
-
 def _set_slot(connection: nn.Module, slot: str, norm: nn.Module) -> None:
     path, _, name = slot.rpartition(".")
     connection.get_submodule(path)._modules[name] = norm
-
-
-def _remove(home: nn.Module, norm: nn.Module, removed: set[int], undo: ExitStack) -> None:
-    """Puts an identity in the place of a normalisation."""
-    if id(norm) in removed:
-        return
-    names = [name for name, _ in norm.named_parameters(recurse=False)]
-    _replace(home, norm, as_in(home, Removed(names, marks=not removed)), undo)
-    removed.add(id(norm))
-
-
-def _replace(home: nn.Module, old: nn.Module, new: nn.Module, undo: ExitStack) -> None:
-    """Puts a module in the place of another, under each of its names."""
-    for owner in list(home.modules()):
-        for name, each in list(owner._modules.items()):
-            if each is old:
-                _add(owner, name, new, undo)
-
-
-def _add(owner: nn.Module, name: str, module: nn.Module | None, undo: ExitStack) -> None:
-    """Sets a member: a new one, or one that takes the place of a normalisation."""
-    if name in owner._modules:
-        undo.callback(owner._modules.__setitem__, name, owner._modules[name])
-    else:
-        undo.callback(owner._modules.pop, name, None)
-    owner._modules[name] = module
-
-
-def _settle_final(
-    model: nn.Module, stack: Stack, spec: ConnectionSpec, eps: float, removed: set[int], undo: ExitStack
-) -> None:
-    """Keeps the normalisation after a stack as the closing one, replaces it, or removes it.
-
-    If a post-norm stack has one in addition to its blocks', post-norm connections keep it.
-    """
-    last, final = stack.blocks[-1], stack.final
-    assert final is not None
-    kind = norm_kind(final, last.features, last.feature_dim)
-    if spec.closing_norm is None and is_pre_norm(stack):
-        _remove(model, final, removed | {0}, undo)
-    elif spec.closing_norm is not None and spec.closing_norm != kind and id(final) not in removed:
-        removed.add(id(final))
-        norm = as_in(last.module, build_norm(spec.closing_norm, last.features, last.feature_dim, eps=eps))
-        _replace(model, final, norm, undo)
 
 
 def _passes_more(layers: Sequence[LayerResiduals], closing: StackConnection, features: int) -> bool:
@@ -319,10 +306,6 @@ def _candidates(stack: Stack, stacks: Sequence[Stack]) -> list[Stack]:
 
 def is_pre_norm(stack: Stack) -> bool:
     return any(addition.norms for block in stack.blocks for addition in block.additions)
-
-
-def _norms(addition: Addition) -> list[nn.Module]:
-    return [*addition.norms, *([] if addition.closing is None else [addition.closing])]
 
 
 def as_in(block: nn.Module, module: AnyModule) -> AnyModule:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -129,7 +129,8 @@ def find_missed(trace: Trace, stacks: Sequence[Stack]) -> str | None:
     blocks = [block for stack in stacks for block in stack.blocks]
     found = {id(step) for block in blocks for addition in block.additions for step, _ in addition.sums}
     inside = {block.call for block in blocks}
-    layers = {_layer_around(trace, block.call) for block in blocks} - inside
+    elements = {id(each) for module in {call.module for call in trace.calls} for each in _elements(module)}
+    layers = {_layer_around(trace, number, elements) for number in inside} - inside
     for call in (trace.calls[number] for number in layers if number is not None):
         for x in call.reads.values():
             paths, _ = _paths(trace, call, trace.same[x], all_of_them=True)
@@ -150,10 +151,9 @@ def _around(trace: Trace, number: int) -> Iterator[int]:
         above = trace.calls[above].outer
 
 
-def _layer_around(trace: Trace, number: int) -> int | None:
+def _layer_around(trace: Trace, number: int, elements: Collection[int]) -> int | None:
     """The outermost call of a list's element around this call."""
-    lists = {id(each) for call in trace.calls for each in _elements(call.module)}
-    found = [each for each in _around(trace, number) if id(trace.calls[each].module) in lists]
+    found = [each for each in _around(trace, number) if id(trace.calls[each].module) in elements]
     return found[-1] if found else None
 
 

@@ -3,8 +3,7 @@
 1. Own: each join is the library's sum. Outputs and gradients are equal bit by bit, in evaluation and in training.
 2. Skip: each join returns the skip. A block's output no longer depends on its branches; a pre-norm block returns its
    input.
-3. Branch: each join returns a constant in place of what follows from the skip. A block's output no longer depends on
-   its input.
+3. Branch: no gradient passes through a join. A block's output no longer depends on its input.
 
 The first alone proves little: any sum that is replaced by a sum is equal.
 """
@@ -20,39 +19,39 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rskip.nn.adapted import AdaptedBlock, replaced
+from rskip.nn.adapted import AdaptedBlock, Own, replaced
 
 
 class Unproven(Exception):
     """A probe failed, with the reason."""
 
 
-class Own:
-    """Computes the library's sums.
+class _Probe(Own):
+    """Takes gradients within a block.
 
-    :param seen: the ids of the blocks that ran.
+    :param ran: the ids of the blocks that ran.
     """
 
-    seen: ClassVar[set[int]] = set()
+    ran: ClassVar[set[int]] = set()
 
     def __init__(self, block: AdaptedBlock, x: Tensor) -> None:
-        self.block, self.given = block, x
-        self.seen.add(id(block))
+        self.source = x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
+        super().__init__(block, self.source.clone())
+        self.name = type(block).__name__
+        self.ran.add(id(block))
 
-    def at(self, number: int) -> Own:
-        return self
+    def depends(self, output: Any, values: Sequence[Tensor]) -> bool:
+        """Whether the stream in the block's output changes with one of the values."""
+        stream = self.stream(output)
+        if not (stream.requires_grad and values):
+            return False
+        # a sum with unequal factors, since a normalisation's outputs have a constant sum
+        factors = torch.arange(stream.numel(), device=stream.device, dtype=torch.float32).cos()
+        total = (stream.float().reshape(-1) * factors).sum()
+        gradients = torch.autograd.grad(total, values, retain_graph=True, allow_unused=True)
+        return any(each is not None and bool(each.any()) for each in gradients)
 
-    def join(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
-        return left + right
-
-    inner = unseen = join
-
-    def end(self, output: Any) -> Any:
-        return output
-
-
-class _Probe(Own):
-    def _stream(self, output: Any) -> Tensor:
+    def stream(self, output: Any) -> Tensor:
         slot = self.block.rskip_route.slot
         stream: Tensor = output if slot is None else output[slot]
         return stream
@@ -62,63 +61,63 @@ class Skip(_Probe):
     """Returns the skip of each sum, and notes the branches' outputs."""
 
     def __init__(self, block: AdaptedBlock, x: Tensor) -> None:
-        super().__init__(block, x)
-        self.source = x.detach().requires_grad_(x.is_floating_point())
-        self.given = self.source.clone()
+        super().__init__(block, x.detach())
         self.terms: list[Tensor] = []
         self.skip: Tensor | None = None
 
     def inner(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
         self.skip = right if skip else left
-        return self._noted(left if skip else right)
+        self.terms.append(left if skip else right)
+        return self.terms[-1]
 
     def join(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
-        if self.skip is not None:
-            self._noted(left + right)
-            found, self.skip = self.skip, None
+        found, self.skip = self.skip, None
+        if found is not None:
+            self.terms.append(left + right)
             return found
-        self._noted(left if skip else right)
+        self.terms.append(left if skip else right)
         return right if skip else left
 
-    def _noted(self, f: Tensor) -> Tensor:
-        self.terms.append(f)
-        return f
-
     def end(self, output: Any) -> Any:
-        stream = self._stream(output)
-        name = type(self.block).__name__
         if not self.terms:
-            raise Unproven(f"{name} runs without its additions")
-        terms = [each for each in self.terms if each.requires_grad]
-        if stream.requires_grad and terms:
-            for gradient in torch.autograd.grad(_sum(stream), terms, allow_unused=True):
-                if gradient is not None and bool(gradient.any()):
-                    raise Unproven(f"{name} adds a branch that was not found")
+            raise Unproven(f"{self.name} runs without its additions")
+        if self.depends(output, [each for each in self.terms if each.requires_grad]):
+            raise Unproven(f"{self.name} adds a branch that was not found")
+        stream = self.stream(output).detach()
         if self.block.rskip_returns_input and not torch.equal(stream.reshape(self.source.shape), self.source):
-            raise Unproven(f"{name} does not return its input without its branches")
-        return replaced(output, self.block.rskip_route.slot, stream.detach())
+            raise Unproven(f"{self.name} does not return its input without its branches")
+        return replaced(output, self.block.rskip_route.slot, stream)
 
 
 class Branch(_Probe):
-    """Returns a constant in place of each sum."""
-
-    def __init__(self, block: AdaptedBlock, x: Tensor) -> None:
-        super().__init__(block, x)
-        self.source = x.detach().requires_grad_(x.is_floating_point())
-        self.given = self.source.clone()
+    """Computes the library's sums, through which no gradient passes while the block's output is looked at."""
 
     def join(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
-        return torch.full_like(left, 0.5).detach()
-
-    inner = join
+        total: Tensor = _Sum.apply(left, right)
+        return total
 
     def end(self, output: Any) -> Any:
-        stream = self._stream(output)
-        if stream.requires_grad:
-            (gradient,) = torch.autograd.grad(_sum(stream), self.source, allow_unused=True)
-            if gradient is not None and bool(gradient.any()):
-                raise Unproven(f"{type(self.block).__name__} passes its input on beside its additions")
-        return replaced(output, self.block.rskip_route.slot, stream.detach())
+        former, _Sum.is_closed = _Sum.is_closed, True  # an activation checkpoint may run the block again within this
+        try:
+            if self.depends(output, [self.source]):
+                raise Unproven(f"{self.name} passes its input on beside its additions")
+        finally:
+            _Sum.is_closed = former
+        return output
+
+
+class _Sum(torch.autograd.Function):
+    """A sum. Gradients pass through it unless it is closed."""
+
+    is_closed = False
+
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor) -> Tensor:
+        return left + right
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        return (None, None) if _Sum.is_closed else (gradient, gradient)
 
 
 @contextmanager
@@ -160,40 +159,65 @@ def trained(
         model.train()
         _seed()
         try:
-            outputs = [each for each in floats(run()) if each.requires_grad]
+            outputs = floats(run())
+            losses = [each.float().square().sum() for each in outputs if each.requires_grad]
             wanted = [each for each in watched if each.requires_grad]
             gradients: Sequence[Tensor | None] = ()
-            if outputs and wanted:
-                total = torch.stack([each.float().square().sum() for each in outputs]).sum()
-                gradients = torch.autograd.grad(total, wanted, allow_unused=True)
+            if losses and wanted:
+                gradients = torch.autograd.grad(torch.stack(losses).sum(), wanted, allow_unused=True)
+        except Unproven:
+            raise
         except Exception:
             return None
         return [*(each.detach() for each in outputs), *gradients]
 
 
-def run_probe(
-    kind: type[Own], model: nn.Module, run: Callable[[], Any], blocks: Mapping[int, str], *, trains: bool
+def prove(
+    model: nn.Module,
+    run: Callable[[], Any],
+    blocks: Mapping[str, nn.Module],
+    evaluation: Sequence[Tensor],
+    training: Sequence[Tensor | None] | None,
+    watched: Sequence[nn.Parameter],
 ) -> None:
-    """Runs the model until every block was probed: in training if it trains, and in evaluation.
+    """Runs the probes: skips in evaluation, and branches in training, so that an addition in only one of them is seen.
 
-    Some models leave out blocks in training.
-
-    :param blocks: their names, by the ids of their modules.
+    :param blocks: the adapted blocks, by name.
+    :param evaluation: what `evaluated` gave before, and `training`, what `trained` gave.
+    :raises Unproven: a probe fails.
     """
-    kind.seen.clear()
-    for mode in (True, False) if trains else (False,):
-        model.train(mode)
-        with torch.enable_grad():
-            try:
-                run()
-            except Unproven:
-                raise
-            except Exception as error:
-                raise Unproven(f"the model does not run without them: {str(error).splitlines()[0][:150]}") from error
-        if blocks.keys() <= kind.seen:
-            return
-    missed = next(name for key, name in blocks.items() if key not in kind.seen)
-    raise Unproven(f"{missed} does not run its additions")
+
+    def use(passage: type[Own]) -> None:
+        _Probe.ran.clear()
+        for block in blocks.values():
+            block.__dict__["rskip_passage"] = passage
+
+    use(Own)
+    compare(evaluated(model, run), evaluation)
+    use(Branch)
+    if training is not None:
+        compare(trained(model, run, watched) or [], training)
+    _reach_all(model, run, blocks)  # some models leave out blocks in training
+    use(Skip)
+    _reach_all(model, run, blocks)
+
+
+def _reach_all(model: nn.Module, run: Callable[[], Any], blocks: Mapping[str, nn.Module]) -> None:
+    """Runs the model in evaluation, with gradients, unless every block has been probed."""
+    missed = [name for name, block in blocks.items() if id(block) not in _Probe.ran]
+    if not missed:
+        return
+    model.eval()
+    with torch.enable_grad():
+        try:
+            run()
+        except Unproven:
+            raise
+        except Exception as error:
+            raise Unproven(f"the model does not run without them: {str(error).splitlines()[0][:150]}") from error
+    for name in missed:
+        if id(blocks[name]) not in _Probe.ran:
+            raise Unproven(f"{name} does not run its additions")
 
 
 def compare(found: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> None:
@@ -217,12 +241,6 @@ def floats(output: Any) -> list[Tensor]:
     if isinstance(output, (tuple, list)):
         return [each for value in output for each in floats(value)]
     return []
-
-
-def _sum(stream: Tensor) -> Tensor:
-    """A sum with unequal factors, since a normalisation's outputs have a constant sum."""
-    factors = torch.arange(stream.numel(), device=stream.device, dtype=torch.float32).cos()
-    return (stream.float().reshape(-1) * factors).sum()
 
 
 def _seed() -> None:

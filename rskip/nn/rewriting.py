@@ -217,11 +217,9 @@ def unseen(hop: Hop, side: int, ran: Collection[Place]) -> Iterator[tuple[str, P
     :param ran: the places of all sums of the function that ran.
     """
     function = hop.function
-    source, _ = _source(function)
-    tree = ast.parse(source).body[0]
-    if not isinstance(tree, ast.FunctionDef) or hop.end[1] < 0:  # Python 3.10 does not tell columns
+    if hop.end[1] < 0:  # Python 3.10 does not tell columns
         return
-    shift = _shift(function, source)
+    _, _, tree, shift = _source(function)
     nodes = [_node(tree, Site(place, 0), shift, function) for place in ran]
     skip = _operands(_node(tree, Site(hop.end, 0), shift, function))[side]
     if not isinstance(skip, ast.Name):
@@ -295,8 +293,8 @@ def changes(plan: Mapping[type, Plan]) -> Iterator[str]:
 
 
 def _changes(raw: FunctionType, rewrite: Rewrite) -> Iterator[str]:
-    source, first = _source(raw)
-    edited, _ = _edited(source, raw, rewrite)
+    source, first, *_ = _source(raw)
+    edited, _ = _edited(raw, rewrite)
     yield f"{raw.__module__}.{raw.__qualname__}"
     for number, (old, new) in enumerate(zip(source.splitlines(), edited.splitlines(), strict=True), start=first):
         if old != new:
@@ -349,8 +347,7 @@ def _wrapped(outer: Any, raw: FunctionType, new: FunctionType) -> Any:
 @cache
 def _compiled(raw: FunctionType, rewrite: Rewrite) -> FunctionType:
     """The function with its sites changed."""
-    source, first = _source(raw)
-    edited, helpers = _edited(source, raw, rewrite)
+    edited, helpers = _edited(raw, rewrite)
     filename = f"<{raw.__code__.co_filename} with connections, {raw.__qualname__} {abs(hash(rewrite)):x}>"
     linecache.cache[filename] = (len(edited), None, edited.splitlines(keepends=True), filename)
     tree = ast.parse(edited)
@@ -384,20 +381,26 @@ def _compiled(raw: FunctionType, rewrite: Rewrite) -> FunctionType:
     return made
 
 
-def _source(raw: FunctionType) -> tuple[str, int]:
-    """The function's source without indentation, and the line of its `def` in it."""
+@cache
+def _source(raw: FunctionType) -> tuple[str, int, ast.FunctionDef, Place]:
+    """The function's source without indentation, its first line's number in the file, and its tree.
+
+    The last value is added to the line of a place (the source may begin with decorators), and subtracted from its
+    column.
+    """
     try:
         lines, first = inspect.getsourcelines(raw)
     except (OSError, TypeError):
         raise NotRewritable(f"the source of {raw.__module__}.{raw.__qualname__} is not there") from None
-    return textwrap.dedent("".join(lines)), first
-
-
-def _edited(source: str, raw: FunctionType, rewrite: Rewrite) -> tuple[str, dict[str, Any]]:
+    source = textwrap.dedent("".join(lines))
     tree = ast.parse(source).body[0]
     if not isinstance(tree, ast.FunctionDef):
         raise NotRewritable(f"{raw.__qualname__} is not a plain function")
-    shift = _shift(raw, source)
+    return source, first, tree, (raw.__code__.co_firstlineno - first + 1, len(lines[0]) - len(lines[0].lstrip()))
+
+
+def _edited(raw: FunctionType, rewrite: Rewrite) -> tuple[str, dict[str, Any]]:
+    source, _, tree, shift = _source(raw)
     text = _Text(source)
     helpers: dict[str, Any] = {}
     for site in rewrite.sites:
@@ -409,13 +412,6 @@ def _edited(source: str, raw: FunctionType, rewrite: Rewrite) -> tuple[str, dict
             assert isinstance(node, ast.Call)
             _edit_call(text, node, passage, site, raw, helpers)
     return text.result(), helpers
-
-
-def _shift(raw: FunctionType, source: str) -> tuple[int, int]:
-    """The first line of the code in the source (which may begin with decorators), and the indentation taken away."""
-    lines, first = inspect.getsourcelines(raw)
-    indentation = len(lines[0]) - len(lines[0].lstrip())
-    return raw.__code__.co_firstlineno - first + 1, indentation
 
 
 def _node(tree: ast.FunctionDef, site: Site, shift: tuple[int, int], raw: FunctionType) -> Any:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from types import CodeType, FrameType
 from typing import Any
@@ -94,9 +95,9 @@ class Trace:
 
 
 class _Recorder(TorchFunctionMode):
-    def __init__(self) -> None:
+    def __init__(self, trace: Trace) -> None:
         super().__init__()
-        self.trace = Trace()
+        self.trace = trace
         self.open: list[int] = []
         self._values: dict[int, int] = {}
         self._alive: list[Tensor] = []  # so that no id is used twice
@@ -158,16 +159,15 @@ class _Recorder(TorchFunctionMode):
             call.gives = self.value(result)
 
 
-def trace(model: nn.Module, run: Callable[[], Any]) -> Trace:
-    """Records `run()`, which calls the model, without gradients."""
-    recorder = _Recorder()
-    with ExitStack() as undo, torch.no_grad():
+def trace(model: nn.Module, run: Callable[[], Any], into: Trace) -> Any:
+    """Records `run()`, which calls the model, and returns what it returns."""
+    recorder = _Recorder(into)
+    with ExitStack() as undo:
         for module in model.modules():
             undo.callback(module.register_forward_pre_hook(recorder.before, with_kwargs=True).remove)
             undo.callback(module.register_forward_hook(recorder.after, with_kwargs=True).remove)
         with recorder:
-            run()
-    return recorder.trace
+            return run()
 
 
 def _kind(name: str, trace: Trace, reads: tuple[int, ...], outputs: list[Tensor]) -> str:
@@ -204,5 +204,12 @@ def _end(frame: FrameType) -> tuple[int, int]:
     first = frame.f_code.co_firstlineno
     if sys.version_info < (3, 11):
         return frame.f_lineno - first, -1
-    _, last, _, column = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
-    return (last or 0) - first, column or 0
+    last, column = _position(frame.f_code, frame.f_lasti // 2)
+    return last - first, column
+
+
+@cache
+def _position(code: CodeType, instruction: int) -> tuple[int, int]:
+    """The line and column where an instruction ends."""
+    _, last, _, column = next(islice(code.co_positions(), instruction, None))
+    return last or 0, column or 0

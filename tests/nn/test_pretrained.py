@@ -94,6 +94,13 @@ def test_activation_checkpoints_give_the_same_gradients_or_are_refused(module):
             model.gradient_checkpointing_disable()
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_may_be_on_before_adapt(reentrant):
+    model = build("bert")  # its blocks' norms save tensors, for which a checkpoint runs the block again
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    assert adaptation(adapt(model, "2rskip+ln")).own == "1xskip+ln"
+
+
 def gradients(model: Any) -> dict[str, Tensor]:
     model.zero_grad()
     model(TOKENS, labels=TOKENS).loss.backward()

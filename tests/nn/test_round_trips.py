@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import subprocess
 import sys
@@ -140,13 +141,27 @@ def test_lora_after_adapt_trains_saves_loads_and_merges(module, spec, tmp_path):
 @pytest.mark.parametrize("module", LORA)
 def test_accelerates_hooks_stay_and_offloaded_weights_are_refused(module, spec):
     accelerate = pytest.importorskip("accelerate", reason="accelerate is an optional library")
-    model = noisy(build(module))
-    expected = adapt(noisy(build(module)), spec)(TOKENS).logits
-    hooked = accelerate.dispatch_model(model, device_map={"": "cpu"}, force_hooks=True)
-    assert torch.equal(adapt(hooked, spec)(TOKENS).logits, expected)
+    expected = noisy(adapt(build(module), spec))(TOKENS).logits
+    hooked = accelerate.dispatch_model(build(module), device_map={"": "cpu"}, force_hooks=True)
+    assert torch.equal(noisy(adapt(hooked, spec))(TOKENS).logits, expected)
     offloaded = accelerate.cpu_offload(build(module), execution_device="cpu")
     with pytest.raises(SettingError, match="has weights that accelerate offloads"):
         adapt(offloaded, spec)
+
+
+@pytest.mark.parametrize("module", LORA)
+def test_accelerate_offloads_adapted_blocks_whole(module, spec):
+    accelerate = pytest.importorskip("accelerate", reason="accelerate is an optional library")
+    model = noisy(adapt(build(module), spec))
+    block = next(type(each).__name__ for each in model.modules() if isinstance(each, AdaptedBlock))
+    with torch.no_grad():
+        expected = model(TOKENS).logits
+        if spec == "mhc":
+            parted = accelerate.cpu_offload(copy.deepcopy(model), execution_device="cpu")
+            with pytest.raises(SettingError, match=f"preload_module_classes=.'{block}'.*"):
+                parted(TOKENS)
+        whole = accelerate.cpu_offload(model, execution_device="cpu", preload_module_classes=[block])
+        assert torch.equal(whole(TOKENS).logits, expected)
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ def _forward_intermediates(model: Any, *args: Any, **settings: Any) -> Any:
 
     stack = None
     with ExitStack() as undo:
-        for block in reversed([each for each in model.modules() if _is_of_a_stack(each)]):
+        for block in reversed([each for each in model.modules() if isinstance(each, AdaptedBlock)]):
             closing, opening = block.__dict__["rskip_closing"], block.__dict__["rskip_opening"]
             stack = stack if closing is None else closing
             assert stack is not None, "the last block of an adapted stack was removed"
@@ -66,7 +66,3 @@ def _forward_intermediates(model: Any, *args: Any, **settings: Any) -> Any:
             if opening is None:
                 undo.callback(block.register_forward_pre_hook(enter).remove)
         return type(model).forward_intermediates(model, *args, **settings)
-
-
-def _is_of_a_stack(module: nn.Module) -> bool:
-    return isinstance(module, AdaptedBlock)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rskip.connections import HOST_NEEDS, Connection, StackConnection
+from rskip.connections import HOST_NEEDS, StackConnection
 from rskip.connections.connection import Resettable
 from rskip.connections.linear import LinearMap
 from rskip.connections.norms import Normalisation
