@@ -229,12 +229,11 @@ class ManifoldStreams(StreamsConnection):
     """hyper's formula with α = σ(u) + ε, β = m·σ(v) and R from w, where (u, v, w) = a·RMS(h_1, ..., h_n)·φ + b.
 
     RMS divides all nC values by their root mean square. u, v and w are computed per position, in float32 or better.
-    Without w, R is the identity and β = m·σ(v) + ε. Members: `norm`, `mixing` (φ, rows for outputs), `scale` (a, one
-    each for u, v and w), `bias` (b).
+    Without w, R is the identity and β = m·σ(v) + ε. ε is the attribute `gate_eps`, m is `magnitude`. Members: `norm`,
+    `mixing` (φ, rows for outputs), `scale` (a, one each for u, v and w), `bias` (b).
 
     :param logits: number of values in w; 0: R is the identity.
     :param mixing, scale, bias: initial values.
-    :param gate_eps: ε. :param magnitude: m.
     """
 
     gate_eps, magnitude = 0.0, 2.0
