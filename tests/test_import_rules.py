@@ -13,7 +13,7 @@ import pytest
 
 FLOORS = [
     {"settings", "extras", "kernel_forms", "__version__"},
-    {"machine", "formulas"},
+    {"machine", "formulas", "cpu/library", "cpu/structures", "cpu/threads"},
     {"connections", "files"},
     {"transformer", "nn"},
     {"cpu"},

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from rskip.connections.connection import Connection, Resettable, StackConnection, State, opened, tensors
+from rskip.connections.depth_kernels import attend
 from rskip.connections.hyper import weighted_sums
 from rskip.connections.mixing import Mixing
-from rskip.connections.norms import RMSNorm, at_least_float32, build_norm, without_autocast
+from rskip.connections.norms import Normalisation, RMSNorm, at_least_float32, build_norm, without_autocast
+from rskip.connections.stream_kernels import UNFUSED, fused, kernels_for
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
@@ -48,6 +50,19 @@ class DepthAttention(Resettable):
         found = found[..., 0, :] if self.query.dim() == 2 else found
         return found if self.values == "raw" else found * root
 
+    def attend(
+        self, values: tuple[Tensor, ...], closing: Normalisation | None = None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """h, or its normalised values, and the values for later readings."""
+        library = kernels_for(*values)
+        key_norm, one = fused(self.norm), self.query.dim() == 1 and self.values == "raw"
+        if library and one and key_norm[0] and self.query.dtype == torch.float32:
+            norm = UNFUSED if closing is None else fused(closing)
+            h, values = attend(library, norm, self.query, key_norm, values)
+            return h if closing is None or norm[0] else closing(h), values
+        h = self(values)
+        return h if closing is None else closing(h), values
+
     def forward(self, values: tuple[Tensor, ...]) -> Tensor:
         """h, with several queries (..., queries, C)."""
         stacked = at_least_float32(torch.stack(values, dim=-2))
@@ -73,7 +88,7 @@ class AttnResStack(StackConnection):
         return opened(x)
 
     def leave(self, state: State) -> Tensor:
-        return self.attention(tensors(state, self))
+        return self.attention.attend(tensors(state, self))[0]
 
 
 @register_connection(
@@ -132,10 +147,11 @@ class AttnRes(Connection):
 
     def before(self, state: State) -> tuple[Tensor, State]:
         values = tensors(state, self, self.values)
-        read = values[0] if self.attention is None else self.attention(values)
         if not self.splits_inputs:
-            return self.norm(read), values
-        queries, keys, of_values = [read] * 3 if self.attention is None else read.unbind(-2)
+            if self.attention is None:
+                return self.norm(values[0]), values
+            return self.attention.attend(values, self.norm)
+        queries, keys, of_values = [values[0]] * 3 if self.attention is None else self.attention(values).unbind(-2)
         return self.norm(queries), (*values, self.key_norm(keys), self.value_norm(of_values))
 
     def key_value_inputs(self, kept: State) -> tuple[Tensor, Tensor] | None:

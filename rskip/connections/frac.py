@@ -7,9 +7,19 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from rskip.connections.connection import Connection
+from rskip.connections.connection import Connection, State
 from rskip.connections.hyper import SMALL, weighted_sums
 from rskip.connections.norms import build_norm
+from rskip.connections.stream_kernels import (
+    DYNAMIC,
+    Parameters,
+    Reads,
+    fused,
+    library_for,
+    read_streams,
+    reads_of,
+    write_streams,
+)
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.registry import register_connection
 from rskip.settings.errors import SettingError
@@ -62,6 +72,38 @@ class FracConnection(Connection):
     def no_weight_decay(self) -> frozenset[str]:
         """Includes Y and A: only the data-dependent W takes decay (Zhu et al. 2025, section 4.3)."""
         return super().no_weight_decay | {"part_weights"}
+
+    passes_x = True  # what `before` keeps besides stays within the block
+
+    def kernel_reading(self) -> tuple[Reads, Parameters] | None:
+        """The formula as the kernels compute it; None if they can't."""
+        if self.form == "static" or self.mixing.dtype != torch.float32:
+            return None
+        row_norm, row_epsilon, row_gain, row_shift = fused(self.part_norm)
+        norm, epsilon, gain, shift = fused(self.norm)
+        if not row_norm:
+            return None
+        m = self.count
+        reads = reads_of(DYNAMIC, m, self.features // m, 2 * m + 1, norm, epsilon, row_norm, row_epsilon, parts=m)
+        return reads, (
+            self.mixing, self.output_mixing, row_gain, row_shift, self.mixing_scale, self.output_scale, None, None,
+            self.part_weights, None, self.output_weights, gain, shift,
+        )  # fmt: skip
+
+    def before(self, state: State) -> tuple[Tensor, State]:
+        assert isinstance(state, Tensor)
+        library = library_for(self._split(state)) if self.feature_dim == -1 else None
+        if library and (found := self.kernel_reading()):
+            given, kept = read_streams(library, found[0], self._split(state), found[1])
+            return given if found[0].norm else self.norm(given), kept
+        return super().before(state)
+
+    def after(self, kept: State, f: Tensor) -> State:
+        if isinstance(kept, Tensor):
+            return super().after(kept, f)
+        found = self.kernel_reading()
+        assert found
+        return write_streams(found[0], kept[0], kept[1], f).flatten(-2)
 
     def branch_input(self, x: Tensor) -> Tensor:
         return self.norm(self._mixed(self._split(x), slice(0, self.count)).flatten(-2))

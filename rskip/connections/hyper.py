@@ -16,6 +16,18 @@ from rskip.connections.mixing import Mixing
 from rskip.connections.norms import EPS, at_least_float32, build_norm, under_autocast, without_autocast
 from rskip.connections.sinkhorn import EPS as SINKHORN_EPS
 from rskip.connections.sinkhorn import sinkhorn
+from rskip.connections.stream_kernels import (
+    DYNAMIC,
+    MANIFOLD,
+    RMS_NORM,
+    Parameters,
+    Reads,
+    fused,
+    library_for,
+    read_streams,
+    reads_of,
+    write_streams,
+)
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
@@ -105,9 +117,19 @@ class StreamsConnection(Connection):
     norm: nn.Module
     streams: int
 
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """A class with weights of its own does not inherit how the kernels compute another's."""
+        super().__init_subclass__(**settings)
+        if {"weights", "residual_weights"} & vars(cls).keys() and "kernel_reading" not in vars(cls):
+            cls.kernel_reading = StreamsConnection.kernel_reading  # type: ignore[method-assign]
+
     def weights(self, streams: Tensor) -> tuple[Tensor, Tensor]:
         """α and R, concatenated (..., n, 1 + n), and β (..., n, 1), for h (..., n, C). Only α, if R is the identity."""
         raise NotImplementedError
+
+    def kernel_reading(self) -> tuple[Reads, Parameters] | None:
+        """`weights` and the norm as the kernels compute them; None if they can't."""
+        return None
 
     def as_mixing(self, state: State, f: Tensor) -> Mixing:
         weights, outputs = self.weights(streams_of(state, self))
@@ -120,6 +142,11 @@ class StreamsConnection(Connection):
 
     def before(self, state: State) -> tuple[Tensor, State]:
         streams = streams_of(state, self)
+        library = library_for(streams)
+        if library and (found := self.kernel_reading()):
+            reads, parameters = found
+            given, kept = read_streams(library, reads, streams, parameters)
+            return given if reads.norm else self.norm(given), kept
         weights, outputs = self.weights(streams)
         sums = weighted_sums(weights, streams)
         mixed = streams if sums.size(-2) == 1 else sums.narrow(-2, 1, self.streams)
@@ -127,6 +154,8 @@ class StreamsConnection(Connection):
 
     def after(self, kept: State, f: Tensor) -> State:
         mixed, outputs = kept
+        if outputs.dim() < mixed.dim() and (found := self.kernel_reading()):  # the kernels' weights
+            return write_streams(found[0], mixed, outputs, f)
         new = torch.addcmul(mixed, outputs, f.unsqueeze(-2))
         return new if new.dtype == mixed.dtype else new.to(mixed.dtype)
 
@@ -224,6 +253,20 @@ class HyperConnection(StreamsConnection):
             torch.addcmul(outputs, self.output_scale, torch.tanh(normalised @ self.output_mixing)),
         )
 
+    def kernel_reading(self) -> tuple[Reads, Parameters] | None:
+        if self.form == "static" or self.mixing.dtype != torch.float32:
+            return None
+        row_norm, row_epsilon, row_gain, row_shift = fused(self.stream_norm)
+        if not row_norm:
+            return None
+        norm, epsilon, gain, shift = fused(self.norm)
+        outputs = self.streams + 2
+        reads = reads_of(DYNAMIC, self.streams, self.features, outputs, norm, epsilon, row_norm, row_epsilon)
+        return reads, (
+            self.mixing, self.output_mixing, row_gain, row_shift, self.mixing_scale, self.output_scale, None, None,
+            self.input_weights, self.stream_weights, self.output_weights, gain, shift,
+        )  # fmt: skip
+
 
 class ManifoldStreams(StreamsConnection):
     """hyper's formula with α = σ(u) + ε, β = m·σ(v) and R from w, where (u, v, w) = a·RMS(h_1, ..., h_n)·φ + b.
@@ -236,7 +279,7 @@ class ManifoldStreams(StreamsConnection):
     :param mixing, scale, bias: initial values.
     """
 
-    gate_eps, magnitude = 0.0, 2.0
+    gate_eps, magnitude, iterations, sinkhorn_eps = 0.0, 2.0, 1, 0.0
 
     def __init__(
         self,
@@ -260,6 +303,18 @@ class ManifoldStreams(StreamsConnection):
     def residual_weights(self, w: Tensor) -> Tensor:
         """R (..., n, n) from w (..., logits)."""
         raise NotImplementedError
+
+    def _reading(self, matrices: Tensor | None = None) -> tuple[Reads, Parameters] | None:
+        if self.mixing.dtype != torch.float32:
+            return None
+        norm, epsilon, gain, shift = fused(self.norm)
+        reads = reads_of(
+            MANIFOLD, self.streams, self.features, 2 * self.streams + self.logits, norm, epsilon, RMS_NORM, self.eps,
+            identity=not self.logits, iterations=self.iterations, alpha_epsilon=self.gate_eps,
+            beta_epsilon=0.0 if self.logits else self.gate_eps, magnitude=self.magnitude,
+            sinkhorn_epsilon=self.sinkhorn_eps,
+        )  # fmt: skip
+        return reads, (self.mixing, *[None] * 3, self.scale, None, self.bias, matrices, *[None] * 3, gain, shift)
 
     def weights(self, streams: Tensor) -> tuple[Tensor, Tensor]:
         sizes = [self.streams, self.streams, self.logits]
@@ -356,6 +411,9 @@ class ManifoldHyperConnection(ManifoldStreams):
 
     def residual_weights(self, w: Tensor) -> Tensor:
         return sinkhorn(w.unflatten(-1, (self.streams, self.streams)), self.iterations, self.sinkhorn_eps)
+
+    def kernel_reading(self) -> tuple[Reads, Parameters] | None:
+        return self._reading()
 
     def before(self, state: State) -> tuple[Tensor, State]:
         if self.reads == "own":

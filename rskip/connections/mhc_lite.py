@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rskip.connections.hyper import CopiedStreams, Exit, ManifoldStreams
 from rskip.connections.linear import fill
+from rskip.connections.stream_kernels import Parameters, Reads
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
@@ -85,3 +86,6 @@ class MHCLite(ManifoldStreams):
         if matrices is not self._filled:  # allocated by a library that then loads only what files have
             matrices = w.new_tensor(self._permutations())
         return (w.softmax(-1) @ matrices.to(w.dtype)).unflatten(-1, (self.streams, self.streams))
+
+    def kernel_reading(self) -> tuple[Reads, Parameters] | None:
+        return self._reading(self.matrices) if self.matrices is self._filled else None

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rskip.cpu.structures import (
     TYPES,
     Arguments,
+    Attending,
     Attention,
     CrossEntropy,
     Decoding,
@@ -30,9 +31,11 @@ from rskip.cpu.structures import (
     LogSoftmax,
     Operations,
     Packing,
+    Reading,
     Residual,
     SearchSettings,
     SearchView,
+    Writing,
     address,
     kind_of,
     layout,
@@ -67,6 +70,12 @@ class Library:
         self.cross_entropy = _kernel(functions, "cross_entropy", CrossEntropy)
         self.log_softmax = _kernel(functions, "log_softmax", LogSoftmax)
         self.log_softmax_gradient = _kernel(functions, "log_softmax_gradient", LogSoftmax)
+        self.read_streams = _kernel(functions, "read_streams", Reading)
+        self.read_streams_gradient = _kernel(functions, "read_streams_gradient", Reading)
+        self.write_streams = _kernel(functions, "write_streams", Writing)
+        self.write_streams_gradient = _kernel(functions, "write_streams_gradient", Writing)
+        self.attend_depth = _kernel(functions, "attend_depth", Attending)
+        self.attend_depth_gradient = _kernel(functions, "attend_depth_gradient", Attending)
         self.all_below = _declared(functions, "all_below", [c_void_p, c_int64, c_int64], c_int)
         self.open_slots = _declared(functions, "open_slots", [c_void_p, *[c_int64] * 5, c_void_p], c_int)
         self.reorder_slots = _declared(functions, "reorder_slots", [*[c_void_p] * 4, *[c_int64] * 5])
@@ -86,6 +95,7 @@ class Library:
             functions, "search_hypothesis", [c_void_p, c_int64, c_int64, POINTER(FoundHypothesis)]
         )
         functions.rskip_choose(most)
+        self.chunk: int = _declared(functions, "chunk", [], c_int64)()  # what features of streams are a multiple of
         self.largest_weight: int = _declared(functions, "largest_weight", [], c_int64)()  # for 8-bit products
         self.largest_row: int = _declared(functions, "largest_row", [], c_int64)()  # that a row's values become
         self.instructions: str = functions.rskip_instructions().decode()

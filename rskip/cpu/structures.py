@@ -88,8 +88,8 @@ class Arguments(ctypes.Structure):
     _structure: ClassVar[str]
     _pointers: ClassVar[dict[str, str | None]] = {}
 
-    def __init__(self, **values: Any) -> None:
-        super().__init__()
+    def __init__(self, *numbers: float | None, **values: Any) -> None:
+        super().__init__(*numbers)
         for name, value in values.items():
             if value is None or isinstance(value, (int, float)):
                 setattr(self, name, value)
@@ -192,6 +192,24 @@ class Gating(Arguments):
     """A connection with gates, from their values before the sigmoid."""
 
     _structure, _pointers, _fields_ = _stated("gating")
+
+
+class Reading(Arguments):
+    """A token's weights from its streams, and the branch's input; with their gradients."""
+
+    _structure, _pointers, _fields_ = _stated("reading")
+
+
+class Writing(Arguments):
+    """The streams after a branch, with their gradients."""
+
+    _structure, _pointers, _fields_ = _stated("writing")
+
+
+class Attending(Arguments):
+    """Attention over depth, with its gradients."""
+
+    _structure, _pointers, _fields_ = _stated("attending")
 
 
 class Operation(Arguments):

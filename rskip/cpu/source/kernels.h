@@ -173,6 +173,66 @@ struct gating {
     int64_t type;
 };
 
+/* READING of a token's n streams h of C features: its values are its rows times a weight, after a norm of the rows; they give
+   the weights α (n, q), R (n, n) and β (n), `mix`, and the branch's input is norm(Σ_j α_jk·h_j).
+   MANIFOLD: the row is all streams; α = σ(u) + alpha_epsilon, β = magnitude·σ(v) + beta_epsilon, R of w by
+   Sinkhorn or as a mixture of matrices, for (u, v, w) = a·value + b.
+   DYNAMIC: each stream is a row; α_j, R_j and β_j are their first values + a·tanh(value). */
+enum { MANIFOLD = 0, DYNAMIC = 1 };
+enum { NO_NORM = 0, LAYER_NORM = 1, RMS_NORM = 2 };
+struct reading {
+    const float *h;                /* (N, n, C), tokens and streams `token` and `stream` apart */
+    const float *weight, *weight2; /* MANIFOLD: (p, nC) and null; DYNAMIC: (C, p - 1) and (C, 1) */
+    const float *row_gain, *row_shift; /* DYNAMIC: (C), of the rows' norm; the shift may be null */
+    const float *scale, *scale2;   /* a: MANIFOLD: (3) or (2), and null; DYNAMIC: (1), of the weight and of weight2 */
+    const float *bias;             /* MANIFOLD: (p) */
+    const float *matrices;         /* MANIFOLD: (p - 2n, n, n) that R mixes, or null: Sinkhorn */
+    const float *alpha, *residual, *beta; /* DYNAMIC: the first values; rows `alpha_row` and `residual_row` apart */
+    const float *gain, *shift;     /* (qC) of the branch's norm; the shift may be null */
+    float *x;                      /* (N, q, C) */
+    float *mix;                    /* (N, width) α, R unless it is the identity, β */
+    float *values;                 /* (N, rows, p) */
+    float *row_statistics;         /* (N, rows, 2) mean and reciprocal deviation */
+    float *statistics;             /* (N, 2) likewise of the branch's input */
+    /* gradients: given of x, of β in the place of mix, and of what `writing` puts out (or null, both); found of the rest */
+    const float *of_x, *of_mix, *of_output;
+    float *gradient;               /* (N, n, C) */
+    float *of_weight, *of_weight2, *of_row_gain, *of_row_shift, *of_scale, *of_scale2, *of_bias;
+    float *of_alpha, *of_residual, *of_beta, *of_gain, *of_shift;
+    /* of streams.c: the weight with the rows' norm, (p, row), also in CHUNKs of columns, and what is added; per token */
+    float *folded, *packed, *of_packed, *shifts, *deltas, *of_values, *of_scales;
+    int64_t tokens, token, stream, of_output_token, of_output_stream, features, streams, parts, outputs, width;
+    int64_t form, row_norm, norm, iterations, alpha_row, residual_row;
+    double row_epsilon, epsilon, alpha_epsilon, beta_epsilon, magnitude, sinkhorn_epsilon;
+};
+
+/* h_k ← Σ_j R_jk·h_j + β_k·f; its gradients of β and f only, the others are found with those of `reading`. */
+struct writing {
+    const float *h, *mix, *f;      /* as in `reading`; f (N, q, C) */
+    float *output;                 /* (N, n, C) */
+    const float *gradient;         /* of the output, tokens and streams apart as given */
+    float *of_mix, *of_f;
+    int64_t token, stream, gradient_token, gradient_stream, features, streams, parts, width, identity;
+};
+
+/* Attention over depth: x = norm(Σ_i p_i·v_i), p = softmax_i(key_gain∘query · v_i/RMS(v_i)), of `count` tensors v_i. */
+struct attending {
+    const float *const *values;    /* each (N, C) */
+    const float *query, *key_gain; /* (C) */
+    const float *gain, *shift;     /* (C) of the branch's norm; the shift may be null */
+    float *x;                      /* (N, C) */
+    float *weights, *scores, *roots; /* (N, count) p, its logits, 1/RMS */
+    float *statistics;             /* (N, 2) mean and reciprocal deviation of the branch's input */
+    /* gradients: given of x and of each v_i (or null), found of the rest */
+    const float *of_x;
+    const float *const *of_values;
+    float *gradients;              /* (count, N, C) */
+    float *of_query, *of_key_gain, *of_gain, *of_shift;
+    float *folded, *partial;       /* of depth.c */
+    int64_t tokens, count, features, norm, tokens_per_block;
+    double key_epsilon, epsilon;
+};
+
 /* Kernels that are run one after the other, on each sentence or on the rows of its K beams. */
 enum { ATTEND = 0, RESIDUAL = 1, MAP = 2, EMBED = 3, MAP8 = 4, JOIN = 5, GATE = 6 };
 struct operation {
@@ -258,6 +318,14 @@ struct kernels {
     void (*map8_block)(const struct linear8 *, int64_t row, int64_t block);
     void (*pack8)(const struct packing *);
     int64_t (*packed_bytes8)(int64_t in, int64_t out);
+    void (*read_streams)(const struct reading *, int64_t first, int64_t last);
+    void (*read_streams_gradient)(const struct reading *, int64_t first, int64_t last);
+    void (*read_streams_columns)(const struct reading *, int64_t first, int64_t last);
+    void (*write_streams)(const struct writing *, int64_t first, int64_t last);
+    void (*write_streams_gradient)(const struct writing *, int64_t first, int64_t last);
+    void (*attend_depth)(const struct attending *, int64_t first, int64_t last);
+    void (*attend_depth_gradient)(const struct attending *, int64_t first, int64_t last);
+    int64_t chunk;          /* numbers that these kernels take at once */
     int64_t largest_weight; /* of 8 bits, that products with 8-bit rows are exact of; 0 without such products */
     int64_t largest_row;    /* the largest number that a row is converted to */
 };

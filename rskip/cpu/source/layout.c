@@ -15,9 +15,10 @@ static const struct field layout[] = {
     CONSTANT(ATTEND), CONSTANT(RESIDUAL), CONSTANT(MAP), CONSTANT(EMBED), CONSTANT(MAP8),
     CONSTANT(JOIN), CONSTANT(GATE), CONSTANT(IDENTITY), CONSTANT(RELU), CONSTANT(TANH), CONSTANT(SCALING), CONSTANT(HIGHWAY),
     CONSTANT(SHORTCUT), CONSTANT(ORTHOGONAL), CONSTANT(DELTA),
+    CONSTANT(MANIFOLD), CONSTANT(DYNAMIC), CONSTANT(NO_NORM), CONSTANT(LAYER_NORM), CONSTANT(RMS_NORM),
     SIZE(seen), SIZE(attention), SIZE(residual), SIZE(linear), SIZE(packing),
     SIZE(embedding), SIZE(cross_entropy), SIZE(log_softmax), SIZE(linear8), SIZE(joining), SIZE(gating), SIZE(search_settings),
-    SIZE(hypothesis), SIZE(search_view), SIZE(decoding), SIZE(operation), SIZE(program),
+    SIZE(hypothesis), SIZE(search_view), SIZE(decoding), SIZE(operation), SIZE(program), SIZE(reading), SIZE(writing), SIZE(attending),
 };
 
 /* The fields; `count` receives their number. */

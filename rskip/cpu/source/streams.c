@@ -1,0 +1,137 @@
+/* Connections with several streams: what is done once for all tokens. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "library.h"
+
+static void read_share(const void *a, int64_t first, int64_t last) { chosen->read_streams(a, first, last); }
+static void gradient_share(const void *a, int64_t first, int64_t last) { chosen->read_streams_gradient(a, first, last); }
+static void columns_share(const void *a, int64_t first, int64_t last) { chosen->read_streams_columns(a, first, last); }
+static void write_share(const void *a, int64_t first, int64_t last) { chosen->write_streams(a, first, last); }
+static void write_gradient_share(const void *a, int64_t first, int64_t last) { chosen->write_streams_gradient(a, first, last); }
+
+static float *zeros(int64_t count) {
+    float *found = calloc(count + 1, sizeof *found);
+    if (!found) abort();
+    return found;
+}
+
+static int64_t row_length(const struct reading *a) { return a->features * (a->form == MANIFOLD ? a->streams : 1); }
+static int64_t values_per_token(const struct reading *a) { return a->outputs * (a->form == MANIFOLD ? 1 : a->streams); }
+
+/* w_oc, or where the gradient of it goes */
+static float *entry(const float *weight, const float *weight2, int64_t p, int64_t o, int64_t c) {
+    return (float *)(o < p - 1 ? weight + c * (p - 1) + o : weight2 + c);
+}
+
+/* The norm's gain joins the weight, its shift becomes `shifts`; a centred weight makes the rows' mean vanish. */
+static void fold(struct reading *a) {
+    const int64_t p = a->outputs, row = row_length(a);
+    a->shifts = zeros(p);
+    if (a->form == MANIFOLD) {
+        a->folded = (float *)a->weight;
+        return;
+    }
+    a->folded = zeros(p * row);
+    for (int64_t o = 0; o < p; o++) {
+        double mean = 0;
+        for (int64_t c = 0; c < row; c++) {
+            const float w = *entry(a->weight, a->weight2, p, o, c);
+            mean += a->folded[o * row + c] = a->row_gain[c] * w;
+            if (a->row_shift) a->shifts[o] += a->row_shift[c] * w;
+        }
+        if (a->row_norm == LAYER_NORM)
+            for (int64_t c = 0; c < row; c++) a->folded[o * row + c] -= (float)(mean / row);
+    }
+}
+
+static void release(struct reading *a) {
+    if (a->form != MANIFOLD) free(a->folded);
+    free(a->shifts);
+}
+
+EXPORT void rskip_read_streams(struct reading *a, int64_t count, int64_t threads) {
+    fold(a);
+    in_threads(read_share, a, count, threads);
+    release(a);
+}
+
+/* The gradients of the weight, and of the rows' norm, from that of the folded weight, of which a chunk of columns follows the other. */
+static void unfold(const struct reading *a) {
+    const int64_t p = a->outputs, row = row_length(a), chunk = chosen->chunk, values = values_per_token(a);
+    float *of_shifts = zeros(p);
+    if (a->form != MANIFOLD) {
+        memset(a->of_row_gain, 0, row * sizeof(float));
+        if (a->of_row_shift) memset(a->of_row_shift, 0, row * sizeof(float));
+        for (int64_t i = 0; i < a->tokens * values; i += p)
+            for (int64_t o = 0; o < p; o++) of_shifts[o] += a->of_values[i + o];
+    }
+    for (int64_t o = 0; o < p; o++) {
+        double mean = 0;
+        if (a->row_norm == LAYER_NORM)
+            for (int64_t c = 0; c < row; c++) mean += a->of_packed[c / chunk * chunk * p + o * chunk + c % chunk] / row;
+        for (int64_t c = 0; c < row; c++) {
+            const float of_folded = a->of_packed[c / chunk * chunk * p + o * chunk + c % chunk] - (float)mean;
+            if (a->form == MANIFOLD) {
+                a->of_weight[o * row + c] = of_folded;
+                continue;
+            }
+            const float w = *entry(a->weight, a->weight2, p, o, c);
+            *entry(a->of_weight, a->of_weight2, p, o, c) = a->row_gain[c] * of_folded + (a->row_shift ? a->row_shift[c] * of_shifts[o] : 0);
+            a->of_row_gain[c] += w * of_folded;
+            if (a->of_row_shift) a->of_row_shift[c] += w * of_shifts[o];
+        }
+    }
+    free(of_shifts);
+}
+
+/* The gradients of what is added to the values, and of their factors: sums over the tokens. */
+static void sum_tokens(const struct reading *a) {
+    const int64_t p = a->outputs, n = a->streams, q = a->parts, values = values_per_token(a);
+    double *total = (double *)zeros(2 * (values + 3));
+    for (int64_t token = 0; token < a->tokens; token++) {
+        for (int64_t i = 0; i < values; i++) total[i] += a->deltas[token * values + i];
+        for (int64_t i = 0; i < 3; i++) total[values + i] += a->of_scales[token * 3 + i];
+    }
+    for (int64_t i = 0; i < values; i++) {
+        const int64_t j = i / p, o = i % p;
+        if (a->form == MANIFOLD) a->of_bias[i] = (float)total[i];
+        else if (o < q) a->of_alpha[j * a->alpha_row + o] = (float)total[i];
+        else if (o < q + n) a->of_residual[j * a->residual_row + o - q] = (float)total[i];
+        else a->of_beta[j] = (float)total[i];
+    }
+    a->of_scale[0] = (float)total[values];
+    if (a->form != MANIFOLD) a->of_scale2[0] = (float)total[values + 1];
+    else {
+        a->of_scale[1] = (float)total[values + 1];
+        if (p > 2 * n) a->of_scale[2] = (float)total[values + 2];
+    }
+    free(total);
+}
+
+EXPORT void rskip_read_streams_gradient(struct reading *a, int64_t count, int64_t threads) {
+    const int64_t p = a->outputs, row = row_length(a), chunk = chosen->chunk, values = values_per_token(a);
+    fold(a);
+    a->packed = zeros(p * row);
+    for (int64_t o = 0; o < p; o++)
+        for (int64_t c = 0; c < row; c++) a->packed[c / chunk * chunk * p + o * chunk + c % chunk] = a->folded[o * row + c];
+    a->of_packed = zeros(p * row);
+    if (a->norm) memset(a->of_gain, 0, a->parts * a->features * sizeof(float));
+    if (a->of_shift) memset(a->of_shift, 0, a->parts * a->features * sizeof(float));
+    a->deltas = zeros(a->tokens * values);
+    a->of_values = zeros(a->tokens * values);
+    a->of_scales = zeros(a->tokens * 3);
+    in_threads(gradient_share, a, count, threads);
+    in_threads(columns_share, a, a->streams * a->features / chunk, threads);
+    unfold(a);
+    sum_tokens(a);
+    free(a->packed), free(a->of_packed), free(a->deltas), free(a->of_values), free(a->of_scales);
+    release(a);
+}
+
+EXPORT void rskip_write_streams(const struct writing *a, int64_t count, int64_t threads) { in_threads(write_share, a, count, threads); }
+EXPORT void rskip_write_streams_gradient(const struct writing *a, int64_t count, int64_t threads) {
+    in_threads(write_gradient_share, a, count, threads);
+}
+EXPORT int64_t rskip_chunk(void) { return chosen->chunk; }

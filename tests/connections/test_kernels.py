@@ -1,0 +1,168 @@
+"""Connections that train by the compiled kernels equal those that PyTorch computes."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+
+from rskip.connections import hyper, stream_kernels
+from rskip.cpu import find_library
+from rskip.nn import Residuals
+
+pytestmark = pytest.mark.skipif(find_library().library is None, reason="the kernels were not compiled")
+SPECS = [
+    "mhc", "mhc+rms", "mhc:residual=identity,gate_eps=0.01", "mhc:streams=2,iterations=3,magnitude=1.5",
+    "mhc:streams=8", "mhc_lite", "mhc_lite:streams=2", "hyper", "hyper+rms:streams=8", "frac", "frac+rms:parts=2",
+    "attnres", "attnres+rms",
+]  # fmt: skip
+SHAPES = [(3, 5, 64), (37, 64), (1, 128)]
+
+
+class Model(nn.Module):
+    """Two layers with smooth branches."""
+
+    def __init__(self, spec: str, features: int, seed: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.residuals = Residuals(spec, features, layers=2, branches=("attention", "ffn"))
+        self.maps = nn.ModuleList(nn.Linear(features, features) for _ in range(4))
+        with torch.no_grad():
+            for each in self.residuals.parameters():
+                each += 0.1 * torch.randn_like(each)
+
+    def forward(self, x):
+        maps, state = iter(self.maps), self.residuals.enter(x)
+        for layer in self.residuals:
+            for residual in (layer.attention, layer.ffn):
+                state = residual(state, lambda given: torch.tanh(next(maps)(given)))
+        return self.residuals.leave(state)
+
+
+def computed(model, x, scale=1.0):
+    """The output and all gradients."""
+    x = x.clone().requires_grad_()
+    y = model(x)
+    (y * torch.linspace(-scale, scale, y.numel(), dtype=y.dtype).view_as(y)).sum().backward()
+    return [y.detach(), x.grad, *(each.grad for each in model.parameters())]
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The names of the kernels that ran."""
+    library, made = find_library().library, []
+    for name in ("read_streams", "write_streams", "attend_depth", "read_streams_gradient", "attend_depth_gradient"):
+        kernel = getattr(library, name)
+
+        def noted(*given, name=name, kernel=kernel, **work):
+            made.append(name)
+            kernel(*given, **work)
+
+        monkeypatch.setattr(library, name, noted)
+    return made
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("spec", SPECS)
+def test_values_and_gradients_are_those_of_double_precision(spec, shape, calls):
+    model, x = Model(spec, shape[-1]), torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    found = computed(model, x)
+    assert any(name.endswith("_gradient") for name in calls)
+    model.zero_grad()
+    expected = computed(model.double(), x.double())
+    names = ["y", "x", *(name for name, _ in model.named_parameters())]
+    largest = max(each.abs().max() for each in expected[1:])
+    for name, ours, exact in zip(names, found, expected, strict=True):
+        bound = (1e-6 if name == "y" else 1e-5) * max(exact.abs().max(), 0.1 * largest)
+        assert (ours - exact).abs().max() <= bound, name
+
+
+@pytest.mark.parametrize("spec", ["mhc", "frac", "attnres"])
+def test_without_gradients_the_values_are_the_same(spec):
+    model, x = Model(spec, 64), torch.randn(5, 64)
+    with torch.no_grad():
+        assert torch.equal(model(x), model(x.requires_grad_()).detach())
+
+
+@pytest.mark.parametrize("spec", ["mhc", "hyper", "frac", "attnres"])
+def test_a_strided_input_and_gradient(spec):
+    model, x = Model(spec, 64), torch.randn(64, 3, 5)
+    contiguous = computed(model, x.permute(2, 1, 0).contiguous())
+    model.zero_grad()
+    y = model(x.permute(2, 1, 0))
+    y.backward(torch.linspace(-1, 1, y.numel()).view_as(y).permute(1, 0, 2).contiguous().permute(1, 0, 2))
+    assert torch.equal(y, contiguous[0])
+    assert all(torch.equal(each.grad, known) for each, known in zip(model.parameters(), contiguous[2:], strict=True))
+
+
+@pytest.mark.parametrize("spec", ["mhc", "frac", "attnres"])
+def test_gradients_of_gradients_are_refused(spec):
+    x = torch.randn(3, 64, requires_grad=True)
+    with pytest.raises(RuntimeError, match="RSKIP_KERNELS=0"):
+        torch.autograd.grad(Model(spec, 64)(x).sum(), x, create_graph=True)
+
+
+@pytest.mark.parametrize("spec", ["mhc", "hyper", "attnres"])
+def test_large_gradients_stay_finite(spec):
+    found = computed(Model(spec, 64), torch.randn(7, 64), scale=1e30)
+    assert all(each.isfinite().all() for each in found)
+
+
+@pytest.mark.parametrize("spec", ["mhc", "frac", "attnres"])
+def test_threads_change_no_bit(spec):
+    connection, x = Model(spec, 128).residuals[1].ffn.connection, torch.randn(2048, 128)
+    state = Model(spec, 128).residuals.enter(x)
+    state = (x, x + 1, x - 1, x * 2) if spec == "attnres" else state.contiguous()
+    usual, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            connection.zero_grad()
+            given, kept = connection.before(state)
+            new = connection.after(kept, given)
+            (new if isinstance(new, torch.Tensor) else new[-1]).square().sum().backward()
+            found.append([given, *(each.grad for each in connection.parameters() if each.grad is not None)])
+    finally:
+        torch.set_num_threads(usual)
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
+def test_several_threads_at_once():
+    models, x = [Model("mhc", 64) for _ in range(8)], torch.randn(9, 64)
+    expected = computed(Model("mhc", 64), x)
+    with ThreadPoolExecutor(8) as pool:
+        for found in pool.map(lambda model: computed(model, x), models):
+            assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("spec", ["mhc", "hyper", "frac", "attnres"])
+def test_pytorch_computes_what_the_kernels_do_not(spec, calls, monkeypatch):
+    model, x = Model(spec, 32), torch.randn(3, 32)
+    torch.func.vmap(model)(x.unsqueeze(0))
+    if spec != "mhc":  # Sinkhorn's divisions have no forward mode
+        torch.func.jvp(model, (x,), (x,))
+    model(x[:0])
+    model.bfloat16()(x.bfloat16())
+    Model(spec, 36)(torch.randn(2, 36))
+    Model(spec, 24).double()(torch.randn(2, 24).double())
+    monkeypatch.setattr(stream_kernels, "_off", True)
+    Model(spec, 32)(x)
+    assert calls == []
+
+
+def test_a_class_with_weights_of_its_own_does_not_use_those_of_its_parent(calls):
+    class Plain(hyper.ManifoldHyperConnection):
+        def residual_weights(self, w):
+            return torch.eye(self.streams).expand(*w.shape[:-1], -1, -1)
+
+    Plain(32).before(torch.randn(2, 4, 32))
+    assert calls == []
+
+
+def test_a_hook_at_the_norm_is_called():
+    connection, seen = hyper.ManifoldHyperConnection(32), []
+    connection.norm.register_forward_hook(lambda *given: seen.append(given))
+    connection.before(torch.randn(2, 4, 32))
+    assert len(seen) == 1
