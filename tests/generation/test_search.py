@@ -133,7 +133,7 @@ NEVER = always(a=0.9, b=0.09, end=0.01)
             (B, B, B, UNKNOWN, A, END), 0.2**3 * (0.1 * math.exp(-1)) * 0.6 * 0.1,
         ),
     ],
-    ids=str,
+    ids=lambda value: "" if callable(value) else str(value),
 )  # fmt: skip
 def test_limits_of_length_and_forced_tokens(search, table, settings, tokens, probability):
     expect(search(table, beam=1, **settings)[0], (tokens, probability, len(tokens)))
