@@ -25,7 +25,7 @@ CHECKS_USER_DIR = True
 # the oldest supported and the newest tested Python
 PYTHONS = ((3, 10), (3, 13))
 # the environment variables that begin with RSKIP_; JOB and LOCK are for rskip's own child processes
-VARIABLES = ("DATA", "HUB_MIRROR", "JOB", "LOCK", "NATIVE", "OFFLINE", "USER_DIR")
+VARIABLES = ("DATA", "HUB_MIRROR", "JOB", "KERNELS", "LOCK", "NATIVE", "OFFLINE", "USER_DIR")
 _PREFIX = "RSKIP_"
 _NOT_SHOWN = ("all", "dev", "docs", "release")
 _DISABLE = "FAIRSEQ_COMPAT_DISABLE"

@@ -101,9 +101,8 @@ class FracConnection(Connection):
     def after(self, kept: State, f: Tensor) -> State:
         if isinstance(kept, Tensor):
             return super().after(kept, f)
-        found = self.kernel_reading()
-        assert found
-        return write_streams(found[0], kept[0], kept[1], f).flatten(-2)
+        parts, mix = kept
+        return write_streams(parts, mix, f).flatten(-2)
 
     def branch_input(self, x: Tensor) -> Tensor:
         return self.norm(self._mixed(self._split(x), slice(0, self.count)).flatten(-2))

@@ -154,8 +154,8 @@ class StreamsConnection(Connection):
 
     def after(self, kept: State, f: Tensor) -> State:
         mixed, outputs = kept
-        if outputs.dim() < mixed.dim() and (found := self.kernel_reading()):  # the kernels' weights
-            return write_streams(found[0], mixed, outputs, f)
+        if outputs.dim() < mixed.dim():  # the kernels' weights
+            return write_streams(mixed, outputs, f)
         new = torch.addcmul(mixed, outputs, f.unsqueeze(-2))
         return new if new.dtype == mixed.dtype else new.to(mixed.dtype)
 

@@ -118,14 +118,14 @@ def read_streams(
     return x, (h, mix)
 
 
-def write_streams(reads: Reads, h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
+def write_streams(h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
     """The streams (..., n, C) after the branch, from its output f (..., qC)."""
     library = find_library().library
     assert library is not None
     f = f.to(h.dtype).contiguous()
     if not torch.is_grad_enabled():
-        return _write(library, reads, h, mix, f)
-    written: Tensor = _Write.apply(library, reads, h, mix, f)
+        return _write(library, h, mix, f)
+    written: Tensor = _Write.apply(library, h, mix, f)
     return written
 
 
@@ -213,15 +213,22 @@ def _read(library: Library, reads: Reads, h: Tensor, parameters: Parameters) -> 
     return x, mix, kept
 
 
-def _write(library: Library, reads: Reads, h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
+def _write(library: Library, h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
     output = torch.empty_like(h, memory_format=torch.contiguous_format)
     h, token, stream = _apart(h)
     arguments = Writing(
         h.data_ptr(), mix.data_ptr(), f.data_ptr(), output.data_ptr(), None, None, None, token, stream, 0, 0,
-        reads.features, reads.streams, reads.parts, reads.width, reads.identity,
+        *_sizes(h, mix, f),
     )  # fmt: skip
     library.write_streams(arguments, mix.shape[:-1].numel(), work=output.numel() * 4)
     return output
+
+
+def _sizes(h: Tensor, mix: Tensor, f: Tensor) -> tuple[int, int, int, int, bool]:
+    """C, n, q, the number of weights, and whether R is the identity."""
+    n, features = h.shape[-2:]
+    parts, width = f.size(-1) // features, mix.size(-1)
+    return features, n, parts, width, width == n * parts + n
 
 
 class _Read(torch.autograd.Function):
@@ -263,22 +270,20 @@ class _Read(torch.autograd.Function):
 
 class _Write(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, library: Library, reads: Reads, h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
-        ctx.library, ctx.reads = library, reads
+    def forward(ctx: Any, library: Library, h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
+        ctx.library = library
         ctx.save_for_backward(mix, f)
-        return _write(library, reads, h, mix, f)
+        return _write(library, h, mix, f)
 
     @staticmethod
     def backward(ctx: Any, *given: Tensor) -> tuple[Any, ...]:
         mix, f = ctx.saved_tensors
-        reads = ctx.reads
         check_first_order()
         gradient, token, stream = _apart(given[0])
         of_mix, of_f = torch.empty_like(mix), torch.empty_like(f)
         arguments = Writing(
             None, mix.data_ptr(), f.data_ptr(), None, gradient.data_ptr(), of_mix.data_ptr(), of_f.data_ptr(), 0, 0,
-            token, stream, reads.features, reads.streams, reads.parts, reads.width, reads.identity,
+            token, stream, *_sizes(gradient, mix, f),
         )  # fmt: skip
         ctx.library.write_streams_gradient(arguments, mix.shape[:-1].numel(), work=gradient.numel())
-        return None, None, given[0], of_mix, of_f  # the gradients of h and R: see `_Read`
-
+        return None, given[0], of_mix, of_f  # the gradients of h and R: see `_Read`

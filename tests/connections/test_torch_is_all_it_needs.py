@@ -8,7 +8,7 @@ import sys
 CODE = """
 import sys
 
-OF_RSKIP = ("connections", "extras", "formulas", "kernel_forms", "machine", "settings")
+OF_RSKIP = ("connections", "cpu", "extras", "formulas", "kernel_forms", "machine", "settings")
 
 
 class Refuse:

@@ -109,7 +109,8 @@ def test_every_parameter_gets_a_gradient_and_reset_restores_the_initial_values(d
             parameter.fill_(7)
     decoder.residuals.reset_parameters(nn.init.zeros_)
     for name, value in decoder.residuals.state_dict().items():
-        drawn = "gate" in name or name.endswith(("down.weight", "mixing", "step.weight", "target.weight"))
+        maps = ("down.weight", "inject.weight", "mixing", "step.weight", "target.weight", "up.weight")
+        drawn = "gate" in name or name.endswith(maps)
         assert drawn or torch.equal(value, first[name]), name
         assert not (value == 7).any() or name.endswith("_extra_state")
 

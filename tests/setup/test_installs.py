@@ -153,7 +153,7 @@ def test_without_a_compiler_that_works_the_wheel_has_no_kernels_and_is_for_every
     (path,) = tmp_path.glob("*.whl")
     assert path.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(path) as archive:
-        assert [name for name in archive.namelist() if "_kernels" in name or name.endswith(".so")] == []
+        assert [name for name in archive.namelist() if "/_kernels" in name or name.endswith(".so")] == []
 
 
 @pytest.mark.install

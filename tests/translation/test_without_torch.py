@@ -141,7 +141,7 @@ def test_what_pytorch_would_not_help_names_the_fault(run, root: Path, tmp_path: 
     (tmp_path / "bert/config.json").write_text('{"model_type": "bert"}')
     for model, fault in (
         (lacking, f"{lacking}: the weights lack encoder.layers.1.fc2.bias, but the settings describe"),
-        (invalid, f"{invalid}: connection is '0rskip+ln'"),
+        (invalid, f"{invalid}: encoder_connection is '0rskip+ln'"),
         (cut, "truncated or damaged"),
         (tmp_path / "bert", "model_type is 'bert': expected a translation model"),
     ):
