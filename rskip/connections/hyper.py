@@ -154,7 +154,7 @@ class StreamsConnection(Connection):
 
     def after(self, kept: State, f: Tensor) -> State:
         mixed, outputs = kept
-        if outputs.dim() < mixed.dim():  # the kernels' weights
+        if outputs.size(-1) > 1:  # all weights of a position in one row, as the kernels keep them
             return write_streams(mixed, outputs, f)
         new = torch.addcmul(mixed, outputs, f.unsqueeze(-2))
         return new if new.dtype == mixed.dtype else new.to(mixed.dtype)

@@ -214,6 +214,7 @@ def _read(library: Library, reads: Reads, h: Tensor, parameters: Parameters) -> 
 
 
 def _write(library: Library, h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
+    assert mix.shape[:-1] == f.shape[:-1] == h.shape[:-2], "what another connection kept, or the branch's output"
     output = torch.empty_like(h, memory_format=torch.contiguous_format)
     h, token, stream = _apart(h)
     arguments = Writing(
