@@ -11,13 +11,11 @@ from rskip.connections.connection import Connection, State
 from rskip.connections.hyper import SMALL, weighted_sums
 from rskip.connections.norms import build_norm
 from rskip.connections.stream_kernels import (
-    DYNAMIC,
     Parameters,
     Reads,
-    fused,
+    dynamic_reading,
     library_for,
     read_streams,
-    reads_of,
     write_streams,
 )
 from rskip.formulas.parameters import Bounds, TextNorm
@@ -77,25 +75,16 @@ class FracConnection(Connection):
 
     def kernel_reading(self) -> tuple[Reads, Parameters] | None:
         """The formula as the kernels compute it; None if they can't."""
-        if self.form == "static" or self.mixing.dtype != torch.float32:
-            return None
-        row_norm, row_epsilon, row_gain, row_shift = fused(self.part_norm)
-        norm, epsilon, gain, shift = fused(self.norm)
-        if not row_norm:
+        if self.form == "static":
             return None
         m = self.count
-        reads = reads_of(DYNAMIC, m, self.features // m, 2 * m + 1, norm, epsilon, row_norm, row_epsilon, parts=m)
-        return reads, (
-            self.mixing, self.output_mixing, row_gain, row_shift, self.mixing_scale, self.output_scale, None, None,
-            self.part_weights, None, self.output_weights, gain, shift,
-        )  # fmt: skip
+        return dynamic_reading(self, self.part_norm, self.part_weights, None, streams=m, parts=m)
 
     def before(self, state: State) -> tuple[Tensor, State]:
         assert isinstance(state, Tensor)
         library = library_for(self._split(state)) if self.feature_dim == -1 else None
         if library and (found := self.kernel_reading()):
-            given, kept = read_streams(library, found[0], self._split(state), found[1])
-            return given if found[0].norm else self.norm(given), kept
+            return read_streams(library, found, self.norm, self._split(state))
         return super().before(state)
 
     def after(self, kept: State, f: Tensor) -> State:

@@ -17,11 +17,11 @@ from rskip.connections.norms import EPS, at_least_float32, build_norm, under_aut
 from rskip.connections.sinkhorn import EPS as SINKHORN_EPS
 from rskip.connections.sinkhorn import sinkhorn
 from rskip.connections.stream_kernels import (
-    DYNAMIC,
     MANIFOLD,
     RMS_NORM,
     Parameters,
     Reads,
+    dynamic_reading,
     fused,
     library_for,
     read_streams,
@@ -144,9 +144,7 @@ class StreamsConnection(Connection):
         streams = streams_of(state, self)
         library = library_for(streams)
         if library and (found := self.kernel_reading()):
-            reads, parameters = found
-            given, kept = read_streams(library, reads, streams, parameters)
-            return given if reads.norm else self.norm(given), kept
+            return read_streams(library, found, self.norm, streams)
         weights, outputs = self.weights(streams)
         sums = weighted_sums(weights, streams)
         mixed = streams if sums.size(-2) == 1 else sums.narrow(-2, 1, self.streams)
@@ -254,18 +252,11 @@ class HyperConnection(StreamsConnection):
         )
 
     def kernel_reading(self) -> tuple[Reads, Parameters] | None:
-        if self.form == "static" or self.mixing.dtype != torch.float32:
+        if self.form == "static":
             return None
-        row_norm, row_epsilon, row_gain, row_shift = fused(self.stream_norm)
-        if not row_norm:
-            return None
-        norm, epsilon, gain, shift = fused(self.norm)
-        outputs = self.streams + 2
-        reads = reads_of(DYNAMIC, self.streams, self.features, outputs, norm, epsilon, row_norm, row_epsilon)
-        return reads, (
-            self.mixing, self.output_mixing, row_gain, row_shift, self.mixing_scale, self.output_scale, None, None,
-            self.input_weights, self.stream_weights, self.output_weights, gain, shift,
-        )  # fmt: skip
+        return dynamic_reading(
+            self, self.stream_norm, self.input_weights, self.stream_weights, streams=self.streams
+        )
 
 
 class ManifoldStreams(StreamsConnection):

@@ -107,15 +107,32 @@ Parameters = tuple[Tensor | None, ...]
 _MATRICES, _ALPHA, _RESIDUAL = 7, 8, 9
 
 
+def dynamic_reading(
+    connection: Any, row_norm: nn.Module, alpha: Tensor, residual: Tensor | None, *, streams: int, parts: int = 1
+) -> tuple[Reads, Parameters] | None:
+    """How the kernels read with weights that depend on each stream by a tanh (`hyper`, `frac`); None if they can't."""
+    row_kind, row_epsilon, row_gain, row_shift = fused(row_norm)
+    if not row_kind or connection.mixing.dtype != torch.float32:
+        return None
+    norm, epsilon, gain, shift = fused(connection.norm)
+    features, outputs = connection.features // parts, parts + streams + 1
+    reads = reads_of(DYNAMIC, streams, features, outputs, norm, epsilon, row_kind, row_epsilon, parts=parts)
+    return reads, (
+        connection.mixing, connection.output_mixing, row_gain, row_shift, connection.mixing_scale,
+        connection.output_scale, None, None, alpha, residual, connection.output_weights, gain, shift,
+    )  # fmt: skip
+
+
 def read_streams(
-    library: Library, reads: Reads, h: Tensor, parameters: Parameters
+    library: Library, found: tuple[Reads, Parameters], norm: nn.Module, h: Tensor
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """The branch's input (..., qC), and what `write_streams` takes: h (..., n, C) and the weights (..., width)."""
+    reads, parameters = found
     if torch.is_grad_enabled():
         x, mix, h = _Read.apply(library, reads, h, *parameters)
-        return x, (h, mix)
-    x, mix, _ = _read(library, reads, h, parameters)
-    return x, (h, mix)
+    else:
+        x, mix, _ = _read(library, reads, h, parameters)
+    return x if reads.norm else norm(x), (h, mix)
 
 
 def write_streams(h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
