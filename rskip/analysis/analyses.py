@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from rskip.analysis import hugging_face
 from rskip.analysis.blocks import Block, residual_blocks
 from rskip.analysis.gates import GateRecorder, named_gates
 from rskip.analysis.measurement import Measurement
@@ -163,8 +164,10 @@ def _no_depth(name: str, depths: Sequence[int]) -> None:
 
 
 def _trained(path: Path, conditions: Conditions, task: str | None) -> Subject:
-    """The model at a path, read by `task`, or by the first task that can read it."""
+    """The model at a path, of transformers, or read by `task`, or by the first task that can read it."""
     label = _label(path.absolute())
+    if task is None and hugging_face.is_hugging_face(path):
+        return hugging_face.subject(path, conditions)
     own: TrainingFileError | None = None
     for each in [find_task(task)] if task else tasks().values():
         try:
@@ -227,7 +230,7 @@ def _measure(
         analysis=analysis,
         conditions={
             "examples": conditions.examples,
-            "data": ", ".join(sorted({f"{subject.data} {conditions.split}" for subject in subjects})),
+            "data": ", ".join(sorted({subject.data + f" {conditions.split}" * subject.splits for subject in subjects})),
             "seed": conditions.seed,
             "batch_size": conditions.batch_size,
             "batch_norm": " and ".join(sorted(modes)) or None,

@@ -29,8 +29,9 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     data: Annotated[
         str | None,
         Meta(
-            description="folder of images, or of a prepared corpus (default for images: as `rskip vision train`)",
-            extra={"metavar": "FOLDER"},
+            description="folder of images, or of a prepared corpus (default for images: as `rskip vision train`); for "
+            "a Hugging Face folder a text file (default: random tokens)",
+            extra={"metavar": "PATH"},
         ),
     ] = None
     download: Annotated[bool, Meta(description="download images that are missing or damaged")] = False
@@ -91,6 +92,7 @@ class Subject:
     model: float32, on the CPU, in evaluation mode, with unpacked linear maps. Its parameters require gradients.
     data: the dataset of the examples, such as `cifar10`, without a path of this machine.
     batches: `batches(conditions)` reads and yields the examples.
+    splits: whether the examples are from the split of the conditions.
     """
 
     label: str
@@ -99,3 +101,4 @@ class Subject:
     trained: bool
     data: str
     batches: Callable[[Conditions], Iterator[Batch]]
+    splits: bool = True

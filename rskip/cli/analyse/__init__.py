@@ -22,8 +22,9 @@ EXAMPLES = """examples:
   rskip analyse streams hyper mhc --task translation --data data-bin/multi30k-en-de
   rskip analyse curves RUN ...  (learning curves of records: rskip analyse curves --help)
 
-MODEL is a connection (analysed in a newly initialised model), the folder or checkpoint of a training run, a folder of
-published weights, or a name from `rskip zoo list`. docs/analysis.md defines the measurements."""
+MODEL is a connection (analysed in a newly initialised model), the folder or checkpoint of a training run, a Hugging
+Face folder of a model that carries streams or that rskip.adapt changed, a folder of published weights, or a name from
+`rskip zoo list`. docs/analysis.md defines the measurements."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
