@@ -78,7 +78,7 @@ class FracConnection(Connection):
         if self.form == "static":
             return None
         m = self.count
-        return dynamic_reading(self, self.part_norm, self.part_weights, None, streams=m, parts=m)
+        return dynamic_reading(self, self._modules["part_norm"], "part_weights", "", streams=m, parts=m)
 
     def before(self, state: State) -> tuple[Tensor, State]:
         assert isinstance(state, Tensor)

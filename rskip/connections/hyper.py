@@ -254,9 +254,8 @@ class HyperConnection(StreamsConnection):
     def kernel_reading(self) -> tuple[Reads, Parameters] | None:
         if self.form == "static":
             return None
-        return dynamic_reading(
-            self, self.stream_norm, self.input_weights, self.stream_weights, streams=self.streams
-        )
+        norm = self._modules["stream_norm"]
+        return dynamic_reading(self, norm, "input_weights", "stream_weights", streams=self.streams)
 
 
 class ManifoldStreams(StreamsConnection):
@@ -296,16 +295,19 @@ class ManifoldStreams(StreamsConnection):
         raise NotImplementedError
 
     def _reading(self, matrices: Tensor | None = None) -> tuple[Reads, Parameters] | None:
-        if self.mixing.dtype != torch.float32:
+        own = self._parameters.get  # `self.mixing` would take ten times as long
+        mixing = own("mixing")
+        if mixing is None or mixing.dtype != torch.float32:
             return None
-        norm, epsilon, gain, shift = fused(self.norm)
+        norm, epsilon, gain, shift = fused(self._modules["norm"])
         reads = reads_of(
             MANIFOLD, self.streams, self.features, 2 * self.streams + self.logits, norm, epsilon, RMS_NORM, self.eps,
             identity=not self.logits, iterations=self.iterations, alpha_epsilon=self.gate_eps,
             beta_epsilon=0.0 if self.logits else self.gate_eps, magnitude=self.magnitude,
             sinkhorn_epsilon=self.sinkhorn_eps,
         )  # fmt: skip
-        return reads, (self.mixing, *[None] * 3, self.scale, None, self.bias, matrices, *[None] * 3, gain, shift)
+        of_values = mixing, None, None, None, own("scale"), None, own("bias"), matrices
+        return reads, (*of_values, None, None, None, gain, shift)
 
     def weights(self, streams: Tensor) -> tuple[Tensor, Tensor]:
         sizes = [self.streams, self.streams, self.logits]

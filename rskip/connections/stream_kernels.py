@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch.autograd import forward_ad
 
 from rskip.connections.norms import LayerNorm, RMSNorm
 from rskip.cpu.library import Library, find_library
-from rskip.cpu.structures import Reading, Writing, constants
+from rskip.cpu.structures import Reading, Writing, constants, packing
 
 VARIABLE = "RSKIP_KERNELS"
 STREAMS = (2, 4, 8)
@@ -30,6 +30,30 @@ _off = os.environ.get(VARIABLE) == "0"
 
 Norm = tuple[int, float, Tensor | None, Tensor | None]  # kind, eps, gain, shift
 UNFUSED: Norm = (NO_NORM, 0.0, None, None)
+
+# In the order of `Reading`: weight, weight2, row_gain, row_shift, scale, scale2, bias, matrices, alpha, residual, beta,
+# gain, shift. One tensor (n, q + n) for α and R is alpha, without residual.
+Parameters = tuple[Tensor | None, ...]
+_PARAMETERS = (
+    "weight", "weight2", "row_gain", "row_shift", "scale", "scale2", "bias", "matrices", "alpha", "residual", "beta",
+    "gain", "shift",
+)  # fmt: skip
+_MATRICES, _ALPHA, _RESIDUAL = 7, 8, 9
+_KEPT = ("mix", "values", "row_statistics", "statistics")
+_ROWS = ("tokens", "token", "stream", "alpha_row", "residual_row")
+_SIZES = ("features", "streams", "parts", "outputs", "width", "form", "row_norm", "norm", "iterations")
+_NUMBERS = ("row_epsilon", "epsilon", "alpha_epsilon", "beta_epsilon", "magnitude", "sinkhorn_epsilon")
+_GRADIENTS = [f"of_{name}" for name in _PARAMETERS if name != "matrices"]
+_FORWARD = packing(Reading, "h", *_PARAMETERS, "x", *_KEPT, *_ROWS, *_SIZES, *_NUMBERS)
+_BACKWARD = packing(
+    Reading, "h", *_PARAMETERS, *_KEPT, "of_x", "of_mix", "of_output", "gradient", *_GRADIENTS, *_ROWS,
+    "of_output_token", "of_output_stream", *_SIZES, *_NUMBERS,
+)  # fmt: skip
+_LAST = ("features", "streams", "parts", "width", "identity")
+_WRITE = packing(Writing, "h", "mix", "f", "output", "token", "stream", *_LAST)
+_WRITE_BACKWARD = packing(
+    Writing, "mix", "f", "gradient", "of_mix", "of_f", "gradient_token", "gradient_stream", *_LAST
+)  # fmt: skip
 
 
 def library_for(h: Tensor) -> Library | None:
@@ -53,12 +77,12 @@ def kernels_for(*tensors: Tensor) -> Library | None:
 def fused(norm: nn.Module) -> Norm:
     """What the kernels need of a normalisation of the last dimension; `UNFUSED` if only the module can compute it."""
     kind = _KINDS.get(type(norm), NO_NORM)  # type: ignore[arg-type]
-    weight: Any = norm.weight if kind else None
+    weight = norm._parameters.get("weight") if kind else None
     if weight is None or norm.feature_dim != -1 or weight.dtype != torch.float32:
         return UNFUSED
     if norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks or norm._backward_pre_hooks:
         return UNFUSED
-    return kind, norm.eps, weight, getattr(norm, "bias", None)  # type: ignore[return-value]
+    return kind, norm.eps, weight, norm._parameters.get("bias")  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -88,10 +112,15 @@ class Reads:
     magnitude: float = 2.0
     sinkhorn_epsilon: float = 0.0
 
-    @property
+    @cached_property
     def width(self) -> int:
         n = self.streams
         return n * self.parts + n + (0 if self.identity else n * n)
+
+    @cached_property
+    def fixed(self) -> tuple[float, ...]:
+        """The end of the kernels' arguments, which is the same in every call."""
+        return tuple(getattr(self, name) for name in (*_SIZES, *_NUMBERS))
 
     def kept_sizes(self, tokens: int) -> tuple[int, int, int]:
         """How many values, statistics of rows, and statistics of inputs the backward pass needs."""
@@ -101,25 +130,24 @@ class Reads:
 
 reads_of = lru_cache(maxsize=None)(Reads)
 
-# In the order of `Reading`: weight, weight2, row_gain, row_shift, scale, scale2, bias, matrices, alpha, residual, beta,
-# gain, shift. One tensor (n, q + n) for α and R is alpha, without residual.
-Parameters = tuple[Tensor | None, ...]
-_MATRICES, _ALPHA, _RESIDUAL = 7, 8, 9
-
-
 def dynamic_reading(
-    connection: Any, row_norm: nn.Module, alpha: Tensor, residual: Tensor | None, *, streams: int, parts: int = 1
+    connection: Any, row_norm: nn.Module, alpha: str, residual: str, *, streams: int, parts: int = 1
 ) -> tuple[Reads, Parameters] | None:
-    """How the kernels read with weights that depend on each stream by a tanh (`hyper`, `frac`); None if they can't."""
+    """How the kernels read with weights that depend on each stream by a tanh (`hyper`, `frac`); None if they can't.
+
+    :param alpha, residual: names of the first values of α and of R; "": alpha has both.
+    """
     row_kind, row_epsilon, row_gain, row_shift = fused(row_norm)
-    if not row_kind or connection.mixing.dtype != torch.float32:
+    own = connection._parameters.get  # `connection.mixing` would take ten times as long
+    mixing = own("mixing")
+    if not row_kind or mixing is None or mixing.dtype != torch.float32:
         return None
-    norm, epsilon, gain, shift = fused(connection.norm)
+    norm, epsilon, gain, shift = fused(connection._modules["norm"])
     features, outputs = connection.features // parts, parts + streams + 1
     reads = reads_of(DYNAMIC, streams, features, outputs, norm, epsilon, row_kind, row_epsilon, parts=parts)
     return reads, (
-        connection.mixing, connection.output_mixing, row_gain, row_shift, connection.mixing_scale,
-        connection.output_scale, None, None, alpha, residual, connection.output_weights, gain, shift,
+        mixing, own("output_mixing"), row_gain, row_shift, own("mixing_scale"), own("output_scale"), None, None,
+        own(alpha), own(residual), own("output_weights"), gain, shift,
     )  # fmt: skip
 
 
@@ -171,62 +199,41 @@ def check_first_order() -> None:
         )
 
 
-def address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
+def address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
 
 
-def _addresses(reads: Reads, parameters: Sequence[Tensor | None]) -> list[int | None]:
-    found = [address(each) for each in parameters]
-    start = found[_ALPHA]
-    if start is not None and found[_RESIDUAL] is None:
-        found[_RESIDUAL] = start + 4 * reads.parts
+def _addresses(reads: Reads, tensors: Sequence[Tensor | None]) -> list[int]:
+    """The addresses of the parameters, or of their gradients."""
+    found = [0 if each is None else each.data_ptr() for each in tensors]
+    if found[_ALPHA] and not found[_RESIDUAL]:
+        found[_RESIDUAL] = found[_ALPHA] + 4 * reads.parts
     return found
 
 
-def _reading(
-    reads: Reads,
-    h: Tensor,
-    parameters: Sequence[Tensor | None],
-    outputs: tuple[Tensor | None, Tensor, Tensor],
-    given: tuple[Tensor | None, Tensor | None, Tensor | None] = (None, None, None),
-    gradients: Sequence[int | None] = (None,) * 13,
-) -> Reading:
-    """The kernels' arguments.
-
-    :param outputs: x, mix, and what the backward pass needs.
-    :param given: gradients of x, of mix and of what `write_streams` gave.
-    :param gradients: where those of h and of the parameters, without the matrices, go.
-    """
-    n, features = reads.streams, reads.features
-    h, token, stream = _apart(h)
-    of_x, of_mix, of_output = given
-    of_token = of_stream = 0
-    if of_output is not None:
-        of_output, of_token, of_stream = _apart(of_output)
-    alpha, joined = parameters[_ALPHA], parameters[_RESIDUAL] is None
-    alpha_row, residual_row = (alpha.size(1),) * 2 if alpha is not None and joined else (reads.parts, n)
-    tokens = h.shape[:-2].numel()
-    x, mix, kept = outputs
-    values, row_statistics, _ = reads.kept_sizes(tokens)
-    start = kept.data_ptr()
-    arguments = Reading(
-        h.data_ptr(), *_addresses(reads, parameters), address(x), mix.data_ptr(), start, start + 4 * values,
-        start + 4 * (values + row_statistics), address(of_x), address(of_mix), address(of_output), *gradients,
-        *[None] * 7, tokens, token, stream, of_token, of_stream, features, n, reads.parts, reads.outputs, reads.width,
-        reads.form, reads.row_norm, reads.norm, reads.iterations, alpha_row, residual_row, reads.row_epsilon,
-        reads.epsilon, reads.alpha_epsilon, reads.beta_epsilon, reads.magnitude, reads.sinkhorn_epsilon,
-    )  # fmt: skip
-    arguments.kept = (h, of_output)
-    return arguments
+def _rows(reads: Reads, parameters: Parameters) -> tuple[int, int]:
+    """How far the rows of α's and R's first values are apart."""
+    alpha = parameters[_ALPHA]
+    if alpha is not None and parameters[_RESIDUAL] is None:
+        return alpha.size(1), alpha.size(1)
+    return reads.parts, reads.streams
 
 
 def _read(library: Library, reads: Reads, h: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor]:
     outer = h.shape[:-2]
+    tokens = outer.numel()
     x = h.new_empty((*outer, reads.parts * reads.features))
     mix = h.new_empty((*outer, reads.width))
-    kept = h.new_empty(sum(reads.kept_sizes(outer.numel())))
-    arguments = _reading(reads, h, parameters, (x, mix, kept))
-    library.read_streams(arguments, outer.numel(), work=h.numel() * reads.outputs)
+    values, of_rows, of_inputs = reads.kept_sizes(tokens)
+    kept = h.new_empty(values + of_rows + of_inputs)
+    start = kept.data_ptr()
+    streams, token, stream = _apart(h)
+    arguments = _FORWARD.pack(
+        streams.data_ptr(), *_addresses(reads, parameters), x.data_ptr(), mix.data_ptr(), start, start + 4 * values,
+        start + 4 * (values + of_rows), tokens, token, stream, *_rows(reads, parameters),
+        *reads.fixed,
+    )  # fmt: skip
+    library.read_streams(arguments, tokens, work=h.numel() * reads.outputs)
     return x, mix, kept
 
 
@@ -234,10 +241,9 @@ def _write(library: Library, h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
     assert mix.shape[:-1] == f.shape[:-1] == h.shape[:-2], "what another connection kept, or the branch's output"
     output = torch.empty_like(h, memory_format=torch.contiguous_format)
     h, token, stream = _apart(h)
-    arguments = Writing(
-        h.data_ptr(), mix.data_ptr(), f.data_ptr(), output.data_ptr(), None, None, None, token, stream, 0, 0,
-        *_sizes(h, mix, f),
-    )  # fmt: skip
+    arguments = _WRITE.pack(
+        h.data_ptr(), mix.data_ptr(), f.data_ptr(), output.data_ptr(), token, stream, *_sizes(h, mix, f)
+    )
     library.write_streams(arguments, mix.shape[:-1].numel(), work=output.numel() * 4)
     return output
 
@@ -272,6 +278,9 @@ class _Read(torch.autograd.Function):
         check_first_order()
         of_x = h.new_zeros((*h.shape[:-2], reads.parts * reads.features)) if of_x is None else of_x.contiguous()
         of_mix = None if of_mix is None else of_mix.contiguous()
+        of_token = of_stream = 0
+        if of_output is not None:
+            of_output, of_token, of_stream = _apart(of_output)
         gradient = torch.empty_like(h, memory_format=torch.contiguous_format)
         learned = [None if number == _MATRICES else each for number, each in enumerate(parameters)]
         sizes = [0 if each is None else each.numel() for each in learned]
@@ -279,10 +288,16 @@ class _Read(torch.autograd.Function):
         found = [None if each is None else part.view(each.shape) for each, part in zip(learned, parts, strict=True)]
         addresses = _addresses(reads, found)
         del addresses[_MATRICES]
-        arguments = _reading(
-            reads, h, parameters, (None, mix, kept), (of_x, of_mix, of_output), (gradient.data_ptr(), *addresses)
-        )
-        ctx.library.read_streams_gradient(arguments, h.shape[:-2].numel(), work=3 * h.numel() * reads.outputs)
+        streams, token, stream = _apart(h)
+        tokens, start = h.shape[:-2].numel(), kept.data_ptr()
+        values, of_rows, _ = reads.kept_sizes(tokens)
+        arguments = _BACKWARD.pack(
+            streams.data_ptr(), *_addresses(reads, parameters), mix.data_ptr(), start, start + 4 * values,
+            start + 4 * (values + of_rows), of_x.data_ptr(), address(of_mix), address(of_output),
+            gradient.data_ptr(), *addresses, tokens, token, stream, *_rows(reads, parameters), of_token, of_stream,
+            *reads.fixed,
+        )  # fmt: skip
+        ctx.library.read_streams_gradient(arguments, tokens, work=3 * h.numel() * reads.outputs)
         return None, None, gradient, *found
 
 
@@ -299,9 +314,9 @@ class _Write(torch.autograd.Function):
         check_first_order()
         gradient, token, stream = _apart(given[0])
         of_mix, of_f = torch.empty_like(mix), torch.empty_like(f)
-        arguments = Writing(
-            None, mix.data_ptr(), f.data_ptr(), None, gradient.data_ptr(), of_mix.data_ptr(), of_f.data_ptr(), 0, 0,
-            token, stream, *_sizes(gradient, mix, f),
+        arguments = _WRITE_BACKWARD.pack(
+            mix.data_ptr(), f.data_ptr(), gradient.data_ptr(), of_mix.data_ptr(), of_f.data_ptr(), token, stream,
+            *_sizes(gradient, mix, f),
         )  # fmt: skip
         ctx.library.write_streams_gradient(arguments, mix.shape[:-1].numel(), work=gradient.numel())
         return None, given[0], of_mix, of_f  # the gradients of h and R: see `_Read`

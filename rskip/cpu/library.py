@@ -31,11 +31,9 @@ from rskip.cpu.structures import (
     LogSoftmax,
     Operations,
     Packing,
-    Reading,
     Residual,
     SearchSettings,
     SearchView,
-    Writing,
     address,
     kind_of,
     layout,
@@ -70,10 +68,10 @@ class Library:
         self.cross_entropy = _kernel(functions, "cross_entropy", CrossEntropy)
         self.log_softmax = _kernel(functions, "log_softmax", LogSoftmax)
         self.log_softmax_gradient = _kernel(functions, "log_softmax_gradient", LogSoftmax)
-        self.read_streams = _kernel(functions, "read_streams", Reading)
-        self.read_streams_gradient = _kernel(functions, "read_streams_gradient", Reading)
-        self.write_streams = _kernel(functions, "write_streams", Writing)
-        self.write_streams_gradient = _kernel(functions, "write_streams_gradient", Writing)
+        self.read_streams = _kernel(functions, "read_streams", None)
+        self.read_streams_gradient = _kernel(functions, "read_streams_gradient", None)
+        self.write_streams = _kernel(functions, "write_streams", None)
+        self.write_streams_gradient = _kernel(functions, "write_streams_gradient", None)
         self.attend_depth = _kernel(functions, "attend_depth", Attending)
         self.attend_depth_gradient = _kernel(functions, "attend_depth_gradient", Attending)
         self.all_below = _declared(functions, "all_below", [c_void_p, c_int64, c_int64], c_int)
@@ -118,11 +116,13 @@ def _declared(functions: ctypes.CDLL, name: str, arguments: list, result: type |
     return function
 
 
-def _kernel(functions: ctypes.CDLL, name: str, arguments: type[ctypes.Structure]) -> Callable[..., None]:
-    return partial(_in_threads, _declared(functions, name, [POINTER(arguments), c_int64, c_int64]))
+def _kernel(functions: ctypes.CDLL, name: str, arguments: type[ctypes.Structure] | None) -> Callable[..., None]:
+    """The function of a kernel. Without `arguments` it takes their bytes (`rskip.cpu.structures.packing`)."""
+    given = c_char_p if arguments is None else POINTER(arguments)
+    return partial(_in_threads, _declared(functions, name, [given, c_int64, c_int64]))
 
 
-def _in_threads(kernel: Any, arguments: Arguments, count: int, *, work: int = 0) -> None:
+def _in_threads(kernel: Any, arguments: Arguments | bytes, count: int, *, work: int = 0) -> None:
     kernel(arguments, count, threads() if work >= WORK_TO_SHARE else 1)
 
 

@@ -201,8 +201,9 @@ struct reading {
     float *of_alpha, *of_residual, *of_beta, *of_gain, *of_shift;
     /* of streams.c: the weight with the rows' norm, (p, row), also in CHUNKs of columns, and what is added; per token */
     float *folded, *packed, *of_packed, *shifts, *deltas, *of_values, *of_scales;
-    int64_t tokens, token, stream, of_output_token, of_output_stream, features, streams, parts, outputs, width;
-    int64_t form, row_norm, norm, iterations, alpha_row, residual_row;
+    float *of_norm;                /* (groups of tokens, 2, qC) what the gradients of gain and shift are the sums of */
+    int64_t tokens, token, stream, alpha_row, residual_row, of_output_token, of_output_stream;
+    int64_t features, streams, parts, outputs, width, form, row_norm, norm, iterations;
     double row_epsilon, epsilon, alpha_epsilon, beta_epsilon, magnitude, sinkhorn_epsilon;
 };
 

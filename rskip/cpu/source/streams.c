@@ -6,13 +6,23 @@
 #include "library.h"
 
 static void read_share(const void *a, int64_t first, int64_t last) { chosen->read_streams(a, first, last); }
-static void gradient_share(const void *a, int64_t first, int64_t last) { chosen->read_streams_gradient(a, first, last); }
+static void gradient_share(const void *given, int64_t first, int64_t last) { /* groups of LANES tokens */
+    const struct reading *a = given;
+    const int64_t lanes = chosen->chunk / 2, end = last * lanes;
+    chosen->read_streams_gradient(a, first * lanes, end < a->tokens ? end : a->tokens);
+}
 static void columns_share(const void *a, int64_t first, int64_t last) { chosen->read_streams_columns(a, first, last); }
 static void write_share(const void *a, int64_t first, int64_t last) { chosen->write_streams(a, first, last); }
 static void write_gradient_share(const void *a, int64_t first, int64_t last) { chosen->write_streams_gradient(a, first, last); }
 
 static float *zeros(int64_t count) {
     float *found = calloc(count + 1, sizeof *found);
+    if (!found) abort();
+    return found;
+}
+
+static float *room(int64_t count) {
+    float *found = malloc((count + 1) * sizeof *found);
     if (!found) abort();
     return found;
 }
@@ -51,7 +61,8 @@ static void release(struct reading *a) {
     free(a->shifts);
 }
 
-EXPORT void rskip_read_streams(struct reading *a, int64_t count, int64_t threads) {
+EXPORT void rskip_read_streams(const struct reading *given, int64_t count, int64_t threads) {
+    struct reading copied = *given, *a = &copied; /* Python's bytes must not change */
     fold(a);
     in_threads(read_share, a, count, threads);
     release(a);
@@ -110,23 +121,28 @@ static void sum_tokens(const struct reading *a) {
     free(total);
 }
 
-EXPORT void rskip_read_streams_gradient(struct reading *a, int64_t count, int64_t threads) {
+EXPORT void rskip_read_streams_gradient(const struct reading *given, int64_t count, int64_t threads) {
+    struct reading copied = *given, *a = &copied;
     const int64_t p = a->outputs, row = row_length(a), chunk = chosen->chunk, values = values_per_token(a);
     fold(a);
     a->packed = zeros(p * row);
     for (int64_t o = 0; o < p; o++)
         for (int64_t c = 0; c < row; c++) a->packed[c / chunk * chunk * p + o * chunk + c % chunk] = a->folded[o * row + c];
     a->of_packed = zeros(p * row);
-    if (a->norm) memset(a->of_gain, 0, a->parts * a->features * sizeof(float));
-    if (a->of_shift) memset(a->of_shift, 0, a->parts * a->features * sizeof(float));
-    a->deltas = zeros(a->tokens * values);
-    a->of_values = zeros(a->tokens * values);
-    a->of_scales = zeros(a->tokens * 3);
-    in_threads(gradient_share, a, count, threads);
-    in_threads(columns_share, a, a->streams * a->features / chunk, threads);
+    const int64_t inputs = a->parts * a->features, lanes = chunk / 2, groups = (a->tokens + lanes - 1) / lanes;
+    a->deltas = room(a->tokens * values);
+    a->of_values = room(a->tokens * values);
+    a->of_scales = room(a->tokens * 3);
+    a->of_norm = zeros(groups * 2 * inputs);
+    in_threads(gradient_share, a, groups, threads);
+    in_threads(columns_share, a, row / chunk, threads);
+    for (int64_t group = 1; group < groups; group++)
+        for (int64_t c = 0; c < 2 * inputs; c++) a->of_norm[c] += a->of_norm[group * 2 * inputs + c];
+    if (a->norm) memcpy(a->of_gain, a->of_norm, inputs * sizeof(float));
+    if (a->of_shift) memcpy(a->of_shift, a->of_norm + inputs, inputs * sizeof(float));
     unfold(a);
     sum_tokens(a);
-    free(a->packed), free(a->of_packed), free(a->deltas), free(a->of_values), free(a->of_scales);
+    free(a->packed), free(a->of_packed), free(a->deltas), free(a->of_values), free(a->of_scales), free(a->of_norm);
     release(a);
 }
 

@@ -46,20 +46,21 @@ INLINE void statistics(const float *x, int64_t segments, int64_t apart, int64_t 
     found[1] = 1 / sqrtf(sum(total[0] + total[1]) / count + (float)epsilon);
 }
 
-/* adds Σ_c x_c·w_oc of `rows` rows and `outs` outputs to `to` */
-INLINE void add_row_products(const float *const *x, const float *w, int64_t width, int64_t features, float *const *to, int64_t out,
-                         const int rows, const int outs) {
+/* to[r][out + o] = Σ_c x_rc·w_oc of `rows` rows, in segments `apart`, and `outs` outputs */
+INLINE void row_products(const float *const *x, int64_t segments, int64_t apart, const float *w, int64_t features, float *const *to,
+                         int64_t out, const int rows, const int outs) {
     vector total[4][2] = {{{0}}};
-    for (int64_t c = 0; c < features; c += LANES) {
-        vector of_x[4];
-        for (int r = 0; r < rows; r++) of_x[r] = at(x[r], c);
-        for (int o = 0; o < outs; o++) {
-            const vector of_w = at(w, o * width + c);
-            for (int r = 0; r < rows; r++) total[r][o] += of_x[r] * of_w;
+    for (int64_t s = 0; s < segments; s++)
+        for (int64_t c = 0; c < features; c += LANES) {
+            vector of_x[4];
+            for (int r = 0; r < rows; r++) of_x[r] = at(x[r] + s * apart, c);
+            for (int o = 0; o < outs; o++) {
+                const vector of_w = at(w, (o * segments + s) * features + c);
+                for (int r = 0; r < rows; r++) total[r][o] += of_x[r] * of_w;
+            }
         }
-    }
     for (int r = 0; r < rows; r++)
-        for (int o = 0; o < outs; o++) to[r][out + o] += sum(total[r][o]);
+        for (int o = 0; o < outs; o++) to[r][out + o] = sum(total[r][o]);
 }
 
 INLINE int64_t rows_per_token(const struct reading *a) { return a->form == MANIFOLD ? 1 : a->streams; }
@@ -75,25 +76,21 @@ static void row_values(const struct reading *a, int64_t first, int64_t last) {
     const int64_t features = a->features, p = a->outputs, segments = row_segments(a), width = segments * features;
     for (int64_t row = first; row < last; row += 4) {
         const int rows = last - row < 4 ? (int)(last - row) : 4;
-        const float *start[4], *x[4];
+        const float *x[4];
         float *to[4];
         for (int r = 0; r < rows; r++) {
-            start[r] = row_of(a, row + r);
+            x[r] = row_of(a, row + r);
             to[r] = a->values + (row + r) * p;
-            statistics(start[r], segments, a->stream, features, a->row_norm, a->row_epsilon, a->row_statistics + (row + r) * 2);
-            memset(to[r], 0, p * sizeof(float));
+            statistics(x[r], segments, a->stream, features, a->row_norm, a->row_epsilon, a->row_statistics + (row + r) * 2);
         }
-        for (int64_t s = 0; s < segments; s++) {
-            for (int r = 0; r < rows; r++) x[r] = start[r] + s * a->stream;
-            for (int64_t o = 0; o < p; o += 2) {
-                const float *w = a->folded + o * width + s * features;
-                if (rows == 4 && p - o > 1) add_row_products(x, w, width, features, to, o, 4, 2);
-                else
-                    for (int r = 0; r < rows; r++) {
-                        if (p - o > 1) add_row_products(x + r, w, width, features, to + r, o, 1, 2);
-                        else add_row_products(x + r, w, width, features, to + r, o, 1, 1);
-                    }
-            }
+        for (int64_t o = 0; o < p; o += 2) {
+            const float *w = a->folded + o * width;
+            if (rows == 4 && p - o > 1) row_products(x, segments, a->stream, w, features, to, o, 4, 2);
+            else
+                for (int r = 0; r < rows; r++) {
+                    if (p - o > 1) row_products(x + r, segments, a->stream, w, features, to + r, o, 1, 2);
+                    else row_products(x + r, segments, a->stream, w, features, to + r, o, 1, 1);
+                }
         }
         for (int r = 0; r < rows; r++)
             for (int64_t o = 0; o < p; o++) to[r][o] = a->row_statistics[(row + r) * 2 + 1] * to[r][o] + a->shifts[o];
@@ -258,8 +255,8 @@ INLINE void pair_products(const float *const *x, const float *const *g, int64_t 
 }
 
 /* From the gradients of x, of the output of `write` and of β of one token: those of s, in `of_s`, and of all weights, in `of_mix`;
-   and what h gets but for that through the values. */
-INLINE void input_gradient(const struct reading *a, int64_t token, float *of_s, float *of_mix, const int n, const int q) {
+   what h gets but for that through the values; and what the gradients of the norm's gain and shift get, which is added to `of_norm`. */
+INLINE void input_gradient(const struct reading *a, int64_t token, float *of_s, float *of_mix, float *of_norm, const int n, const int q) {
     const int64_t features = a->features, inputs = q * features;
     const float *h = a->h + token * a->token, *of_x = a->of_x + token * inputs, *found = a->statistics + token * 2;
     if (a->norm == NO_NORM) memcpy(of_s, of_x, inputs * sizeof *of_s);
@@ -273,25 +270,30 @@ INLINE void input_gradient(const struct reading *a, int64_t token, float *of_s, 
         }
         const float mean = a->norm == LAYER_NORM ? sum(total) / (float)inputs : 0;
         const float share = sum(along) * found[1] * found[1] / (float)inputs;
-        for (int64_t c = 0; c < inputs; c += LANES)
-            put(of_s, c, found[1] * (at(of_x, c) * at(a->gain, c) - mean - share * (at(of_s, c) - found[0])));
+        for (int64_t c = 0; c < inputs; c += LANES) {
+            const vector y = at(of_x, c), centred = at(of_s, c) - found[0];
+            put(of_s, c, found[1] * (y * at(a->gain, c) - mean - share * centred));
+            put(of_norm, c, at(of_norm, c) + found[1] * y * centred);
+            put(of_norm, inputs + c, at(of_norm, inputs + c) + y);
+        }
     }
     if (a->of_mix) memcpy(of_mix, a->of_mix + token * a->width, a->width * sizeof *of_mix);
     else memset(of_mix, 0, a->width * sizeof *of_mix);
-    const float *x[8], *g[8], *mix = a->mix + token * a->width;
+    const float *x[8], *g[8], *of_inputs[8], *mix = a->mix + token * a->width;
     float *to = a->gradient + token * n * features;
-    const int identity = a->width == n * q + n;
+    const int identity = a->width == n * q + n, many = n < 4 ? n : 4;
     for (int j = 0; j < n; j++) {
         x[j] = h + j * a->stream;
         g[j] = a->of_output ? a->of_output + token * a->of_output_token + j * a->of_output_stream : NULL;
-        for (int k = 0; k < q; k++) {
-            const float *of_input = of_s + k * features;
-            pair_products(x + j, &of_input, features, of_mix + j * q + k, 1, 1, 1);
-        }
     }
-    if (a->of_output && !identity)
-        for (int j = 0; j < n; j += 4)
-            for (int k = 0; k < n; k += 2) pair_products(x + j, g + k, features, of_mix + n * q + j * n + k, n, n < 4 ? n : 4, 2);
+    for (int k = 0; k < q; k++) of_inputs[k] = of_s + k * features;
+    for (int j = 0; j < n; j += 4) {
+        if (q == 1) pair_products(x + j, of_inputs, features, of_mix + j, 1, many, 1);
+        else
+            for (int k = 0; k < q; k += 2) pair_products(x + j, of_inputs + k, features, of_mix + j * q + k, q, many, 2);
+        if (a->of_output && !identity)
+            for (int k = 0; k < n; k += 2) pair_products(x + j, g + k, features, of_mix + n * q + j * n + k, n, many, 2);
+    }
     for (int64_t c = 0; c < features; c += LANES) {
         vector of_g[8] = {{0}}, of_k[8];
         for (int k = 0; k < q; k++) of_k[k] = at(of_s + k * features, c);
@@ -396,11 +398,12 @@ INLINE void add_gradients(const struct reading *a, int64_t token, int64_t s, con
 
 INLINE void read_gradient_blocks(const struct reading *a, int64_t first, int64_t last, const int n, const int q) {
     const int64_t inputs = q * a->features;
-    vector *lines = vectors(a, a->width + inputs);
+    vector *lines = vectors(a, a->width + q * a->features / LANES);
     float *of_mix = (float *)(lines + 4 * a->iterations * n), *of_s = of_mix + LANES * a->width;
     for (int64_t token = first; token < last; token += LANES) {
         const int64_t count = last - token < LANES ? last - token : LANES;
-        for (int64_t t = 0; t < count; t++) input_gradient(a, token + t, of_s + t * inputs, of_mix + t * a->width, n, q);
+        float *of_norm = a->of_norm + token / LANES * 2 * inputs;
+        for (int64_t t = 0; t < count; t++) input_gradient(a, token + t, of_s, of_mix + t * a->width, of_norm, n, q);
         if (a->form == MANIFOLD) manifold_gradient(a, token, count, of_mix, lines, n);
         else tanh_gradient(a, token, count, of_mix, n, q);
         for (int64_t s = 0; s < n; s++)
@@ -445,34 +448,14 @@ INLINE void weight_columns(const struct reading *a, int64_t first, int rows, int
     if (o < p) add_columns(h, g, roots, rows, o, to, 1);
 }
 
-/* adds what some tokens give to LANES columns of the gradients of the norm's gain and shift, at feature c of input k */
-INLINE void norm_columns(const struct reading *a, int64_t first, int64_t last, int64_t k, int64_t c, const int n, const int q) {
-    const int64_t place = k * a->features + c;
-    vector of_gain = at(a->of_gain, place), of_shift = a->of_shift ? at(a->of_shift, place) : (vector){0};
-    for (int64_t token = first; token < last; token++) {
-        const float *h = a->h + token * a->token + c, *alpha = a->mix + token * a->width + k, *found = a->statistics + token * 2;
-        const vector of_x = at(a->of_x, token * q * a->features + place);
-        vector s = alpha[0] * at(h, 0);
-        for (int j = 1; j < n; j++) s += alpha[j * q] * at(h, j * a->stream);
-        of_gain += of_x * (s - found[0]) * found[1];
-        of_shift += of_x;
-    }
-    put(a->of_gain, place, of_gain);
-    if (a->of_shift) put(a->of_shift, place, of_shift);
-}
-
 /* Sums over all tokens for some chunks of columns, which start at 0. A few tokens at a time stay in the cache. */
-INLINE void read_columns(const struct reading *a, int64_t first, int64_t last, const int n, const int q) {
+static void read_streams_columns(const struct reading *a, int64_t first, int64_t last) {
     const int64_t chunks = a->features / CHUNK, per_token = rows_per_token(a), at_once = ROWS_AT_ONCE / per_token;
     for (int64_t token = 0; token < a->tokens; token += at_once) {
         const int64_t end = a->tokens - token < at_once ? a->tokens : token + at_once;
         for (int64_t chunk = first; chunk < last; chunk++) {
             const int64_t s = chunk / chunks, c = chunk % chunks * CHUNK;
-            if (s < row_segments(a))
-                weight_columns(a, token * per_token, (int)((end - token) * per_token), s, c, a->of_packed + (s * a->features + c) * a->outputs);
-            if (a->norm == NO_NORM || s >= q) continue;
-            norm_columns(a, token, end, s, c, n, q);
-            norm_columns(a, token, end, s, c + LANES, n, q);
+            weight_columns(a, token * per_token, (int)((end - token) * per_token), s, c, a->of_packed + (s * a->features + c) * a->outputs);
         }
     }
 }
@@ -538,6 +521,5 @@ INLINE void write_gradient_tokens(const struct writing *a, int64_t first, int64_
 
 static void read_streams(const struct reading *a, int64_t first, int64_t last) { OF_STREAMS(read_blocks); }
 static void read_streams_gradient(const struct reading *a, int64_t first, int64_t last) { OF_STREAMS(read_gradient_blocks); }
-static void read_streams_columns(const struct reading *a, int64_t first, int64_t last) { OF_STREAMS(read_columns); }
 static void write_streams(const struct writing *a, int64_t first, int64_t last) { OF_STREAMS(write_tokens); }
 static void write_streams_gradient(const struct writing *a, int64_t first, int64_t last) { OF_STREAMS(write_gradient_tokens); }
