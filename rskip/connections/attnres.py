@@ -12,7 +12,7 @@ from rskip.connections.depth_kernels import attend
 from rskip.connections.hyper import weighted_sums
 from rskip.connections.mixing import Mixing
 from rskip.connections.norms import Normalisation, RMSNorm, at_least_float32, build_norm, without_autocast
-from rskip.connections.stream_kernels import UNFUSED, fused, kernels_for
+from rskip.connections.stream_kernels import UNFUSED, fused, kernels_for, readable
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
@@ -56,7 +56,7 @@ class DepthAttention(Resettable):
         """h, or its normalised values, and the values for later readings."""
         library = kernels_for(*values)
         key_norm, one = fused(self.norm), self.query.dim() == 1 and self.values == "raw"
-        if library and one and key_norm[0] and self.query.dtype == torch.float32:
+        if library and one and key_norm[0] and readable(self.query):
             norm = UNFUSED if closing is None else fused(closing)
             h, values = attend(library, norm, self.query, key_norm, values)
             return h if closing is None or norm[0] else closing(h), values

@@ -1,4 +1,4 @@
-"""Attention over depth with the compiled kernel, forward and backward, without a copy of the tensors attended to."""
+"""Attention over depth with one kernel, forward and backward, without a copy of the tensors attended to."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rskip.connections.stream_kernels import Norm, address, check_first_order
-from rskip.cpu.library import Library
+from rskip.connections.stream_kernels import Kernels, Norm, TritonKernels, address, check_first_order
 from rskip.cpu.structures import Attending
 
 
 def attend(
-    library: Library, norm: Norm, query: Tensor, key_norm: Norm, values: tuple[Tensor, ...]
+    library: Kernels, norm: Norm, query: Tensor, key_norm: Norm, values: tuple[Tensor, ...]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """norm(Σ_i p_i·v_i) (..., C) with p = softmax_i(query·key_norm(v_i)), and the values v for later readings.
 
@@ -57,8 +56,10 @@ def _point(arguments: Attending, name: str, tensors: Sequence[Tensor | None]) ->
 
 
 def _attend(
-    library: Library, settings: Any, parameters: Sequence[Tensor | None], values: Sequence[Tensor]
+    library: Kernels, settings: Any, parameters: Sequence[Tensor | None], values: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
+    if isinstance(library, TritonKernels):
+        return library.depth.attend(settings, parameters, values)
     x = torch.empty_like(values[0])
     tokens = x.shape[:-1].numel()
     kept = x.new_empty(tokens * (3 * len(values) + 2))
@@ -69,7 +70,7 @@ def _attend(
 
 class _Attend(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, library: Library, settings: Any, *tensors: Any) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, library: Kernels, settings: Any, *tensors: Any) -> tuple[Tensor, ...]:
         x, kept = _attend(library, settings, tensors[:4], tensors[4:])
         ctx.library, ctx.settings = library, settings
         ctx.set_materialize_grads(False)
@@ -84,6 +85,9 @@ class _Attend(torch.autograd.Function):
             return *[None] * 6, *of_values
         check_first_order()
         of_x, given = of_x.contiguous(), [None if each is None else each.contiguous() for each in of_values]
+        if isinstance(ctx.library, TritonKernels):
+            found, gradients = ctx.library.depth.attend_gradient(ctx.settings, kept, parameters, values, of_x, given)
+            return None, None, *found, *gradients
         gradients = of_x.new_empty((len(values), *of_x.shape))
         sizes = [0 if each is None else each.numel() for each in parameters]
         parts = of_x.new_empty(sum(sizes)).split(sizes)

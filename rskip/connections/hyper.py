@@ -25,6 +25,7 @@ from rskip.connections.stream_kernels import (
     fused,
     library_for,
     read_streams,
+    readable,
     reads_of,
     write_streams,
 )
@@ -297,7 +298,7 @@ class ManifoldStreams(StreamsConnection):
     def _reading(self, matrices: Tensor | None = None) -> tuple[Reads, Parameters] | None:
         own = self._parameters.get  # `self.mixing` would take ten times as long
         mixing = own("mixing")
-        if mixing is None or mixing.dtype != torch.float32:
+        if mixing is None or not readable(mixing):
             return None
         norm, epsilon, gain, shift = fused(self._modules["norm"])
         reads = reads_of(

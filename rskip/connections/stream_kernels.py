@@ -1,8 +1,10 @@
-"""Streams with the compiled kernels, forward and backward: one operator on each side of the branch.
+"""Streams with kernels, forward and backward: one operator on each side of the branch.
 
-They take float32 on a CPU, and 2, 4 or 8 streams whose features fill vectors. Otherwise PyTorch computes: on other
-devices and types, within torch.compile, export and the transforms of torch.func, and with RSKIP_KERNELS=0. Sources of
-the formulas: `rskip.connections.hyper` and `rskip.connections.frac`.
+The kernels take 2, 4 or 8 streams: on a CPU the compiled ones (`rskip.cpu`), in float32, if the features fill vectors;
+on a GPU those of Triton (`rskip.connections.triton_streams`), in float32, bfloat16 or float16, up to 8,192 features.
+Otherwise PyTorch computes: on other devices and types, within torch.compile, export and the transforms of torch.func,
+and with RSKIP_KERNELS=0. With TRITON_INTERPRET=1, Triton's interpreter runs its kernels on a CPU. Sources of the
+formulas: `rskip.connections.hyper` and `rskip.connections.frac`.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -26,7 +29,10 @@ STREAMS = (2, 4, 8)
 MANIFOLD, DYNAMIC = constants.MANIFOLD, constants.DYNAMIC
 NO_NORM, RMS_NORM = constants.NO_NORM, constants.RMS_NORM
 _KINDS = {LayerNorm: constants.LAYER_NORM, RMSNorm: RMS_NORM}
+MOST_FEATURES = 8192  # of a token, in Triton's kernels
+_TRITON_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 _off = os.environ.get(VARIABLE) == "0"
+_interpreted = os.environ.get("TRITON_INTERPRET") == "1"
 
 Norm = tuple[int, float, Tensor | None, Tensor | None]  # kind, eps, gain, shift
 UNFUSED: Norm = (NO_NORM, 0.0, None, None)
@@ -56,29 +62,67 @@ _WRITE_BACKWARD = packing(
 )  # fmt: skip
 
 
-def library_for(h: Tensor) -> Library | None:
+class TritonKernels:
+    """Triton's kernels, in the place of a `Library`: its modules `streams` and `depth`."""
+
+    def __init__(self) -> None:
+        self.streams: Any = import_module("rskip.connections.triton_streams")
+        self.depth: Any = import_module("rskip.connections.triton_depth")
+
+
+Kernels = Library | TritonKernels
+
+
+@cache
+def find_triton() -> TritonKernels | None:
+    try:
+        return TritonKernels()
+    except ImportError:  # PyTorch comes without Triton for some systems
+        return None
+
+
+@cache
+def _suits(device: torch.device) -> bool:
+    """Whether Triton compiles for this GPU."""
+    return bool(torch.version.hip) or torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def library_for(h: Tensor) -> Kernels | None:
     """The kernels, if they take these streams (..., n, C); otherwise None."""
     return kernels_for(h) if h.size(-2) in STREAMS else None
 
 
-def kernels_for(*tensors: Tensor) -> Library | None:
+def kernels_for(*tensors: Tensor) -> Kernels | None:
     """The kernels, if they take these tensors (..., C); otherwise None."""
+    device, triton = tensors[0].device, tensors[0].is_cuda or _interpreted
     for each in tensors:
-        if each.dtype != torch.float32 or not each.is_cpu or type(each) is not Tensor or not each.numel():
+        if each.dtype not in _TRITON_TYPES if triton else each.dtype != torch.float32:
+            return None
+        if each.device != device or type(each) is not Tensor or not each.numel():
             return None
     if _off or torch.compiler.is_compiling() or torch.jit.is_tracing() or forward_ad._current_level >= 0:
         return None
     if torch._C._are_functorch_transforms_active():
         return None
+    if triton:
+        fits = tensors[0].size(-1) <= MOST_FEATURES and (_interpreted or _suits(device))
+        return find_triton() if fits else None
+    if not tensors[0].is_cpu:
+        return None
     library = find_library().library
     return library if library is not None and tensors[0].size(-1) % library.chunk == 0 else None
+
+
+def readable(weight: Tensor) -> bool:
+    """Whether the kernels read weights of this type."""
+    return weight.dtype == torch.float32 or (weight.is_cuda or _interpreted) and weight.dtype in _TRITON_TYPES
 
 
 def fused(norm: nn.Module) -> Norm:
     """What the kernels need of a normalisation of the last dimension; `UNFUSED` if only the module can compute it."""
     kind = _KINDS.get(type(norm), NO_NORM)  # type: ignore[arg-type]
     weight = norm._parameters.get("weight") if kind else None
-    if weight is None or norm.feature_dim != -1 or weight.dtype != torch.float32:
+    if weight is None or norm.feature_dim != -1 or not readable(weight):
         return UNFUSED
     if norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks or norm._backward_pre_hooks:
         return UNFUSED
@@ -140,7 +184,7 @@ def dynamic_reading(
     row_kind, row_epsilon, row_gain, row_shift = fused(row_norm)
     own = connection._parameters.get  # `connection.mixing` would take ten times as long
     mixing = own("mixing")
-    if not row_kind or mixing is None or mixing.dtype != torch.float32:
+    if not row_kind or mixing is None or not readable(mixing):
         return None
     norm, epsilon, gain, shift = fused(connection._modules["norm"])
     features, outputs = connection.features // parts, parts + streams + 1
@@ -152,7 +196,7 @@ def dynamic_reading(
 
 
 def read_streams(
-    library: Library, found: tuple[Reads, Parameters], norm: nn.Module, h: Tensor
+    library: Kernels, found: tuple[Reads, Parameters], norm: nn.Module, h: Tensor
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """The branch's input (..., qC), and what `write_streams` takes: h (..., n, C) and the weights (..., width)."""
     reads, parameters = found
@@ -165,9 +209,10 @@ def read_streams(
 
 def write_streams(h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
     """The streams (..., n, C) after the branch, from its output f (..., qC)."""
-    library = find_library().library
+    triton = h.is_cuda or _interpreted
+    library = find_triton() if triton else find_library().library
     assert library is not None
-    f = f.to(h.dtype).contiguous()
+    f = (f if triton else f.to(h.dtype)).contiguous()
     if not torch.is_grad_enabled():
         return _write(library, h, mix, f)
     written: Tensor = _Write.apply(library, h, mix, f)
@@ -219,7 +264,10 @@ def _rows(reads: Reads, parameters: Parameters) -> tuple[int, int]:
     return reads.parts, reads.streams
 
 
-def _read(library: Library, reads: Reads, h: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor]:
+def _read(library: Kernels, reads: Reads, h: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor]:
+    if isinstance(library, TritonKernels):
+        h, *apart = _apart(h)
+        return library.streams.read(reads, h, apart, parameters)
     outer = h.shape[:-2]
     tokens = outer.numel()
     x = h.new_empty((*outer, reads.parts * reads.features))
@@ -237,8 +285,11 @@ def _read(library: Library, reads: Reads, h: Tensor, parameters: Parameters) -> 
     return x, mix, kept
 
 
-def _write(library: Library, h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
+def _write(library: Kernels, h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
     assert mix.shape[:-1] == f.shape[:-1] == h.shape[:-2], "what another connection kept, or the branch's output"
+    if isinstance(library, TritonKernels):
+        h, *apart = _apart(h)
+        return library.streams.write(h, apart, mix, f)
     output = torch.empty_like(h, memory_format=torch.contiguous_format)
     h, token, stream = _apart(h)
     arguments = _WRITE.pack(
@@ -263,7 +314,7 @@ class _Read(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, library: Library, reads: Reads, h: Tensor, *parameters: Tensor | None
+        ctx: Any, library: Kernels, reads: Reads, h: Tensor, *parameters: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         x, mix, kept = _read(library, reads, h, parameters)
         ctx.library, ctx.reads = library, reads
@@ -278,6 +329,12 @@ class _Read(torch.autograd.Function):
         check_first_order()
         of_x = h.new_zeros((*h.shape[:-2], reads.parts * reads.features)) if of_x is None else of_x.contiguous()
         of_mix = None if of_mix is None else of_mix.contiguous()
+        if isinstance(ctx.library, TritonKernels):
+            h, *apart = _apart(h)
+            of_output, *of_apart = (None, 0, 0) if of_output is None else _apart(of_output)
+            return None, None, *ctx.library.streams.read_gradient(
+                reads, h, apart, mix, kept, parameters, of_x, of_mix, of_output, of_apart
+            )
         of_token = of_stream = 0
         if of_output is not None:
             of_output, of_token, of_stream = _apart(of_output)
@@ -303,7 +360,7 @@ class _Read(torch.autograd.Function):
 
 class _Write(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, library: Library, h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
+    def forward(ctx: Any, library: Kernels, h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
         ctx.library = library
         ctx.save_for_backward(mix, f)
         return _write(library, h, mix, f)
@@ -313,6 +370,8 @@ class _Write(torch.autograd.Function):
         mix, f = ctx.saved_tensors
         check_first_order()
         gradient, token, stream = _apart(given[0])
+        if isinstance(ctx.library, TritonKernels):
+            return None, given[0], *ctx.library.streams.write_gradient(gradient, (token, stream), mix, f)
         of_mix, of_f = torch.empty_like(mix), torch.empty_like(f)
         arguments = _WRITE_BACKWARD.pack(
             mix.data_ptr(), f.data_ptr(), gradient.data_ptr(), of_mix.data_ptr(), of_f.data_ptr(), token, stream,
