@@ -22,13 +22,13 @@ SHAPES = [(3, 5, 64), (37, 64), (1, 128)]
 
 
 class Model(nn.Module):
-    """Two layers with smooth branches."""
+    """Layers with smooth branches."""
 
-    def __init__(self, spec: str, features: int, seed: int = 0) -> None:
+    def __init__(self, spec: str, features: int, seed: int = 0, layers: int = 2) -> None:
         super().__init__()
         torch.manual_seed(seed)
-        self.residuals = Residuals(spec, features, layers=2, branches=("attention", "ffn"))
-        self.maps = nn.ModuleList(nn.Linear(features, features) for _ in range(4))
+        self.residuals = Residuals(spec, features, layers=layers, branches=("attention", "ffn"))
+        self.maps = nn.ModuleList(nn.Linear(features, features) for _ in range(2 * layers))
         with torch.no_grad():
             for each in self.residuals.parameters():
                 each += 0.1 * torch.randn_like(each)
