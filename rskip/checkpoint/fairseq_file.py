@@ -55,7 +55,6 @@ _LEFT_OUT = re.compile(r".*(path|dir|dirs|file|files|filename|data)|_.*|arch|tas
 
 _WRITTEN_BY = {"vision": "rskip vision train", "language_modeling": "rskip lm train"}
 _TRAINED = {"settings", "optimiser", "iteration"}  # keys of every checkpoint.pt
-_TRAINED_MODEL = {"config", "dataset", "iteration"}  # keys of an image model's model.pt
 
 
 class TrainingFileError(ValueError):
@@ -64,11 +63,11 @@ class TrainingFileError(ValueError):
 
 def task_of_training_file(content: Mapping[str, Any]) -> str | None:
     """The task whose training wrote a .pt file with this content; None for any other file."""
-    if content.keys() >= _TRAINED:
-        config = content.get("config")
-        of_text = isinstance(config, dict) and config.get("task") == "language_modeling"
-        return "language_modeling" if of_text else "vision"
-    return "vision" if content.keys() >= _TRAINED_MODEL else None
+    if not content.keys() >= _TRAINED:
+        return None
+    config = content.get("config")
+    of_text = isinstance(config, dict) and config.get("task") == "language_modeling"
+    return "language_modeling" if of_text else "vision"
 
 
 def refuse_training_file(path: Path, content: Mapping[str, Any]) -> None:

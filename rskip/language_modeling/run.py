@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rskip.checkpoint import untrained_language_model
-from rskip.checkpoint.config_file import CONFIG, WEIGHTS, read_config
+from rskip.checkpoint.config_file import WEIGHTS, read_config
 from rskip.connections import ConnectionSpec, Paper, parse_connection
 from rskip.corpora import TEXT_CORPORA, find_text_corpus
 from rskip.corpora.corpus import TextCorpus
@@ -24,7 +24,7 @@ from rskip.machine.device import set_gpu_arithmetic
 from rskip.machine.terminal import duration
 from rskip.records import Record
 from rskip.tasks import ModelDescription, Outcome, looped
-from rskip.tasks.looped import DECIMALS, evaluation_file, training_folder
+from rskip.tasks.looped import DECIMALS, evaluation_file, scored_file
 from rskip.tasks.run import Run, precision_here
 
 METRICS = ("loss", "loss_first_half", "loss_second_half", "perplexity", "bits_per_character")
@@ -63,16 +63,7 @@ def _corpus(settings: LanguageModelingSettings) -> TextCorpus | None:
 def train(run: Run[LanguageModelingSettings]) -> None:
     """Trains to the end, from the last checkpoint if there is one."""
     ensure_data(run.settings, mirror=run.mirror)
-    looped.train(run, partial(train_command, run), last=_last_file(run), points=CurvePoint, line=_line)
-
-
-def scored_file(run: Run[LanguageModelingSettings]) -> Path:
-    """The last iterate, which is scored."""
-    return training_folder(run).path / WEIGHTS
-
-
-def _last_file(run: Run[LanguageModelingSettings]) -> Path:
-    return scored_file(run).with_name(CONFIG)
+    looped.train(run, partial(train_command, run), points=CurvePoint, line=_line)
 
 
 def commands(run: Run[LanguageModelingSettings]) -> list[list[str]]:
@@ -116,7 +107,6 @@ def score(run: Run[LanguageModelingSettings]) -> Outcome:
         run,
         evaluated,
         metrics={name: name for name in METRICS},
-        last=_last_file(run),
         points=CurvePoint,
         untrained=untrained,
         data=data.described,

@@ -10,13 +10,14 @@ from rskip.tasks import Column, Task, Work
 def _work() -> Work[LanguageModelingSettings]:
     from rskip.language_modeling import run
     from rskip.language_modeling.subject import subject
+    from rskip.tasks.looped import scored_file
 
     return Work(
         settings=LanguageModelingSettings,
         read_settings=read_settings,
         train=run.train,
         score=run.score,
-        scored_file=run.scored_file,
+        scored_file=scored_file,
         commands=run.commands,
         sample_outputs=run.sample_outputs,
         artifacts=run.artifacts,

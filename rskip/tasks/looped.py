@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from torch import nn
 
+from rskip.checkpoint.config_file import CONFIG, WEIGHTS
 from rskip.tasks.process import launched
 from rskip.tasks.run import Run, new_lines, once
 from rskip.tasks.task import Outcome
@@ -22,6 +23,16 @@ DECIMALS = 4
 def training_folder(run: Run[Any]) -> TrainingFolder:
     """The folder that the command writes."""
     return TrainingFolder(run.folder.path / "training")
+
+
+def scored_file(run: Run[Any]) -> Path:
+    """The last iterate, which is scored."""
+    return training_folder(run).path / WEIGHTS
+
+
+def finished(run: Run[Any]) -> bool:
+    """Whether the training is complete: it writes config.json last."""
+    return (training_folder(run).path / CONFIG).exists()
 
 
 def evaluation_file(run: Run[Any]) -> Path:
@@ -53,17 +64,16 @@ def device_flags(gpus: int) -> list[str]:
 
 
 def train(
-    run: Run[Any], command: Callable[[str], list[str]], *, last: Path, points: type[Any], line: Callable[[Any], str]
+    run: Run[Any], command: Callable[[str], list[str]], *, points: type[Any], line: Callable[[Any], str]
 ) -> None:
     """Trains to the end, from the last checkpoint if there is one.
 
     :param command: the command for a precision.
-    :param last: the file that the training writes last.
     :param points: the type of the curve's points. `line` describes one.
     """
     print(f"{run.name}, seed {run.seed}", flush=True)
     folder = training_folder(run)
-    if not last.exists():
+    if not finished(run):
         run.train(
             command,
             asked=run.settings.train.precision,
@@ -77,7 +87,6 @@ def score(
     evaluate: Callable[[], dict[str, Any]],
     *,
     metrics: Mapping[str, str],
-    last: Path,
     points: type[Any],
     untrained: nn.Module,
     data: Mapping[str, Any],
@@ -85,12 +94,11 @@ def score(
     """Evaluates the last iterate in float32, unless that is done already. A diverged training has none, and no metrics.
 
     :param evaluate: returns the content of `evaluation_file`.
-    :param last: as for `train`.
     :param metrics: the outcome's metrics, and their names in that content. `train_loss` is that of the last point.
     :param untrained: a model of the same size, on any device.
     """
     file, figures = training_folder(run).curve, dict[str, float]()
-    if last.exists():
+    if finished(run):
         evaluation = once(evaluation_file(run), evaluate)
         curve = read_points(file, points, finished=True)
         figures = {name: evaluation[of] for name, of in metrics.items()} | {"train_loss": curve[-1].train_loss}

@@ -81,8 +81,8 @@ class Classifier(nn.Module):
     ) -> Classifier:
         """Loads published weights or the model of a training.
 
-        :param path: model.safetensors with config.json next to it, a training's model.pt or checkpoint.pt, or the
-            folder of one of these.
+        :param path: model.safetensors with config.json next to it, a training's checkpoint.pt, or the folder of one of
+            these.
         :param precision: precision of the computation, one of `precisions`.
         :param device: the model's device (default: the CPU).
         :raises FileNotFoundError: the path holds no model.

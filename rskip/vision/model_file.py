@@ -1,8 +1,7 @@
 """Reads a trained model from a training's folder, one of its files, or a published folder. It runs no pickle.
 
-model.pt            the model of a finished training
+model.safetensors   the model of a finished training, or published weights, with config.json next to it
 checkpoint.pt       the state of an unfinished training
-model.safetensors   published weights, with config.json next to them
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import msgspec
 from torch import Tensor, nn
 
 from rskip.checkpoint.checkpoint import of_other_task
-from rskip.checkpoint.config_file import CONFIG, OF_EVERY_TASK
+from rskip.checkpoint.config_file import CONFIG, OF_EVERY_TASK, WEIGHTS
 from rskip.checkpoint.fairseq_file import task_of_training_file
 from rskip.checkpoint.files import read_safetensors
 from rskip.connections import parse_connection
@@ -26,12 +25,11 @@ from rskip.settings.check import convert, to_plain
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
 from rskip.vision.cifar_resnet import SIZE, PreActConfig, preact_resnet
-from rskip.vision.datasets import DATASETS
 from rskip.vision.imagenet_resnet import torchvision_resnet
 from rskip.vision.own_images import ImageDescription
 from rskip.vision.settings import OWN, DatasetName, ModelName, TrainingSettings
 
-FILES = ("model.pt", "checkpoint.pt", "model.safetensors")  # the first one in a folder is read
+FILES = (WEIGHTS, "checkpoint.pt")  # the first one in a folder is read
 TASK = "vision"
 
 
@@ -41,17 +39,6 @@ class TorchvisionConfig(msgspec.Struct, frozen=True, kw_only=True):
     name: ModelName
     connection: str
     num_classes: int
-
-
-class _LastIterate(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of model.pt. A model of your own images also has `classes` and `images`."""
-
-    config: dict[str, Any]
-    dataset: DatasetName
-    iteration: Whole
-    model: dict[str, Tensor]
-    classes: tuple[str, ...] | None = None
-    images: dict[str, Any] | None = None
 
 
 class _Training(TypedDict):
@@ -81,7 +68,7 @@ class ModelDescription:
     dataset: the dataset of its training, such as `cifar10`, or `images` for your own.
     images: description of your own images; None for a dataset.
     classes: names of the classes, in the order of the logits.
-    iteration, iterations: the iteration of the file and the length of the training; None if the file lacks them.
+    iteration, iterations: of an unfinished training: the iteration of the file, and the length of the training.
     """
 
     path: Path
@@ -100,7 +87,7 @@ class ModelDescription:
     @property
     def finished(self) -> bool:
         """Whether the training had ended, which is true for a published model."""
-        return self.iterations is None or self.iteration is None or self.iteration >= self.iterations
+        return self.iteration is None
 
     @property
     def status(self) -> str:
@@ -125,7 +112,7 @@ class ModelDescription:
 def load_model(path: Path, *, expected: Mapping[str, Any] | None = None) -> tuple[nn.Module, ModelDescription]:
     """Loads a model on the CPU in eval mode, with its description.
 
-    :param path: a file of FILES, or a folder with one. model.pt takes precedence over checkpoint.pt.
+    :param path: a file of FILES, or a folder with one. model.safetensors takes precedence over checkpoint.pt.
     :param expected: values that the file must have, such as {"depth": 110, "connection": "2rskip+ln"}: keys of the
         model's config, or `dataset`.
     :raises FileNotFoundError: the path holds no model.
@@ -133,7 +120,7 @@ def load_model(path: Path, *, expected: Mapping[str, Any] | None = None) -> tupl
         config.
     """
     file = model_file(path)
-    description, state = _read_published(file) if file.suffix == ".safetensors" else _read_pt(file)
+    description, state = _read_published(file) if file.suffix == ".safetensors" else _read_checkpoint(file)
     _check_expected(description, expected or {})
     try:
         model = build_model(description.config)
@@ -155,26 +142,21 @@ def model_file(path: Path) -> Path:
     if not path.exists():
         raise FileNotFoundError(f"no model {path}: expected the folder of a training run, or its {' or '.join(FILES)}")
     for name in FILES:
-        if (path / name).is_file():
+        if (path / name).is_file() and (name != WEIGHTS or (path / CONFIG).is_file()):  # which is written last
             return path / name
     below = sorted({found.parent for name in FILES for found in path.glob(f"*/{name}")})
     hint = f"; there is one in {below[0]}" if below else ""
     raise FileNotFoundError(f"{path} holds no model: expected {', '.join(FILES)} in it{hint}")
 
 
-def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
-    """Reads model.pt or checkpoint.pt of a training."""
+def _read_checkpoint(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
+    """Reads checkpoint.pt of a training."""
     content = read_torch_file(path, kind="file of `rskip vision train`")
     source, advice = str(path), "give a file from `rskip vision train`"
     if (task := task_of_training_file(content)) not in (None, TASK):
         raise of_other_task({"task": task}, TASK).within(source=source)
-    if "settings" in content:
-        state = as_state(content, _Training, source=source, advice=advice)
-        return _published(path, state["config"], source, state["iteration"], state["iterations"]), state["model"]
-    last = as_state(content, _LastIterate, source=source, advice=advice)
-    classes = last.classes if last.dataset == OWN else DATASETS[last.dataset].classes
-    published = {"model": last.config, "dataset": last.dataset, "classes": classes, "images": last.images}
-    return _published(path, published, source, last.iteration, last.iteration), last.model
+    state = as_state(content, _Training, source=source, advice=advice)
+    return _published(path, state["config"], source, state["iteration"], state["iterations"]), state["model"]
 
 
 def _read_published(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:

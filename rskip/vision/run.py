@@ -19,7 +19,7 @@ from rskip.machine.environment import gpus_to_use
 from rskip.records import Record
 from rskip.settings.errors import SettingError, shown
 from rskip.tasks import ModelDescription, Outcome, looped
-from rskip.tasks.looped import DECIMALS, evaluation_file, training_folder
+from rskip.tasks.looped import DECIMALS, evaluation_file, scored_file, training_folder
 from rskip.tasks.run import Run, epoch_line, once, precision_here
 from rskip.vision.data import ImageSet, checksums, load_dataset
 from rskip.vision.datasets import DATASETS
@@ -44,7 +44,7 @@ def train(run: Run[VisionSettings]) -> None:
         ensure_dataset(settings.dataset, mirror=run.mirror)
     else:
         find_labelled_files(Path(settings.data))
-    looped.train(run, partial(train_command, run), last=scored_file(run), points=CurvePoint, line=_line)
+    looped.train(run, partial(train_command, run), points=CurvePoint, line=_line)
 
 
 def check(runs: Sequence[Run[VisionSettings]]) -> None:
@@ -61,11 +61,6 @@ def check(runs: Sequence[Run[VisionSettings]]) -> None:
             files = f"{named.first_file} and the other files (also as .xz or .gz)"
             expected = f"the folder with {named.folder} in it, or with {files}"
             raise SettingError("mirror", f"is {shown(run.mirror)}, which {problem}", expected=expected)
-
-
-def scored_file(run: Run[VisionSettings]) -> Path:
-    """The last iterate, which is scored."""
-    return training_folder(run).path / "model.pt"
 
 
 def commands(run: Run[VisionSettings]) -> list[list[str]]:
@@ -119,7 +114,6 @@ def score(run: Run[VisionSettings]) -> Outcome:
         run,
         evaluated,
         metrics={"error": "error", "accuracy": "accuracy", "top5_error": "top5_error", "test_loss": "loss"},
-        last=scored_file(run),
         points=CurvePoint,
         untrained=untrained,
         data=images.described,

@@ -11,6 +11,7 @@ from rskip.vision.settings import VisionSettings, images_name, read_settings
 
 
 def _work() -> Work[VisionSettings]:
+    from rskip.tasks.looped import scored_file
     from rskip.vision import run
     from rskip.vision.subject import subject
 
@@ -19,7 +20,7 @@ def _work() -> Work[VisionSettings]:
         read_settings=read_settings,
         train=run.train,
         score=run.score,
-        scored_file=run.scored_file,
+        scored_file=scored_file,
         check=run.check,
         commands=run.commands,
         sample_outputs=run.sample_outputs,

@@ -23,7 +23,7 @@ from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
 from rskip.tasks import training
 from rskip.tasks.training import Diverged, Start, TrainingRun
-from rskip.tasks.training_folder import TrainingFolder, read_points, save_whole
+from rskip.tasks.training_folder import TrainingFolder, read_points
 from rskip.vision.data import ImageSet, TrainingBatches, load_dataset
 from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import evaluate
@@ -177,10 +177,7 @@ def image_training(
         return "   ".join([*parts, f"{point.images_per_second:,.0f} images/s"])
 
     def finish(weights: dict[str, Tensor]) -> None:
-        """Writes the last iterate as model.safetensors with config.json, and as model.pt."""
         write_model(start.files.path, Checkpoint(model=weights, config=published))
-        kept = {"config": config, "dataset": settings.dataset, "model": weights, "iteration": iterations}
-        save_whole(start.files.path / "model.pt", kept | about)
 
     notes = [] if own is None else [*own.notes]
     run = TrainingRun(
@@ -206,7 +203,7 @@ def image_training(
         evaluated_on=evaluated_on,
     )
     if settings.compile and ranks.count == 1:
-        notes += compile_model(run)
+        compile_model(run)
     first = (*settings.milestones, 0)[0]
     if settings.schedule == "step" and iterations <= first:
         notes.append(
@@ -216,25 +213,23 @@ def image_training(
     return run
 
 
-def compile_model(run: TrainingRun[CurvePoint]) -> list[str]:
-    """Compiles the model for each batch size, without changing the training. On an error it stays uncompiled.
+def compile_model(run: TrainingRun[CurvePoint]) -> None:
+    """Compiles the model for each batch size, without changing the training.
 
-    :returns: a note with the error, if any.
+    :raises ValueError: torch.compile failed.
     """
     statistics = {name: buffer.clone() for name, buffer in run.model.named_buffers()}
-    notes, last = [], run.point_every - 1  # of an epoch
+    last = run.point_every - 1  # of an epoch
     try:
         for iteration in (0, last) if run.iterations > last else (0,):
             images, labels, _ = run.batch(iteration)
             run.sums(cast(nn.Module, run.trained), images, labels)[0].backward()
     except Exception as error:  # PyTorch's compilers and the programs that they start raise errors of any type
-        run.trained = run.model
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        notes.append(f"note: training uncompiled, because torch.compile failed: {reason:.80}")
+        raise ValueError(f"torch.compile failed ({reason:.80}): give --no-compile") from error
     run.optimiser.zero_grad()
     for name, buffer in run.model.named_buffers():
         buffer.copy_(statistics[name])
-    return notes
 
 
 def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from rskip.analysis import analyses
 from rskip.analysis.analyses import _label, find_subjects, gates, gradients, ratios, signals
 from rskip.analysis.blocks import residual_blocks
 from rskip.analysis.registry import ANALYSES
-from rskip.checkpoint import read_checkpoint, write_checkpoint
+from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint, write_model
 from rskip.connections import build_connection
 from rskip.settings.errors import SettingError
 from rskip.tasks import Task, Work, register_task, tasks
@@ -109,10 +109,9 @@ def test_trained_image_models_by_name_and_path(few_images, root, tmp_path):
     both = signals(["1xskip", RESNET], examples=3)
     assert both.conditions["batch_norm"] == "batch and evaluation"
 
-    (tmp_path / "run").mkdir()
     (subject,) = find_subjects([RESNET], Conditions())
-    trained = {"config": subject.model.config, "model": subject.model.state_dict(), "dataset": "cifar10"}
-    torch.save({**trained, "iteration": 5}, tmp_path / "run" / "model.pt")
+    about = {"task": "vision", "model": subject.model.config, "dataset": "cifar10", "classes": list("abcdefghij")}
+    write_model(tmp_path / "run", Checkpoint(model=subject.model.state_dict(), config=about))
     (tmp_path / "run" / "checkpoint.pt").write_bytes(b"not looked at")
     assert [{**row, "model": ""} for row in ratios([tmp_path / "run"], examples=3).rows] == plain[0]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import rskip
 from rskip.analysis.trace import read_updates
@@ -70,8 +71,8 @@ def chosen(*arguments: str, output: Path = Path("nowhere")) -> tuple[TrainingSet
     return training_settings(build_parser(argv).parse_args(argv), device, Ranks(), slow=slow_rank(device, Ranks()))
 
 
-def tensors(folder: Path, name: str = "model.pt") -> dict[str, torch.Tensor]:
-    return torch.load(folder / name, weights_only=True)["model"]
+def tensors(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
 
 
 def refused(capsys: pytest.CaptureFixture[str], message: str, *arguments: str, status: int = 2) -> None:
@@ -151,7 +152,7 @@ def test_training_and_evaluation_agree(data, trained, capsys):
 
     assert main(["vision", "evaluate", str(trained)]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith(f"{trained / 'model.pt'}: PreAct-ResNet-8, 1xskip, cifar10 test\n")
+    assert printed.startswith(f"{trained / 'model.safetensors'}: PreAct-ResNet-8, 1xskip, cifar10 test\n")
     assert f"error {last.test_error:.2f} % (" in printed and f"loss {last.test_loss:.4f}" in printed
 
     assert main(["vision", "evaluate", str(trained), "--json", "--batch-size", "7"]) == 0
@@ -161,11 +162,11 @@ def test_training_and_evaluation_agree(data, trained, capsys):
     assert [each["name"] for each in found["per_class"]] == list("abcdefghij")
     model = preact_resnet(8)
     assert found["model"] == {
-        "path": str(trained / "model.pt"),
+        "path": str(trained / "model.safetensors"),
         "config": model.config,
         "dataset": "cifar10",
-        "iteration": 5,
-        "iterations": 5,
+        "iteration": None,
+        "iterations": None,
         "finished": True,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
     }
@@ -231,7 +232,7 @@ def test_a_stopped_training_can_be_evaluated_and_gone_on_with(data, trained, tmp
 def test_a_training_that_diverges_fails_in_one_line(data, tmp_path, capsys):
     arguments = ("--lr", "1e30", "--precision", "float32", "--output", str(tmp_path))
     refused(capsys, "not finite", "train", *SHORT, *arguments, status=DIVERGED)
-    assert not (tmp_path / "model.pt").exists()
+    assert not (tmp_path / "config.json").exists()
 
 
 def test_settings_that_no_training_can_have(data, tmp_path, capsys):
@@ -262,13 +263,13 @@ def test_models_that_cannot_be_evaluated(data, trained, tmp_path, monkeypatch, c
     refused(capsys, "no model", "evaluate", str(tmp_path / "none"))
     translator = "transformer_tiny_2rskip_ln.multi30k.en-de"
     refused(capsys, f"{translator} is a model for translation: expected one for vision", "evaluate", translator)
-    refused(capsys, "holds no model: expected model.pt, checkpoint.pt, model.safetensors", "evaluate", str(tmp_path))
+    refused(capsys, "holds no model: expected model.safetensors, checkpoint.pt", "evaluate", str(tmp_path))
     refused(
         capsys, "holds depth 8, connection 1xskip, not the depth 110, connection 2rskip+ln asked for",
         "evaluate", str(trained), "--depth", "110", "--connection", "2rskip+ln",
     )  # fmt: skip
-    (tmp_path / "model.pt").write_bytes((trained / "model.pt").read_bytes()[:5000])
-    refused(capsys, "model.pt can't be read: it is truncated, damaged", "evaluate", str(tmp_path))
+    (tmp_path / "checkpoint.pt").write_bytes((trained / "checkpoint.pt").read_bytes()[:5000])
+    refused(capsys, "checkpoint.pt can't be read: it is truncated, damaged", "evaluate", str(tmp_path))
     refused(capsys, "x.gif: expected a file name that ends in .png or .svg", "evaluate", "none", "--plot", "x.gif")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     refused(capsys, "install the extra plots", "evaluate", str(trained), "--plot", str(tmp_path / "x.svg"))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 
 from rskip.cli.main import main
 from rskip.vision import Classifier
@@ -51,7 +52,7 @@ def trained(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tensors(folder: Path) -> dict[str, torch.Tensor]:
-    return torch.load(folder / "model.pt", weights_only=True)["model"]
+    return load_file(folder / "model.safetensors")
 
 
 def refused(capsys: pytest.CaptureFixture[str], message: str, *arguments: str) -> None:
@@ -73,7 +74,7 @@ def test_it_learns_and_its_files_describe_the_images(
     assert run["settings"]["data"] == str(photos) and run["settings"]["nesterov"]
     assert main(["vision", "evaluate", str(trained), "--data", str(photos)]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith(f"{trained / 'model.pt'}: PreAct-ResNet-8, 2rskip+ln, colours test\n")
+    assert printed.startswith(f"{trained / 'model.safetensors'}: PreAct-ResNet-8, 2rskip+ln, colours test\n")
     assert f"error {read_curve(trained / 'curve.jsonl')[-1].test_error:.2f} % (" in printed
     assert main(["vision", "evaluate", str(trained), "--data", str(photos), "--split", "train", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["count"] == 48
@@ -108,7 +109,7 @@ def test_the_same_images_by_the_registered_name_train_the_same_model(
         assert torch.equal(tensors(tmp_path)[name], tensor), name
 
 
-@pytest.mark.parametrize("file", ["model.pt", "checkpoint.pt", "model.safetensors"])
+@pytest.mark.parametrize("file", ["checkpoint.pt", "model.safetensors"])
 def test_every_file_is_a_classifier_of_picture_files(file: str, trained: Path, photos: Path, tmp_path: Path) -> None:
     classifier = Classifier.from_pretrained(trained / file)
     assert classifier.classes == ("blue", "green", "red")

@@ -28,7 +28,6 @@ from typing import Any, NamedTuple
 
 from safetensors.torch import load_file
 
-from rskip.files.torch_file import read_torch_file
 from rskip.machine.environment import describe_environment
 from tests.files.file_server import FileHandler, FileServer
 
@@ -137,8 +136,7 @@ def tensors(path: Path) -> dict[str, str]:
     else:
         from rskip.checkpoint import read_checkpoint
 
-        fairseq = path.name == "averaged.pt"
-        model = dict(read_checkpoint(path).model if fairseq else read_torch_file(path, kind="model")["model"])
+        model = dict(read_checkpoint(path).model)
     return {name: hashlib.sha256(value.contiguous().numpy().tobytes()).hexdigest() for name, value in model.items()}
 
 
@@ -182,7 +180,9 @@ def jobs(scratch: Path) -> dict[str, Job]:
         "translate": Job(
             [*translate, "--buffer-size", "10", "--beam", "2", "--workers", "2"], write_text, sums("out.de*"), 12
         ),
-        "vision train": Job(["-c", VISION, str(ROOT)], nothing, lambda folder: tensors(folder / "run/model.pt"), 8),
+        "vision train": Job(
+            ["-c", VISION, str(ROOT)], nothing, lambda folder: tensors(folder / "run/model.safetensors"), 8
+        ),
         "prepare": Job([*prepare, "--output", "data"], nothing, sums("data/**/*"), 8),
         "train": Job([*rskip, "run", "recipes/tiny.yaml"], write_recipe, trained, 3),
         "publish": Job(

@@ -369,15 +369,16 @@ def test_models_of_images(images_model: Path) -> None:
     weights_changed()
     model = {"fc.bias": torch.ones(10)}
     own = {name: content[name] for name in ("dataset", "classes", "images")}
-    training = {"config": content["model"], **own, "iteration": 3, "model": model}
+    about = {"config": {"task": "vision", "model": content["model"], **own}, "settings": {}, "optimiser": {}}
+    training = {**about, "iteration": 3, "iterations": 5, "model": model}
 
     @given(edits())
     def training_changed(edit: Any) -> None:
         try:
-            torch.save(edited(training, edit), path.with_name("model.pt"))
+            torch.save(edited(training, edit), path.with_name("checkpoint.pt"))
         except (UnicodeEncodeError, OverflowError):
             return
-        holds(load_model, path.with_name("model.pt"))
+        holds(load_model, path.with_name("checkpoint.pt"))
 
     training_changed()
 

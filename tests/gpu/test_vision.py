@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from rskip.vision import preact_resnet
 from rskip.vision.evaluation import evaluate
@@ -31,7 +32,7 @@ def in_float32(gpu, monkeypatch: pytest.MonkeyPatch) -> None:
 def end_of(folder: Path, device: str, observer: Any = None, **changes: Any) -> dict[str, torch.Tensor]:
     settings = TrainingSettings(**{**SETTINGS, **changes})
     result = train(settings, folder=folder, seed=3, device=device, observer=observer)
-    return torch.load(result.files.path / "model.pt", weights_only=True)["model"]
+    return load_file(result.files.path / "model.safetensors")
 
 
 def assert_near(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], tolerance: float) -> None:

@@ -77,11 +77,7 @@ def test_other_precisions_say_nearly_the_same(published: Path, pictures: np.ndar
         assert dict(found.scores) == pytest.approx(dict(each.scores), abs=0.05)
 
 
-def test_a_trainings_model_knows_its_datasets_classes(tmp_path: Path) -> None:
+def test_classes_of_datasets_are_sorted() -> None:
     assert [len(DATASETS[name].classes) for name in ("cifar10", "cifar100")] == [10, 100]
     for name in ("cifar10", "cifar100"):
         assert list(DATASETS[name].classes) == sorted(set(DATASETS[name].classes))
-    built = preact_resnet(8, num_classes=100)
-    content = {"config": built.config, "dataset": "cifar100", "model": built.state_dict(), "iteration": 1}
-    torch.save(content, tmp_path / "model.pt")
-    assert Classifier.from_pretrained(tmp_path).classes == DATASETS["cifar100"].classes

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from rskip.checkpoint import Checkpoint, write_model
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
@@ -26,21 +25,16 @@ def model() -> PreActResNet:
     return built.eval()
 
 
-def finished(built: PreActResNet, **changes: Any) -> dict[str, Any]:
-    """What model.pt holds."""
-    weights = built.state_dict()
-    return {"config": built.config, "dataset": "cifar10", "model": weights, "iteration": 64_000, **changes}
-
-
-def unfinished(model: PreActResNet) -> dict[str, Any]:
+def unfinished(built: PreActResNet, **changes: Any) -> dict[str, Any]:
     """What checkpoint.pt holds, as far as it is read here."""
-    config = {"task": "vision", "model": model.config, "dataset": "cifar100", "classes": list("abcdefg")}
+    config = {"task": "vision", "model": built.config, "dataset": "cifar100", "classes": list("abcdefg"), **changes}
     content = {"settings": {}, "config": config, "iteration": 500, "iterations": 1173, "optimiser": {"state": {}}}
-    return {**content, "model": model.state_dict()}
+    return {**content, "model": built.state_dict()}
 
 
-def publish(folder: Path, state: dict[str, Tensor], **config: Any) -> Path:
-    write_model(folder, Checkpoint(model=state, config={"task": "vision", **config}))
+def publish(folder: Path, built: PreActResNet) -> Path:
+    about = {"task": "vision", "model": built.config, "dataset": "cifar10", "classes": list("abcdefg")}
+    write_model(folder, Checkpoint(model=built.state_dict(), config=about))
     return folder
 
 
@@ -50,35 +44,27 @@ def same(found: PreActResNet, model: PreActResNet) -> bool:
 
 
 def test_every_form_gives_the_same_model(model, tmp_path):
-    run, part = tmp_path / "run", tmp_path / "part"
-    run.mkdir()
+    run, part, killed = publish(tmp_path / "run", model), tmp_path / "part", publish(tmp_path / "killed", model)
     part.mkdir()
-    torch.save(unfinished(model), part / "checkpoint.pt")
-    torch.save(unfinished(model), run / "checkpoint.pt")
-    torch.save(finished(model), run / "model.pt")
-    about = {"model": model.config, "dataset": "cifar10", "classes": list("abcdefg")}
-    published = publish(tmp_path / "published", model.state_dict(), **about)
-
-    for path in (run, run / "model.pt"):
-        found, description = load_model(path)
-        assert same(found, model)
-        assert description.path == run / "model.pt"
-        assert (description.dataset, description.iteration, description.finished) == ("cifar10", 64_000, True)
-        assert description.status == ""
-    for path in (part, run / "checkpoint.pt"):
+    for folder in (run, part, killed):
+        torch.save(unfinished(model), folder / "checkpoint.pt")
+    (killed / "config.json").unlink()  # which is written last
+    for path in (part, killed, run / "checkpoint.pt"):
         found, description = load_model(path)
         assert same(found, model)
         assert (description.dataset, description.iteration, description.iterations) == ("cifar100", 500, 1173)
         assert description.status == ", an unfinished training run: iteration 500 of 1,173"
-    for path in (published, published / "model.safetensors"):
+    for path in (run, run / "model.safetensors"):
         found, description = load_model(path)
         assert same(found, model)
-        assert (description.name, description.finished) == ("PreAct-ResNet-8, sas:beta_bias=-3", True)
+        assert (description.path, description.dataset) == (run / "model.safetensors", "cifar10")
+        assert (description.finished, description.status) == (True, "")
+        assert description.name == "PreAct-ResNet-8, sas:beta_bias=-3"
         assert dict(description.config) == model.config == found.config
 
 
 def test_what_is_expected_of_a_model_is_named_beside_what_it_is(model, tmp_path):
-    torch.save(finished(model), tmp_path / "model.pt")
+    publish(tmp_path, model)
     load_model(tmp_path, expected={"depth": 8, "connection": "sas:beta_bias=-3,alpha_bias=0", "dataset": "cifar10"})
     for expected, message in (
         ({"depth": 110, "connection": "2rskip+ln", "dataset": "cifar10"}, r"depth 8, .*, not the depth 110, .* asked"),
@@ -90,38 +76,36 @@ def test_what_is_expected_of_a_model_is_named_beside_what_it_is(model, tmp_path)
 
 
 def test_damaged_and_foreign_files_are_one_line(model, tmp_path):
-    path = tmp_path / "model.pt"
+    path = tmp_path / "checkpoint.pt"
 
     def refused(message: str, path: Path = path) -> None:
         with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
             load_model(path)
         assert "\n" not in str(caught.value)
 
-    state = model.state_dict()
-    torch.save(finished(model), path)
+    torch.save(unfinished(model), path)
     path.write_bytes(path.read_bytes()[:5000])
-    refused("model.pt can't be read: it is truncated")
+    refused("checkpoint.pt can't be read: it is truncated")
     torch.save([1, 2], path)
-    refused("model.pt is not a file of `rskip vision train`: ")
+    refused("checkpoint.pt is not a file of `rskip vision train`: ")
     for content, said in (
-        ({"model": state}, "config is missing"),
-        (finished(model, dataset="cifar9"), "dataset is 'cifar9': expected cifar10, .* or images"),
-        (finished(model, config={**model.config, "depth": "8"}), "model.depth is '8'"),
-        (finished(model, config={**model.config, "depth": 9}), r"depth is 9: expected 6n\+2"),
+        ({"model": model.state_dict()}, "config is missing"),
+        (unfinished(model, dataset="cifar9"), "dataset is 'cifar9': expected cifar10, .* or images"),
+        (unfinished(model, model={**model.config, "depth": "8"}), "model.depth is '8'"),
+        (unfinished(model, model={**model.config, "depth": 9}), r"depth is 9: expected 6n\+2"),
         ({**unfinished(model), "config": {"task": "language_modeling"}}, "task 'language_modeling', not of vision"),
     ):
         torch.save(content, path)
-        refused(f"model.pt: .*{said}")
-    torch.save(finished(model, config={**model.config, "connection": "1xskip"}), path)
+        refused(f"checkpoint.pt: .*{said}")
+    torch.save(unfinished(model, model={**model.config, "connection": "1xskip"}), path)
     refused(r"says PreAct-ResNet-8, 1xskip, but has the weights of another model: the file has layer1\.0\.connection")
 
-    classes = list("abcdefg")
-    folder = publish(tmp_path / "published", state, model=model.config, dataset="cifar10", classes=classes)
+    folder = publish(tmp_path / "published", model)
     config = folder / "config.json"
     whole = json.loads(config.read_text())
     for content, said in (
         ({**whole, "task": "translation"}, "task 'translation', not of vision"),
-        ({"task": "vision", "classes": classes}, "model is missing"),
+        ({"task": "vision", "classes": whole["classes"]}, "model is missing"),
         ({**whole, "classes": None}, "classes is None: expected a list of text"),
         ({**whole, "clases": []}, "unknown key clases; did you mean classes"),
         ({**whole, "model": {**model.config, "depth": "8"}}, "model.depth is '8': expected a whole number"),
@@ -131,7 +115,6 @@ def test_damaged_and_foreign_files_are_one_line(model, tmp_path):
 
 
 def test_where_there_is_no_model_one_below_is_named(model, tmp_path):
-    (tmp_path / "training").mkdir()
-    torch.save(finished(model), tmp_path / "training" / "model.pt")
+    publish(tmp_path / "training", model)
     with pytest.raises(FileNotFoundError, match=r"holds no model: .*; there is one in .*training$"):
         load_model(tmp_path)

@@ -89,7 +89,7 @@ def test_a_run_leaves_a_record_of_everything(project: Path, capsys: pytest.Captu
     assert record.config["train"]["connection"] == "2rskip+ln"
     assert (record.config["train"]["epochs"], record.config["train"]["momentum"]) == (2, 0.9)
 
-    trained = project / "runs/mine/7/training/model.pt"
+    trained = project / "runs/mine/7/training/model.safetensors"
     assert record.checkpoint_sha256 == sha256_file(trained)
     model, _ = load_model(trained)
     ((images, labels),) = evaluation_batches(IMAGES[False], batch_size=30, device=torch.device("cpu"))
@@ -122,7 +122,7 @@ def test_a_run_leaves_a_record_of_everything(project: Path, capsys: pytest.Captu
     assert "the paper            6.02   (error, %, rSkip Table 1; from the paper, not from this run)" in printed
     assert printed.count("  epoch   ") == 2
     assert printed.count("  class") == 2
-    assert "runs/mine/7/training/model.pt" in printed.partition("see also")[2]
+    assert "runs/mine/7/training/model.safetensors" in printed.partition("see also")[2]
 
 
 def test_what_is_done_is_not_done_again(project: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_training_that_diverges_has_a_record_that_says_so(project: Path, capsy
     record = read_record(path)
     assert record.diverged and record.metrics == {} and record.checkpoint_sha256 is None
     assert record.parameters == 75_290 and record.curve == []
-    assert not list((project / "runs").glob("*/*/training/model.pt"))
+    assert not list((project / "runs").glob("*/*/training/model.safetensors"))
     assert "seed 1: the training diverged" in capsys.readouterr().out
     assert run("--set", "train.connection=1xskip", "train.lr=1e+30") == 0
     assert "exists: skipping this run" in capsys.readouterr().out

@@ -18,6 +18,7 @@ import pytest
 import torch
 import torch.distributed as distributed
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from rskip.analysis.trace import TraceObserver, read_updates
@@ -141,7 +142,7 @@ def two(
 
 def largest_difference(one: Path, other: Path) -> float:
     """Between two trainings' last iterates, over all parameters and buffers."""
-    ours, theirs = (torch.load(each / "model.pt", weights_only=True)["model"] for each in (one, other))
+    ours, theirs = (load_file(each / "model.safetensors") for each in (one, other))
     assert list(ours) == list(theirs)
     return max(float((ours[name].double() - tensor.double()).abs().max()) for name, tensor in theirs.items())
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from rskip.vision.training import (
     Start,
@@ -75,7 +76,7 @@ def test_a_training_is_the_cpus_and_goes_on_from_its_checkpoint_and_back(tmp_pat
         train(settings, folder=tmp_path / folder, seed=1, device=device, observer=observer)
 
     def end(folder: str) -> tuple[dict[str, torch.Tensor], list[float | None]]:
-        model = torch.load(tmp_path / folder / "model.pt", weights_only=True)["model"]
+        model = load_file(tmp_path / folder / "model.safetensors")
         return model, [point.train_error for point in read_curve(tmp_path / folder / "curve.jsonl")]
 
     go("cpu", "cpu")

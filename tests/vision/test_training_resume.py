@@ -98,13 +98,13 @@ def content_of(folder: Path) -> dict[str, Any]:
 
 def assert_same_end(folder: Path, straight: Path, *, iterations: int = 11) -> None:
     """Equal bytes of every tensor, and equal losses."""
-    for file in ("checkpoint.pt", "model.pt"):
-        ours, theirs = (torch.load(each / file, weights_only=True) for each in (folder, straight))
-        assert ours["iteration"] == theirs["iteration"] == iterations
-        assert list(ours["model"]) == list(theirs["model"])
-        for name, tensor in theirs["model"].items():
-            assert ours["model"][name].numpy().tobytes() == tensor.numpy().tobytes(), name
+    for file in ("model.safetensors", "config.json"):
+        assert (folder / file).read_bytes() == (straight / file).read_bytes()
     ours, theirs = (content_of(each) for each in (folder, straight))
+    assert ours["iteration"] == theirs["iteration"] == iterations
+    assert list(ours["model"]) == list(theirs["model"])
+    for name, tensor in theirs["model"].items():
+        assert ours["model"][name].numpy().tobytes() == tensor.numpy().tobytes(), name
     for number, state in theirs["optimiser"]["state"].items():
         assert torch.equal(ours["optimiser"]["state"][number]["momentum_buffer"], state["momentum_buffer"])
     assert figures(folder) == figures(straight)
@@ -156,7 +156,7 @@ def test_a_killed_training_is_resumed(straight, tmp_path, forked):
         file.write('{"epoch": 4, "iter')  # killed in the middle of a line
     (tmp_path / ".checkpoint.pt.x1y2z3.partial.pt").write_bytes(b"killed in the middle of a file")
     run(tmp_path)
-    files = ["checkpoint.pt", "config.json", "curve.jsonl", "model.pt", "model.safetensors", "owner.json", "run.json"]
+    files = ["checkpoint.pt", "config.json", "curve.jsonl", "model.safetensors", "owner.json", "run.json"]
     assert sorted(path.name for path in tmp_path.iterdir()) == files
     assert_same_end(tmp_path, straight)
 
@@ -188,7 +188,7 @@ def test_a_training_that_is_killed_while_it_evaluates_is_resumed(iteration, stra
 def test_a_finished_training_is_left_as_it_is(straight, tmp_path):
     run(tmp_path)
     before = (tmp_path / "checkpoint.pt").read_bytes()
-    (tmp_path / "model.pt").unlink()
+    (tmp_path / "config.json").unlink()
     (tmp_path / "curve.jsonl").unlink()
     run(tmp_path)
     assert (tmp_path / "checkpoint.pt").read_bytes() == before
@@ -224,7 +224,7 @@ def test_a_training_that_lost_its_lock_stops_before_it_writes(tmp_path, monkeypa
     with pytest.raises(LockLost, match="is gone: this process stops"):
         run(tmp_path)
     assert content_of(tmp_path)["iteration"] == 4, "saved every 4"
-    assert not (tmp_path / "model.pt").exists()
+    assert not (tmp_path / "config.json").exists()
 
 
 def test_a_folder_in_use_is_refused(tmp_path):

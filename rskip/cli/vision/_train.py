@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from rskip.checkpoint.config_file import WEIGHTS
 from rskip.cli._looped import run_training
 from rskip.cli._options import given_options, refuse_flags
 from rskip.cli._training import changes_of_set
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         given = [] if data is None else ["--data", str(data)]
         evaluation = suggested_command("rskip", "vision", "evaluate", str(args.output), *given)
         return (
-            f"{args.output}/model.pt: {result.name}: {result.evaluated_on} error {result.points[-1].test_error:.2f} % "
+            f"{args.output / WEIGHTS}: {result.name}: {result.evaluated_on} error {result.points[-1].test_error:.2f} % "
             f"in {result.settings.precision} after {result.iteration:,} iterations ({result.seconds / 60:,.1f} min)\n"
             f"error per class: {evaluation}"
         )

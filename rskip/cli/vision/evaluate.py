@@ -1,7 +1,7 @@
 """Evaluate a model: error, table of classes, most confused classes, images per second.
 
-MODEL is the folder of a training run (the command reads its model.pt, or checkpoint.pt if the run is unfinished), one
-of these files, a folder of published weights (model.safetensors, config.json), or a name from `rskip zoo list`.
+MODEL is the folder of a training run (the command reads its model.safetensors, or checkpoint.pt if the run is
+unfinished), one of these files, a folder of published weights, or a name from `rskip zoo list`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EXAMPLES = """examples:
   rskip vision evaluate runs/preact110
   rskip vision evaluate checkpoints/cifar10_resnet20/preact20_2rskip_ln --plot confusion.svg
   rskip vision evaluate runs/photos --data photos
-  rskip vision evaluate runs/preact110/model.pt --depth 110 --connection 2rskip+ln --split train --json"""
+  rskip vision evaluate runs/preact110 --depth 110 --connection 2rskip+ln --split train --json"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
